@@ -1,0 +1,35 @@
+# Everything a checkout needs: `make demo` and `make test` make the environment on first use.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: help demo test check bench clean install
+
+help:            ## this list
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tilewright needs Python 3.11 or newer; set PYTHON=..." >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "could not make $(VENV): on Debian, apt-get install python3-venv" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,dev]'
+	@touch $@
+
+install: $(VENV)/.installed ## make the environment
+
+demo: install    ## the digits on VTA, and a race found
+	$(BIN)/tilewright run examples/digits/digits.tflite -t vta -i examples/digits/samples.npz
+	$(BIN)/python examples/missing_token.py
+
+check: install   ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: check      ## everything that CI checks
+	$(BIN)/pytest
+
+bench: install   ## figures as ratios from one run
+	$(BIN)/python bench/gemm_stream.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

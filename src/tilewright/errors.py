@@ -1,0 +1,45 @@
+"""The one family of errors that a user can cause.
+
+Each says where (file, op, field or instruction), why, and what to do. The command line prints it as one
+line on stderr and exits with status 2; anything else that escapes is a defect of Tilewright.
+"""
+
+from __future__ import annotations
+
+
+class TilewrightError(Exception):
+    """Bad input, named: `where` it is, the `reason`, and the `remedy` (may be empty)."""
+
+    def __init__(self, where: str, reason: str, remedy: str = "") -> None:
+        super().__init__(where, reason, remedy)
+        self.where = where
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.reason}" if self.where else self.reason
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+
+class ModelError(TilewrightError):
+    """A model file that cannot be read: truncated, malformed, out of bounds."""
+
+
+class UnsupportedError(TilewrightError):
+    """A well-formed model that uses an operator, type or feature that Tilewright does not run."""
+
+
+class InputError(TilewrightError):
+    """Input samples of the wrong shape, type or file format."""
+
+
+class ConfigError(TilewrightError):
+    """A machine configuration that is illegal; the reason is the rule that it breaks."""
+
+
+class ProgramError(TilewrightError):
+    """An instruction stream, program file or assembly text that cannot be decoded or encoded."""
+
+
+class MachineError(TilewrightError):
+    """A program that a machine cannot run: deadlock, out-of-range access, missing FINISH."""

@@ -1,0 +1,85 @@
+"""Fixed-point requantisation, each rule by name.
+
+An int32 accumulator becomes an int8 code by multiplication with a real factor below one. The rules differ in
+how that product is rounded:
+
+- `double`: gemmlowp's rounding high multiply, then a rounding shift (ties away from zero): two roundings;
+- `single`: one 64-bit product, one rounding shift (ties upwards);
+- `float`: float32 product, rounded half to even (XNNPACK, onnxruntime).
+
+Sources: gemmlowp fixedpoint.h, TFLite kernels/internal/common.h; checked against goldens in tests/graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from tilewright.array import Array
+
+RequantRule = Literal["double", "single", "float"]
+
+INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+
+
+def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, Array]:
+    """Split real factors into int32 `q` (int64 array) and `shift` with real ~ q * 2**(shift - 31).
+
+    Factors below 2**-32 become q = shift = 0, as in TFLite.
+    """
+    fraction, shift = np.frexp(np.asarray(real, np.float64))
+    q = np.floor(fraction * (1 << 31) + 0.5).astype(np.int64)  # std::round; factors are not negative
+    overflow = q == 1 << 31
+    q, shift = np.where(overflow, q // 2, q), np.where(overflow, shift + 1, shift)
+    tiny = shift < -31
+    return np.where(tiny, 0, q), np.where(tiny, 0, shift).astype(np.int64)
+
+
+def saturating_rounding_doubling_high_mul(a: Array, b: Array) -> Array:
+    """The high 32 bits of 2ab, rounded half away from zero, int64 arrays of int32 values."""
+    product = a * b
+    nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
+    high = np.where(nudged >= 0, nudged >> 31, -(-nudged >> 31))  # C division truncates towards zero
+    return np.where((a == INT32_MIN) & (b == INT32_MIN), INT32_MAX, high)
+
+
+def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Array:
+    """x / 2**exponent rounded half away from zero, 0 <= exponent <= 31."""
+    mask = (np.int64(1) << np.asarray(exponent, np.int64)) - 1
+    threshold = (mask >> 1) + (x < 0)
+    return (x >> exponent) + ((x & mask) > threshold)
+
+
+def wrap_int32(x: Array) -> Array:
+    """int64 values reduced to int32 modulo 2**32, still int64."""
+    return x.astype(np.int32).astype(np.int64)
+
+
+def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array, rule: RequantRule = "double") -> Array:
+    """x * q * 2**(shift - 31) in integers under rule `double` or `single`; int64 arrays of int32 values."""
+    x = x.astype(np.int64)
+    if rule == "single":
+        return (x * q + (np.int64(1) << (30 - shift))) >> (31 - shift)
+    left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
+    return rounding_divide_by_pot(saturating_rounding_doubling_high_mul(wrap_int32(x << left), q), right)
+
+
+def round_half_even(x: Array) -> Array:
+    """float32 values rounded half to even, as int64; saturated to int32 first."""
+    return np.rint(np.clip(x, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))).astype(np.int64)
+
+
+def clamp_range(activation: str, scale: float, zero_point: int, dtype: str = "int8") -> tuple[int, int]:
+    """The smallest and largest output code under a fused activation (none, relu, relu6, relu_n1_to_1)."""
+    info = np.iinfo(dtype)
+    bounds = {"none": (None, None), "relu": (0.0, None), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}[activation]
+
+    def code(real: float) -> int:
+        quotient = np.float32(real) / np.float32(scale)
+        return zero_point + int(np.trunc(quotient + np.copysign(np.float32(0.5), quotient)))  # std::round
+
+    low = info.min if bounds[0] is None else max(info.min, code(bounds[0]))
+    high = info.max if bounds[1] is None else min(info.max, code(bounds[1]))
+    return int(low), int(high)

@@ -1,0 +1,178 @@
+"""The neutral graph: tensors with exact quantisation, and nodes in execution order.
+
+Activations are channels-last. A value of a tensor is an array of shape ``(S, *tensor.shape)``: S independent
+samples in front of the model's own axes (its batch of 1 included); a constant has S = 1 and broadcasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ModelError
+
+if TYPE_CHECKING:
+    from tilewright.graph.ops.base import Op
+
+#: Larger tensors are refused before anything is allocated: model files are untrusted.
+MAX_ELEMENTS = 1 << 28
+
+
+@dataclass(frozen=True)
+class Quant:
+    """Affine quantisation, real = scale * (code - zero_point).
+
+    `scale` holds float32 values exactly; it has one entry, or one for each index of `axis` (per channel).
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int = 0
+
+    @property
+    def per_channel(self) -> bool:
+        return len(self.scale) > 1
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor of the graph; `data` holds a constant's values (shape `shape`, dtype `dtype`)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    quant: Quant | None = None
+    data: Array | None = None
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * np.dtype(self.dtype).itemsize
+
+    @property
+    def scale(self) -> float:
+        """The per-tensor scale. Raises ModelError where the tensor has none, or has one a channel."""
+        return self._single().scale[0]
+
+    @property
+    def zero_point(self) -> int:
+        """The per-tensor zero point; errors as for `scale`."""
+        return self._single().zero_point[0]
+
+    def _single(self) -> Quant:
+        if self.quant is None:
+            raise ModelError(f"tensor '{self.name}'", "has no quantisation parameters", "quantise the model to int8")
+        if self.quant.per_channel:
+            raise ModelError(f"tensor '{self.name}'", "is quantised per channel where one scale is required")
+        return self.quant
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation: `op` holds its kind and attributes; an empty input name is an absent optional input."""
+
+    name: str
+    op: Op
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node with its tensors looked up: all that a shape rule or a kernel needs to know."""
+
+    node: Node
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+
+    def input(self, index: int) -> Tensor:
+        tensor = self.inputs[index] if index < len(self.inputs) else None
+        if tensor is None:
+            raise ModelError(f"op '{self.node.name}'", f"input {index} is missing")
+        return tensor
+
+    def optional(self, index: int) -> Tensor | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def constant(self, index: int) -> Array:
+        """The values of an input that must be constant, without a sample axis."""
+        tensor = self.input(index)
+        if tensor.data is None:
+            raise ModelError(f"op '{self.node.name}'", f"input {index} ('{tensor.name}') must be constant")
+        return tensor.data
+
+    @property
+    def output(self) -> Tensor:
+        return self.outputs[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network: every tensor by name, nodes in execution order, and the names of inputs and outputs."""
+
+    name: str
+    tensors: Mapping[str, Tensor]
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def site(self, node: Node) -> Site:
+        return Site(
+            node,
+            tuple(self.tensors[name] if name else None for name in node.inputs),
+            tuple(self.tensors[name] for name in node.outputs),
+        )
+
+    def sites(self) -> Iterator[Site]:
+        return (self.site(node) for node in self.nodes)
+
+    def validate(self) -> Graph:
+        """Check names, order, sizes and every node's shape rule; returns self or raises ModelError."""
+        known = {name for name, tensor in self.tensors.items() if tensor.data is not None} | set(self.inputs) | {""}
+        for tensor in self.tensors.values():
+            _check_tensor(tensor)
+        for site in self.sites():
+            where = f"op '{site.node.name}'"
+            for name in site.node.inputs:
+                if name not in known:
+                    raise ModelError(where, f"reads tensor '{name}' before anything has written it")
+            expected = site.node.op.shapes(site)
+            for tensor, shape in zip(site.outputs, expected, strict=True):
+                if tensor.shape != shape:
+                    raise ModelError(
+                        where,
+                        f"output '{tensor.name}' is declared {list(tensor.shape)} but its inputs give {list(shape)}",
+                    )
+                if tensor.name in known:
+                    raise ModelError(where, f"writes tensor '{tensor.name}' a second time")
+            known.update(site.node.outputs)
+        for name in self.outputs:
+            if name not in known:
+                raise ModelError(f"graph '{self.name}'", f"output '{name}' is never written")
+        return self
+
+
+def _check_tensor(tensor: Tensor) -> None:
+    where = f"tensor '{tensor.name}'"
+    if any(extent < 1 for extent in tensor.shape) or tensor.size > MAX_ELEMENTS:
+        raise ModelError(
+            where, f"has the shape {list(tensor.shape)}; each extent must be positive, {MAX_ELEMENTS} in all"
+        )
+    if tensor.data is not None and (tensor.data.shape != tensor.shape or str(tensor.data.dtype) != tensor.dtype):
+        actual = f"{tensor.data.dtype}{list(tensor.data.shape)}"
+        raise ModelError(where, f"is declared {tensor.dtype}{list(tensor.shape)} but its data is {actual}")
+    quant = tensor.quant
+    if quant is None:
+        return
+    if not all(0.0 < scale < float("inf") for scale in quant.scale) or len(quant.zero_point) != len(quant.scale):
+        raise ModelError(where, "has a quantisation scale that is not a positive number")
+    if quant.per_channel and not (0 <= quant.axis < len(tensor.shape) and tensor.shape[quant.axis] == len(quant.scale)):
+        raise ModelError(where, f"has {len(quant.scale)} scales for axis {quant.axis} of shape {list(tensor.shape)}")

@@ -1,0 +1,46 @@
+"""What an operator is: attributes, a shape rule, an integer reference and its work, in one entry."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.array import Array
+from tilewright.graph.ir import Site
+from tilewright.graph.rounding import Rounding
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Op(ABC):
+    """An operator's attributes; its subclasses are found by `kind` in `KINDS`."""
+
+    kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        if cls.kind:
+            KINDS[cls.kind] = cls
+
+    @abstractmethod
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """The output shapes that the input shapes imply. Raises ModelError where they do not fit."""
+
+    @abstractmethod
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        """The outputs, exactly. Every value and result has a sample axis in front (see graph.ir)."""
+
+    def macs(self, site: Site) -> int:
+        """Multiply-accumulates for one sample, padding taps included, as the field counts them."""
+        return 0
+
+
+KINDS: dict[str, type[Op]] = {}
+
+
+def given(value: Array | None) -> Array:
+    """A required input's value; validation has already established that it is present."""
+    assert value is not None
+    return value

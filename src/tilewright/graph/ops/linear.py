@@ -1,0 +1,174 @@
+"""Convolution, depthwise convolution, fully connected: an exact accumulator, then one requantisation.
+
+`accumulate` and `finish` are apart because machines without a multiplier behind the array do only the first.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilewright.array import Array, exact_matmul
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph.arithmetic import RequantRule
+from tilewright.graph.ir import Site, Tensor
+from tilewright.graph.ops.base import Op, Shape, given
+from tilewright.graph.ops.window import Window
+from tilewright.graph.requant import Requant
+from tilewright.graph.rounding import Rounding
+
+
+def centre(values: Array, tensor: Tensor) -> Array:
+    """codes - zero_point as float32, exact; a symmetric per-channel tensor has the zero point 0."""
+    zero_points = set(tensor.quant.zero_point) if tensor.quant else {0}
+    if len(zero_points) != 1:
+        raise UnsupportedError(f"tensor '{tensor.name}'", "has a zero point for each channel; one for all is supported")
+    return values.astype(np.float32) - np.float32(zero_points.pop())
+
+
+def magnitude(tensor: Tensor) -> int:
+    """A bound on the magnitude of `centre` for an 8-bit tensor."""
+    return 255 if tensor.quant and any(tensor.quant.zero_point) else 128
+
+
+def merge_samples(x: Array) -> Array:
+    """(S, N, H, W, C) as (S * N, H, W, C)."""
+    return x.reshape(-1, *x.shape[2:])
+
+
+def four(site: Site, index: int) -> tuple[int, int, int, int]:
+    """The shape of an input that must have four axes."""
+    shape = site.input(index).shape
+    if len(shape) != 4:
+        raise ModelError(f"op '{site.node.name}'", f"input {index} has the shape {list(shape)}; four axes are required")
+    return shape
+
+
+@dataclass(frozen=True)
+class Linear(Op):
+    """out = requantise(bias + sum((x - zx) * w)); inputs x, w and optionally an int32 bias."""
+
+    activation: str = "none"
+
+    @abstractmethod
+    def accumulate(self, site: Site, x: Array, w: Array) -> Array:
+        """sum((x - zx) * w) before the bias: int32 (S, *out_shape)."""
+
+    def finish(self, site: Site, acc: Array, rounding: Rounding) -> Array:
+        """Bias, requantisation and clamp of accumulators (S, *out_shape), giving codes of the same shape."""
+        if site.optional(2) is not None:
+            acc = acc + site.constant(2)  # int32: wraps as the kernels do
+        requant = Requant.of_product(site.input(0), site.input(1), site.output, self.activation)
+        return requant.apply(acc, self.rule(rounding))
+
+    def rule(self, rounding: Rounding) -> RequantRule:
+        return rounding.convolution
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        return (self.finish(site, self.accumulate(site, given(values[0]), given(values[1])[0]), rounding),)
+
+    def _check_bias(self, site: Site, channels: int) -> None:
+        bias = site.optional(2)
+        if bias is not None and (bias.shape != (channels,) or bias.dtype != "int32"):
+            raise UnsupportedError(
+                f"op '{site.node.name}'",
+                f"has a {bias.dtype} bias of shape {list(bias.shape)}; int32 [{channels}] is supported",
+            )
+
+
+@dataclass(frozen=True)
+class Conv2D(Linear):
+    """2-D convolution: x (N, H, W, C), weights (O, KH, KW, C / groups), out (N, OH, OW, O)."""
+
+    kind = "conv2d"
+    window: Window = Window()
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        batch, height, width, channels = four(site, 0)
+        out_channels, kh, kw, depth = four(site, 1)
+        if channels % depth or out_channels % (channels // depth) or (kh, kw) != self.window.kernel:
+            raise ModelError(
+                f"op '{site.node.name}'",
+                f"weights {[out_channels, kh, kw, depth]} do not fit {channels} input channels",
+            )
+        self._check_bias(site, out_channels)
+        return ((batch, *self.window.output_size(site.node.name, height, width), out_channels),)
+
+    def accumulate(self, site: Site, x: Array, w: Array) -> Array:
+        centred = self.window.pad(merge_samples(centre(x, site.input(0))))
+        patches = self.window.view(centred)  # (B, OH, OW, KH, KW, C)
+        batch, oh, ow, kh, kw, channels = patches.shape
+        depth, groups = w.shape[3], channels // w.shape[3]
+        out_group = w.shape[0] // groups
+        acc = np.empty((batch, oh, ow, w.shape[0]), np.int32)
+        for group in range(groups):
+            rows = patches[..., group * depth : (group + 1) * depth].reshape(batch * oh * ow, kh * kw * depth)
+            columns = centre(w, site.input(1))[group * out_group : (group + 1) * out_group].reshape(out_group, -1).T
+            product = exact_matmul(rows, columns, 255, magnitude(site.input(1)))
+            acc[..., group * out_group : (group + 1) * out_group] = product.reshape(batch, oh, ow, out_group)
+        return acc.reshape(x.shape[0], *site.output.shape)
+
+    def macs(self, site: Site) -> int:
+        return site.output.size * prod(site.input(1).shape[1:])
+
+
+@dataclass(frozen=True)
+class DepthwiseConv2D(Linear):
+    """Depthwise convolution: x (N, H, W, C), weights (1, KH, KW, C * m); output channel o reads channel o // m."""
+
+    kind = "depthwise_conv2d"
+    window: Window = Window()
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        batch, height, width, channels = four(site, 0)
+        one, kh, kw, out_channels = four(site, 1)
+        if one != 1 or out_channels % channels or (kh, kw) != self.window.kernel:
+            raise ModelError(
+                f"op '{site.node.name}'", f"weights {[one, kh, kw, out_channels]} do not fit {channels} input channels"
+            )
+        self._check_bias(site, out_channels)
+        return ((batch, *self.window.output_size(site.node.name, height, width), out_channels),)
+
+    def accumulate(self, site: Site, x: Array, w: Array) -> Array:
+        centred = self.window.pad(merge_samples(centre(x, site.input(0))))
+        patches = self.window.view(centred.astype(np.int32))
+        weights = centre(w, site.input(1))[0].astype(np.int32)
+        multiplier = w.shape[3] // x.shape[-1]
+        acc = np.zeros((patches.shape[0], *site.output.shape[1:]), np.int32)
+        for row, column in np.ndindex(*self.window.kernel):
+            taps = patches[:, :, :, row, column]
+            acc += (np.repeat(taps, multiplier, axis=-1) if multiplier > 1 else taps) * weights[row, column]
+        return acc.reshape(x.shape[0], *site.output.shape)
+
+    def macs(self, site: Site) -> int:
+        return site.output.size * prod(self.window.kernel)
+
+
+@dataclass(frozen=True)
+class FullyConnected(Linear):
+    """Matrix product: x (..., K) seen as rows of K, weights (O, K)."""
+
+    kind = "fully_connected"
+    keep_dims: bool = False
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        x, w = site.input(0), site.input(1)
+        if len(w.shape) != 2 or x.size % w.shape[1] or (self.keep_dims and x.shape[-1] != w.shape[1]):
+            raise ModelError(f"op '{site.node.name}'", f"weights {list(w.shape)} do not fit the input {list(x.shape)}")
+        self._check_bias(site, w.shape[0])
+        return ((*x.shape[:-1], w.shape[0]) if self.keep_dims else (x.size // w.shape[1], w.shape[0]),)
+
+    def accumulate(self, site: Site, x: Array, w: Array) -> Array:
+        rows = centre(x, site.input(0)).reshape(-1, w.shape[1])
+        acc = exact_matmul(rows, centre(w, site.input(1)).T, 255, magnitude(site.input(1)))
+        return acc.reshape(x.shape[0], *site.output.shape)
+
+    def rule(self, rounding: Rounding) -> RequantRule:
+        return rounding.fully_connected
+
+    def macs(self, site: Site) -> int:
+        return site.output.size * site.input(1).shape[1]

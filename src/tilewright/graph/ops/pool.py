@@ -1,0 +1,102 @@
+"""Average and maximum pools, and the mean over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import UnsupportedError
+from tilewright.graph.arithmetic import clamp_range, multiply_by_quantized_multiplier, quantize_multiplier
+from tilewright.graph.ir import Site
+from tilewright.graph.ops.base import Op, Shape, given
+from tilewright.graph.ops.linear import four, merge_samples
+from tilewright.graph.ops.window import Window
+from tilewright.graph.rounding import Rounding
+
+
+@dataclass(frozen=True)
+class Pool(Op):
+    """A pool keeps the scale: input and output share their quantisation, padding takes no part."""
+
+    window: Window = Window()
+    activation: str = "none"
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        batch, height, width, channels = four(site, 0)
+        if (site.input(0).scale, site.input(0).zero_point) != (site.output.scale, site.output.zero_point):
+            raise UnsupportedError(f"op '{site.node.name}'", "rescales; a pool must keep scale and zero point")
+        return ((batch, *self.window.output_size(site.node.name, height, width), channels),)
+
+    def _clamp(self, site: Site, result: Array, samples: int) -> tuple[Array, ...]:
+        low, high = clamp_range(self.activation, site.output.scale, site.output.zero_point, site.output.dtype)
+        return (np.clip(result, low, high).astype(site.output.dtype).reshape(samples, *site.output.shape),)
+
+
+@dataclass(frozen=True)
+class AveragePool2D(Pool):
+    """The mean of the codes inside the image, rounded half away from zero (all TFLite integer kernels)."""
+
+    kind = "average_pool_2d"
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x = given(values[0])
+        merged = merge_samples(x).astype(np.int32)
+        total = self.window.view(self.window.pad(merged)).sum(axis=(3, 4), dtype=np.int32)
+        return self.finish(site, total.reshape(x.shape[0], *site.output.shape))
+
+    def counts(self, site: Site) -> Array:
+        """How many positions of each window lie inside the image: int32 (OH, OW, 1)."""
+        ones = np.ones((1, *site.input(0).shape[1:3], 1), np.int32)
+        counts: Array = self.window.view(self.window.pad(ones)).sum(axis=(3, 4), dtype=np.int32)[0]
+        return counts
+
+    def finish(self, site: Site, total: Array) -> tuple[Array, ...]:
+        """Codes from the sums of codes (S, *out_shape)."""
+        counts = self.counts(site)
+        half = np.where(total >= 0, counts // 2, -(counts // 2))
+        mean = np.fix((total + half) / counts).astype(
+            np.int32
+        )  # |total| < 2**31: the float64 quotient truncates exactly
+        return self._clamp(site, mean, total.shape[0])
+
+
+@dataclass(frozen=True)
+class MaxPool2D(Pool):
+    """The largest code inside the image."""
+
+    kind = "max_pool_2d"
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x = given(values[0])
+        padded = self.window.pad(merge_samples(x), np.iinfo(x.dtype).min)
+        return self._clamp(site, self.window.view(padded).max(axis=(3, 4)), x.shape[0])
+
+
+@dataclass(frozen=True)
+class Mean(Op):
+    """The mean over `axes` (of the tensor, without the sample axis), rescaled to the output."""
+
+    kind = "mean"
+    axes: tuple[int, ...] = ()
+    keep_dims: bool = False
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        shape = site.input(0).shape
+        kept = tuple(1 if axis in self.axes else extent for axis, extent in enumerate(shape))
+        return (kept if self.keep_dims else tuple(e for axis, e in enumerate(shape) if axis not in self.axes),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x, source, out = given(values[0]), site.input(0), site.output
+        count = prod(source.shape[axis] for axis in self.axes)
+        total = x.sum(axis=tuple(axis + 1 for axis in self.axes), dtype=np.int64) - count * source.zero_point
+        q, shift = quantize_multiplier(np.float64(source.scale) / np.float64(out.scale))
+        # TFLite folds 1 / count into the multiplier, keeping as many bits as fit (reduce.h, QuantizedMeanOrSum).
+        extra = min(count.bit_length() - 1, 32, 31 + int(shift))
+        folded = (q << extra) // count
+        mean = multiply_by_quantized_multiplier(total, folded, shift - extra, rounding.other) + out.zero_point
+        low, high = clamp_range("none", out.scale, out.zero_point, out.dtype)
+        return (np.clip(mean, low, high).astype(out.dtype).reshape(x.shape[0], *out.shape),)

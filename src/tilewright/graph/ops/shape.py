@@ -1,0 +1,91 @@
+"""Operators that only move codes: reshape, pad, concatenation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ModelError
+from tilewright.graph.arithmetic import clamp_range, multiply_by_quantized_multiplier, quantize_multiplier
+from tilewright.graph.ir import Site
+from tilewright.graph.ops.base import Op, Shape, given
+from tilewright.graph.rounding import Rounding
+
+
+@dataclass(frozen=True)
+class Reshape(Op):
+    """The same codes under another shape of as many elements."""
+
+    kind = "reshape"
+    shape: tuple[int, ...] = ()
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        size = site.input(0).size
+        known = prod(extent for extent in self.shape if extent != -1)
+        unknown = self.shape.count(-1)
+        if unknown > 1 or known < 1 or size % known or (not unknown and size != known):
+            raise ModelError(
+                f"op '{site.node.name}'", f"cannot reshape {list(site.input(0).shape)} to {list(self.shape)}"
+            )
+        return (tuple(size // known if extent == -1 else extent for extent in self.shape),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x = given(values[0])
+        return (x.reshape(x.shape[0], *site.output.shape),)
+
+
+@dataclass(frozen=True)
+class Pad(Op):
+    """Constant padding, (before, after) for each axis, with the code `value` (None: the zero point)."""
+
+    kind = "pad"
+    padding: tuple[tuple[int, int], ...] = ()
+    value: int | None = None
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        shape = site.input(0).shape
+        if len(self.padding) != len(shape) or any(min(pair) < 0 for pair in self.padding):
+            raise ModelError(f"op '{site.node.name}'", f"padding {self.padding} does not fit the shape {list(shape)}")
+        return (tuple(extent + sum(pair) for extent, pair in zip(shape, self.padding, strict=True)),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        value = site.input(0).zero_point if self.value is None else self.value
+        return (np.pad(given(values[0]), ((0, 0), *self.padding), constant_values=value),)
+
+
+@dataclass(frozen=True)
+class Concat(Op):
+    """Concatenation along `axis`; an input of another scale is requantised."""
+
+    kind = "concat"
+    axis: int = -1
+    activation: str = "none"
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        first = site.input(0).shape
+        shapes = [site.input(index).shape for index in range(len(site.inputs))]
+        axis = self.axis % len(first) if first else 0
+        if not first or any(s[:axis] + s[axis + 1 :] != first[:axis] + first[axis + 1 :] for s in shapes):
+            raise ModelError(
+                f"op '{site.node.name}'", f"cannot concatenate {[list(s) for s in shapes]} along axis {self.axis}"
+            )
+        return ((*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :]),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        out = site.output
+        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype)
+        samples = max(given(value).shape[0] for value in values)
+        parts = []
+        for index, value in enumerate(values):
+            tensor, codes = site.input(index), given(value)
+            if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
+                q, shift = quantize_multiplier(np.float64(tensor.scale) / np.float64(out.scale))
+                centred = codes.astype(np.int64) - tensor.zero_point
+                codes = multiply_by_quantized_multiplier(centred, q, shift, rounding.other) + out.zero_point
+            clipped = np.clip(codes, low, high).astype(out.dtype)
+            parts.append(np.broadcast_to(clipped, (samples, *tensor.shape)))
+        return (np.concatenate(parts, axis=self.axis % len(out.shape) + 1),)

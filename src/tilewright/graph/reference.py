@@ -1,0 +1,107 @@
+"""The golden result of everything: a graph evaluated node by node in exact integer NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import InputError
+from tilewright.graph.ir import Graph, Site, Tensor
+from tilewright.graph.rounding import rounding_mode
+
+#: Samples evaluated together are limited so that the widest patch matrix stays near this many bytes.
+BLOCK_BYTES = 1 << 27
+
+Observer = Callable[[Site, tuple[Array, ...]], None]
+
+
+def check_inputs(graph: Graph, inputs: Array | Mapping[str, Array]) -> dict[str, Array]:
+    """Samples as {input name: (S, *shape)}, from such a mapping or the array of a single-input graph.
+
+    An array may leave out the model's batch axis of 1, and the sample axis as well when it is one sample.
+    """
+    if not isinstance(inputs, Mapping):
+        if len(graph.inputs) != 1:
+            raise InputError(
+                "inputs", f"the model has {len(graph.inputs)} inputs: {', '.join(graph.inputs)}", "name each one"
+            )
+        inputs = {graph.inputs[0]: inputs}
+    if set(inputs) != set(graph.inputs):
+        raise InputError("inputs", f"got {sorted(inputs)} but the model takes {sorted(graph.inputs)}")
+    checked = {name: _samples(graph.tensors[name], np.asarray(inputs[name])) for name in graph.inputs}
+    if len({array.shape[0] for array in checked.values()}) > 1:
+        raise InputError(
+            "inputs", f"differ in their number of samples: { {n: a.shape[0] for n, a in checked.items()} }"
+        )
+    return checked
+
+
+def _samples(tensor: Tensor, array: Array) -> Array:
+    where = f"input '{tensor.name}'"
+    shapes = [tensor.shape] + ([tensor.shape[1:]] if tensor.shape[:1] == (1,) else [])
+    if array.shape in shapes:
+        array = array[None]
+    if array.shape[1:] not in shapes or array.shape[0] == 0:
+        raise InputError(
+            where, f"has the shape {list(array.shape)}", f"give samples of shape {list(shapes[-1])}, or N of them"
+        )
+    if array.dtype != tensor.dtype:
+        quant = f" (scale {tensor.scale:.9g}, zero point {tensor.zero_point})" if tensor.quant else ""
+        raise InputError(where, f"is {array.dtype}", f"give {tensor.dtype} values{quant}")
+    return array.reshape(array.shape[0], *tensor.shape)
+
+
+def run(
+    graph: Graph, inputs: Array | Mapping[str, Array], rounding: str = "tflm", observe: Observer | None = None
+) -> dict[str, Array]:
+    """The outputs {name: (S, *shape)} for S samples under a rounding mode.
+
+    `observe` is called after every node with its results; samples then come in blocks, in order.
+    """
+    samples = check_inputs(graph, inputs)
+    total = next(iter(samples.values())).shape[0]
+    block = max(1, BLOCK_BYTES // widest(graph))
+    parts = [
+        run_block(graph, {name: array[start : start + block] for name, array in samples.items()}, rounding, observe)
+        for start in range(0, total, block)
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in graph.outputs}
+
+
+def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe: Observer | None) -> dict[str, Array]:
+    """`run` for samples that are evaluated together; dead values are dropped as soon as nothing reads them."""
+    mode = rounding_mode(rounding)
+    values: dict[str, Array] = dict(samples)
+    last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
+    for index, site in enumerate(graph.sites()):
+        operands = [value_of(graph, values, name) for name in site.node.inputs]
+        results = site.node.op.evaluate(site, operands, mode)
+        values.update(zip(site.node.outputs, results, strict=True))
+        if observe:
+            observe(site, results)
+        for name in site.node.inputs:
+            if last_use[name] == index and name not in graph.outputs:
+                values.pop(name, None)
+    count = next(iter(samples.values())).shape[0]
+    outputs = {name: value_of(graph, values, name) for name in graph.outputs}
+    return {
+        name: np.broadcast_to(array, (count, *array.shape[1:])) for name, array in outputs.items() if array is not None
+    }
+
+
+def value_of(graph: Graph, values: Mapping[str, Array], name: str) -> Array | None:
+    """A computed value, or a constant with a sample axis of 1; None for an absent optional input."""
+    if not name or name in values:
+        return values.get(name)
+    data = graph.tensors[name].data
+    return None if data is None else data[None]
+
+
+def widest(graph: Graph) -> int:
+    """Bytes of the largest float32 patch matrix or tensor that one sample needs."""
+    size = 1
+    for site in graph.sites():
+        size = max(size, site.output.size, site.node.op.macs(site) // max(1, site.output.shape[-1]))
+    return 4 * size

@@ -1,0 +1,47 @@
+"""From int32 accumulators to output codes: factors of a site, applied under a named rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.arithmetic import (
+    RequantRule,
+    clamp_range,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    round_half_even,
+)
+from tilewright.graph.ir import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Requant:
+    """out = clamp(round(acc * real) + zero_point, low, high), `real` one factor or one for each last-axis index."""
+
+    real: Array  # float64, for the integer rules
+    real32: Array  # float32, for the float rule
+    zero_point: int
+    low: int
+    high: int
+    dtype: str
+
+    @classmethod
+    def of_product(cls, x: Tensor, w: Tensor, out: Tensor, activation: str) -> Requant:
+        """The requantisation of sum((x - zx) * w) to `out`; factors from the tensors' float32 scales."""
+        weights = np.asarray(w.quant.scale if w.quant else [w.scale], np.float64)
+        real = np.float64(x.scale) * weights / np.float64(out.scale)
+        real32 = np.float32(x.scale) * weights.astype(np.float32) / np.float32(out.scale)
+        low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype)
+        return cls(real, real32, out.zero_point, low, high, out.dtype)
+
+    def apply(self, acc: Array, rule: RequantRule) -> Array:
+        """Codes of dtype `dtype` for int32 or int64 accumulators of any shape (channels last)."""
+        if rule == "float":
+            scaled = round_half_even(acc.astype(np.float32) * self.real32)
+        else:
+            q, shift = quantize_multiplier(self.real)
+            scaled = multiply_by_quantized_multiplier(acc, q, shift, rule)
+        return np.clip(scaled + self.zero_point, self.low, self.high).astype(self.dtype)

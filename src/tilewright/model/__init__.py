@@ -1,0 +1,20 @@
+"""What the user brings: model files, read into a Graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.errors import InputError, ModelError
+from tilewright.graph.ir import Graph
+
+
+def load(path: str | Path) -> Graph:
+    """The graph of a model file, by its suffix. Raises InputError, ModelError or UnsupportedError."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(str(path), "is not a file")
+    if path.suffix == ".tflite":
+        from tilewright.model import tflite
+
+        return tflite.load(path)
+    raise ModelError(str(path), f"has the suffix '{path.suffix}'", "give a .tflite model")
