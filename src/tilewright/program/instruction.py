@@ -1,0 +1,179 @@
+"""Bit fields and their packing into instruction words: the one description that every target's ISA uses.
+
+A `Layout` places fields LSB first into little-endian words, by the C bit-field rule: a field that does not
+fit in what is left of a word starts the next one. Encoding and decoding work on whole streams at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.array import Array
+from tilewright.errors import ConfigError, ProgramError
+
+#: One value for each instruction, int64 [n].
+Column = npt.NDArray[np.int64]
+#: Encoded instructions, one a row, uint8 [n, nbytes], little-endian.
+Raw = npt.NDArray[np.uint8]
+
+WORD_BITS = (8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Field:
+    """`width` bits called `name`, two's complement when `signed`; `doc` says what they mean."""
+
+    name: str
+    width: int
+    signed: bool = False
+    doc: str = ""
+
+    @property
+    def low(self) -> int:
+        return -(1 << (self.width - 1)) if self.signed else 0
+
+    @property
+    def high(self) -> int:
+        return (1 << (self.width - self.signed)) - 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Fields packed LSB first into words of `word_bits`; no field straddles a word.
+
+    `words` fixes the size of the instruction (0: as many as the fields need). Bits that no field covers are
+    *reserved*: `decode` and `encode` leave them out, `reserved` returns them. Raises ConfigError when the
+    fields need more than `words`; ValueError when the description itself is wrong.
+    """
+
+    name: str
+    fields: tuple[Field, ...]
+    word_bits: int = 64
+    words: int = 0
+
+    def __post_init__(self) -> None:
+        if self.word_bits not in WORD_BITS:
+            raise ValueError(f"{self.name}: word_bits is {self.word_bits}, not one of {WORD_BITS}")
+        if len({f.name for f in self.fields}) != len(self.fields):
+            raise ValueError(f"{self.name}: two fields have one name")
+        for f in self.fields:
+            # A column is int64, so an unsigned field of 64 bits could not hold all of its values.
+            if not 1 <= f.width <= min(self.word_bits, 63 + f.signed):
+                raise ValueError(f"{self.name}: field {f.name} of {f.width} bits in words of {self.word_bits}")
+        if self.words and self._needed > self.words:
+            raise ConfigError(
+                self.name,
+                f"its fields need {self._needed} words of {self.word_bits} bits (none straddles a word),"
+                f" not {self.words}",
+                "use smaller memories or fewer index bits",
+            )
+
+    @cached_property
+    def offsets(self) -> dict[str, int]:
+        """The position of each field's least significant bit, counted from bit 0 of the instruction."""
+        offsets: dict[str, int] = {}
+        bit = 0
+        for f in self.fields:
+            if bit % self.word_bits + f.width > self.word_bits:
+                bit += -bit % self.word_bits
+            offsets[f.name] = bit
+            bit += f.width
+        return offsets
+
+    @cached_property
+    def _needed(self) -> int:
+        """Words that the fields occupy."""
+        end = max((self.offsets[f.name] + f.width for f in self.fields), default=0)
+        return -(-end // self.word_bits)
+
+    @property
+    def bits(self) -> int:
+        """Size of an instruction in bits, a whole number of words."""
+        return (self.words or self._needed) * self.word_bits
+
+    @property
+    def nbytes(self) -> int:
+        return self.bits // 8
+
+    @cached_property
+    def by_name(self) -> dict[str, Field]:
+        return {f.name: f for f in self.fields}
+
+    @cached_property
+    def used(self) -> Raw:
+        """The bits that some field covers, uint8 [nbytes]; read-only."""
+        mask = sum(((1 << f.width) - 1) << self.offsets[f.name] for f in self.fields)
+        return np.frombuffer(mask.to_bytes(self.nbytes, "little"), np.uint8)
+
+    def reserved(self, raw: Raw) -> Raw:
+        """`raw` uint8 [n, nbytes] with only the bits that no field covers."""
+        return self._checked(raw) & ~self.used
+
+    def decode(self, raw: Raw) -> dict[str, Column]:
+        """The value of each field in each row of `raw` (uint8 [n, nbytes]), as int64 [n] by field name."""
+        words = np.ascontiguousarray(self._checked(raw)).view(f"<u{self.word_bits // 8}")
+        columns: dict[str, Column] = {}
+        held, word = -1, np.empty(0, np.uint64)
+        for f in self.fields:
+            index, shift = divmod(self.offsets[f.name], self.word_bits)
+            if index != held:
+                held, word = index, words[:, index].astype(np.uint64)
+            if f.signed:  # move the sign bit to bit 63, and back arithmetically
+                column = (word << np.uint64(64 - shift - f.width)).view(np.int64)
+                column >>= np.int64(64 - f.width)
+            else:
+                column = (word >> np.uint64(shift)).view(np.int64)
+                column &= np.int64((1 << f.width) - 1)
+            columns[f.name] = column
+        return columns
+
+    def encode(self, columns: Mapping[str, Array | Sequence[int]], rows: Array | None = None) -> Raw:
+        """Pack one integer column a field (each of length n) into uint8 [n, nbytes]; reserved bits are 0.
+
+        `rows` (integers [n], default 0..n-1) are the numbers by which errors call the instructions. Raises
+        ProgramError for a missing, unknown or over-long column and for a value that does not fit its field.
+        """
+        if set(columns) != set(self.by_name):
+            odd = ", ".join(sorted(set(columns) ^ set(self.by_name)))
+            raise ProgramError(self.name, f"columns and fields differ: {odd}", f"give {', '.join(self.by_name)}")
+        arrays = {name: _array(column) for name, column in columns.items()}
+        count = max((a.size for a in arrays.values()), default=0)
+        words = np.zeros((self.bits // self.word_bits, count), np.uint64)
+        for f in self.fields:
+            index, shift = divmod(self.offsets[f.name], self.word_bits)
+            column = self._fitting(f, arrays[f.name], count, rows)
+            words[index] |= (column.view(np.uint64) & np.uint64((1 << f.width) - 1)) << np.uint64(shift)
+        packed = np.ascontiguousarray(words.T.astype(f"<u{self.word_bits // 8}"))
+        return packed.view(np.uint8).reshape(count, self.nbytes)
+
+    def _fitting(self, f: Field, column: Array, count: int, rows: Array | None) -> Column:
+        """`column` as int64 [count]; raises ProgramError for another shape and for values that do not fit."""
+        if column.shape != (count,) or (count and column.dtype.kind not in "biuO"):
+            shape = f"{column.dtype} {list(column.shape)}"
+            raise ProgramError(self.name, f"column {f.name} is {shape}", f"give {count} integers")
+        bad = (column < f.low) | (column > f.high) if count else np.zeros(0, np.bool_)
+        if bad.any():
+            row = int(np.argmax(bad))
+            name = row if rows is None else int(rows[row])
+            reason = f"{f.name} is {column[row]}, outside {f.low}..{f.high} ({f.width} bits)"
+            raise ProgramError(f"{self.name} {name}", reason)
+        return column.astype(np.int64)
+
+    def _checked(self, raw: Raw) -> Raw:
+        if raw.dtype != np.uint8 or raw.ndim != 2 or raw.shape[1] != self.nbytes:
+            found = f"{raw.dtype} {list(raw.shape)}"
+            raise ProgramError(self.name, f"the code is {found}", f"give uint8 [n, {self.nbytes}]")
+        return raw
+
+
+def _array(column: Array | Sequence[int]) -> Array:
+    """`column` as an array; Python integers stay exact where NumPy would make floats (2**63 beside 1)."""
+    array = np.asarray(column)
+    if array.dtype.kind == "f" and all(isinstance(value, int) for value in column):
+        return np.array(column, object)
+    return array

@@ -1,0 +1,200 @@
+"""Races, and reads of what nobody wrote: every element a program touches against the happens-before relation.
+
+The steps are visited in one legal order with a shadow of every element: who wrote it last, who read it last
+in each unit. A touch conflicts when the earlier one, in another unit, is not before it by the vector clock.
+As happens-before is static, what is found does not depend on the order visited (FastTrack, PLDI 2009).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
+from tilewright.sim.jit import compiled
+from tilewright.sim.order import Order
+from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, SPACE, STRIDE, WRITE, Footprints, StepTable
+
+#: Findings kept; a program this broken needs no longer list.
+MAX_EVENTS = 256
+UNWRITTEN, PRESET = -1, -2
+
+
+def hazards(table: StepTable, order: Order) -> list[Finding]:
+    """Out-of-range accesses, races and uninitialised reads of the steps that can run, in stream order."""
+    outside = out_of_range(table)
+    if outside:
+        return outside
+    low, offset, total = _windows(table)
+    written = np.full(total, UNWRITTEN, np.int32)
+    for index, space in enumerate(table.spaces):
+        size = offset[index + 1] - offset[index]
+        for first, last in space.initialised:
+            a, b = np.clip([first - low[index], last - low[index]], 0, size) + offset[index]
+            written[a:b] = PRESET
+    events, count = _scan(
+        order.sequence,
+        table.unit,
+        order.rank,
+        order.clock,
+        table.footprint,
+        table.footprints.rows,
+        table.footprints.start,
+        low,
+        offset,
+        written,
+        np.full((total, len(table.units)), UNWRITTEN, np.int32),
+        MAX_EVENTS,
+    )
+    return [_finding(table, events[index]) for index in range(count)]
+
+
+def out_of_range(table: StepTable) -> list[Finding]:
+    """Steps that touch an element below 0 or beyond the end of a memory."""
+    rows = table.footprints.rows
+    size = np.array([space.size for space in table.spaces], np.int64)
+    end = rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
+    bad = (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0) & ((end > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))
+    if not bad.any():
+        return []
+    findings = []
+    footprint_of_row = np.repeat(np.arange(len(table.footprints.start) - 1), np.diff(table.footprints.start))
+    for row in np.flatnonzero(bad)[:MAX_EVENTS]:
+        step = int(np.flatnonzero(table.footprint == footprint_of_row[row])[0])
+        space = table.spaces[rows[row, SPACE]]
+        low, high = int(rows[row, BASE]), int(end[row])
+        verb = "writes" if rows[row, MODE] & WRITE else "reads"
+        message = (
+            f"#{step} {table.describe(step)} {verb} {space.name}[{low}:{high}]; {space.name} has {space.size} elements"
+        )
+        findings.append(Finding(OUT_OF_RANGE, message, (step,), space.name, low, high))
+    return sorted(findings, key=lambda finding: finding.steps)
+
+
+def _windows(table: StepTable) -> tuple[Array, Array, int]:
+    """The part of each memory that needs a shadow: from the lowest to the highest element ever written.
+
+    Reads outside it cannot race. On-chip memories are shadowed whole, so that unwritten reads are seen.
+    """
+    rows = table.footprints.rows
+    low = np.zeros(len(table.spaces), np.int64)
+    size = np.zeros(len(table.spaces), np.int64)
+    for index, space in enumerate(table.spaces):
+        mine = rows[(rows[:, SPACE] == index) & ((rows[:, MODE] & WRITE) > 0) & (rows[:, LENGTH] > 0)]
+        if not space.sparse:
+            size[index] = space.size
+        elif len(mine):
+            low[index] = mine[:, BASE].min()
+            size[index] = (mine[:, BASE] + (mine[:, COUNT] - 1) * mine[:, STRIDE] + mine[:, LENGTH]).max() - low[index]
+    offset = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
+    return low, offset, int(offset[-1])
+
+
+@compiled
+def _scan(
+    sequence: Array,
+    unit: Array,
+    rank: Array,
+    clock: Array,
+    footprint: Array,
+    rows: Array,
+    start: Array,
+    low: Array,
+    offset: Array,
+    written: Array,
+    read: Array,
+    limit: int,
+) -> tuple[Array, int]:
+    """Events (first step or UNWRITTEN, second step, space, low, high): first and second conflict, in visiting order."""
+    units = read.shape[1]
+    events = np.zeros((limit, 5), np.int64)
+    count = 0
+    for position in range(sequence.shape[0]):
+        step = sequence[position]
+        me = unit[step]
+        for row in range(start[footprint[step]], start[footprint[step] + 1]):
+            space = rows[row, 0]
+            mode = rows[row, 1]
+            size = offset[space + 1] - offset[space]
+            for k in range(rows[row, 4]):
+                first = rows[row, 2] + k * rows[row, 5] - low[space]
+                for element in range(max(first, 0), min(first + rows[row, 3], size)):
+                    at = offset[space] + element
+                    writer = written[at]
+                    other = -3
+                    if writer >= 0:
+                        if unit[writer] != me and clock[step, unit[writer]] <= rank[writer]:
+                            other = writer
+                    elif writer == -1 and mode & 1:
+                        other = -1
+                    if mode & 2:
+                        for v in range(units):
+                            reader = read[at, v]
+                            if v != me and reader >= 0 and clock[step, v] <= rank[reader]:
+                                other = reader
+                        written[at] = step
+                    if mode & 1:
+                        read[at, me] = step
+                        if writer == -1:
+                            written[at] = -2  # report an unwritten element once
+                    if other > -3:
+                        where = element + low[space]
+                        last = count - 1
+                        if (
+                            count > 0
+                            and events[last, 0] == other
+                            and events[last, 1] == step
+                            and events[last, 2] == space
+                            and events[last, 4] == where
+                        ):
+                            events[last, 4] = where + 1
+                        elif count < limit:
+                            events[count, 0] = other
+                            events[count, 1] = step
+                            events[count, 2] = space
+                            events[count, 3] = where
+                            events[count, 4] = where + 1
+                            count += 1
+    return events, count
+
+
+def _finding(table: StepTable, event: Array) -> Finding:
+    first, second, space_index, low, high = (int(value) for value in event)
+    space = table.spaces[space_index].name
+    later = f"#{second} {table.describe(second)}"
+    if first == UNWRITTEN:
+        message = f"{later} reads {space}[{low}:{high}], which nothing has written"
+        return Finding(UNINITIALISED, message, (second,), space, low, high)
+    a, b = int(table.unit[first]), int(table.unit[second])
+    message = (
+        f"#{first} {table.describe(first)} and {later} both touch {space}[{low}:{high}] "
+        f"({mode_at(table.footprints, table.footprint[first], space_index, low)} and "
+        f"{mode_at(table.footprints, table.footprint[second], space_index, low)}) in no order; "
+        + missing_token(table, first, second, a, b)
+    )
+    return Finding(RACE, message, (first, second), space, low, high)
+
+
+def mode_at(footprints: Footprints, footprint: int, space: int, element: int) -> str:
+    """How a footprint touches one element: read, write or update."""
+    mode = 0
+    for row in footprints.of_step(int(footprint)):
+        inside = (element - row[BASE]) % row[STRIDE] if row[STRIDE] and row[COUNT] > 1 else element - row[BASE]
+        last = row[BASE] + (row[COUNT] - 1) * row[STRIDE] + row[LENGTH]
+        if row[SPACE] == space and row[BASE] <= element < last and 0 <= inside < row[LENGTH]:
+            mode |= int(row[MODE])
+    return {1: "read", 2: "write", 3: "update"}.get(mode, "touch")
+
+
+def missing_token(table: StepTable, first: int, second: int, a: int, b: int) -> str:
+    """What would order two steps: a token from the first one's unit to the second one's, by way of others if need be."""
+    paths = {a: [a]}
+    frontier = [a]
+    while frontier and b not in paths:
+        u = frontier.pop(0)
+        for queue in table.queues:
+            if queue.producer == u and queue.consumer not in paths:
+                paths[queue.consumer] = [*paths[u], queue.consumer]
+                frontier.append(queue.consumer)
+    names = "->".join(table.units[u] for u in paths.get(b, [a, b]))
+    return f"a {names} token pushed by #{first} or later and popped by #{second} or earlier is missing"

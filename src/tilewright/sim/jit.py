@@ -1,0 +1,31 @@
+"""Compiled loops: Numba, imported and compiled on first use, cached on disk after that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Compiled(Generic[P, R]):
+    """A function of arrays and numbers that runs compiled; `.python` is the same source, uncompiled."""
+
+    def __init__(self, python: Callable[P, R]) -> None:
+        update_wrapper(self, python)
+        self.python = python
+        self._native: Callable[P, R] | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._native is None:
+            import numba
+
+            self._native = numba.njit(self.python, cache=True, nogil=True)
+        return self._native(*args, **kwargs)
+
+
+def compiled(function: Callable[P, R]) -> Compiled[P, R]:
+    """Decorator: compile `function` when it is first called. It may not call another compiled function."""
+    return Compiled(function)

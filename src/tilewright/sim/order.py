@@ -1,0 +1,143 @@
+"""Happens-before: which step must follow which, from program order in each unit and from tokens. No times.
+
+A token queue has one producer and one consumer and is a FIFO, so its k-th pop always takes its k-th push:
+the relation is static. A step's vector clock counts, for every unit, the steps that surely come before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.findings import DEADLOCK, LEAK, Finding
+from tilewright.sim.jit import compiled
+from tilewright.sim.steps import StepTable
+
+NO_STEP, NEVER = -1, -2
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """`sequence` lists the steps that can run, in an order that the tokens allow (all n unless deadlocked).
+
+    `giver` [n, queues] is the step whose token a step takes (NO_STEP: takes none, NEVER: nobody pushes it);
+    `clock` [n, units] the steps of each unit known to have ended before it; `rank` [n] its place in its unit.
+    """
+
+    sequence: Array
+    giver: Array
+    clock: Array
+    rank: Array
+    findings: tuple[Finding, ...]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.sequence) == len(self.rank)
+
+
+def order(table: StepTable) -> Order:
+    """The happens-before relation of a program, and what deadlocks or leaves tokens behind."""
+    start, steps = table.by_unit()
+    rank = np.empty(len(table), np.int64)
+    rank[steps] = np.arange(len(table)) - start[table.unit[steps]]
+    giver = match_tokens(table)
+    sequence, clock, position = _run(start, steps, table.unit, giver, rank)
+    findings = [*_deadlock(table, start, steps, giver, position), *_leftovers(table)]
+    return Order(sequence, giver, clock, rank, tuple(findings))
+
+
+def match_tokens(table: StepTable) -> Array:
+    """int64 [n, queues]: the step that pushes the token which a step pops."""
+    giver = np.full((len(table), len(table.queues)), NO_STEP, np.int64)
+    for index in range(len(table.queues)):
+        pushes = np.flatnonzero(table.pushes >> index & 1)
+        pops = np.flatnonzero(table.pops >> index & 1)
+        matched = min(len(pushes), len(pops))
+        giver[pops[:matched], index] = pushes[:matched]
+        giver[pops[matched:], index] = NEVER
+    return giver
+
+
+@compiled
+def _run(start: Array, steps: Array, unit: Array, giver: Array, rank: Array) -> tuple[Array, Array, Array]:
+    """Advance the unit whose next runnable step is earliest in the stream, until none can."""
+    units = start.shape[0] - 1
+    count = unit.shape[0]
+    queues = giver.shape[1]
+    position = start[:-1].copy()
+    done = np.zeros(count, np.bool_)
+    sequence = np.empty(count, np.int64)
+    clock = np.zeros((count, units), np.int64)
+    emitted = 0
+    while True:
+        best = count
+        for u in range(units):
+            if position[u] < start[u + 1]:
+                step = steps[position[u]]
+                if step < best:
+                    ready = True
+                    for q in range(queues):
+                        g = giver[step, q]
+                        if g == -2 or (g >= 0 and not done[g]):
+                            ready = False
+                    if ready:
+                        best = step
+        if best == count:
+            break
+        u = unit[best]
+        if rank[best] > 0:
+            before = steps[position[u] - 1]
+            for v in range(units):
+                clock[best, v] = clock[before, v]
+            clock[best, u] = rank[best]
+        for q in range(queues):
+            g = giver[best, q]
+            if g >= 0:
+                for v in range(units):
+                    clock[best, v] = max(clock[best, v], clock[g, v])
+                clock[best, unit[g]] = max(clock[best, unit[g]], rank[g] + 1)
+        done[best] = True
+        position[u] += 1
+        sequence[emitted] = best
+        emitted += 1
+    return sequence[:emitted].copy(), clock, position
+
+
+def _deadlock(table: StepTable, start: Array, steps: Array, giver: Array, position: Array) -> list[Finding]:
+    """One finding that says who waits for what, and who should have pushed."""
+    blocked = [u for u in range(len(table.units)) if position[u] < start[u + 1]]
+    if not blocked:
+        return []
+    waits, first_queue = [], ""
+    for u in blocked:
+        step = int(steps[position[u]])
+        for q in table.queues_in(int(table.pops[step])):
+            queue, source = table.queues[q], int(giver[step, q])
+            if source == NEVER:
+                why = f"no instruction of {table.units[queue.producer]} pushes it"
+                first_queue = first_queue or queue.name
+            elif source in steps[position[queue.producer] : start[queue.producer + 1]]:
+                why = f"#{source} {table.describe(source)} would push it but is blocked itself"
+            else:
+                continue
+            waits.append(f"{table.units[u]} waits at #{step} {table.describe(step)} for a {queue.name} token; {why}")
+    at = tuple(int(steps[position[u]]) for u in blocked)
+    return [Finding(DEADLOCK, "; ".join(waits), at, queue=first_queue)]
+
+
+def _leftovers(table: StepTable) -> list[Finding]:
+    findings = []
+    for index, queue in enumerate(table.queues):
+        pushes = np.flatnonzero(table.pushes >> index & 1)
+        pops = np.count_nonzero(table.pops >> index & 1)
+        if len(pushes) > pops:
+            left = pushes[pops:]
+            message = (
+                f"{len(left)} token(s) stay in {queue.name}: {table.units[queue.producer]} pushes {len(pushes)}, "
+                f"{table.units[queue.consumer]} pops {pops}; the first without a pop is pushed by "
+                f"#{left[0]} {table.describe(int(left[0]))}"
+            )
+            findings.append(Finding(LEAK, message, tuple(int(step) for step in left[:8]), queue=queue.name))
+    return findings

@@ -1,0 +1,104 @@
+"""The step table: one row an instruction, which is all that order, hazards and time need to know of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.array import Array
+
+READ, WRITE = 1, 2
+#: Columns of a footprint row.
+SPACE, MODE, BASE, LENGTH, COUNT, STRIDE = range(6)
+
+
+@dataclass(frozen=True)
+class TokenQueue:
+    """A FIFO of dependency tokens between two units (indices into StepTable.units)."""
+
+    name: str
+    producer: int
+    consumer: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Space:
+    """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run.
+
+    A `sparse` memory (DRAM) is shadowed only from the lowest to the highest element that the program writes.
+    """
+
+    name: str
+    size: int
+    initialised: tuple[tuple[int, int], ...] = ()
+    sparse: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Footprints:
+    """Which elements of which memory a step touches, as rows; many steps may share one footprint.
+
+    `rows` is int64 [r, 6]: space, mode (READ, WRITE or both), base, length, count, stride: the elements
+    base + k * stride + 0..length-1 for k < count. Footprint f has the rows start[f]..start[f + 1].
+    """
+
+    rows: Array
+    start: Array
+
+    @classmethod
+    def of(cls, footprints: Sequence[Array]) -> Footprints:
+        """From one row array (int64 [r, 6]) a footprint."""
+        counts = np.array([len(rows) for rows in footprints], np.int64)
+        rows = np.concatenate(footprints) if len(footprints) else np.zeros((0, 6), np.int64)
+        return cls(np.ascontiguousarray(rows, np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+    def of_step(self, footprint: int) -> Array:
+        rows: Array = self.rows[self.start[footprint] : self.start[footprint + 1]]
+        return rows
+
+
+def runs(space: int, mode: int, elements: Array) -> Array:
+    """Footprint rows for a set of elements (any order, repeats allowed), as maximal runs."""
+    unique = np.unique(elements)
+    if not unique.size:
+        return np.zeros((0, 6), np.int64)
+    breaks = np.flatnonzero(np.diff(unique) != 1) + 1
+    first = unique[np.concatenate([[0], breaks])]
+    last = unique[np.concatenate([breaks - 1, [unique.size - 1]])]
+    rows = np.zeros((first.size, 6), np.int64)
+    rows[:, SPACE], rows[:, MODE], rows[:, BASE] = space, mode, first
+    rows[:, LENGTH], rows[:, COUNT] = last - first + 1, 1
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class StepTable:
+    """n steps in stream order. `pops` and `pushes` are bit masks over `queues`; one token a queue and step.
+
+    `footprint` indexes `footprints`; `describe(i)` is the text of step i for messages.
+    """
+
+    units: tuple[str, ...]
+    queues: tuple[TokenQueue, ...]
+    spaces: tuple[Space, ...]
+    unit: Array  # int64 [n]
+    pops: Array  # int64 [n]
+    pushes: Array  # int64 [n]
+    footprint: Array  # int64 [n]
+    footprints: Footprints
+    describe: Callable[[int], str] = field(default=lambda step: f"step {step}")
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    def by_unit(self) -> tuple[Array, Array]:
+        """Each unit's steps in order: (start int64 [units + 1], steps int64 [n])."""
+        steps = np.argsort(self.unit, kind="stable")
+        counts = np.bincount(self.unit, minlength=len(self.units))
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), steps.astype(np.int64)
+
+    def queues_in(self, mask: int) -> Iterable[int]:
+        return (index for index in range(len(self.queues)) if mask >> index & 1)

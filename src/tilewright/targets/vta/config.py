@@ -1,0 +1,259 @@
+"""The numbers of one VTA machine: upstream's configuration file, what follows from it, and what is legal.
+
+Field names are the keys of upstream's JSON (apache/tvm-vta at d4a15f627d5c, config/*.json); its files load
+unchanged.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tilewright.errors import ConfigError
+from tilewright.targets.vta import rules
+from tilewright.targets.vta.isa.fields import UOP_BYTES, Formats, IndexBits, Memory, formats
+
+
+class Board(NamedTuple):
+    """What upstream derives from TARGET: DMA bus width (log2 bits), clock (MHz), HLS period goal (ns)."""
+
+    log_bus_width: int
+    clock_mhz: int
+    hls_period_ns: int
+
+
+#: config/pkg_config.py. Names without a branch of their own there (sim, tsim, intelfocl) get pynq's numbers;
+#: de10nano's are marked upstream as not passed on to its Chisel gateware.
+BOARDS = {
+    "pynq": Board(6, 100, 7),
+    "ultra96": Board(7, 333, 2),
+    "zcu104": Board(7, 333, 2),
+    "de10nano": Board(6, 100, 2),
+    "intelfocl": Board(6, 100, 7),
+    "sim": Board(6, 100, 7),
+    "tsim": Board(6, 100, 7),
+}
+
+
+class Sram(NamedTuple):
+    """One on-chip memory: `depth` tiles of `shape` (rows, columns), each value `width` bits."""
+
+    name: str
+    depth: int
+    shape: tuple[int, int]
+    width: int
+    tile_bytes: int
+    index_bits: int
+
+
+@dataclass(frozen=True)
+class Config:
+    """One VTA machine; sizes are log2, as upstream's. Raises ConfigError naming the rule that is broken."""
+
+    TARGET: str  # board or simulator: bus width and clock, see BOARDS
+    LOG_INP_WIDTH: int  # bits of an input (and output) value
+    LOG_WGT_WIDTH: int  # bits of a weight
+    LOG_ACC_WIDTH: int  # bits of an accumulator
+    LOG_BATCH: int  # rows of an input tile
+    LOG_BLOCK: int  # columns of an input tile; rows and columns of a weight tile
+    LOG_UOP_BUFF_SIZE: int  # bytes
+    LOG_INP_BUFF_SIZE: int  # bytes
+    LOG_WGT_BUFF_SIZE: int  # bytes
+    LOG_ACC_BUFF_SIZE: int  # bytes
+    HW_VER: str = "0.0.2"  # all samples but zcu104's and intelfocl's; upstream does not require the key
+    # Keys of our own. An upstream file need not have them, and `to_dict` leaves them out at their defaults.
+    LOG_BUS_WIDTH: int | None = None  # DMA bus, bits; upstream's macro VTA_LOG_BUS_WIDTH; None: by TARGET
+    dram_latency: int = 16  # cycles; the delay counter of upstream's tsim memory model
+    queue_depth: int = 512  # instructions per unit; HLS and Chisel
+    token_depth: int = 1024  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
+
+    def __post_init__(self) -> None:
+        if self.TARGET not in BOARDS:
+            raise ConfigError("VTA config", f"unknown TARGET {self.TARGET!r}", f"choose one of {', '.join(BOARDS)}")
+        rules.check(self)
+
+    @classmethod
+    def from_json(cls, source: str | Path | Mapping[str, Any]) -> Config:
+        """Load upstream's JSON, a file or parsed. Raises ConfigError for what is unreadable or illegal."""
+        if isinstance(source, Mapping):
+            return cls._from_keys("VTA config", source)
+        try:
+            data = json.loads(Path(source).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(str(source), f"cannot be read as JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise ConfigError(str(source), "is not a JSON object", "give upstream's keys, TARGET and LOG_...")
+        return cls._from_keys(str(source), data)
+
+    @classmethod
+    def _from_keys(cls, where: str, data: Mapping[str, Any]) -> Config:
+        _refuse_unknown(where, [key for key in data if key not in DERIVED])
+        if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
+            raise ConfigError(where, f"{', '.join(missing)} missing", "start from a preset and override keys")
+        config = cls(**{key: value for key, value in data.items() if key not in DERIVED})
+        for key, value in data.items():
+            if key in DERIVED and value != (follows := DERIVED[key](config)):
+                raise ConfigError(where, f"{key} is {value}, other keys make it {follows}", "leave it out")
+        return config
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> Config:
+        """A copy with some keys replaced; values may be text, as `--set key=value` gives them."""
+        _refuse_unknown("VTA config", overrides)
+        return replace(self, **{key: _number(key, value) for key, value in overrides.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Upstream's keys, and our own where they differ from the default: digests outlive new keys."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {key: value for key, value in values.items() if key not in OPTIONAL or value != OPTIONAL[key]}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical JSON: sorted keys, no spaces."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def batch(self) -> int:
+        return 1 << self.LOG_BATCH
+
+    @property
+    def block(self) -> int:
+        """BLOCK_IN and BLOCK_OUT, which upstream makes equal."""
+        return 1 << self.LOG_BLOCK
+
+    @property
+    def macs_per_cycle(self) -> int:
+        """Multiply-accumulates of one GEMM micro-op, one a cycle."""
+        return self.batch * self.block * self.block
+
+    @property
+    def bus_bits(self) -> int:
+        log = self.LOG_BUS_WIDTH
+        return 1 << (BOARDS[self.TARGET].log_bus_width if log is None else log)
+
+    @property
+    def clock_mhz(self) -> int:
+        return BOARDS[self.TARGET].clock_mhz
+
+    @property
+    def bitstream(self) -> str:
+        """Upstream's name for a build of these sizes."""
+        widths = f"i{self.inp.width}w{self.wgt.width}a{self.acc.width}"
+        sizes = (
+            self.LOG_UOP_BUFF_SIZE,
+            self.LOG_INP_BUFF_SIZE,
+            self.LOG_WGT_BUFF_SIZE,
+            self.LOG_ACC_BUFF_SIZE,
+        )
+        return f"{self.batch}x{self.block}_{widths}_" + "_".join(map(str, sizes))
+
+    @cached_property
+    def index_bits(self) -> IndexBits:
+        """Bits of an index into each memory: log2 of buffer bits over tile bits."""
+        tile = self.LOG_BATCH + self.LOG_BLOCK
+        return IndexBits(
+            uop=self.LOG_UOP_BUFF_SIZE - 2,
+            inp=self.LOG_INP_BUFF_SIZE + 3 - tile - self.LOG_INP_WIDTH,
+            wgt=self.LOG_WGT_BUFF_SIZE + 3 - 2 * self.LOG_BLOCK - self.LOG_WGT_WIDTH,
+            acc=self.LOG_ACC_BUFF_SIZE + 3 - tile - self.LOG_ACC_WIDTH,
+        )
+
+    @cached_property
+    def formats(self) -> Formats:
+        """The bit layouts of this machine's instructions and micro-ops."""
+        return formats(self.index_bits)
+
+    @cached_property
+    def uop(self) -> Sram:
+        return Sram("uop", 1 << self.index_bits.uop, (1, 1), 8 * UOP_BYTES, UOP_BYTES, self.index_bits.uop)
+
+    @cached_property
+    def inp(self) -> Sram:
+        return _sram("inp", self.index_bits.inp, (self.batch, self.block), self.LOG_INP_WIDTH)
+
+    @cached_property
+    def wgt(self) -> Sram:
+        return _sram("wgt", self.index_bits.wgt, (self.block, self.block), self.LOG_WGT_WIDTH)
+
+    @cached_property
+    def acc(self) -> Sram:
+        return _sram("acc", self.index_bits.acc, (self.batch, self.block), self.LOG_ACC_WIDTH)
+
+    @cached_property
+    def out(self) -> Sram:
+        """As deep as `acc`, values as wide as `inp`."""
+        return _sram("out", self.index_bits.acc, (self.batch, self.block), self.LOG_INP_WIDTH)
+
+    def sram(self, memory: Memory) -> Sram:
+        """The on-chip memory that an id names; ACC_8BIT loads into `acc`."""
+        return (self.uop, self.wgt, self.inp, self.acc, self.out, self.acc)[memory]
+
+    def dram_tile_bytes(self, memory: Memory) -> int:
+        """Bytes of one tile in DRAM: as on chip, but a quarter of an acc tile for ACC_8BIT."""
+        return self.acc.tile_bytes // 4 if memory == Memory.ACC_8BIT else self.sram(memory).tile_bytes
+
+    @property
+    def restrictions(self) -> tuple[rules.Restriction, ...]:
+        """What keeps single reference implementations from running this machine as specified."""
+        return tuple(rules.restrictions(self))
+
+
+#: Our own keys and their defaults.
+OWN_KEYS = ("LOG_BUS_WIDTH", "dram_latency", "queue_depth", "token_depth")
+OPTIONAL = {f.name: f.default for f in fields(Config) if f.name in OWN_KEYS}
+#: Keys that upstream derives and its tools write out; accepted when they agree.
+DERIVED: dict[str, Callable[[Config], int]] = {
+    "LOG_BLOCK_IN": lambda c: c.LOG_BLOCK,
+    "LOG_BLOCK_OUT": lambda c: c.LOG_BLOCK,
+    "LOG_OUT_WIDTH": lambda c: c.LOG_INP_WIDTH,
+    "LOG_OUT_BUFF_SIZE": lambda c: c.LOG_ACC_BUFF_SIZE + c.LOG_INP_WIDTH - c.LOG_ACC_WIDTH,
+}
+
+
+def _sram(name: str, index_bits: int, shape: tuple[int, int], log_width: int) -> Sram:
+    width = 1 << log_width
+    return Sram(name, 1 << index_bits, shape, width, shape[0] * shape[1] * width // 8, index_bits)
+
+
+def _refuse_unknown(where: str, keys: Iterable[str]) -> None:
+    known = [f.name for f in fields(Config)]
+    for key in keys:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            remedy = f"did you mean {close[0]}" if close else f"the keys are {', '.join(known)}"
+            raise ConfigError(where, f"unknown key {key}", remedy)
+
+
+def _number(key: str, value: Any) -> Any:
+    """`value`, read as an integer when it is text for an integer key."""
+    if key not in rules.RANGES or not isinstance(value, str):
+        return value
+    try:
+        return int(value, 0)
+    except ValueError:
+        raise ConfigError("VTA config", f"{key} is '{value}', not an integer") from None
+
+
+def _preset(target: str, version: str) -> Config:
+    """The numbers that all eight shipped samples have: 1x16x16, int8 with int32 sums, 32/32/256/128 KiB."""
+    return Config(target, 3, 3, 5, 0, 4, 15, 15, 18, 17, HW_VER=version)
+
+
+#: config/<name>_sample.json. fsim's TARGET is "sim".
+PRESETS = {
+    "pynq": _preset("pynq", "0.0.2"),
+    "ultra96": _preset("ultra96", "0.0.2"),
+    "zcu104": _preset("zcu104", "0.0.1"),
+    "de10nano": _preset("de10nano", "0.0.2"),
+    "intelfocl": _preset("intelfocl", "0.0.1"),
+    "fsim": _preset("sim", "0.0.2"),
+    "tsim": _preset("tsim", "0.0.2"),
+}

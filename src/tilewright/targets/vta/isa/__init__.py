@@ -1,0 +1,1 @@
+"""VTA's instruction set: `fields` (numbers and layouts), `stream` (decoded columns), `text` (assembly)."""

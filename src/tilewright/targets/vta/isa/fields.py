@@ -1,0 +1,163 @@
+"""VTA's numbers and bit fields: opcodes, memory ids, and the formats as functions of the index widths.
+
+Source: include/vta/hw_spec.h and hw_spec_const.h of apache/tvm-vta at d4a15f627d5c (releases before 2021 had
+a 2-bit memory id and a 2-bit ALU opcode: their binaries are another language).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.program.instruction import Field, Layout
+
+
+class Opcode(IntEnum):
+    """Bits 2:0 of every instruction."""
+
+    LOAD = 0
+    STORE = 1
+    GEMM = 2
+    FINISH = 3
+    ALU = 4
+
+
+class Memory(IntEnum):
+    """Memory ids of LOAD and STORE; ACC_8BIT loads int8 from DRAM into the accumulator, sign-extended."""
+
+    UOP = 0
+    WGT = 1
+    INP = 2
+    ACC = 3
+    OUT = 4
+    ACC_8BIT = 5
+
+
+class AluOp(IntEnum):
+    """Operations of ALU; SHR shifts left by a negative amount."""
+
+    MIN = 0
+    MAX = 1
+    ADD = 2
+    SHR = 3
+    MUL = 4
+
+
+class Unit(IntEnum):
+    """The three cores that take instructions; `prev` and `next` of a token bit follow this order."""
+
+    LOAD = 0
+    COMPUTE = 1
+    STORE = 2
+
+
+#: The Unit whose queue takes an instruction, int64 [opcode, memory id] (id 0 where there is none). LOADs of
+#: memories other than INP and WGT go to compute, and so does what no reference decodes.
+UNITS = np.full((8, 8), int(Unit.COMPUTE))
+UNITS[Opcode.STORE] = Unit.STORE
+UNITS[Opcode.LOAD, [Memory.INP, Memory.WGT]] = Unit.LOAD
+
+#: The format of each opcode; FINISH and unknown opcodes are plain.
+FORMAT_OF: dict[int, str] = {Opcode.LOAD: "mem", Opcode.STORE: "mem", Opcode.GEMM: "gemm", Opcode.ALU: "alu"}
+
+#: VTA_INS_WIDTH and VTA_UOP_WIDTH, bytes.
+INSN_BYTES = 16
+UOP_BYTES = 4
+#: The widths (bits) that no configuration changes: sram_base, VTA_LOOP_ITER_WIDTH.
+SRAM_BASE_BITS = 16
+ITER_BITS = 14
+
+#: The low bits of every instruction.
+COMMON = (
+    Field("opcode", 3, doc="Opcode"),
+    Field("pop_prev", 1, doc="wait for a token of the unit before"),
+    Field("pop_next", 1, doc="wait for a token of the unit behind"),
+    Field("push_prev", 1, doc="on completion, a token to the unit before"),
+    Field("push_next", 1, doc="on completion, a token to the unit behind"),
+)
+
+MEM = (
+    Field("memory_type", 3, doc="Memory"),
+    Field("sram_base", SRAM_BASE_BITS, doc="first on-chip tile"),
+    Field("dram_base", 32, doc="first DRAM tile: byte address / tile bytes"),
+    Field("y_size", 16, doc="rows"),
+    Field("x_size", 16, doc="tiles in a row; 0 is a NOP that only carries tokens"),
+    Field("x_stride", 16, doc="tiles from row to row in DRAM"),
+    Field("y_pad_0", 4, doc="zero rows above"),
+    Field("y_pad_1", 4, doc="zero rows below"),
+    Field("x_pad_0", 4, doc="zero tiles left"),
+    Field("x_pad_1", 4, doc="zero tiles right"),
+)
+
+
+class IndexBits(NamedTuple):
+    """log2 of the depth of each on-chip memory, in tiles (micro-ops for `uop`)."""
+
+    uop: int
+    inp: int
+    wgt: int
+    acc: int
+
+
+@dataclass(frozen=True)
+class Formats:
+    """The layouts of one configuration: instructions of two 64-bit words, micro-ops of 32 bits.
+
+    `plain` (VTAGenericInsn) serves FINISH and unknown opcodes.
+    """
+
+    mem: Layout
+    gemm: Layout
+    alu: Layout
+    plain: Layout
+    uop: Layout
+
+    @property
+    def by_name(self) -> dict[str, Layout]:
+        """The formats of instructions, by the names that FORMAT_OF uses."""
+        return {"mem": self.mem, "gemm": self.gemm, "alu": self.alu, "plain": self.plain}
+
+
+def _loop(bits: IndexBits) -> tuple[Field, ...]:
+    return (
+        Field("reset_reg", 1, doc="GEMM: clear the destination instead of accumulating; ALU: unused"),
+        Field("uop_bgn", bits.uop, doc="first micro-op"),
+        Field("uop_end", bits.uop + 1, doc="one past the last micro-op"),
+        Field("iter_out", ITER_BITS, doc="outer iterations"),
+        Field("iter_in", ITER_BITS, doc="inner iterations"),
+    )
+
+
+def _factors(memory: str, width: int) -> tuple[Field, ...]:
+    return (
+        Field(f"{memory}_factor_out", width, doc="tiles added to the index per outer iteration"),
+        Field(f"{memory}_factor_in", width, doc="tiles added to the index per inner iteration"),
+    )
+
+
+@lru_cache
+def formats(bits: IndexBits) -> Formats:
+    """The layouts for these index widths. Raises ConfigError when one does not fit its words."""
+    gemm = _factors("dst", bits.acc) + _factors("src", bits.inp) + _factors("wgt", bits.wgt)
+    alu = _factors("dst", bits.acc) + _factors("src", bits.acc)
+    operation = (
+        Field("alu_opcode", 3, doc="AluOp"),
+        Field("use_imm", 1, doc="the second operand is `imm`, not acc[src]"),
+        Field("imm", 16, signed=True, doc="immediate operand"),
+    )
+    uop = (
+        Field("dst", bits.acc, doc="accumulator tile"),
+        Field("src", max(bits.acc, bits.inp), doc="input tile (GEMM) or accumulator tile (ALU)"),
+        Field("wgt", bits.wgt, doc="weight tile"),
+    )
+    return Formats(
+        mem=Layout("LOAD/STORE instruction", COMMON + MEM, 64, 2),
+        gemm=Layout("GEMM instruction", COMMON + _loop(bits) + gemm, 64, 2),
+        alu=Layout("ALU instruction", COMMON + _loop(bits) + alu + operation, 64, 2),
+        plain=Layout("instruction", COMMON, 64, 2),
+        uop=Layout("micro-op", uop, 32, 1),
+    )

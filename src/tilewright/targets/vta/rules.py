@@ -1,0 +1,91 @@
+"""What makes a VTA configuration legal, and which legal ones single reference implementations cannot run.
+
+Upstream checks none of this in one place; the evidence is in specs/vta.md, section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tilewright.errors import ConfigError
+from tilewright.targets.vta.isa.fields import SRAM_BASE_BITS, IndexBits
+
+if TYPE_CHECKING:
+    from tilewright.targets.vta.config import Config
+
+#: pages of upstream's DRAM allocators; a tile above it breaks the runtime's address arithmetic
+MAX_TILE_BYTES = 4096
+
+#: Smallest and largest value of each integer key, and why.
+RANGES = {
+    "LOG_INP_WIDTH": (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits"),
+    "LOG_WGT_WIDTH": (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits"),
+    "LOG_ACC_WIDTH": (0, 5, "fsim computes in 32 bits"),
+    "LOG_BATCH": (0, 12, f"a tile has at most {MAX_TILE_BYTES} bytes"),
+    "LOG_BLOCK": (0, 12, f"a tile has at most {MAX_TILE_BYTES} bytes"),
+    "LOG_UOP_BUFF_SIZE": (0, 30, "log2 bytes"),
+    "LOG_INP_BUFF_SIZE": (0, 30, "log2 bytes"),
+    "LOG_WGT_BUFF_SIZE": (0, 30, "log2 bytes"),
+    "LOG_ACC_BUFF_SIZE": (0, 30, "log2 bytes"),
+    "LOG_BUS_WIDTH": (6, 10, "published designs use 64 to 512 bits, HLS allows 1024"),
+    "dram_latency": (0, 1 << 20, "cycles"),
+    "queue_depth": (1, 1 << 20, "instructions"),
+    "token_depth": (1, 1 << 20, "tokens"),
+}
+
+
+class Restriction(NamedTuple):
+    """Why one reference implementation cannot run a configuration that another can."""
+
+    reference: str
+    reason: str
+
+
+def check(c: Config) -> None:
+    """Every rule that all references share; raises ConfigError for the first that is broken."""
+
+    def refuse(reason: str, remedy: str = "") -> None:
+        raise ConfigError("VTA config", reason, remedy)
+
+    if not isinstance(c.HW_VER, str):
+        refuse(f"HW_VER is {c.HW_VER!r}, not text")
+    for key, (low, high, reason) in RANGES.items():
+        value = getattr(c, key)
+        if value is None and key == "LOG_BUS_WIDTH":
+            continue
+        if type(value) is not int or not low <= value <= high:
+            refuse(f"{key} is {value!r}, not an integer in {low}..{high} ({reason})")
+    for key in ("LOG_INP_WIDTH", "LOG_WGT_WIDTH"):
+        if getattr(c, key) > c.LOG_ACC_WIDTH:
+            refuse(f"{key} is {getattr(c, key)}, above LOG_ACC_WIDTH {c.LOG_ACC_WIDTH} (sums hold factors)")
+    for name, bits in c.index_bits._asdict().items():
+        key = f"LOG_{name.upper()}_BUFF_SIZE"
+        if not 1 <= bits <= SRAM_BASE_BITS:
+            depths = f"2^1 (an index has a bit or more) to 2^{SRAM_BASE_BITS} (sram_base's bits)"
+            refuse(f"the {name} memory has 2^{bits} tiles, not {depths}", f"change {key}")
+    for sram in (c.inp, c.wgt, c.acc, c.out):
+        bits = sram.shape[0] * sram.shape[1] * sram.width
+        if bits % 8 or bits // 8 > MAX_TILE_BYTES:
+            reason = f"a tile is whole bytes, at most {MAX_TILE_BYTES} (the page of upstream's allocators)"
+            refuse(f"{sram.name}: a tile has {bits} bits; {reason}", "change LOG_BATCH, LOG_BLOCK or a width")
+    try:
+        _ = c.formats
+    except ConfigError as error:
+        refuse(f"index widths {c.index_bits._asdict()}: {error.where}: {error.reason}", "use smaller buffers")
+
+
+def restrictions(c: Config) -> Iterator[Restriction]:
+    """See specs/vta.md sections 1 and 2 for the evidence."""
+    bits = c.index_bits
+    if bits.acc > bits.inp:
+        yield Restriction("hls", "slices micro-ops with a src of inp index bits; acc is deeper than inp")
+    for sram in (c.inp, c.wgt, c.acc, c.out):
+        if sram.tile_bytes * 8 % c.bus_bits:
+            yield Restriction("hls", f"an {sram.name} tile is not a multiple of the {c.bus_bits}-bit bus")
+    if bits != IndexBits(uop=13, inp=11, wgt=10, acc=11):
+        yield Restriction("chisel", "decodes the field widths of the default depths only")
+    if c.batch > 1:
+        yield Restriction("chisel", "the ALU handles batch row 0 only")
+    if c.formats.gemm.offsets["dst_factor_out"] != 64 or c.formats.alu.offsets["dst_factor_out"] != 64:
+        yield Restriction("opencl", "takes dst_factor_out from bit 64, the C struct puts it elsewhere")
