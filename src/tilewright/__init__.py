@@ -1,0 +1,36 @@
+"""Tilewright runs quantised networks on accelerator designs without the hardware.
+
+import tilewright as tw
+graph = tw.load("model.tflite")
+program = tw.compile(graph, target="vta")
+result = tw.run(program, inputs)          # result.outputs, .cycles, .layers, .findings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright import targets
+from tilewright.graph.ir import Graph
+from tilewright.graph.rounding import rounding_mode
+from tilewright.model import load
+from tilewright.program.program import Program
+from tilewright.run import run
+
+__version__ = "0.1.0"
+__all__ = ["Graph", "Program", "compile", "load", "run"]
+
+
+def compile(
+    model: str | Path | Graph,
+    target: str = "vta",
+    config: str | Path | Mapping[str, Any] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    rounding: str = "tflm",
+) -> Program:
+    """The program of a network for a target. `config` is a preset's name, a JSON file or its content."""
+    graph = model if isinstance(model, Graph) else load(model)
+    machine = targets.get(target)
+    return machine.compile(graph, machine.config(config, overrides or {}), rounding_mode(rounding).name)

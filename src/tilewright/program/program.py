@@ -1,0 +1,64 @@
+"""A compiled network: launches of the machine and host steps between them, with everything that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilewright.array import Array
+from tilewright.graph.ir import Graph
+
+if TYPE_CHECKING:
+    from tilewright.report.metrics import Result
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """One run of the machine, which computes the graph nodes `nodes`.
+
+    `meta` (JSON values) and `arrays` are the target's own: instruction streams, DRAM layout, data, and how values
+    of graph tensors enter and leave.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    meta: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """A graph node that the host runs, and why the target does not."""
+
+    node: str
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return self.node
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What `compile` makes and `run` takes. `config` is the target's, as JSON values; `digest` its hash.
+
+    `graph` is None for a bare instruction stream (assembled text): it has launches without graph nodes.
+    """
+
+    target: str
+    config: Mapping[str, Any]
+    digest: str
+    rounding: str
+    graph: Graph | None
+    steps: tuple[Launch | HostStep, ...]
+
+    def run(self, inputs: Array | Mapping[str, Array], **options: Any) -> Result:
+        """`tilewright.run.run` of this program."""
+        from tilewright.run import run
+
+        return run(self, inputs, **options)
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Launch))

@@ -1,0 +1,106 @@
+"""What a run is summed up as: one row a layer, and totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.array import Array
+from tilewright.sim.findings import Finding
+from tilewright.sim.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One step of a program. Cycles and bytes are for one sample; on the host, cycles are 0.
+
+    `macs` counts the layer's as the field does (padding taps included); `executed_macs` what the machine did;
+    `utilization` is macs / (peak * cycles). `stalls` are cycles by cause of the unit that does the work.
+    """
+
+    name: str
+    op: str
+    where: str
+    reason: str = ""
+    cycles: int = 0
+    macs: int = 0
+    executed_macs: int = 0
+    utilization: float = 0.0
+    dram_read_bytes: int = 0
+    dram_write_bytes: int = 0
+    stalls: Mapping[str, int] | None = None
+    seconds: float = 0.0
+    trace: Trace | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "op": self.op,
+            "where": self.where,
+            "cycles": self.cycles,
+            "macs": self.macs,
+            "utilization": self.utilization,
+            "dram_read_bytes": self.dram_read_bytes,
+            "dram_write_bytes": self.dram_write_bytes,
+            "stalls": dict(self.stalls or {}),
+            "executed_macs": self.executed_macs,
+            "reason": self.reason,
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A run: outputs {tensor: (S, *shape)}, layers in order, and what was found.
+
+    `matches_reference` is None when the reference was not asked. `seconds` is host wall time of the whole run.
+    """
+
+    model: str
+    target: str
+    config: Mapping[str, Any]
+    rounding: str
+    timing: str
+    evidence: str
+    samples: int
+    outputs: Mapping[str, Array]
+    layers: tuple[Layer, ...]
+    findings: tuple[Finding, ...]
+    matches_reference: bool | None
+    macs_per_cycle: int
+    seconds: float
+
+    @property
+    def cycles(self) -> int:
+        return sum(layer.cycles for layer in self.layers)
+
+    @property
+    def macs(self) -> int:
+        return sum(layer.macs for layer in self.layers)
+
+    @property
+    def utilization(self) -> float:
+        """Multiply-accumulates of the layers on the target, over what its array could do in all cycles."""
+        on_target = sum(layer.macs for layer in self.layers if layer.cycles)
+        return on_target / (self.cycles * self.macs_per_cycle) if self.cycles else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The stable object that `--json` prints."""
+        return {
+            "model": self.model,
+            "target": self.target,
+            "config": dict(self.config),
+            "rounding": self.rounding,
+            "timing": self.timing,
+            "timing_evidence": self.evidence,
+            "samples": self.samples,
+            "cycles": self.cycles,
+            "macs": self.macs,
+            "utilization": self.utilization,
+            "seconds": self.seconds,
+            "matches_reference": self.matches_reference,
+            "hazards": len(self.findings),
+            "findings": [{"kind": f.kind, "message": f.message, "steps": list(f.steps)} for f in self.findings],
+            "layers": [layer.to_json() for layer in self.layers],
+        }

@@ -1,0 +1,140 @@
+"""Runs a program step by step, on the target and on the host, and measures each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+
+import numpy as np
+
+from tilewright import host, targets
+from tilewright.array import Array
+from tilewright.errors import InputError
+from tilewright.graph import reference
+from tilewright.graph.ir import Graph
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.report.metrics import Layer, Result
+from tilewright.sim.findings import Finding
+from tilewright.targets.base import RunOptions, Target
+
+#: Called with (steps done, steps in all, name of the next step).
+Progress = Callable[[int, int, str], None]
+
+
+def run(
+    program: Program,
+    inputs: Array | Mapping[str, Array],
+    *,
+    timing: str | None = None,
+    check: bool = True,
+    compare: bool = True,
+    order: str = "stream",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Result:
+    """Run S samples through a compiled network.
+
+    `check` looks for hazards, `compare` for differences from `graph.reference`. `timing` names a timing model
+    (None: the target's first). Raises InputError for inputs that do not fit, MachineError for a program that
+    cannot run.
+    """
+    began = perf_counter()
+    graph, target = _graph(program), targets.get(program.target)
+    model = timing_model(target, timing)
+    options = RunOptions(model, check, True, order, seed)
+    values: dict[str, Array] = dict(reference.check_inputs(graph, inputs))
+    samples = next(iter(values.values())).shape[0]
+    peak = int(target.describe(target.config(program.config, {}))["macs_per_cycle"])
+    layers: list[Layer] = []
+    findings: list[Finding] = []
+    for index, step in enumerate(program.steps):
+        if progress:
+            progress(index, len(program.steps), step.name)
+        if isinstance(step, HostStep):
+            layer, results, found = _host(program, step, values)
+        else:
+            layer, results, found = _launch(target, program, step, values, options, peak)
+        values.update(results)
+        layers.append(layer)
+        findings.extend(found)
+    outputs = {name: values[name] for name in graph.outputs}
+    matches = None
+    if compare:
+        golden = reference.run(graph, inputs, program.rounding)
+        matches = all(np.array_equal(outputs[name], golden[name]) for name in graph.outputs)
+    return Result(
+        model=graph.name,
+        target=program.target,
+        config=program.config,
+        rounding=program.rounding,
+        timing=model or "",
+        evidence=next((m.evidence for m in target.timing_models if m.name == model), ""),
+        samples=samples,
+        outputs=outputs,
+        layers=tuple(layers),
+        findings=tuple(findings),
+        matches_reference=matches,
+        macs_per_cycle=peak,
+        seconds=perf_counter() - began,
+    )
+
+
+def timing_model(target: Target, name: str | None) -> str | None:
+    """The timing model called `name`, or the target's first. Raises InputError naming those that exist."""
+    known = [model.name for model in target.timing_models]
+    if name is None:
+        return known[0] if known else None
+    if name not in known:
+        raise InputError("--timing", f"{target.name} has no timing model '{name}'", f"choose one of {', '.join(known)}")
+    return name
+
+
+def _graph(program: Program) -> Graph:
+    if program.graph is None:
+        raise InputError("program", "holds bare instructions without a network", "run it with `tilewright exec`")
+    return program.graph
+
+
+def _host(
+    program: Program, step: HostStep, values: Mapping[str, Array]
+) -> tuple[Layer, dict[str, Array], list[Finding]]:
+    began = perf_counter()
+    graph = _graph(program)
+    results = host.run_node(graph, step.node, values, program.rounding)
+    node = next(node for node in graph.nodes if node.name == step.node)
+    layer = Layer(
+        name=step.node,
+        op=node.op.kind,
+        where="host",
+        reason=step.reason,
+        macs=node.op.macs(graph.site(node)),
+        seconds=perf_counter() - began,
+    )
+    return layer, results, []
+
+
+def _launch(
+    target: Target, program: Program, step: Launch, values: Mapping[str, Array], options: RunOptions, peak: int
+) -> tuple[Layer, dict[str, Array], list[Finding]]:
+    began = perf_counter()
+    graph = _graph(program)
+    result = target.launch(program, step, values, options)
+    nodes = [node for node in graph.nodes if node.name in step.nodes]
+    macs = sum(node.op.macs(graph.site(node)) for node in nodes)
+    trace = result.trace
+    cycles = trace.cycles if trace else 0
+    layer = Layer(
+        name=step.name,
+        op="+".join(node.op.kind for node in nodes),
+        where=target.name,
+        cycles=cycles,
+        macs=macs,
+        executed_macs=result.executed_macs,
+        utilization=macs / (cycles * peak) if cycles else 0.0,
+        dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0,
+        dram_write_bytes=int(trace.bytes_written.sum()) if trace else 0,
+        stalls=trace.stalls(result.unit) if trace else {},
+        seconds=perf_counter() - began,
+        trace=trace,
+    )
+    return layer, dict(result.values), list(result.findings)

@@ -1,0 +1,115 @@
+"""The whole contract of a target. A folder in `targets/` exports an object `TARGET` that satisfies it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from tilewright.array import Array
+from tilewright.graph.ir import Graph
+from tilewright.program.program import Launch, Program
+from tilewright.sim.findings import Finding
+from tilewright.sim.trace import Trace
+
+
+class Config(Protocol):
+    """A frozen machine configuration, each number sourced. Construction refuses what is illegal (ConfigError)."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+    def digest(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class TimingModel:
+    """A named table of cycle counts, and what it rests on."""
+
+    name: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Which passes a run makes. `timing` None: no time; `order`: stream, time or random (with `seed`)."""
+
+    timing: str | None = None
+    check: bool = True
+    values: bool = True
+    order: str = "stream"
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchResult:
+    """What one launch did. `values` are graph tensors (S, *shape); `work` counts what the machine executed.
+
+    `macs` in `work` are the ones executed, `unit` names the unit whose stalls explain the launch.
+    """
+
+    values: Mapping[str, Array]
+    findings: tuple[Finding, ...] = ()
+    trace: Trace | None = None
+    unit: str = ""
+    executed_macs: int = 0
+    work: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ConformCase:
+    """One replayed golden vector; `reason` says what differs when it did not pass."""
+
+    name: str
+    passed: bool
+    reason: str = ""
+
+
+class Target(Protocol):
+    """A machine: its configurations, compiler, passes and golden vectors.
+
+    `passes` is a subset of order, time, values; a pass that is missing is refused, never faked.
+    """
+
+    name: str
+    title: str
+    presets: tuple[str, ...]
+    timing_models: tuple[TimingModel, ...]
+    passes: frozenset[str]
+
+    def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
+        """A preset's, file's or mapping's configuration (None: the default preset). Raises ConfigError."""
+        ...
+
+    def describe(self, config: Config) -> dict[str, Any]:
+        """Sizes and peak, for people: includes `macs_per_cycle` and `clock_mhz`."""
+        ...
+
+    def compile(self, graph: Graph, config: Config, rounding: str) -> Program:
+        """The program of a network. Raises UnsupportedError only where not even the host can run a node."""
+        ...
+
+    def launch(
+        self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
+    ) -> LaunchResult:
+        """Run one launch on S samples. Raises MachineError for a program that cannot run to its end."""
+        ...
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """Hazards of every launch, without values and time."""
+        ...
+
+    def disassemble(self, program: Program) -> str:
+        """The program as text that `assemble` reads back exactly."""
+        ...
+
+    def assemble(self, text: str, config: Config) -> Program:
+        """A bare program from text. Raises ProgramError with line and column."""
+        ...
+
+    def explain(self, program: Program) -> str:
+        """Each stage's text dump: plans, volumes and counts per layer."""
+        ...
+
+    def conform(self, path: Path) -> ConformCase:
+        """Replay one golden vector file."""
+        ...
