@@ -10,24 +10,34 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 #: float32 holds every integer of magnitude up to 2**24, so a sum that stays within it is exact in any order.
-FLOAT32_EXACT = 1 << 24
+FLOAT32_EXACT, FLOAT64_EXACT = 1 << 24, 1 << 53
+
+
+def float_for(a_max: int, b_max: int) -> type[np.float32] | type[np.float64]:
+    """The narrowest float in which products of integers up to these magnitudes, and short sums of them, are exact."""
+    return np.float32 if 64 * a_max * b_max <= FLOAT32_EXACT else np.float64
 
 
 def exact_matmul(a: Array, b: Array, a_max: int = 128, b_max: int = 128) -> Array:
-    """The integer matrix product ``a @ b`` as int32 (wrapping), computed by float32 BLAS without rounding.
+    """The integer matrix product ``a @ b`` as int32 (wrapping), computed by floating-point BLAS without rounding.
 
-    `a` (..., M, K) and `b` (..., K, N) hold integers, in an integer dtype or already as float32;
-    `a_max` and `b_max` bound their magnitudes. Sums longer than 2**24 / (a_max * b_max) terms are split.
+    `a` (..., M, K) and `b` (..., K, N) hold integers, in an integer dtype or already as `float_for` gives;
+    `a_max` and `b_max` bound their magnitudes. Sums that would leave the exact range are split.
     """
-    terms = max(1, FLOAT32_EXACT // (a_max * b_max))
+    dtype = float_for(a_max, b_max)
+    terms = max(1, (FLOAT32_EXACT if dtype is np.float32 else FLOAT64_EXACT) // (a_max * b_max))
     depth = a.shape[-1]
-    left = a if a.dtype == np.float32 else a.astype(np.float32)
-    right = b if b.dtype == np.float32 else b.astype(np.float32)
+    left, right = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
     if depth <= terms:
-        return np.matmul(left, right).astype(np.int32)
+        return to_int32(np.matmul(left, right))
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     total = np.zeros((*batch, a.shape[-2], b.shape[-1]), np.int32)
     for start in range(0, depth, terms):
         stop = min(start + terms, depth)
-        total += np.matmul(left[..., start:stop], right[..., start:stop, :]).astype(np.int32)
+        total += to_int32(np.matmul(left[..., start:stop], right[..., start:stop, :]))
     return total
+
+
+def to_int32(x: Array) -> Array:
+    """Integral floats as int32, modulo 2**32."""
+    return x.astype(np.int32) if x.dtype == np.float32 else x.astype(np.int64).astype(np.int32)

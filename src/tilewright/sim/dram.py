@@ -19,6 +19,7 @@ class Segment:
     name: str
     address: int
     data: Array
+    initialised: bool = True  # filled by the host before the launch
 
     @property
     def end(self) -> int:
@@ -38,17 +39,17 @@ class Dram:
     def __getitem__(self, name: str) -> Array:
         return next(segment.data for segment in self.segments if segment.name == name)
 
-    def window(self, address: int, rows: int, row_bytes: int, stride: int) -> Array:
+    def window(self, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
         """A writable view (samples or 1, rows, row_bytes) of rows `stride` bytes apart.
 
-        Raises MachineError when it leaves its segment.
+        Raises MachineError, naming `where`, when it leaves its segment.
         """
         index = bisect_right(self._starts, address) - 1
         end = address + (rows - 1) * stride + row_bytes
         if index < 0 or end > self.segments[index].end:
             raise MachineError(
-                "DRAM",
-                f"bytes {address:#x}..{end:#x} are not inside one segment",
+                where,
+                f"DRAM bytes {address:#x}..{end:#x} are not inside one segment",
                 "segments are " + ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in self.segments),
             )
         segment = self.segments[index]

@@ -187,7 +187,7 @@ def mode_at(footprints: Footprints, footprint: int, space: int, element: int) ->
 
 
 def missing_token(table: StepTable, first: int, second: int, a: int, b: int) -> str:
-    """What would order two steps: a token from the first one's unit to the second one's, by way of others if need be."""
+    """What would order two steps: a token from the first one's unit to the second one's, maybe by way of others."""
     paths = {a: [a]}
     frontier = [a]
     while frontier and b not in paths:

@@ -22,7 +22,8 @@ class Compiled(Generic[P, R]):
         if self._native is None:
             import numba
 
-            self._native = numba.njit(self.python, cache=True, nogil=True)
+            native: Callable[P, R] = numba.njit(cache=True, nogil=True)(self.python)
+            self._native = native
         return self._native(*args, **kwargs)
 
 

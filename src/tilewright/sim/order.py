@@ -86,7 +86,7 @@ def _run(start: Array, steps: Array, unit: Array, giver: Array, rank: Array) -> 
                         best = step
         if best == count:
             break
-        u = unit[best]
+        u = int(unit[best])
         if rank[best] > 0:
             before = steps[position[u] - 1]
             for v in range(units):
@@ -103,6 +103,20 @@ def _run(start: Array, steps: Array, unit: Array, giver: Array, rank: Array) -> 
         sequence[emitted] = best
         emitted += 1
     return sequence[:emitted].copy(), clock, position
+
+
+def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
+    """The same steps in a random order that program order and tokens allow; a race may show, or not."""
+    rng = np.random.default_rng(seed)
+    queues = [np.flatnonzero(table.unit == unit) for unit in range(len(table.units))]
+    done = np.zeros(len(table.units), np.int64)
+    sequence: list[int] = []
+    while len(sequence) < len(order.sequence):
+        heads = [(unit, steps[done[unit]]) for unit, steps in enumerate(queues) if done[unit] < len(steps)]
+        unit, step = rng.choice([head for head in heads if (order.clock[head[1]] <= done).all()])
+        sequence.append(int(step))
+        done[unit] += 1
+    return np.array(sequence, np.int64)
 
 
 def _deadlock(table: StepTable, start: Array, steps: Array, giver: Array, position: Array) -> list[Finding]:

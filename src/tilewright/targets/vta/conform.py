@@ -1,0 +1,90 @@
+"""Replays golden vectors of upstream's implementations: every byte, every field, every diagnosis."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import InputError, TilewrightError
+from tilewright.sim.dram import Dram, Segment
+from tilewright.targets.base import ConformCase, RunOptions
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import FORMAT_OF
+from tilewright.targets.vta.isa.stream import COMMON_NAMES, decode, decode_uops
+from tilewright.targets.vta.passes import run_passes
+
+REGIONS = ("uop", "inp", "wgt", "acc", "out")
+PAGE = 1 << 12
+
+
+def conform(path: Path) -> ConformCase:
+    """Replay one vector file. Raises InputError for a file that is not one."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            vector = {name: archive[name] for name in archive.files}
+        meta, keys = json.loads(str(vector["meta"])), json.loads(str(vector["config"]))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(str(path), f"is not a golden vector: {error}", "give the .npz files of vta_vectors") from None
+    try:
+        reason = _replay(vector, meta, Config.from_json(keys))
+    except TilewrightError as error:
+        reason = str(error)
+    return ConformCase(path.stem, not reason, reason)
+
+
+def _replay(vector: Mapping[str, Array], meta: Mapping[str, Any], config: Config) -> str:
+    """What differs, or nothing."""
+    dram, bases = memory(vector)
+    expected = meta.get("expect")
+    options = RunOptions(timing=None, check=True, values=expected is None)
+    passes = run_passes(vector["insn"], config, dram, bases, 1, options)
+    kinds = sorted({finding.kind for finding in passes.findings})
+    if expected is not None:
+        return "" if expected in kinds else f"expected a {expected}, found {kinds or 'nothing'}"
+    if passes.findings:
+        return f"findings in a good program: {passes.findings[0]}"
+    difference = _fields(vector, config)
+    if difference:
+        return difference
+    got, golden = dram["out"].reshape(vector["out_after"].shape), vector["out_after"]
+    wrong = np.flatnonzero((got != golden).any(axis=1))
+    if wrong.size:
+        return f"{wrong.size} of {len(golden)} output tiles differ, the first at out[{wrong[0]}]"
+    return ""
+
+
+def memory(vector: Mapping[str, Array]) -> tuple[Dram, dict[str, int]]:
+    """The vector's regions as DRAM segments on pages of their own, and the base register of each."""
+    segments, bases, address = [], {}, PAGE
+    for name in REGIONS:
+        data = vector["out_before" if name == "out" else name]
+        bases[name] = address
+        if data.size:
+            segments.append(Segment(name, address, data.reshape(1, -1).copy(), initialised=name != "out"))
+        address += -(-data.size // PAGE) * PAGE + PAGE
+    return Dram(segments), bases
+
+
+def _fields(vector: Mapping[str, Array], config: Config) -> str:
+    """Compare decoded fields and micro-ops where the vector stores them."""
+    if "fields" in vector:
+        stream = decode(vector["insn"], config)
+        for row, stored in enumerate(json.loads(str(vector["fields"]))):
+            part = getattr(stream, FORMAT_OF.get(int(stream.opcode[row]), ""), stream)
+            for name, value in stored.items():
+                ours = name.removesuffix("_dep")
+                source = stream if ours in COMMON_NAMES else part
+                if hasattr(source, ours) and int(getattr(source, ours)[row]) != value:
+                    return f"instruction {row}: {name} decodes to {getattr(source, ours)[row]}, not {value}"
+    if "uop_fields" in vector:
+        uops = decode_uops(vector["uop"], config)
+        ours_all = np.stack([uops.dst, uops.src, uops.wgt], axis=1)
+        if not np.array_equal(ours_all, vector["uop_fields"]):
+            return "micro-ops decode differently"
+    return ""

@@ -1,0 +1,96 @@
+"""A launch through the four passes: elaborate, order, time, values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import MachineError
+from tilewright.sim.dram import Dram
+from tilewright.sim.findings import Finding
+from tilewright.sim.hazards import hazards, out_of_range
+from tilewright.sim.order import Order, order, random_sequence
+from tilewright.sim.timeline import timeline
+from tilewright.sim.trace import Trace
+from tilewright.targets.base import RunOptions
+from tilewright.targets.vta import timing
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.elaborate import Elaborated, elaborate
+from tilewright.targets.vta.isa.stream import decode
+from tilewright.targets.vta.machine import Machine
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """What the passes of one launch found; the DRAM given to `run_passes` holds the values."""
+
+    elaborated: Elaborated
+    order: Order
+    findings: tuple[Finding, ...]
+    trace: Trace | None
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates that the GEMM core executed; resets multiply nothing that counts."""
+        counts = np.array([*self.elaborated.accumulates, False])
+        uops = self.elaborated.micro_ops[counts[self.elaborated.kernel]].sum()
+        return int(uops) * self.elaborated.config.macs_per_cycle
+
+
+def run_passes(
+    insns: Array,
+    config: Config,
+    dram: Dram,
+    bases: Mapping[str, int],
+    samples: int,
+    options: RunOptions,
+    known: Passes | None = None,
+) -> Passes:
+    """Run an instruction stream (uint8 [n, 16]) on DRAM contents, which it changes.
+
+    `known` are the passes of the same stream on other samples: then only values are computed.
+    Raises MachineError where time or values are asked of a program that deadlocks or leaves its memories.
+    """
+    passes = known or _static(insns, config, dram, bases, options)
+    if options.values:
+        if known is None:
+            refuse(passes)
+        Machine(config, dram, samples).run(passes.elaborated, sequence(passes, options))
+    return passes
+
+
+def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], options: RunOptions) -> Passes:
+    """All but values: none of this depends on data."""
+    program = elaborate(decode(insns, config), config, dram, bases)
+    relation = order(program.table)
+    findings: list[Finding] = [*program.findings, *relation.findings]
+    if options.check:
+        findings += hazards(program.table, relation)
+    trace = None
+    if options.timing is not None or options.order == "time":
+        model = timing.MODELS[options.timing or "hls"]
+        trace = timeline(
+            program.table, relation, timing.costs(program, model), timing.channel(config, model), timing.fetch(config)
+        )
+    return Passes(program, relation, tuple(findings), trace)
+
+
+def refuse(passes: Passes) -> None:
+    """Raise MachineError for a program whose values are undefined from some step on."""
+    if not passes.order.complete:
+        raise MachineError("values", "the program deadlocks", passes.order.findings[0].message)
+    outside = out_of_range(passes.elaborated.table)
+    if outside:
+        raise MachineError("values", outside[0].message)
+
+
+def sequence(passes: Passes, options: RunOptions) -> Array:
+    """The steps in the order asked for: one that tokens allow, by time of start, or a random legal one."""
+    if options.order == "time" and passes.trace is not None:
+        return np.argsort(passes.trace.start, kind="stable")
+    if options.order == "random":
+        return random_sequence(passes.elaborated.table, passes.order, options.seed)
+    return passes.order.sequence

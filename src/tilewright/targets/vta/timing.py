@@ -1,0 +1,78 @@
+"""What each VTA instruction costs: one frozen table a timing model, each number with its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.sim.timeline import Channel, Costs, Fetch
+from tilewright.targets.base import TimingModel
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.elaborate import Elaborated
+from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
+from tilewright.targets.vta.kernel import AluKernel
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Cycles. A transfer's latency and the port's width come from the config."""
+
+    gemm: int  # a GEMM micro-op (initiation interval)
+    alu: int  # an ALU micro-op
+    alu_immediate: int  # an ALU micro-op whose second operand is the immediate
+    dispatch: int  # any instruction, before it does anything
+    pad: int  # a tile of zeros written by a padded LOAD
+    burst: int  # beats in one request
+    pipelined_rows: bool  # rows of one transfer are requested ahead of their data
+    source: TimingModel
+
+
+MODELS = {
+    "hls": Timing(
+        gemm=1,  # pragma HLS PIPELINE II=1 on the GEMM micro-op loop
+        alu=2,  # the same on the ALU's, II=2: the accumulator is read twice
+        alu_immediate=2,  # one loop serves both forms
+        dispatch=1,  # assumed: reading the command queue
+        pad=1,  # reset loops are pipelined
+        burst=256,  # AXI4
+        pipelined_rows=False,  # each row is one memcpy, finished before the next
+        source=TimingModel(
+            "hls",
+            "initiation intervals as declared in upstream's HLS source; DRAM latency and width from the config; "
+            "dispatch and write response assumed; not calibrated against hardware",
+        ),
+    )
+}
+
+
+def costs(program: Elaborated, timing: Timing) -> Costs:
+    """The step costs of a stream under a timing model."""
+    stream, mem = program.stream, program.stream.mem
+    per_uop = [
+        (timing.alu_immediate if item.imm is not None else timing.alu) if isinstance(item, AluKernel) else timing.gemm
+        for item in program.kernels
+    ]
+    busy = program.micro_ops * np.array([*per_uop, 0], np.int64)[program.kernel]
+    load = stream.opcode == Opcode.LOAD
+    padded = load & np.isin(mem.memory_type, (Memory.INP, Memory.ACC))
+    height, width = mem.y_size + mem.y_pad_0 + mem.y_pad_1, mem.x_size + mem.x_pad_0 + mem.x_pad_1
+    busy += np.where(padded, (height * width - mem.y_size * mem.x_size) * timing.pad, 0)
+    store = (stream.opcode == Opcode.STORE) & (program.transfers[:, 1] > 0)
+    busy += np.where(store, program.config.dram_latency, 0)  # the write response, before its token is pushed
+    return Costs(
+        lead=np.full(len(stream), timing.dispatch, np.int64),
+        busy=busy,
+        rows=np.ascontiguousarray(program.transfers[:, 1]),
+        row_bytes=np.ascontiguousarray(program.transfers[:, 2]),
+        writes=store.astype(np.int64),
+    )
+
+
+def channel(config: Config, timing: Timing) -> Channel:
+    """The DRAM port of a config under a timing model; reads and writes have their own data bus (AXI)."""
+    return Channel(config.bus_bits // 8, config.dram_latency, timing.burst, timing.pipelined_rows)
+
+
+def fetch(config: Config) -> Fetch:
+    return Fetch(INSN_BYTES, config.queue_depth)
