@@ -200,6 +200,8 @@ def _simulate(
                     if g >= 0 and end[g] > latest:
                         latest = end[g]
                         cause[s] = 2 + q
+            if sent < count and unit[sent] == u and backlog[u] == depth:
+                fetch_time = max(fetch_time, best_time)  # it waited for this place
             backlog[u] -= 1
             rows_left[u] = rows[s]
             if rows[s] > 0 and beats[s] > 0:

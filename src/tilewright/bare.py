@@ -1,0 +1,63 @@
+"""Runs a program that has no network: assembled text, whose launches carry their own data."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from tilewright import targets
+from tilewright.array import Array
+from tilewright.program.program import Program
+from tilewright.report.metrics import Layer, Result
+from tilewright.run import timing_model
+from tilewright.sim.findings import Finding
+from tilewright.targets.base import RunOptions
+
+
+def run(program: Program, *, timing: str | None = None, check: bool = True) -> Result:
+    """One run of every launch; outputs are what the launches give back. Raises MachineError as `run.run` does."""
+    began = perf_counter()
+    target = targets.get(program.target)
+    model = timing_model(target, timing)
+    peak = int(target.describe(target.config(program.config, {}))["macs_per_cycle"])
+    options = RunOptions(timing=model, check=check)
+    layers: list[Layer] = []
+    findings: list[Finding] = []
+    outputs: dict[str, Array] = {}
+    for step in program.launches:
+        started = perf_counter()
+        result = target.launch(program, step, {}, options)
+        outputs.update(result.values)
+        findings.extend(result.findings)
+        trace = result.trace
+        cycles = trace.cycles if trace else 0
+        layers.append(
+            Layer(
+                name=step.name,
+                op="program",
+                where=target.name,
+                cycles=cycles,
+                macs=result.executed_macs,
+                executed_macs=result.executed_macs,
+                utilization=result.executed_macs / (cycles * peak) if cycles else 0.0,
+                dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0,
+                dram_write_bytes=int(trace.bytes_written.sum()) if trace else 0,
+                stalls=trace.stalls(result.unit) if trace else {},
+                seconds=perf_counter() - started,
+                trace=trace,
+            )
+        )
+    return Result(
+        model="program",
+        target=program.target,
+        config=program.config,
+        rounding=program.rounding,
+        timing=model or "",
+        evidence=next((known.evidence for known in target.timing_models if known.name == model), ""),
+        samples=1,
+        outputs=outputs,
+        layers=tuple(layers),
+        findings=tuple(findings),
+        matches_reference=None,
+        macs_per_cycle=peak,
+        seconds=perf_counter() - began,
+    )

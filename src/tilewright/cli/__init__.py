@@ -1,0 +1,66 @@
+"""The command `tilewright`: status 0 done, 1 a finding, 2 bad usage or input (one line on stderr), 130 interrupted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from tilewright import __version__
+from tilewright.cli import machines, networks, programs
+from tilewright.errors import TilewrightError
+
+FINDING, BAD, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+
+
+@click.group(
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, package_name="tilewright")
+@click.pass_context
+def cli(context: click.Context) -> int:
+    """Run quantised networks on real accelerator designs without the hardware: bit-exact, cycle-exact,
+    race-checked and explained.
+
+    Exit status: 0 done, 1 a finding (mismatch, hazard, failed vector), 2 bad usage or input.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+    return 0
+
+
+for module in (machines, networks, programs):
+    for command in module.COMMANDS:
+        cli.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line (None: the process's own); the exit status."""
+    try:
+        status = cli.main(arguments, prog_name="tilewright", standalone_mode=False)
+        sys.stdout.flush()
+        return int(status or 0)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "tilewright"
+        return _refuse(f"{error.format_message()} (see {command} --help)", BAD)
+    except click.ClickException as error:
+        return _refuse(error.format_message(), BAD)
+    except TilewrightError as error:
+        return _refuse(str(error), BAD)
+    except (click.Abort, KeyboardInterrupt):
+        return _refuse("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the flush at exit must not fail again
+        return PIPE_CLOSED
+    except MemoryError as error:
+        return _refuse(f"not enough memory: {error or 'fewer samples may fit'}", BAD)
+    except OSError as error:
+        return _refuse(f"{error.filename or 'input or output'}: {error.strerror or error}", BAD)
+
+
+def _refuse(message: str, status: int) -> int:
+    click.echo(f"tilewright: {' '.join(message.split())}", err=True)
+    return status

@@ -1,0 +1,47 @@
+"""One run from samples to reports: the sequence that `run` and `exec` share."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from tilewright.cli.options import Reports
+from tilewright.errors import InputError
+from tilewright.program.program import Program
+
+
+def execute(program: Program, source: str | None, timing: str | None, check: bool, reports: Reports) -> int:
+    """Run a program and write what was asked for; the exit status."""
+    from tilewright import bare, run, targets
+    from tilewright.model import inputs
+    from tilewright.report import files, html, perfetto, text
+    from tilewright.report.summary import summarise
+
+    if reports.trace:
+        perfetto.require(reports.trace)
+    graph = program.graph
+    if graph is None:
+        if source:
+            raise InputError("--input", "this program has no network", "its data is in the program itself")
+        result = bare.run(program, timing=timing, check=check)
+        origin, labels = "the program's own data", None
+    else:
+        samples = inputs.read(source, graph) if source else inputs.random(graph)
+        origin, labels = samples.source, samples.labels
+        with text.progress_bar() as progress:
+            result = run(program, samples.values, timing=timing, check=check, progress=progress)
+    target = targets.get(program.target)
+    clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
+    summary = summarise(result, graph, origin, labels, clock, check)
+    if reports.output:
+        files.write_outputs(reports.output, result.outputs)
+    if reports.html:
+        html.write(summary, reports.html)
+    if reports.trace:
+        perfetto.write(result, reports.trace)
+    if reports.as_json:
+        click.echo(json.dumps(summary.to_json()))
+    else:
+        text.show(summary)
+    return 0 if summary.passed else 1

@@ -1,0 +1,78 @@
+"""Commands that take a model: run, compile, explain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tilewright.cli import options
+from tilewright.cli.options import NewFile, Reports
+
+
+@click.command()
+@click.argument("model")
+@options.target
+@options.rounding
+@options.simulation
+def run(
+    model: str,
+    target: str,
+    config: str | None,
+    overrides: dict[str, str],
+    rounding: str,
+    source: str | None,
+    output: Path | None,
+    timing: str | None,
+    html: Path | None,
+    trace: Path | None,
+    as_json: bool,
+    check: bool,
+) -> int:
+    """Run a model, compare with the reference, report each layer.
+
+    Without -i it runs one sample of random codes. -o writes `outputs` (N, ...).
+    """
+    from tilewright import compile as compile_model
+    from tilewright.cli.execute import execute
+
+    program = compile_model(model, target, config, overrides, rounding)
+    return execute(program, source, timing, check, Reports(output, html, trace, as_json))
+
+
+@click.command(name="compile")
+@click.argument("model")
+@options.target
+@options.rounding
+@click.option("-o", "--output", type=NewFile(), required=True, metavar="FILE.twp", help="The program to write.")
+def compile_(
+    model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str, output: Path
+) -> None:
+    """Compile a model into a program file.
+
+    `exec` runs it, `check` looks for hazards in it, `disasm` prints it.
+    """
+    from tilewright import compile as compile_model
+    from tilewright.program import file
+
+    program = compile_model(model, target, config, overrides, rounding)
+    file.save(program, output)
+    on_host = len(program.steps) - len(program.launches)
+    click.echo(f"{output}: {len(program.launches)} launches on {target}, {on_host} steps on the host")
+
+
+@click.command()
+@click.argument("model")
+@options.target
+@options.rounding
+def explain(model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str) -> None:
+    """Show what runs where and why, and each compile stage."""
+    from tilewright import compile as compile_model
+    from tilewright import targets
+    from tilewright.report import explain as report
+
+    program = compile_model(model, target, config, overrides, rounding)
+    report.show(program, targets.get(target).explain(program))
+
+
+COMMANDS: tuple[click.Command, ...] = (run, compile_, explain)

@@ -1,0 +1,185 @@
+"""Input samples from files: exact codes (.npy, .npz, .bin), or an image whose preprocessing is known."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import InputError
+from tilewright.graph.ir import Graph, Tensor
+from tilewright.graph.reference import check_inputs
+
+#: Larger files, or arrays that claim to be larger, are refused before they are read.
+MAX_BYTES = 1 << 31
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
+SAMPLES, LABELS = "inputs", "labels"
+_BROKEN = (ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """S samples {input name: (S, *shape)}, the true class of each where the file has `labels`, and the source."""
+
+    values: Mapping[str, Array]
+    labels: Array | None
+    source: str
+
+
+def random(graph: Graph, seed: int = 0) -> Samples:
+    """One sample of seeded random codes: enough for cycles and for comparing with the reference."""
+    generator = np.random.default_rng(seed)
+    values = {}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        kind, shape = np.dtype(tensor.dtype), (1, *tensor.shape)
+        if kind.kind == "f":
+            values[name] = generator.random(shape).astype(kind)
+        else:
+            low, high = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+            values[name] = generator.integers(low, high, shape, np.int64, endpoint=True).astype(kind)
+    return Samples(values, None, f"1 sample of random codes (seed {seed}); give real ones with -i")
+
+
+def read(path: str | Path, graph: Graph) -> Samples:
+    """The samples in a file, by its suffix. Raises InputError naming the file and what does not fit."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(str(path), "is not a file")
+    if path.stat().st_size > MAX_BYTES:
+        raise InputError(str(path), f"is larger than {MAX_BYTES >> 30} GiB", "split the samples")
+    suffix = path.suffix.lower()
+    labels = None
+    values: Array | Mapping[str, Array]
+    if suffix == ".npz":
+        values, labels = _npz(path, graph)
+    elif suffix == ".npy":
+        values = _npy(path)
+    elif suffix == ".bin":
+        values = _raw(path, _only_input(path, graph))
+    elif suffix in IMAGES:
+        values = _image(path, _only_input(path, graph))
+    else:
+        raise InputError(str(path), f"has the suffix '{path.suffix}'", "give .npy, .npz, .bin (codes) or an image")
+    try:
+        checked = check_inputs(graph, values)
+    except InputError as error:
+        raise InputError(f"{path}: {error.where}", error.reason, error.remedy) from None
+    count = next(iter(checked.values())).shape[0]
+    if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
+        reason = f"`labels` is {labels.dtype}{list(labels.shape)}"
+        raise InputError(str(path), reason, f"give one integer a sample, {count} in all")
+    return Samples(checked, labels, f"{count} sample{'s' * (count > 1)} from {path}")
+
+
+def _only_input(path: Path, graph: Graph) -> Tensor:
+    if len(graph.inputs) != 1:
+        raise InputError(str(path), f"is for a model with one input; this one has {len(graph.inputs)}", "give an .npz")
+    return graph.tensors[graph.inputs[0]]
+
+
+def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array | None]:
+    """The inputs by name, or the array `inputs`, or the only array; and `labels`. Other arrays are not read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
+            candidates = [name for name in members if name != LABELS or name in graph.inputs]
+            if set(graph.inputs) <= set(members):
+                chosen = list(graph.inputs)
+            elif SAMPLES in members:
+                chosen = [SAMPLES]
+            elif len(candidates) == 1:
+                chosen = candidates
+            else:
+                held = ", ".join(members) or "none"
+                names = ", ".join(graph.inputs)
+                raise InputError(str(path), f"holds the arrays {held}", f"name the samples `inputs`, or {names}")
+            arrays = {name: _member(archive, members[name], path) for name in chosen}
+            labels = _member(archive, members[LABELS], path) if LABELS in set(members) - set(chosen) else None
+    except _BROKEN as error:
+        raise InputError(str(path), f"cannot be read as .npz: {error}") from None
+    return (arrays if set(chosen) == set(graph.inputs) else arrays[chosen[0]]), labels
+
+
+def _member(archive: zipfile.ZipFile, name: str, path: Path) -> Array:
+    with archive.open(name) as file:
+        _check_header(file, archive.getinfo(name).file_size, f"{path}: {name}")
+    with archive.open(name) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _npy(path: Path) -> Array:
+    try:
+        with path.open("rb") as file:
+            _check_header(file, path.stat().st_size, str(path))
+            file.seek(0)
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except _BROKEN as error:
+        raise InputError(str(path), f"cannot be read as .npy: {error}") from None
+
+
+def _check_header(file: IO[bytes], size: int, where: str) -> None:
+    """Refuse an array that claims more elements than its `size` bytes can hold, before allocating it."""
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"format version {version[0]}.{version[1]}")
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = header(file)
+    needed = dtype.itemsize
+    for extent in shape:
+        needed *= extent
+    if needed > min(size, MAX_BYTES):
+        raise InputError(where, f"claims {needed} bytes of data, the file has room for {min(size, MAX_BYTES)}")
+
+
+def _raw(path: Path, tensor: Tensor) -> Array:
+    """Little-endian codes in the input's type and shape, one sample after another."""
+    size = path.stat().st_size
+    if not size or size % tensor.nbytes:
+        one = f"one sample is {tensor.nbytes} bytes ({tensor.dtype}{list(tensor.shape)})"
+        raise InputError(str(path), f"has {size} bytes", f"{one}; give a whole number of samples")
+    kind = np.dtype(tensor.dtype)
+    return np.fromfile(path, kind.newbyteorder("<")).astype(kind).reshape(-1, *tensor.shape)
+
+
+def _image(path: Path, tensor: Tensor) -> Array:
+    """One 8-bit image of exactly the input's size, as codes."""
+    from PIL import Image, UnidentifiedImageError
+
+    if len(tensor.shape) != 4 or tensor.shape[0] != 1 or tensor.shape[3] not in (1, 3):
+        raise InputError(
+            str(path), f"is an image but the model's input is {list(tensor.shape)}", "give an .npz of codes"
+        )
+    height, width, channels = tensor.shape[1:]
+    try:
+        with Image.open(path) as image:
+            if image.size != (width, height):
+                actual = f"{image.size[0]}x{image.size[1]}"
+                raise InputError(
+                    str(path), f"is {actual} pixels but the model takes {width}x{height}", "resize it first"
+                )
+            if image.mode not in ("1", "L", "P", "RGB"):
+                raise InputError(str(path), f"has the mode {image.mode}", "give 8-bit RGB or grey without transparency")
+            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB")).reshape(height, width, channels)
+    except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, OSError, ValueError) as error:
+        raise InputError(str(path), f"cannot be read as an image: {error}") from None
+    return _codes(path, tensor, pixels)
+
+
+def _codes(path: Path, tensor: Tensor, pixels: Array) -> Array:
+    """Pixels in the input's quantisation, where its scale tells whether reals are 0..1 or 0..255."""
+    if tensor.quant and np.dtype(tensor.dtype).kind in "iu":
+        limits = np.iinfo(tensor.dtype)
+        every_pixel_fits = limits.min <= tensor.zero_point and tensor.zero_point + 255 <= limits.max
+        for unit in (1 / 255, 1.0):
+            if abs(tensor.scale / unit - 1) < 0.01 and every_pixel_fits:
+                codes = np.rint(pixels * (unit / tensor.scale)) + tensor.zero_point
+                return np.clip(codes, limits.min, limits.max).astype(tensor.dtype)
+    how = f"scale {tensor.scale:.6g}, zero point {tensor.zero_point}" if tensor.quant else f"{tensor.dtype}, no scale"
+    reason = f"the input ({how}) does not tell how the model's pixels were prepared"
+    raise InputError(str(path), reason, "prepare the image yourself and give an .npz of codes")

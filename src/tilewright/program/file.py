@@ -1,0 +1,199 @@
+"""The program file `FILE.twp`: a zip archive of one `program.json` and plain `.npy` arrays, never Python code.
+
+Files are untrusted: every size is bounded before anything is unpacked, and each array's header is matched, not
+evaluated. The same program gives the same bytes (with the same zlib).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import secrets
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from math import isfinite, prod
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ProgramError
+from tilewright.program.program import Program
+from tilewright.program.serial import DTYPES, program_from_data, program_to_data
+
+FORMAT = "tilewright program"
+VERSION = 1
+
+MAX_BYTES = (1 << 31) - (1 << 24)  # unpacked, all members: archives of this size need no zip64
+MAX_JSON_BYTES = 1 << 25
+MAX_MEMBERS = 1 << 14
+MAX_DIRECTORY_BYTES = 128 * MAX_MEMBERS
+#: A file that unpacks to more than FREE_BYTES may not unpack to more than MAX_RATIO times its own size.
+FREE_BYTES, MAX_RATIO = 1 << 26, 100
+
+_HEADER = "program.json"
+_MEMBER = re.compile(r"[a-z]+(/[0-9]{1,9}){1,3}\.npy")
+_END = struct.Struct("<20x4s4H2LH")  # zip: end of central directory, with the 20 bytes in front of it
+_NPY = re.compile(
+    rb"\x93NUMPY\x01\x00(?s:..)\{'descr': '([<|][a-z][0-9])', 'fortran_order': False, "
+    rb"'shape': \(((?:[0-9]{1,19},? ?){0,64})\), \} *\n"
+)
+_DTYPES = {np.dtype(name).newbyteorder("<").str.encode(): np.dtype(name).newbyteorder("<") for name in DTYPES}
+#: Everything that zipfile, zlib and json raise when their input is damaged.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, MemoryError),
+    *(ValueError, RuntimeError, LookupError, ArithmeticError, TypeError),
+)
+
+
+def save(program: Program, path: str | Path) -> None:
+    """Write a program, whole or not at all. Raises ProgramError for one that `load` would refuse."""
+    path = Path(path)
+    if path.is_dir():
+        raise ProgramError(str(path), "is a directory", "name a file in it")
+    try:
+        data, arrays = program_to_data(program)
+        program_from_data(data, arrays)
+        header = {"format": FORMAT, "version": VERSION} | data
+        text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        total = len(text) + sum(array.nbytes + 1024 for array in arrays.values())
+        if total > MAX_BYTES or len(text) > MAX_JSON_BYTES or len(arrays) >= MAX_MEMBERS:
+            raise ProgramError("", f"needs {total} bytes in {len(arrays) + 1} parts", f"{MAX_BYTES} bytes is the limit")
+    except ProgramError as error:
+        raise _named(path, error) from None
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            if not _plausible(total, _write(file, text, arrays, zipfile.ZIP_DEFLATED)):
+                _write(file, text, arrays, zipfile.ZIP_STORED)
+        temporary.replace(path)
+    except OSError as error:
+        raise ProgramError(str(path), f"cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def load(path: str | Path) -> Program:
+    """Read a program, its graph validated; `digest` is the file's, for the target to compare with its config's.
+
+    Raises ProgramError naming the file, whatever is wrong with it.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ProgramError(str(path), "is not a file")
+    try:
+        with path.open("rb") as file:
+            members = _read(file)
+        arrays = {
+            name.removesuffix(".npy"): _array(name, members.pop(name)) for name in sorted(members.keys() - {_HEADER})
+        }
+        data = json.loads(members[_HEADER].decode(), parse_float=_finite, parse_constant=_finite)
+        return program_from_data(_body(data), arrays)
+    except ProgramError as error:
+        raise _named(path, error) from None
+    except OSError as error:
+        raise ProgramError(str(path), f"cannot be read: {error.strerror or error}") from None
+    except _DAMAGE as error:
+        reason = f"is damaged or not a program file ({str(error) or type(error).__name__})"
+        raise ProgramError(str(path), reason, "save it again") from None
+
+
+def _body(data: Any) -> Any:
+    """`program.json` without its format and version, which are checked."""
+    if type(data) is not dict or data.pop("format", None) != FORMAT:
+        raise ProgramError(_HEADER, f"is not a '{FORMAT}'")
+    version = data.pop("version", None)
+    if type(version) is not int or version < 1:
+        raise ProgramError(_HEADER, "has no valid version")
+    if version > VERSION:
+        reason = f"has version {version} of the format; this Tilewright reads up to {VERSION}"
+        raise ProgramError("", reason, "upgrade Tilewright, or compile the model again")
+    return data
+
+
+def _write(file: IO[bytes], text: bytes, arrays: Mapping[str, Array], method: int) -> int:
+    """Replace the file's contents by an archive with fixed dates and sorted names; returns its size."""
+    file.seek(0)
+    file.truncate()
+    with zipfile.ZipFile(file, "w", allowZip64=False) as archive:
+        for name in (_HEADER, *sorted(arrays)):
+            info = zipfile.ZipInfo(name if name == _HEADER else f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+            info.compress_type, info.create_system, info.external_attr = method, 3, 0o644 << 16
+            archive.writestr(info, text if name == _HEADER else _npy(arrays[name]))
+    return file.seek(0, os.SEEK_END)
+
+
+def _read(file: IO[bytes]) -> dict[str, bytes]:
+    """The members' bytes by name. Raises ProgramError before unpacking what is too large, and _DAMAGE."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _END.size))
+    tail = file.read(_END.size).rjust(_END.size, b"\0")
+    mark, _, _, _, count, length, start, _ = _END.unpack(tail)
+    if mark != b"PK\5\6" or tail.startswith(b"PK\6\7") or start + length + _END.size - 20 != size:
+        raise ProgramError("", "is truncated or not a program file (no archive directory at its end)", "save it again")
+    if count > MAX_MEMBERS or length > MAX_DIRECTORY_BYTES:
+        raise ProgramError("", f"has {count} parts", f"{MAX_MEMBERS} is the limit")
+    with zipfile.ZipFile(file) as archive:
+        infos = archive.infolist()
+        names = {info.filename for info in infos}
+        if len(names) != len(infos) or not all(name == _HEADER or _MEMBER.fullmatch(name) for name in names):
+            raise ProgramError("", "has a part of an unknown or repeated name")
+        if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in infos):
+            raise ProgramError("", "has a part that is neither stored nor deflated")
+        total = sum(info.file_size for info in infos)
+        if total > MAX_BYTES or not _plausible(total, size):
+            raise ProgramError("", f"would unpack to {total} bytes, too many for a file of {size}")
+        if _HEADER not in names or archive.getinfo(_HEADER).file_size > MAX_JSON_BYTES:
+            raise ProgramError("", f"has no {_HEADER}, or one of more than {MAX_JSON_BYTES} bytes")
+        return {info.filename: _member(archive, info) for info in infos}
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """A member's bytes; never unpacks much more than the size that it declares."""
+    with archive.open(info) as stream:
+        content = stream.read(info.file_size + 1)
+    if len(content) != info.file_size:
+        raise ProgramError(info.filename, f"declares {info.file_size} bytes and has {len(content)}")
+    return content
+
+
+def _plausible(total: int, size: int) -> bool:
+    return total <= max(FREE_BYTES, MAX_RATIO * size)
+
+
+def _npy(array: Array) -> bytes:
+    stream = io.BytesIO()
+    little = np.asarray(array, array.dtype.newbyteorder("<"), order="C")
+    np.lib.format.write_array(stream, little, version=(1, 0), allow_pickle=False)
+    return stream.getvalue()
+
+
+def _array(name: str, content: bytes) -> Array:
+    """The array of a `.npy` member: C order, one of DTYPES, exactly as long as its header says."""
+    match = _NPY.match(content)
+    dtype = _DTYPES.get(match[1]) if match else None
+    if match is None or dtype is None or match.end() != 10 + int.from_bytes(content[8:10], "little"):
+        raise ProgramError(name, "is not an array of plain numbers in C order")
+    shape = tuple(int(extent) for extent in match[2].decode().replace(",", " ").split())
+    if prod(shape) * dtype.itemsize != len(content) - match.end():
+        raise ProgramError(name, f"has {len(content) - match.end()} bytes of data for {dtype}{list(shape)}")
+    values = np.frombuffer(content, dtype, prod(shape), match.end()).reshape(shape)
+    return values.astype(dtype.newbyteorder("="))  # a copy, which may be written to
+
+
+def _finite(text: str) -> float:
+    """A JSON number; ValueError for NaN, Infinity and what overflows to it."""
+    if not isfinite(value := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return value
+
+
+def _named(path: Path, error: ProgramError) -> ProgramError:
+    return ProgramError(f"{path}: {error.where}" if error.where else str(path), error.reason, error.remedy)

@@ -1,0 +1,234 @@
+"""Graphs and programs as JSON values and arrays, and back, exactly.
+
+What is read is untrusted: each value is checked against the type that the code declares for it. Mappings are
+sorted by key, so that equal programs give equal data. A JSON value names an array by its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from math import isfinite
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tilewright.array import Array
+from tilewright.errors import ModelError, ProgramError, UnsupportedError
+from tilewright.graph.ir import Graph, Node, Quant, Tensor
+from tilewright.graph.ops import KINDS
+from tilewright.program.program import HostStep, Launch, Program
+
+#: A JSON object, and the arrays that it refers to.
+Data = dict[str, Any]
+Arrays = dict[str, Array]
+
+DTYPES = frozenset(
+    ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+)
+
+_NAMES = tuple[str, ...]
+_GRAPH = {"name": str, "tensors": list, "nodes": list, "inputs": _NAMES, "outputs": _NAMES}
+_TENSOR = {"name": str, "shape": tuple[int, ...], "dtype": str, "quant": Quant | None, "data": str | None}
+_NODE = {"name": str, "kind": str, "attributes": dict, "inputs": _NAMES, "outputs": _NAMES}
+_PROGRAM = {"target": str, "config": dict, "digest": str, "rounding": str, "graph": dict | None, "steps": list}
+_LAUNCH = {"name": str, "nodes": _NAMES, "meta": dict, "arrays": dict}
+
+
+def program_to_data(program: Program) -> tuple[Data, Arrays]:
+    """The JSON values and arrays of a program. Raises ProgramError for values and dtypes that have no exact form."""
+    graph, arrays = (None, {}) if program.graph is None else graph_to_data(program.graph)
+    steps = []
+    for index, step in enumerate(program.steps):
+        where = f"steps[{index}]"
+        if isinstance(step, HostStep):
+            steps.append({"host": encode(step, where)})
+            continue
+        keys = {name: f"step/{index:04}/{i:04}" for i, name in enumerate(sorted(step.arrays))}
+        arrays |= {key: _portable(step.arrays[name], f"{where}.arrays.{name}") for name, key in keys.items()}
+        meta = encode(step.meta, f"{where}.meta")
+        steps.append({"launch": {"name": step.name, "nodes": list(step.nodes), "meta": meta, "arrays": keys}})
+    data = {"target": program.target, "config": encode(program.config, "config"), "digest": program.digest}
+    return data | {"rounding": program.rounding, "graph": graph, "steps": steps}, arrays
+
+
+def program_from_data(data: Any, arrays: Mapping[str, Array]) -> Program:
+    """The program of `program_to_data`, its graph validated. Raises ProgramError for anything else."""
+    rest, values = dict(arrays), record(_PROGRAM, data, "program")
+    graph = None if values["graph"] is None else _graph(values["graph"], rest)
+    known = {node.name for node in graph.nodes} if graph else set()
+    steps = tuple(_step(step, known, rest, f"steps[{index}]") for index, step in enumerate(values["steps"]))
+    _nothing_left(rest)
+    return Program(**values | {"graph": graph, "steps": steps})
+
+
+def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
+    """The JSON values and constants of a graph. Raises ProgramError as `program_to_data` does."""
+    arrays: Arrays = {}
+    tensors = []
+    for index, name in enumerate(sorted(graph.tensors)):
+        tensor = graph.tensors[name]
+        key = None if tensor.data is None else f"graph/{index:04}"
+        if key is not None and tensor.data is not None:
+            arrays[key] = _portable(tensor.data, f"tensor '{name}'")
+        quant = encode(tensor.quant, f"tensor '{name}'")
+        tensors.append({"name": name, "shape": list(tensor.shape), "dtype": tensor.dtype, "quant": quant, "data": key})
+    nodes = [
+        {
+            "name": node.name,
+            "kind": node.op.kind,
+            "attributes": encode(node.op, f"op '{node.name}'"),
+            "inputs": list(node.inputs),
+            "outputs": list(node.outputs),
+        }
+        for node in graph.nodes
+    ]
+    data = {"name": graph.name, "tensors": tensors, "nodes": nodes}
+    return data | {"inputs": list(graph.inputs), "outputs": list(graph.outputs)}, arrays
+
+
+def graph_from_data(data: Any, arrays: Mapping[str, Array]) -> Graph:
+    """The validated graph of `graph_to_data`. Raises ProgramError for anything else."""
+    rest = dict(arrays)
+    graph = _graph(data, rest)
+    _nothing_left(rest)
+    return graph
+
+
+def encode(value: Any, where: str) -> Any:
+    """`value` (JSON values, tuples, dataclasses of them) as JSON values; ProgramError names what is none."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and isfinite(value):
+        return float(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: encode(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value)}
+    if isinstance(value, list | tuple):
+        return [encode(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: encode(value[key], f"{where}.{key}") for key in sorted(value)}
+    remedy = "use JSON values (finite numbers, text, lists, objects with text keys), and arrays for bulk data"
+    raise ProgramError(where, f"is {_shown(value)}, a {type(value).__name__}, which a program cannot hold", remedy)
+
+
+def decode(hint: Any, value: Any, where: str) -> Any:
+    """A JSON value as the declared type `hint`: scalar, tuple, Literal, optional or dataclass; list and dict as is."""
+    origin, args = get_origin(hint), get_args(hint)
+    if is_dataclass(hint) and isinstance(hint, type):
+        declared = get_type_hints(hint)
+        return hint(**record({f.name: declared[f.name] for f in fields(hint)}, value, where))
+    if origin in (Union, UnionType) and NoneType in args:
+        others = [arg for arg in args if arg is not NoneType]
+        return None if value is None else decode(others[0], value, where)
+    if origin is tuple and type(value) is list:
+        hints = [args[0]] * len(value) if args[-1] is Ellipsis else args
+        if len(hints) == len(value):
+            return tuple(decode(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(hints, value, strict=True)))
+    if origin is Literal and any(type(value) is type(arg) and value == arg for arg in args):
+        return value
+    if hint is float and type(value) is int and abs(value) < 1 << 53:
+        return float(value)
+    if type(value) is hint and (hint is not float or isfinite(value)):
+        return value
+    wanted = getattr(hint, "__name__", "") if origin is None else ""
+    raise ProgramError(where, f"is {_shown(value)}, not {wanted or hint}")
+
+
+def record(hints: Mapping[str, Any], value: Any, where: str) -> dict[str, Any]:
+    """A JSON object with exactly the keys of `hints`, each value decoded."""
+    if type(value) is not dict:
+        raise ProgramError(where, f"is {_shown(value)}, not an object")
+    for name in sorted(value.keys() ^ hints.keys()):
+        raise ProgramError(where, f"lacks '{name}'" if name in hints else f"has '{name}', which is unknown")
+    return {name: decode(hint, value[name], f"{where}.{name}") for name, hint in hints.items()}
+
+
+def _step(data: Any, known: set[str], arrays: Arrays, where: str) -> Launch | HostStep:
+    if type(data) is dict and list(data) == ["host"]:
+        host: HostStep = decode(HostStep, data["host"], where)
+        _all_known((host.node,), known, where, "node")
+        return host
+    if type(data) is not dict or list(data) != ["launch"]:
+        raise ProgramError(where, f"is {_shown(data)}, neither a launch nor a host step")
+    values = record(_LAUNCH, data["launch"], where)
+    _all_known(values["nodes"], known, where, "node")
+    taken = {name: _take(arrays, key, f"{where}.arrays.{name}") for name, key in values["arrays"].items()}
+    return Launch(**values | {"arrays": taken})
+
+
+def _graph(data: Any, arrays: Arrays) -> Graph:
+    values = record(_GRAPH, data, "graph")
+    tensors = [_tensor(tensor, arrays, f"graph.tensors[{index}]") for index, tensor in enumerate(values["tensors"])]
+    nodes = [_node(node, f"graph.nodes[{index}]") for index, node in enumerate(values["nodes"])]
+    known = _unique((tensor.name for tensor in tensors), "graph.tensors")
+    _unique((node.name for node in nodes), "graph.nodes")
+    _all_known((*values["inputs"], *values["outputs"]), known, "graph", "tensor")
+    for node in nodes:
+        _all_known((*filter(None, node.inputs), *node.outputs), known, f"op '{node.name}'", "tensor")
+    by_name = {tensor.name: tensor for tensor in tensors}
+    try:
+        return Graph(**values | {"tensors": by_name, "nodes": tuple(nodes)}).validate()
+    except (ModelError, UnsupportedError) as error:
+        raise ProgramError(error.where, error.reason, error.remedy) from None
+    except (LookupError, ValueError, ArithmeticError, TypeError) as error:  # a shape rule met what no reader makes
+        raise ProgramError("graph", f"is not valid: {error}") from None
+
+
+def _tensor(data: Any, arrays: Arrays, where: str) -> Tensor:
+    values = record(_TENSOR, data, where)
+    if not values["name"] or (values["quant"] and not values["quant"].scale):
+        raise ProgramError(where, "has quantisation without a scale" if values["name"] else "has no name")
+    if values["dtype"] not in DTYPES:
+        raise ProgramError(where, f"is of {_shown(values['dtype'])}", f"choose one of {', '.join(sorted(DTYPES))}")
+    if values["data"] is not None:
+        values["data"] = _take(arrays, values["data"], where)
+    return Tensor(**values)
+
+
+def _node(data: Any, where: str) -> Node:
+    values = record(_NODE, data, where)
+    kind = values.pop("kind")
+    if kind not in KINDS or not values["outputs"]:
+        raise ProgramError(where, f"is of the unknown kind '{kind}'" if kind not in KINDS else "has no outputs")
+    return Node(op=decode(KINDS[kind], values.pop("attributes"), f"{where}.attributes"), **values)
+
+
+def _take(arrays: Arrays, key: Any, where: str) -> Array:
+    """Each array belongs to one place."""
+    if type(key) is not str or key not in arrays:
+        raise ProgramError(where, f"refers to the array {_shown(key)}, which is missing or taken twice")
+    return arrays.pop(key)
+
+
+def _nothing_left(arrays: Arrays) -> None:
+    if arrays:
+        raise ProgramError("program", f"holds the array '{min(arrays)}', to which nothing refers")
+
+
+def _portable(array: Array, where: str) -> Array:
+    if array.dtype.name not in DTYPES:
+        raise ProgramError(where, f"is an array of {array.dtype}", f"program files hold {', '.join(sorted(DTYPES))}")
+    return array
+
+
+def _unique(names: Iterable[str], where: str) -> set[str]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ProgramError(where, f"has the name {_shown(name)} twice")
+        seen.add(name)
+    return seen
+
+
+def _all_known(names: Iterable[str], known: set[str], where: str, what: str) -> None:
+    for name in names:
+        if name not in known:
+            raise ProgramError(where, f"refers to the {what} {_shown(name)}, which does not exist")
+
+
+def _shown(value: Any) -> str:
+    """A value for an error: one line, shortened; only containers' types, as they may be huge."""
+    text = repr(value) if isinstance(value, str | float | bool | NoneType) else ""
+    if type(value) is int:
+        text = str(value) if value.bit_length() < 256 else "a huge number"
+    text = text or f"a {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,32 @@
+"""What of a network runs where and why, and each stage of compiling it."""
+
+from __future__ import annotations
+
+from tilewright.program.program import HostStep, Program
+from tilewright.report.text import console, table
+
+
+def show(program: Program, plans: str) -> None:
+    """Print where each step runs, then the graph's text and the target's own `plans`."""
+    from rich.text import Text
+
+    to = console()
+    made = table(to, ("#", "step", "where", "nodes / why on host"), {"#"})
+    for index, step in enumerate(program.steps):
+        if isinstance(step, HostStep):
+            row = (str(index), step.name, "host", step.reason)
+        else:
+            row = (str(index), step.name, program.target, ", ".join(step.nodes))
+        made.add_row(*(Text(cell) for cell in row), style="dim" if isinstance(step, HostStep) else "")
+    to.print(made)
+    if program.graph is not None:
+        from tilewright.graph import text
+
+        _section("graph", text.dump(program.graph))
+    _section(f"{program.target} program", plans)
+
+
+def _section(title: str, text: str) -> None:
+    to = console()
+    to.print(f"\n== {title} ==", style="bold")
+    to.print(text.rstrip("\n"), soft_wrap=True)

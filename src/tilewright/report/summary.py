@@ -1,0 +1,186 @@
+"""A run and what is said about it: the object of `--json`, the table's cells and the lines below it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Graph
+from tilewright.report.metrics import Layer, Result
+
+COLUMNS = ("#", "layer", "op", "where", "cycles", "MACs", "util", "DRAM read", "DRAM write", "top stall / why on host")
+NUMERIC = {"#", "cycles", "MACs", "util", "DRAM read", "DRAM write"}
+#: How many predictions and findings a report lists before it counts the rest.
+LISTED = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """A result, where its samples came from, their true classes, and what the machine is."""
+
+    result: Result
+    source: str
+    clock_mhz: float
+    checked: bool = True
+    predictions: tuple[int, ...] | None = None
+    correct: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        return not self.result.findings and self.result.matches_reference is not False
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {**self.result.to_json(), "inputs": self.source, "checked": self.checked}
+        if self.predictions is not None:
+            found["predictions"] = list(self.predictions)
+        if self.correct is not None:
+            found["correct"] = self.correct
+        return found
+
+
+def summarise(
+    result: Result, graph: Graph | None, source: str, labels: Array | None, clock_mhz: float, checked: bool
+) -> Summary:
+    predictions = predict(graph, result.outputs) if graph else None
+    correct = None
+    if predictions is not None and labels is not None:
+        correct = sum(int(label) == predicted for label, predicted in zip(labels, predictions, strict=True))
+    return Summary(result, source, clock_mhz, checked, predictions, correct)
+
+
+def predict(graph: Graph, outputs: Mapping[str, Array]) -> tuple[int, ...] | None:
+    """The class of the highest score for each sample, or None where the output is no vector of scores.
+
+    An output of an input's own shape is a reconstruction, not scores.
+    """
+    shapes = [graph.tensors[name].shape for name in graph.outputs]
+    if len(shapes) != 1 or not shapes[0] or shapes[0][-1] < 2 or graph.tensors[graph.outputs[0]].size != shapes[0][-1]:
+        return None
+    if any(graph.tensors[name].shape == shapes[0] for name in graph.inputs):
+        return None
+    scores = outputs[graph.outputs[0]]
+    return tuple(int(best) for best in np.argmax(scores.reshape(scores.shape[0], -1), axis=1))
+
+
+def cells(index: int, layer: Layer) -> dict[str, str]:
+    """One row of the table, by column."""
+    on_host = layer.where == "host"
+    return dict(
+        zip(
+            COLUMNS,
+            (
+                str(index),
+                layer.name,
+                layer.op,
+                layer.where,
+                "-" if on_host else f"{layer.cycles:,}",
+                count(layer.macs) if layer.macs else "-",
+                percent(layer.utilization) if layer.cycles and layer.macs else "-",
+                size(layer.dram_read_bytes) if layer.dram_read_bytes else "-",
+                size(layer.dram_write_bytes) if layer.dram_write_bytes else "-",
+                layer.reason if on_host else top_stall(layer),
+            ),
+            strict=True,
+        )
+    )
+
+
+def totals(result: Result) -> dict[str, str]:
+    """The last row of the table."""
+    read = sum(layer.dram_read_bytes for layer in result.layers)
+    written = sum(layer.dram_write_bytes for layer in result.layers)
+    return {
+        "layer": "total",
+        "cycles": f"{result.cycles:,}",
+        "MACs": count(result.macs),
+        "util": percent(result.utilization) if result.cycles else "-",
+        "DRAM read": size(read) if read else "-",
+        "DRAM write": size(written) if written else "-",
+    }
+
+
+def title(result: Result) -> str:
+    return f"{result.model} on {result.target}, rounding {result.rounding}"
+
+
+def facts(summary: Summary) -> list[tuple[str, str]]:
+    """What a report says besides the table, as (topic, statement)."""
+    result = summary.result
+    found = [("inputs", summary.source)]
+    if result.cycles:
+        found.append(("time", _time(summary)))
+        found.append(("timing model", f"{result.timing}: {result.evidence}"))
+        peak = f"{percent(result.utilization)} of {result.macs_per_cycle} MAC/cycle"
+        found.append(("utilisation", f"{peak} (in the cycles on {result.target})"))
+    if summary.predictions is not None:
+        found.append(("predictions", _listed([str(best) for best in summary.predictions])))
+    if summary.correct is not None:
+        share = summary.correct / result.samples
+        found.append(("accuracy", f"{summary.correct} of {result.samples} right ({percent(share)})"))
+    found.append(("reference", _reference(result)))
+    found.append(("hazards", str(len(result.findings)) if summary.checked or result.findings else "not checked"))
+    found.append(("host", f"simulated in {result.seconds:.2f} s"))
+    return found
+
+
+def _time(summary: Summary) -> str:
+    text = f"{summary.result.cycles:,} cycles a sample"
+    if summary.clock_mhz > 0:
+        text += f" = {summary.result.cycles / summary.clock_mhz / 1000:,.3f} ms at {summary.clock_mhz:g} MHz"
+    return text + " (host steps not counted)" if any(layer.where == "host" for layer in summary.result.layers) else text
+
+
+def _reference(result: Result) -> str:
+    if result.matches_reference is None:
+        return "not compared"
+    return (
+        "all outputs are equal" if result.matches_reference else "MISMATCH: outputs differ from the integer reference"
+    )
+
+
+def _listed(items: list[str]) -> str:
+    more = f" ... and {len(items) - LISTED} more" if len(items) > LISTED else ""
+    return " ".join(items[:LISTED]) + more
+
+
+def top_stall(layer: Layer) -> str:
+    """The longest wait of the unit that does the work, with its cycles and share of the layer."""
+    stalls = layer.stalls or {}
+    if not stalls or not layer.cycles:
+        return "-"
+    cause = max(stalls, key=lambda name: stalls[name])
+    return f"{cause} {stalls[cause]:,} ({percent(stalls[cause] / layer.cycles)})"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def count(number: int) -> str:
+    """Three digits and a decimal prefix: 257 k."""
+    return _scaled(number, 1000, ("", " k", " M", " G", " T"))
+
+
+def size(number: int) -> str:
+    """Three digits and a binary unit: 17.2 KiB."""
+    return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
+
+
+def _scaled(number: int, base: int, units: tuple[str, ...]) -> str:
+    value, unit = float(number), 0
+    while value >= 999.5 and unit < len(units) - 1:
+        value, unit = value / base, unit + 1
+    digits = 0 if not unit or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f}{units[unit]}"
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` in at most `width` characters, its middle left out."""
+    if len(text) <= width:
+        return text
+    head = (width - 2) // 2
+    return f"{text[:head]}..{text[len(text) - (width - 2 - head) :]}"

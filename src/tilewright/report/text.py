@@ -1,0 +1,87 @@
+"""The terminal report of a run: a table of layers and the facts below it; plain ASCII where nobody watches."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+from tilewright.report import summary as summaries
+from tilewright.report.summary import LISTED, NUMERIC, Summary, shorten
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+#: Columns that give way on a narrow terminal are cut to this many characters, the last one to what is left.
+NAME_WIDTH, NARROW, PIPED = 24, 120, 160
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """A console on stdout; piped, it is plain and wide enough for the table (COLUMNS says otherwise)."""
+    from rich.console import Console
+
+    file = file or sys.stdout
+    width = None if file.isatty() or "COLUMNS" in os.environ else PIPED
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+
+
+def table(to: Console, columns: tuple[str, ...], numeric: set[str]) -> Table:
+    """An empty table in the style of all reports."""
+    from rich import box
+    from rich.table import Table
+
+    plain = box.Box("    \n    \n -- \n    \n -- \n -- \n    \n    \n", ascii=True)
+    made = Table(box=box.SIMPLE_HEAD if to.is_terminal else plain, pad_edge=False, show_edge=False, header_style="bold")
+    for name in columns:
+        number = name in numeric
+        made.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
+    return made
+
+
+def show(summary: Summary, to: Console | None = None) -> None:
+    """Print the report of a run."""
+    from rich.text import Text
+
+    to = to or console()
+    result = summary.result
+    to.print(Text(summaries.title(result), style="bold"))
+    rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
+    named_by_op = all(row["layer"].startswith(row["op"]) for row in rows)
+    columns = tuple(c for c in summaries.COLUMNS if c != "op" or to.width >= NARROW or not named_by_op)
+    if rows:
+        made = table(to, columns, NUMERIC)
+        for row in rows:
+            style = "dim" if row["where"] == "host" else ""
+            made.add_row(*(Text(_fit(name, row[name])) for name in columns), style=style)
+        made.add_section()
+        total = summaries.totals(result)
+        made.add_row(*(Text(total.get(name, "")) for name in columns), style="bold")
+        to.print(made)
+    for topic, statement in summaries.facts(summary):
+        bad = statement.startswith("MISMATCH") or (topic == "hazards" and bool(result.findings))
+        to.print(Text(f"{topic:<13} ", style="bold"), Text(statement, style="red" if bad else ""), sep="")
+    for finding in result.findings[:LISTED]:
+        to.print(Text(f"  {finding}"))
+    if len(result.findings) > LISTED:
+        to.print(Text(f"  ... and {len(result.findings) - LISTED} more"))
+
+
+def _fit(column: str, text: str) -> str:
+    return shorten(text, NAME_WIDTH) if column in ("layer", "op") else text
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
+    """A callback that draws a bar on stderr, or None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    shown = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*shown, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=name)

@@ -1,0 +1,125 @@
+"""Timing edges: each cost moves the end by exactly itself, and nothing starts a cycle early."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.sim.programs import random_table, table
+from tilewright.array import Array
+from tilewright.errors import MachineError
+from tilewright.sim.order import order
+from tilewright.sim.steps import READ, StepTable, runs
+from tilewright.sim.timeline import Channel, Costs, Fetch, timeline
+from tilewright.sim.trace import CAUSE_TOKEN, Trace
+
+L2C = 1
+PORT = Channel(beat_bytes=8, latency=10, burst=4)
+FETCH = Fetch(insn_bytes=16, depth=8)
+FIRST = 10 + 2 + 1  # the fetch's latency, two beats of one instruction, delivery
+SECOND = FIRST + 2  # the port carries an instruction in two beats
+
+
+def steps_of(unit: list[int], pops: list[int] | None = None, pushes: list[int] | None = None) -> StepTable:
+    none = [0] * len(unit)
+    return table(unit, pops or none, pushes or none, [runs(0, READ, np.arange(1)) for _ in unit])
+
+
+def costs(busy: list[int], rows: list[int] | None = None, row_bytes: list[int] | None = None, lead: int = 0) -> Costs:
+    none = [0] * len(busy)
+    columns: list[Array] = [
+        np.array(c, np.int64) for c in ([lead] * len(busy), busy, rows or none, row_bytes or none, none)
+    ]
+    return Costs(*columns)
+
+
+def trace_of(steps: StepTable, cost: Costs, channel: Channel = PORT, fetch: Fetch = FETCH) -> Trace:
+    return timeline(steps, order(steps), cost, channel, fetch)
+
+
+def test_the_first_step_starts_when_its_instruction_is_delivered() -> None:
+    trace = trace_of(steps_of([1]), costs([5]))
+    assert (trace.start[0], trace.end[0], trace.cycles) == (FIRST, FIRST + 5, FIRST + 5)
+
+
+@pytest.mark.parametrize("busy", [1, 7, 100])
+def test_a_unit_runs_one_step_at_a_time(busy: int) -> None:
+    trace = trace_of(steps_of([1, 1]), costs([busy, 1]))
+    assert trace.start[1] == max(trace.end[0], SECOND)
+
+
+def test_a_token_is_there_when_its_step_ends_and_not_before() -> None:
+    trace = trace_of(steps_of([0, 1], [0, L2C], [L2C, 0]), costs([20, 1]))
+    assert trace.start[1] == trace.end[0] == FIRST + 20
+    assert trace.cause[1] == CAUSE_TOKEN + 0
+    assert trace.wait[1] == trace.start[1]
+    free = trace_of(steps_of([0, 1]), costs([20, 1]))
+    assert free.start[1] == SECOND
+
+
+@pytest.mark.parametrize(("size", "beats"), [(8, 1), (9, 2), (32, 4), (33, 5), (64, 8)])
+def test_a_transfer_takes_its_latency_once_and_a_cycle_a_beat(size: int, beats: int) -> None:
+    trace = trace_of(steps_of([0]), costs([0], [1], [size]))
+    assert trace.end[0] - trace.start[0] == 10 + beats if beats <= 4 else True
+    # Bursts of one row follow each other: the second's latency runs from when the first was granted.
+    if beats > 4:
+        assert trace.end[0] - trace.start[0] == 10 + max(4, 10) + beats - 4
+
+
+def test_rows_wait_for_each_other_unless_pipelined() -> None:
+    serial = trace_of(steps_of([0]), costs([0], [3], [16]))
+    assert serial.end[0] - serial.start[0] == 3 * (10 + 2)
+    ahead = trace_of(steps_of([0]), costs([0], [3], [16]), Channel(8, 0, 4, pipelined=True))
+    assert ahead.end[0] - ahead.start[0] == 3 * 2
+
+
+def test_two_units_share_the_channel_in_order_of_request() -> None:
+    trace = trace_of(steps_of([0, 1]), costs([0, 0], [1, 1], [32, 32]))
+    alone = 10 + 4
+    assert trace.end[0] == FIRST + alone
+    assert trace.end[1] == trace.end[0] + 4  # requested two cycles later, so its latency is hidden
+    assert trace.contention.tolist() == [0, 2]
+
+
+def test_a_write_does_not_wait_for_reads_unless_the_bus_is_shared() -> None:
+    steps, cost = steps_of([0, 2]), costs([0, 0], [1, 1], [32, 32])
+    cost = Costs(cost.lead, cost.busy, cost.rows, cost.row_bytes, np.array([0, 1], np.int64))
+    assert trace_of(steps, cost).contention.tolist() == [0, 0]
+    assert trace_of(steps, cost, Channel(8, 10, 4, shared=True)).contention[1] > 0
+
+
+def test_a_full_command_queue_holds_back_fetch() -> None:
+    steps = steps_of([1, 1, 1, 0])
+    long = costs([50, 50, 50, 1])
+    assert trace_of(steps, long, fetch=Fetch(16, 8)).start[3] < 50
+    held = trace_of(steps, long, fetch=Fetch(16, 1))
+    # The third instruction is delivered when the second starts and frees its place; the fourth after it.
+    assert held.start[1] == FIRST + 50
+    assert held.start[3] == held.start[1] + 2
+
+
+def test_a_command_queue_that_can_never_drain_is_an_error() -> None:
+    steps = steps_of([1, 1, 0], [L2C, 0, 0], [0, 0, L2C])
+    assert trace_of(steps, costs([1, 1, 1]), fetch=Fetch(16, 2)).cycles
+    with pytest.raises(MachineError, match="queue of 1 fills"):
+        trace_of(steps, costs([1, 1, 1]), fetch=Fetch(16, 1))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_start_respects_its_unit_and_its_tokens(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    steps = random_table(rng, 200)
+    relation = order(steps)
+    assert relation.complete
+    count = len(steps)
+    cost = costs(
+        rng.integers(1, 30, count).tolist(), rng.integers(0, 3, count).tolist(), rng.integers(1, 99, count).tolist()
+    )
+    trace = timeline(steps, relation, cost, PORT, FETCH)
+    for step in range(count):
+        for giver in relation.giver[step]:
+            assert giver < 0 or trace.start[step] >= trace.end[giver], f"seed {seed}"
+    for unit in range(3):
+        mine = np.flatnonzero(steps.unit == unit)
+        assert (trace.start[mine[1:]] - trace.end[mine[:-1]] == trace.wait[mine[1:]]).all()
+    assert (trace.end - trace.start >= cost.busy).all()

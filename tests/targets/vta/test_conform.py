@@ -1,0 +1,54 @@
+"""Upstream's golden vectors: every one whose primary reference is the HLS model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.errors import InputError
+from tilewright.targets.vta.conform import conform
+
+
+def vectors(shared: Path, primary: bool) -> list[Path]:
+    """Vector files whose primary reference is hls; `primary` False: the broken programs."""
+    found = []
+    for path in sorted((shared / "vta_vectors").glob("*.npz")):
+        with np.load(path) as archive:
+            meta = json.loads(str(archive["meta"]))
+        if ("expect" not in meta and meta["primary"] == "hls") if primary else "expect" in meta:
+            found.append(path)
+    assert found
+    return found
+
+
+def test_programs_give_the_bytes_of_the_hls_model(shared: Path) -> None:
+    failures = [(case.name, case.reason) for path in vectors(shared, True) if not (case := conform(path)).passed]
+    assert not failures
+
+
+def test_broken_programs_get_the_right_diagnosis(shared: Path) -> None:
+    failures = [(case.name, case.reason) for path in vectors(shared, False) if not (case := conform(path)).passed]
+    assert not failures
+
+
+def test_a_wrong_byte_is_seen(shared: Path, tmp_path: Path) -> None:
+    path = vectors(shared, True)[0]
+    with np.load(path) as archive:
+        data = dict(archive)
+    data["out_after"] = data["out_after"].copy()
+    data["out_after"][3, 1] ^= 1
+    np.savez(tmp_path / "wrong.npz", **data)
+    case = conform(tmp_path / "wrong.npz")
+    assert not case.passed
+    assert "out[3]" in case.reason
+
+
+def test_what_is_not_a_vector_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    (tmp_path / "text.npz").write_text("hello")
+    for name in ("other.npz", "text.npz", "absent.npz"):
+        with pytest.raises(InputError, match=name):
+            conform(tmp_path / name)
