@@ -4,7 +4,7 @@ An int32 accumulator becomes an int8 code by multiplication with a real factor b
 how that product is rounded:
 
 - `double`: gemmlowp's rounding high multiply, then a rounding shift (ties away from zero): two roundings;
-- `single`: one 64-bit product, one rounding shift (ties upwards);
+- `away`: float64 product, rounded half away from zero (LiteRT's reference fully connected);
 - `float`: float32 product, rounded half to even (XNNPACK, onnxruntime).
 
 Sources: gemmlowp fixedpoint.h, TFLite kernels/internal/common.h; checked against goldens in tests/graph.
@@ -19,7 +19,7 @@ import numpy as np
 
 from tilewright.array import Array
 
-RequantRule = Literal["double", "single", "float"]
+RequantRule = Literal["double", "away", "float"]
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 
@@ -57,13 +57,12 @@ def wrap_int32(x: Array) -> Array:
     return x.astype(np.int32).astype(np.int64)
 
 
-def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array, rule: RequantRule = "double") -> Array:
-    """x * q * 2**(shift - 31) in integers under rule `double` or `single`; int64 arrays of int32 values."""
-    x = x.astype(np.int64)
-    if rule == "single":
-        return (x * q + (np.int64(1) << (30 - shift))) >> (31 - shift)
+def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array) -> Array:
+    """x * q * 2**(shift - 31), rounded twice (`double`); int64 arrays of int32 values."""
     left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
-    return rounding_divide_by_pot(saturating_rounding_doubling_high_mul(wrap_int32(x << left), q), right)
+    return rounding_divide_by_pot(
+        saturating_rounding_doubling_high_mul(wrap_int32(x.astype(np.int64) << left), q), right
+    )
 
 
 def round_half_even(x: Array) -> Array:
@@ -71,14 +70,29 @@ def round_half_even(x: Array) -> Array:
     return np.rint(np.clip(x, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))).astype(np.int64)
 
 
-def clamp_range(activation: str, scale: float, zero_point: int, dtype: str = "int8") -> tuple[int, int]:
-    """The smallest and largest output code under a fused activation (none, relu, relu6, relu_n1_to_1)."""
+def round_half_away(x: Array) -> Array:
+    """C's round(): to the nearest integer, halves away from zero, as the same float."""
+    whole = np.trunc(x)
+    rounded: Array = whole + np.sign(x) * (np.abs(x - whole) >= 0.5)
+    return rounded
+
+
+def clamp_range(
+    activation: str, scale: float, zero_point: int, dtype: str = "int8", half_even: bool = False
+) -> tuple[int, int]:
+    """The smallest and largest output code under a fused activation (none, relu, relu6, relu_n1_to_1).
+
+    A bound is zero_point + round(real / scale) in float32, halves away from zero; `half_even` (XNNPACK) adds the
+    zero point first and rounds half to even.
+    """
     info = np.iinfo(dtype)
     bounds = {"none": (None, None), "relu": (0.0, None), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}[activation]
 
     def code(real: float) -> int:
-        quotient = np.float32(real) / np.float32(scale)
-        return zero_point + int(np.trunc(quotient + np.copysign(np.float32(0.5), quotient)))  # std::round
+        steps = np.asarray(np.float32(real) / np.float32(scale))
+        if half_even:
+            return int(np.rint(steps + np.float32(zero_point)))
+        return zero_point + int(round_half_away(steps))
 
     low = info.min if bounds[0] is None else max(info.min, code(bounds[0]))
     high = info.max if bounds[1] is None else min(info.max, code(bounds[1]))

@@ -12,6 +12,7 @@ from tilewright.graph.arithmetic import (
     clamp_range,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
+    round_half_away,
     round_half_even,
 )
 from tilewright.graph.ir import Tensor
@@ -29,19 +30,21 @@ class Requant:
     dtype: str
 
     @classmethod
-    def of_product(cls, x: Tensor, w: Tensor, out: Tensor, activation: str) -> Requant:
+    def of_product(cls, x: Tensor, w: Tensor, out: Tensor, activation: str, half_even: bool = False) -> Requant:
         """The requantisation of sum((x - zx) * w) to `out`; factors from the tensors' float32 scales."""
         weights = np.asarray(w.quant.scale if w.quant else [w.scale], np.float64)
         real = np.float64(x.scale) * weights / np.float64(out.scale)
         real32 = np.float32(x.scale) * weights.astype(np.float32) / np.float32(out.scale)
-        low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype)
+        low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
         return cls(real, real32, out.zero_point, low, high, out.dtype)
 
     def apply(self, acc: Array, rule: RequantRule) -> Array:
         """Codes of dtype `dtype` for int32 or int64 accumulators of any shape (channels last)."""
         if rule == "float":
             scaled = round_half_even(acc.astype(np.float32) * self.real32)
+        elif rule == "away":
+            scaled = round_half_away(acc.astype(np.float64) * self.real).astype(np.int64)
         else:
             q, shift = quantize_multiplier(self.real)
-            scaled = multiply_by_quantized_multiplier(acc, q, shift, rule)
+            scaled = multiply_by_quantized_multiplier(acc, q, shift)
         return np.clip(scaled + self.zero_point, self.low, self.high).astype(self.dtype)

@@ -4,27 +4,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilewright.errors import InputError
 from tilewright.graph.arithmetic import RequantRule
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """One published implementation's choice of arithmetic; see docs/arithmetic.md for the evidence."""
+    """One published implementation's choice of arithmetic; see docs/arithmetic.md for the evidence.
+
+    `float32_scales`: ratios of scales are formed in float32, not float64, before they become multipliers;
+    `delegated`: element-wise operators follow XNNPACK's kernels, and clamp bounds round half to even.
+    """
 
     name: str
     convolution: RequantRule
     fully_connected: RequantRule
-    other: RequantRule
+    float32_scales: bool
+    delegated: bool
     source: str
+
+    def ratio(self, over: float, *factors: float) -> float:
+        """The product of scales `factors` divided by the scale `over`, formed as this mode forms it."""
+        kind = np.float32 if self.float32_scales else np.float64
+        product = kind(1)
+        for factor in factors:
+            product = kind(product * kind(factor))
+        return float(product / kind(over))
 
 
 MODES = {
     mode.name: mode
     for mode in (
-        Rounding("tflm", "double", "double", "double", "TFLite-Micro reference kernels"),
-        Rounding("litert", "double", "single", "double", "LiteRT 2.3 reference kernels (BUILTIN_REF)"),
-        Rounding("xnnpack", "float", "float", "float", "LiteRT 2.3 default (XNNPACK)"),
+        Rounding("tflm", "double", "double", False, False, "TFLite-Micro reference kernels"),
+        Rounding("litert", "double", "away", True, False, "LiteRT 2.3 reference kernels (BUILTIN_REF)"),
+        Rounding("xnnpack", "float", "float", True, True, "LiteRT 2.3 default: XNNPACK where it takes an operator"),
     )
 }
 

@@ -82,7 +82,7 @@ def _quant(quant: Quant) -> str:
     low, high, zeros = min(quant.scale), max(quant.scale), sorted(set(quant.zero_point))
     zero = str(zeros[0]) if len(zeros) == 1 else f"{zeros[0]}..{zeros[-1]}"
     every = hashlib.sha256(json.dumps([quant.scale, quant.zero_point]).encode()).hexdigest()[:8]
-    return f"{len(quant.scale)} scales {low:.3g}..{high:.3g} zero {zero} axis {quant.axis} sha256:{every}"
+    return f"{len(quant.scale)} scales {low:.3g}..{high:.3g} zero {zero} axis {quant.axis} #{every}"
 
 
 def _number(scale: float) -> str:

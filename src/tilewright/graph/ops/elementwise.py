@@ -9,7 +9,12 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError
-from tilewright.graph.arithmetic import clamp_range, multiply_by_quantized_multiplier, quantize_multiplier
+from tilewright.graph.arithmetic import (
+    clamp_range,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    round_half_even,
+)
 from tilewright.graph.ir import Site
 from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.rounding import Rounding
@@ -28,9 +33,10 @@ class Binary(Op):
         except ValueError:
             raise ModelError(f"op '{site.node.name}'", f"inputs {list(a)} and {list(b)} do not broadcast") from None
 
-    def _clamp(self, site: Site, result: Array) -> tuple[Array, ...]:
-        low, high = clamp_range(self.activation, site.output.scale, site.output.zero_point, site.output.dtype)
-        return (np.clip(result, low, high).astype(site.output.dtype),)
+    def _clamp(self, site: Site, result: Array, half_even: bool) -> tuple[Array, ...]:
+        out = site.output
+        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype, half_even)
+        return (np.clip(result + out.zero_point, low, high).astype(out.dtype),)
 
 
 def centred(site: Site, index: int, value: Array | None) -> Array:
@@ -43,21 +49,35 @@ def centred(site: Site, index: int, value: Array | None) -> Array:
 
 @dataclass(frozen=True)
 class Add(Binary):
-    """a + b at a common scale with 20 extra bits (TFLite add.h): three multipliers."""
+    """a + b: at a common scale with 20 extra bits and three multipliers (TFLite add.h), or XNNPACK's integer rule."""
 
     kind = "add"
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        a, b, out = site.input(0), site.input(1), site.output
-        twice_max = 2 * max(np.float64(a.scale), np.float64(b.scale))
+        a, b = (centred(site, index, values[index]) for index in (0, 1))
+        total = self._delegated(site, a, b) if rounding.delegated else None
+        return self._clamp(site, self._fixed_point(site, a, b) if total is None else total, rounding.delegated)
+
+    def _fixed_point(self, site: Site, a: Array, b: Array) -> Array:
+        scales = [np.float64(site.input(index).scale) for index in (0, 1)]
+        twice_max = 2 * max(scales)
         total = np.zeros(1, np.int64)
-        for index, tensor in enumerate((a, b)):
-            q, shift = quantize_multiplier(np.float64(tensor.scale) / twice_max)
-            total = total + multiply_by_quantized_multiplier(
-                centred(site, index, values[index]) << 20, q, shift, rounding.other
-            )
-        q, shift = quantize_multiplier(twice_max / ((1 << 20) * np.float64(out.scale)))
-        return self._clamp(site, multiply_by_quantized_multiplier(total, q, shift, rounding.other) + out.zero_point)
+        for operand, scale in zip((a, b), scales, strict=True):
+            q, shift = quantize_multiplier(scale / twice_max)
+            total = total + multiply_by_quantized_multiplier(operand << 20, q, shift)
+        q, shift = quantize_multiplier(twice_max / ((1 << 20) * np.float64(site.output.scale)))
+        return multiply_by_quantized_multiplier(total, q, shift)
+
+    def _delegated(self, site: Site, a: Array, b: Array) -> Array | None:
+        """XNNPACK's vadd: multipliers of at most 21 bits, one shift, ties upwards. None where it does not take it."""
+        out = np.float32(site.output.scale)
+        ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
+        if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
+            return None
+        shift = 21 - int(np.frexp(max(ratios))[1])
+        p, q = (int(np.rint(np.ldexp(ratio, shift))) for ratio in ratios)
+        total: Array = (a * p + b * q + (1 << (shift - 1))) >> shift
+        return total
 
 
 @dataclass(frozen=True)
@@ -67,15 +87,20 @@ class Mul(Binary):
     kind = "mul"
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        a, b, out = site.input(0), site.input(1), site.output
         product = centred(site, 0, values[0]) * centred(site, 1, values[1])
-        q, shift = quantize_multiplier(np.float64(a.scale) * np.float64(b.scale) / np.float64(out.scale))
-        return self._clamp(site, multiply_by_quantized_multiplier(product, q, shift, rounding.other) + out.zero_point)
+        real = rounding.ratio(site.output.scale, site.input(0).scale, site.input(1).scale)
+        if rounding.delegated and 2.0**-16 <= real < 2.0**8:
+            return self._clamp(site, round_half_even(product.astype(np.float32) * np.float32(real)), True)
+        q, shift = quantize_multiplier(real)
+        return self._clamp(site, multiply_by_quantized_multiplier(product, q, shift), rounding.delegated)
 
 
 @dataclass(frozen=True)
 class Clamp(Op):
-    """A stand-alone RELU, RELU6 or RELU_N1_TO_1, rescaled to the output where the scales differ."""
+    """A stand-alone RELU, RELU6 or RELU_N1_TO_1, rescaled to the output where the scales differ.
+
+    TFLite-Micro's RELU6 clamps the input's codes and takes no notice of the output's scale.
+    """
 
     kind = "clamp"
     activation: str = "relu"
@@ -85,7 +110,10 @@ class Clamp(Op):
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, out = site.input(0), site.output
-        q, shift = quantize_multiplier(np.float64(x.scale) / np.float64(out.scale))
-        scaled = multiply_by_quantized_multiplier(centred(site, 0, values[0]), q, shift, rounding.other)
+        if rounding.name == "tflm" and self.activation == "relu6":
+            low, high = clamp_range(self.activation, x.scale, x.zero_point, x.dtype)
+            return (np.clip(given(values[0]), low, high),)
+        q, shift = quantize_multiplier(rounding.ratio(out.scale, x.scale))
+        scaled = multiply_by_quantized_multiplier(centred(site, 0, values[0]), q, shift)
         low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype)
         return (np.clip(scaled + out.zero_point, low, high).astype(out.dtype),)

@@ -62,7 +62,7 @@ class Linear(Op):
         """Bias, requantisation and clamp of accumulators (S, *out_shape), giving codes of the same shape."""
         if site.optional(2) is not None:
             acc = acc + site.constant(2)  # int32: wraps as the kernels do
-        requant = Requant.of_product(site.input(0), site.input(1), site.output, self.activation)
+        requant = Requant.of_product(site.input(0), site.input(1), site.output, self.activation, rounding.delegated)
         return requant.apply(acc, self.rule(rounding))
 
     def rule(self, rounding: Rounding) -> RequantRule:

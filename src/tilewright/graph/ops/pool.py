@@ -10,7 +10,12 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
-from tilewright.graph.arithmetic import clamp_range, multiply_by_quantized_multiplier, quantize_multiplier
+from tilewright.graph.arithmetic import (
+    clamp_range,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    round_half_even,
+)
 from tilewright.graph.ir import Site
 from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.ops.linear import four, merge_samples
@@ -31,8 +36,9 @@ class Pool(Op):
             raise UnsupportedError(f"op '{site.node.name}'", "rescales; a pool must keep scale and zero point")
         return ((batch, *self.window.output_size(site.node.name, height, width), channels),)
 
-    def _clamp(self, site: Site, result: Array, samples: int) -> tuple[Array, ...]:
-        low, high = clamp_range(self.activation, site.output.scale, site.output.zero_point, site.output.dtype)
+    def _clamp(self, site: Site, result: Array, samples: int, half_even: bool = False) -> tuple[Array, ...]:
+        out = site.output
+        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype, half_even)
         return (np.clip(result, low, high).astype(site.output.dtype).reshape(samples, *site.output.shape),)
 
 
@@ -73,7 +79,7 @@ class MaxPool2D(Pool):
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x = given(values[0])
         padded = self.window.pad(merge_samples(x), np.iinfo(x.dtype).min)
-        return self._clamp(site, self.window.view(padded).max(axis=(3, 4)), x.shape[0])
+        return self._clamp(site, self.window.view(padded).max(axis=(3, 4)), x.shape[0], rounding.delegated)
 
 
 @dataclass(frozen=True)
@@ -92,11 +98,17 @@ class Mean(Op):
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, source, out = given(values[0]), site.input(0), site.output
         count = prod(source.shape[axis] for axis in self.axes)
-        total = x.sum(axis=tuple(axis + 1 for axis in self.axes), dtype=np.int64) - count * source.zero_point
-        q, shift = quantize_multiplier(np.float64(source.scale) / np.float64(out.scale))
-        # TFLite folds 1 / count into the multiplier, keeping as many bits as fit (reduce.h, QuantizedMeanOrSum).
-        extra = min(count.bit_length() - 1, 32, 31 + int(shift))
-        folded = (q << extra) // count
-        mean = multiply_by_quantized_multiplier(total, folded, shift - extra, rounding.other) + out.zero_point
+        total = x.sum(axis=tuple(axis + 1 for axis in self.axes), dtype=np.int64)
+        if rounding.delegated:  # XNNPACK adds both zero points, as one float32, before it rounds
+            scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
+            offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
+            mean = round_half_even(total.astype(np.float32) * scale + offset)
+        else:
+            q, shift = quantize_multiplier(np.float64(source.scale) / np.float64(out.scale))
+            # TFLite folds 1 / count into the multiplier, keeping as many bits as fit (reduce.h).
+            extra = min(count.bit_length() - 1, 32, 31 + int(shift))
+            centred = total - count * source.zero_point
+            folded = (q << extra) // count
+            mean = multiply_by_quantized_multiplier(centred, folded, shift - extra) + out.zero_point
         low, high = clamp_range("none", out.scale, out.zero_point, out.dtype)
         return (np.clip(mean, low, high).astype(out.dtype).reshape(x.shape[0], *out.shape),)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import multiply_by_quantized_multiplier, quantize_multiplier
+from tilewright.graph.arithmetic import multiply_by_quantized_multiplier, quantize_multiplier, round_half_away
 from tilewright.graph.ir import Site
 from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.rounding import Rounding
@@ -16,7 +16,7 @@ from tilewright.graph.rounding import Rounding
 
 @dataclass(frozen=True)
 class Quantize(Op):
-    """float32 to codes, rounded half away from zero, or codes of one scale to another."""
+    """float32 to codes, or codes of one scale to another."""
 
     kind = "quantize"
 
@@ -27,12 +27,26 @@ class Quantize(Op):
         x, source, out = given(values[0]), site.input(0), site.output
         info = np.iinfo(out.dtype)
         if source.dtype == "float32":
-            quotient = x.astype(np.float32) / np.float32(out.scale)
-            code = np.nan_to_num(np.trunc(quotient + np.copysign(np.float32(0.5), quotient)).astype(np.float64))
+            code = _from_real(x.astype(np.float32), np.float32(out.scale), rounding)
         else:
-            q, shift = quantize_multiplier(np.float64(source.scale) / np.float64(out.scale))
-            code = multiply_by_quantized_multiplier(x.astype(np.int64) - source.zero_point, q, shift, rounding.other)
+            code = _rescaled(x.astype(np.int64) - source.zero_point, source.scale, out.scale, rounding)
         return (np.clip(code + out.zero_point, info.min, info.max).astype(out.dtype),)
+
+
+def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
+    """Halves away from zero; XNNPACK multiplies by 1 / scale and rounds half to even. NaN becomes real zero."""
+    code = np.rint(x * (np.float32(1) / scale)) if rounding.delegated else round_half_away(x / scale)
+    return np.nan_to_num(code.astype(np.float64))
+
+
+def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> Array:
+    """XNNPACK takes ratios of 1/256 to 128 and keeps 8 bits of their fraction, ties upwards."""
+    ratio = np.float32(source) / np.float32(out)
+    if rounding.delegated and 2.0**-8 <= ratio <= 2.0**7:
+        code: Array = (centred * 128 * int(np.rint(ratio * 256)) + (1 << 14)) >> 15
+        return code
+    q, shift = quantize_multiplier(np.float64(source) / np.float64(out))
+    return multiply_by_quantized_multiplier(centred, q, shift)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from math import prod
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError
-from tilewright.graph.arithmetic import clamp_range, multiply_by_quantized_multiplier, quantize_multiplier
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph.arithmetic import clamp_range
 from tilewright.graph.ir import Site
 from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.rounding import Rounding
@@ -59,33 +59,26 @@ class Pad(Op):
 
 @dataclass(frozen=True)
 class Concat(Op):
-    """Concatenation along `axis`; an input of another scale is requantised."""
+    """Concatenation along `axis`: a copy. Every runtime refuses int8 inputs of another scale than the output's."""
 
     kind = "concat"
     axis: int = -1
     activation: str = "none"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        first = site.input(0).shape
-        shapes = [site.input(index).shape for index in range(len(site.inputs))]
+        tensors = [site.input(index) for index in range(len(site.inputs))]
+        shapes, out = [tensor.shape for tensor in tensors], site.output
+        first, where = shapes[0], f"op '{site.node.name}'"
         axis = self.axis % len(first) if first else 0
         if not first or any(s[:axis] + s[axis + 1 :] != first[:axis] + first[axis + 1 :] for s in shapes):
-            raise ModelError(
-                f"op '{site.node.name}'", f"cannot concatenate {[list(s) for s in shapes]} along axis {self.axis}"
-            )
+            raise ModelError(where, f"cannot concatenate {[list(s) for s in shapes]} along axis {self.axis}")
+        if any((tensor.scale, tensor.zero_point) != (out.scale, out.zero_point) for tensor in tensors):
+            raise UnsupportedError(where, "joins inputs of different scales", "requantise them to the output's scale")
         return ((*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :]),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         out = site.output
         low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype)
         samples = max(given(value).shape[0] for value in values)
-        parts = []
-        for index, value in enumerate(values):
-            tensor, codes = site.input(index), given(value)
-            if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
-                q, shift = quantize_multiplier(np.float64(tensor.scale) / np.float64(out.scale))
-                centred = codes.astype(np.int64) - tensor.zero_point
-                codes = multiply_by_quantized_multiplier(centred, q, shift, rounding.other) + out.zero_point
-            clipped = np.clip(codes, low, high).astype(out.dtype)
-            parts.append(np.broadcast_to(clipped, (samples, *tensor.shape)))
-        return (np.concatenate(parts, axis=self.axis % len(out.shape) + 1),)
+        parts = [np.broadcast_to(given(v), (samples, *given(v).shape[1:])) for v in values]
+        return (np.clip(np.concatenate(parts, axis=self.axis % len(out.shape) + 1), low, high),)

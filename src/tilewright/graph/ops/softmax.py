@@ -1,4 +1,4 @@
-"""Softmax in fixed point, as TFLite-Micro and gemmlowp compute it for int8."""
+"""Softmax for int8: in fixed point (gemmlowp), or by LiteRT's float32 table."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.graph.arithmetic import (
     multiply_by_quantized_multiplier,
     quantize_multiplier,
+    round_half_away,
     rounding_divide_by_pot,
     saturating_rounding_doubling_high_mul,
 )
@@ -72,15 +73,29 @@ class Softmax(Op):
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x = given(values[0]).astype(np.int64)
-        real = min(self.beta * np.float64(site.input(0).scale) * (1 << (31 - _DIFF_BITS)), float((1 << 31) - 1))
+        if rounding.delegated:
+            return (self._by_table(site, x),)
+        real = min(
+            float(np.float32(self.beta)) * np.float64(site.input(0).scale) * (1 << (31 - _DIFF_BITS)),
+            float((1 << 31) - 1),
+        )
         q, shift = quantize_multiplier(real)
         radius = np.floor(((1 << _DIFF_BITS) - 1) * (1 << (31 - _DIFF_BITS)) / 2.0 ** int(shift))
         diff = x - x.max(axis=-1, keepdims=True)
         inside = diff >= -radius
-        scaled = multiply_by_quantized_multiplier(np.where(inside, diff, 0), q, shift, "double")
+        scaled = multiply_by_quantized_multiplier(np.where(inside, diff, 0), q, shift)
         exponential = np.where(inside, _exp_on_negative_values(scaled), 0)
         total = rounding_divide_by_pot(exponential, _SUM_BITS).sum(axis=-1, keepdims=True)
         leading = 63 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64) - 32  # zeros in front, of 32 bits
         inverse = _reciprocal((total << leading) - (1 << 31))
         code = rounding_divide_by_pot(_high_mul(exponential, inverse), _SUM_BITS - leading + 31 - 8)
         return (np.clip(code - 128, -128, 127).astype(site.output.dtype),)
+
+    def _by_table(self, site: Site, x: Array) -> Array:
+        """LiteRT's optimised kernel (XNNPACK does not take softmax): a table of exp, sums in order."""
+        step = -np.float32(site.input(0).scale) * np.float32(self.beta)
+        table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64)).astype(np.float32)
+        exponential = table[x.max(axis=-1, keepdims=True) - x]
+        total = np.cumsum(exponential, axis=-1, dtype=np.float32)[..., -1:]
+        code = round_half_away(exponential * (np.float32(1) / (total * np.float32(site.output.scale))))
+        return np.clip(code + site.output.zero_point, -128, 127).astype(site.output.dtype)
