@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden/* anew; review the diff")
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +23,21 @@ def shared() -> Path:
     if not path.is_dir():
         pytest.skip(f"golden data not found at {path}: set TILEWRIGHT_SHARED to the folder that holds mlperf_tiny/")
     return path
+
+
+@pytest.fixture(scope="session")
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)` requires `text` to equal the file tests/golden/<name>; --update-golden writes it."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+        how = "run pytest with --update-golden and review the diff"
+        assert path.is_file(), f"{path} is missing: {how}"
+        expected = path.read_text(encoding="utf-8")
+        assert text.splitlines() == expected.splitlines(), f"differs from {path}: fix it, or {how}"
+        assert text == expected, f"line ends differ from {path}: {how}"
+
+    return check

@@ -42,7 +42,7 @@ _MEMBER = re.compile(r"[a-z]+(/[0-9]{1,9}){1,3}\.npy")
 _END = struct.Struct("<20x4s4H2LH")  # zip: end of central directory, with the 20 bytes in front of it
 _NPY = re.compile(
     rb"\x93NUMPY\x01\x00(?s:..)\{'descr': '([<|][a-z][0-9])', 'fortran_order': False, "
-    rb"'shape': \(((?:[0-9]{1,19},? ?){0,64})\), \} *\n"
+    rb"'shape': \(((?:[0-9]{1,19}(?:, [0-9]{1,19}){0,63},?)?)\), \} *\n"
 )
 _DTYPES = {np.dtype(name).newbyteorder("<").str.encode(): np.dtype(name).newbyteorder("<") for name in DTYPES}
 #: Everything that zipfile, zlib and json raise when their input is damaged.

@@ -1,0 +1,299 @@
+"""Graphs as JSON values and arrays: exactly there and back, and nothing else accepted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.mlperf import FILES, model_path, samples
+from tilewright.errors import ProgramError
+from tilewright.graph import ops, reference
+from tilewright.graph.ir import Graph, Node, Quant, Tensor
+from tilewright.model import load
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.program.serial import (
+    Arrays,
+    Data,
+    decode,
+    encode,
+    graph_from_data,
+    graph_to_data,
+    program_from_data,
+    program_to_data,
+)
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits"
+
+
+def through_json(graph: Graph) -> Graph:
+    data, arrays = graph_to_data(graph)
+    return graph_from_data(json.loads(json.dumps(data, allow_nan=False)), arrays)
+
+
+def assert_same(a: Graph, b: Graph) -> None:
+    assert (a.name, a.nodes, a.inputs, a.outputs) == (b.name, b.nodes, b.inputs, b.outputs)
+    assert a.tensors.keys() == b.tensors.keys()
+    for name, tensor in a.tensors.items():
+        other = b.tensors[name]
+        assert replace(tensor, data=None).__dict__ == replace(other, data=None).__dict__
+        assert (tensor.data is None) == (other.data is None)
+        if tensor.data is not None and other.data is not None:
+            assert tensor.data.dtype == other.data.dtype
+            np.testing.assert_array_equal(tensor.data, other.data)
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_the_mlperf_models_come_back_exactly(shared: Path, key: str) -> None:
+    graph, inputs = load(model_path(shared, key)), samples(shared, key)["inputs"][:4]
+    again = through_json(graph)
+    assert_same(graph, again)
+    before, after = reference.run(graph, inputs), reference.run(again, inputs)
+    assert all(np.array_equal(before[name], after[name]) for name in graph.outputs)
+
+
+def test_the_digits_example_comes_back_exactly() -> None:
+    graph = load(EXAMPLE / "digits.tflite")
+    again = through_json(graph)
+    assert_same(graph, again)
+    with np.load(EXAMPLE / "samples.npz") as stored:
+        inputs = stored["inputs"]
+    before, after = reference.run(graph, inputs), reference.run(again, inputs)
+    assert all(np.array_equal(before[name], after[name]) for name in graph.outputs)
+
+
+@given(st.floats(2.0**-140, 2.0**100, width=32), st.integers(-128, 127), st.text(min_size=1))
+def test_scales_and_names_come_back_exactly(scale: float, zero_point: int, name: str) -> None:
+    quant = Quant((scale, scale / 3), (zero_point, 0), 1)
+    tensor = Tensor(name, (1, 2), "int8", quant)
+    assert_same(graph := Graph(name, {name: tensor}, (), (name,), (name,)), through_json(graph))
+
+
+EVERY_OP = [
+    ops.Conv2D("relu", ops.Window((3, 2), (2, 1), (0, 1, 2, 3), (1, 2))),
+    ops.DepthwiseConv2D(window=ops.Window((1, 7))),
+    ops.FullyConnected("relu6", True),
+    ops.AveragePool2D(ops.Window((2, 2)), "relu"),
+    ops.MaxPool2D(ops.Window((2, 2), (2, 2))),
+    ops.Mean((1, 2), True),
+    ops.Add("relu"),
+    ops.Mul(),
+    ops.Clamp("relu_n1_to_1"),
+    ops.Reshape((1, -1)),
+    ops.Pad(((0, 0), (1, 2)), -128),
+    ops.Pad(((3, 4),), None),
+    ops.Concat(-1, "relu"),
+    ops.Softmax(0.1),
+    ops.Quantize(),
+    ops.Dequantize(),
+]
+
+
+def test_every_operator_comes_back_exactly() -> None:
+    assert {op.kind for op in EVERY_OP} == set(ops.KINDS)
+    for op in EVERY_OP:
+        assert decode(type(op), json.loads(json.dumps(encode(op, "op"))), "op") == op
+
+
+def test_what_json_cannot_hold_is_named() -> None:
+    for value in (float("nan"), {1: 2}, {"a": [np.int64(1)]}, b"x", {3}):
+        with pytest.raises(ProgramError, match=r"^meta\S*: is .*which a program cannot hold"):
+            encode(value, "meta")
+    tensor = Tensor("half", (1,), "float16", None, np.zeros(1, np.float16))
+    with pytest.raises(ProgramError, match="tensor 'half': is an array of float16"):
+        graph_to_data(Graph("g", {"half": tensor}, (), (), ("half",)))
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "reason"),
+    [
+        (int, True, "is True, not int"),
+        (int, 1.0, "is 1.0, not int"),
+        (bool, 1, "is 1, not bool"),
+        (float, "1", "is '1', not float"),
+        (float, float("inf"), "is inf, not float"),
+        (float, 10**400, "is a huge number, not float"),
+        (tuple[int, int], [1], "is a list, not tuple"),
+        (tuple[int, ...], [1, "x" * 99], r"v\[1\]: is 'x{50,60}\.\.\., not int"),
+        (tuple[tuple[int, int], ...], [[1, 2], 3], r"v\[1\]: is 3, not tuple"),
+        (Literal["a", "b"], "c", "is 'c', not typing.Literal"),
+        (int | None, "x", "is 'x', not int"),
+        (ops.Window, {"kernel": [1, 1]}, "lacks 'dilation'"),
+        (ops.Window, [], "is a list, not an object"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(hint: Any, value: Any, reason: str) -> None:
+    with pytest.raises(ProgramError, match=reason):
+        decode(hint, value, "v")
+
+
+def sample_program(graph: Graph | None = None) -> Program:
+    """A program that uses every part of the format; small enough to damage many times."""
+    if graph is None:
+        graph = load(EXAMPLE / "digits.tflite")
+    first, *rest = (node.name for node in graph.nodes)
+    meta = {"layout": [1, 2.5, None, True, "text"], "deep": {"b": {}, "a": []}}
+    arrays = {"code": np.arange(32, dtype=np.uint8).reshape(2, 16), "scalar": np.array(-1.5), "none": np.zeros((0, 3))}
+    launch = Launch("first", (first,), meta, arrays)
+    config = {"LOG_BLOCK": 4, "clock_mhz": 100.0, "name": "small"}
+    return Program("vta", config, "0" * 64, "tflm", graph, (launch, *(HostStep(n, "no such unit") for n in rest)))
+
+
+def test_a_program_comes_back_exactly() -> None:
+    program = sample_program()
+    data, arrays = program_to_data(program)
+    again = program_from_data(json.loads(json.dumps(data)), arrays)
+    assert program.graph and again.graph
+    assert_same(program.graph, again.graph)
+    names = ("target", "config", "digest", "rounding")
+    assert [getattr(program, name) for name in names] == [getattr(again, name) for name in names]
+    assert program.steps[1:] == again.steps[1:]
+    (before,), (after,) = program.launches, again.launches
+    assert (before.name, before.nodes, before.meta) == (after.name, after.nodes, after.meta)
+    assert before.arrays.keys() == after.arrays.keys()
+    assert all(before.arrays[name] is after.arrays[name] for name in before.arrays)
+
+
+def test_a_program_without_a_graph_comes_back() -> None:
+    bare = Program("vta", {}, "", "tflm", None, (Launch("stream", (), {}, {"code": np.zeros(16, np.uint8)}),))
+    again = program_from_data(*program_to_data(bare))
+    assert again.graph is None
+    assert program_to_data(again)[0] == program_to_data(bare)[0]
+
+
+def test_the_order_of_mappings_does_not_matter() -> None:
+    program = sample_program()
+    assert program.graph
+    turned = replace(program.graph, tensors=dict(list(program.graph.tensors.items())[::-1]))
+    other = replace(program, graph=turned, config=dict(list(program.config.items())[::-1]))
+    assert json.dumps(program_to_data(other)[0]) == json.dumps(program_to_data(program)[0])
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value inside JSON data."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*path, key)
+        yield from places(item, (*path, key))
+
+
+def damaged(data: Data, path: tuple[Any, ...], value: Any) -> Data:
+    """A copy with another value at `path` (Ellipsis: with nothing there)."""
+    copy = deepcopy(data)
+    inner = copy
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is ...:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return copy
+
+
+def small() -> tuple[Data, Arrays]:
+    """A network with every field of the format in few values."""
+    one, two = Quant((0.5,), (0,)), Quant((0.25, 0.5), (0, 0))
+    tensors = (
+        Tensor("x", (1, 4, 4, 1), "int8", one),
+        Tensor("w", (2, 3, 3, 1), "int8", two, np.ones((2, 3, 3, 1), np.int8)),
+        Tensor("y", (1, 2, 2, 2), "int8", one),
+        Tensor("m", (1, 2), "int8", one),
+        Tensor("f", (2,), "int8", one, np.ones(2, np.int8)),
+        Tensor("z", (1, 2), "int8", Quant((1 / 256,), (-128,))),
+        Tensor("p", (1, 4), "int8", one),
+    )
+    nodes = (
+        Node("conv", ops.Conv2D("relu", ops.Window((3, 3))), ("x", "w", ""), ("y",)),
+        Node("mean", ops.Mean((1, 2)), ("y",), ("m",)),
+        Node("softmax", ops.Softmax(), ("m",), ("z",)),
+        Node("pad", ops.Pad(((0, 0), (1, 1)), 3), ("m",), ("p",)),
+    )
+    graph = Graph("small", {t.name: t for t in tensors}, nodes, ("x",), ("z", "p", "f"))
+    return program_to_data(sample_program(graph.validate()))
+
+
+VALUES: tuple[Any, ...] = (
+    ...,
+    None,
+    True,
+    -1,
+    0,
+    3,
+    10**30,
+    1e300,
+    "",
+    "x",
+    "conv",
+    [],
+    [0],
+    [[1, 2]],
+    {},
+    {"host": 1},
+)
+
+
+def test_any_one_wrong_value_is_refused_or_makes_a_valid_program() -> None:
+    data, arrays = small()
+    tried = refused = 0
+    for path in list(places(data)):
+        for value in VALUES:
+            tried += 1
+            try:
+                program = program_from_data(damaged(data, path, value), arrays)
+            except ProgramError as error:
+                refused += 1
+                assert "\n" not in str(error)
+                assert len(str(error)) < 500
+            else:
+                assert program.graph is None or program.graph.validate()
+    assert tried > 2000
+    assert refused > 0.8 * tried
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        (("graph", "nodes", 0, "kind"), "conv9d", r"graph\.nodes\[0\]: is of the unknown kind 'conv9d'"),
+        (("graph", "nodes", 0, "outputs"), [], r"graph\.nodes\[0\]: has no outputs"),
+        (("graph", "nodes", 0, "attributes", "window", "kernel"), ..., r"attributes\.window: lacks 'kernel'"),
+        (("graph", "nodes", 0, "attributes", "extra"), 1, r"attributes: has 'extra', which is unknown"),
+        (("graph", "nodes", 0, "inputs", 0), "nowhere", "op 'conv': refers to the tensor 'nowhere'"),
+        (("graph", "nodes", 1, "name"), "conv", "graph.nodes: has the name 'conv' twice"),
+        (("graph", "nodes", 0, "attributes", "window", "stride"), [2, 2], "op 'conv': output 'y' is declared"),
+        (("graph", "tensors", 0, "dtype"), "object", r"graph\.tensors\[0\]: is of 'object'"),
+        (("graph", "tensors", 0, "name"), "m", "graph.tensors: has the name 'm' twice"),
+        (("graph", "tensors", 0, "data"), "graph/9999", "refers to the array 'graph/9999', which is missing"),
+        (("graph", "nodes", 0, "outputs"), ["y", "p"], "graph: is not valid"),
+        (("graph", "tensors", 0, "data"), None, "graph 'small': output 'f' is never written"),
+        (("steps", 0, "launch", "arrays"), {}, "program: holds the array 'step/0000/0000', to which nothing refers"),
+        (("graph", "tensors", 0, "quant", "scale"), [0.0], "tensor 'f': has a quantisation scale"),
+        (("graph", "outputs", 0), "", "graph: refers to the tensor ''"),
+        (("steps", 0, "launch", "nodes", 0), "nowhere", r"steps\[0\]: refers to the node 'nowhere'"),
+        (("steps", 0, "launch", "arrays", "code"), "graph/0000", "'graph/0000', which is missing or taken twice"),
+        (("steps", 1), {"cloud": {}}, r"steps\[1\]: is a dict, neither a launch nor a host step"),
+    ],
+)
+def test_what_is_wrong_is_named(path: tuple[Any, ...], value: Any, reason: str) -> None:
+    data, arrays = small()
+    with pytest.raises(ProgramError, match=reason):
+        program_from_data(damaged(data, path, value), arrays)
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    data, arrays = graph_to_data(load(EXAMPLE / "digits.tflite"))
+    key = min(arrays)
+    for wrong in (arrays[key][:-1], arrays[key].astype(np.int64), np.zeros((0,))):
+        with pytest.raises(ProgramError, match="is declared"):
+            graph_from_data(data, arrays | {key: wrong})
+    with pytest.raises(ProgramError, match="missing"):
+        graph_from_data(data, {})
+    with pytest.raises(ProgramError, match="holds the array 'more'"):
+        graph_from_data(data, arrays | {"more": np.zeros(1)})
