@@ -271,7 +271,7 @@ def test_any_one_wrong_value_is_refused_or_makes_a_valid_program() -> None:
         (("graph", "tensors", 0, "dtype"), "object", r"graph\.tensors\[0\]: is of 'object'"),
         (("graph", "tensors", 0, "name"), "m", "graph.tensors: has the name 'm' twice"),
         (("graph", "tensors", 0, "data"), "graph/9999", "refers to the array 'graph/9999', which is missing"),
-        (("graph", "nodes", 0, "outputs"), ["y", "p"], "graph: is not valid"),
+        (("graph", "nodes", 0, "outputs"), ["y", "p"], "has 2 outputs, not 1"),
         (("graph", "tensors", 0, "data"), None, "graph 'small': output 'f' is never written"),
         (("steps", 0, "launch", "arrays"), {}, "program: holds the array 'step/0000/0000', to which nothing refers"),
         (("graph", "tensors", 0, "quant", "scale"), [0.0], "tensor 'f': has a quantisation scale"),

@@ -20,6 +20,7 @@ import numpy as np
 from tilewright.array import Array
 
 RequantRule = Literal["double", "away", "float"]
+Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 
@@ -78,7 +79,7 @@ def round_half_away(x: Array) -> Array:
 
 
 def clamp_range(
-    activation: str, scale: float, zero_point: int, dtype: str = "int8", half_even: bool = False
+    activation: Activation, scale: float, zero_point: int, dtype: str = "int8", half_even: bool = False
 ) -> tuple[int, int]:
     """The smallest and largest output code under a fused activation (none, relu, relu6, relu_n1_to_1).
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 #: Larger tensors are refused before anything is allocated: model files are untrusted.
 MAX_ELEMENTS = 1 << 28
+DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
 
 
 @dataclass(frozen=True)
@@ -135,33 +136,50 @@ class Graph:
         return (self.site(node) for node in self.nodes)
 
     def validate(self) -> Graph:
-        """Check names, order, sizes and every node's shape rule; returns self or raises ModelError."""
-        known = {name for name, tensor in self.tensors.items() if tensor.data is not None} | set(self.inputs) | {""}
-        for tensor in self.tensors.values():
+        """Check names, types, order, sizes and every node's shape rule; returns self or raises ModelError."""
+        where = f"graph '{self.name}'"
+        for name, tensor in self.tensors.items():
+            if name != tensor.name or not name:
+                raise ModelError(where, f"tensor '{tensor.name}' is listed as '{name}'")
             _check_tensor(tensor)
-        for site in self.sites():
-            where = f"op '{site.node.name}'"
-            for name in site.node.inputs:
-                if name not in known:
-                    raise ModelError(where, f"reads tensor '{name}' before anything has written it")
-            expected = site.node.op.shapes(site)
-            for tensor, shape in zip(site.outputs, expected, strict=True):
-                if tensor.shape != shape:
-                    raise ModelError(
-                        where,
-                        f"output '{tensor.name}' is declared {list(tensor.shape)} but its inputs give {list(shape)}",
-                    )
-                if tensor.name in known:
-                    raise ModelError(where, f"writes tensor '{tensor.name}' a second time")
-            known.update(site.node.outputs)
+        names = [node.name for node in self.nodes]
+        if len(set(names)) < len(names) or not self.outputs:
+            raise ModelError(where, "has two nodes of one name, or no outputs")
+        for name in (*self.inputs, *self.outputs):
+            if name not in self.tensors:
+                raise ModelError(where, f"input or output '{name}' is not a tensor of the graph")
+        known = {name for name, tensor in self.tensors.items() if tensor.data is not None} | set(self.inputs) | {""}
+        for node in self.nodes:
+            self._check_node(node, known)
+            known.update(node.outputs)
         for name in self.outputs:
             if name not in known:
-                raise ModelError(f"graph '{self.name}'", f"output '{name}' is never written")
+                raise ModelError(where, f"output '{name}' is never written")
         return self
+
+    def _check_node(self, node: Node, known: set[str]) -> None:
+        where = f"op '{node.name}'"
+        for name in node.inputs:
+            if name not in known:
+                raise ModelError(where, f"reads tensor '{name}' before anything has written it")
+        for name in node.outputs:
+            if name not in self.tensors or name in known:
+                raise ModelError(where, f"writes tensor '{name}', which does not exist or is already written")
+        site = self.site(node)
+        node.op.check_types(site)
+        expected = node.op.shapes(site)
+        if len(expected) != len(site.outputs):
+            raise ModelError(where, f"has {len(site.outputs)} outputs, not {len(expected)}")
+        for tensor, shape in zip(site.outputs, expected, strict=True):
+            if tensor.shape != shape:
+                reason = f"output '{tensor.name}' is declared {list(tensor.shape)} but its inputs give {list(shape)}"
+                raise ModelError(where, reason)
 
 
 def _check_tensor(tensor: Tensor) -> None:
     where = f"tensor '{tensor.name}'"
+    if tensor.dtype not in DTYPES:
+        raise ModelError(where, f"has the unknown element type {tensor.dtype}")
     if any(extent < 1 for extent in tensor.shape) or tensor.size > MAX_ELEMENTS:
         raise ModelError(
             where, f"has the shape {list(tensor.shape)}; each extent must be positive, {MAX_ELEMENTS} in all"
@@ -172,7 +190,13 @@ def _check_tensor(tensor: Tensor) -> None:
     quant = tensor.quant
     if quant is None:
         return
-    if not all(0.0 < scale < float("inf") for scale in quant.scale) or len(quant.zero_point) != len(quant.scale):
+    if not quant.scale or not all(0.0 < s < float("inf") for s in quant.scale):
         raise ModelError(where, "has a quantisation scale that is not a positive number")
+    if len(quant.zero_point) != len(quant.scale):
+        raise ModelError(where, f"has {len(quant.scale)} scales but {len(quant.zero_point)} zero points")
+    if tensor.dtype in ("int8", "uint8", "int16"):
+        info = np.iinfo(tensor.dtype)
+        if not all(info.min <= zero <= info.max for zero in quant.zero_point):
+            raise ModelError(where, f"has a zero point outside {tensor.dtype}")
     if quant.per_channel and not (0 <= quant.axis < len(tensor.shape) and tensor.shape[quant.axis] == len(quant.scale)):
         raise ModelError(where, f"has {len(quant.scale)} scales for axis {quant.axis} of shape {list(tensor.shape)}")

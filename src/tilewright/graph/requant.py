@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.arithmetic import (
+    Activation,
     RequantRule,
     clamp_range,
     multiply_by_quantized_multiplier,
@@ -30,7 +31,7 @@ class Requant:
     dtype: str
 
     @classmethod
-    def of_product(cls, x: Tensor, w: Tensor, out: Tensor, activation: str, half_even: bool = False) -> Requant:
+    def of_product(cls, x: Tensor, w: Tensor, out: Tensor, activation: Activation, half_even: bool = False) -> Requant:
         """The requantisation of sum((x - zx) * w) to `out`; factors from the tensors' float32 scales."""
         weights = np.asarray(w.quant.scale if w.quant else [w.scale], np.float64)
         real = np.float64(x.scale) * weights / np.float64(out.scale)

@@ -12,10 +12,11 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
+from tilewright.graph.arithmetic import Activation
 from tilewright.graph.ir import MAX_ELEMENTS, Graph, Node, Quant, Tensor
 from tilewright.model.tflite_file import RawModel, RawOp, RawTensor, read
 
-_ACTIVATIONS = {0: "none", 1: "relu", 2: "relu_n1_to_1", 3: "relu6"}
+_ACTIVATIONS: dict[int, Activation] = {0: "none", 1: "relu", 2: "relu_n1_to_1", 3: "relu6"}
 
 HOW_TO_QUANTISE = (
     "quantise it to int8: TFLiteConverter with optimizations=[Optimize.DEFAULT], a representative_dataset and "
@@ -50,7 +51,7 @@ class _Call:
         return self.raw.options.get(field, default)
 
     @property
-    def activation(self) -> str:
+    def activation(self) -> Activation:
         code = self.option("FusedActivationFunction")
         if code not in _ACTIVATIONS:
             raise UnsupportedError(f"op '{self.name}'", f"has the fused activation number {code}")
@@ -153,7 +154,9 @@ class _Builder:
         self.names: list[str] = []
         taken: set[str] = set()
         for index, tensor in enumerate(raw.tensors):
-            name = tensor.name if tensor.name not in taken else f"{tensor.name}:{index}"
+            name = tensor.name
+            while name in taken:
+                name = f"{name}:{index}"
             taken.add(name)
             self.names.append(name)
         self.tensors = {name: _tensor(name, t) for name, t in zip(self.names, raw.tensors, strict=True)}

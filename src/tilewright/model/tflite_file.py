@@ -20,6 +20,7 @@ from tilewright.errors import ModelError, UnsupportedError
 
 MAX_BYTES = 1 << 31  # flatbuffers' own limit
 MAX_RANK = 8
+MAX_NAME = 1 << 10
 
 _DTYPES = {
     tflite.TensorType.FLOAT32: "float32",
@@ -125,8 +126,14 @@ def _buffer(buffer: Any) -> Array | None:
     return data if isinstance(data, np.ndarray) and data.size else None
 
 
+def _text(name: bytes | None) -> str:
+    """A name as one printable line of bounded length."""
+    decoded = (name or b"")[:MAX_NAME].decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "?" for c in decoded)
+
+
 def _tensor(path: str, tensor: Any, index: int, buffers: list[Array | None]) -> RawTensor:
-    name = (tensor.Name() or b"").decode("utf-8", "replace") or f"tensor_{index}"
+    name = _text(tensor.Name()) or f"tensor_{index}"
     kind = tensor.Type()
     if kind not in _DTYPES:
         raise UnsupportedError(path, f"tensor '{name}' has the element type number {kind}", "int8 models are supported")
@@ -152,7 +159,7 @@ def _quantization(quant: Any) -> tuple[tuple[float, ...], tuple[int, ...], int]:
 def _code(code: Any) -> str:
     number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())  # old files fill only the former
     if number == tflite.BuiltinOperator.CUSTOM:
-        return f"custom operator {(code.CustomCode() or b'').decode('utf-8', 'replace')!r}"
+        return f"custom operator '{_text(code.CustomCode())}'"
     return _OPERATORS.get(number, f"operator number {number}")
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.array import Array
-from tilewright.graph.ir import Site
+from tilewright.errors import UnsupportedError
+from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.rounding import Rounding
 
 Shape = tuple[int, ...]
@@ -27,6 +28,17 @@ class Op(ABC):
     @abstractmethod
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         """The output shapes that the input shapes imply. Raises ModelError where they do not fit."""
+
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        """The tensors that must be quantised int8: all, unless an operator says otherwise."""
+        return tuple(tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None)
+
+    def check_types(self, site: Site) -> None:
+        """Raises UnsupportedError for a tensor of `codes` that is not quantised int8."""
+        for tensor in self.codes(site):
+            if tensor.dtype != "int8" or tensor.quant is None:
+                kind = f"is {tensor.dtype}, not int8" if tensor.dtype != "int8" else "has no quantisation parameters"
+                raise UnsupportedError(f"op '{site.node.name}'", f"tensor '{tensor.name}' {kind}")
 
     @abstractmethod
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:

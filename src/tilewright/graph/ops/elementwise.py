@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError
 from tilewright.graph.arithmetic import (
+    Activation,
     clamp_range,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
@@ -24,7 +25,7 @@ from tilewright.graph.rounding import Rounding
 class Binary(Op):
     """Two inputs that broadcast to the output."""
 
-    activation: str = "none"
+    activation: Activation = "none"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         a, b = site.input(0).shape, site.input(1).shape
@@ -103,7 +104,7 @@ class Clamp(Op):
     """
 
     kind = "clamp"
-    activation: str = "relu"
+    activation: Activation = "relu"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         return (site.input(0).shape,)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.array import Array, exact_matmul
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.arithmetic import RequantRule
+from tilewright.graph.arithmetic import Activation, RequantRule
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.ops.window import Window
@@ -52,7 +52,10 @@ def four(site: Site, index: int) -> tuple[int, int, int, int]:
 class Linear(Op):
     """out = requantise(bias + sum((x - zx) * w)); inputs x, w and optionally an int32 bias."""
 
-    activation: str = "none"
+    activation: Activation = "none"
+
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        return site.input(0), site.input(1), site.output
 
     @abstractmethod
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
@@ -157,7 +160,7 @@ class FullyConnected(Linear):
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         x, w = site.input(0), site.input(1)
-        if len(w.shape) != 2 or x.size % w.shape[1] or (self.keep_dims and x.shape[-1] != w.shape[1]):
+        if len(w.shape) != 2 or not x.shape or x.size % w.shape[1] or (self.keep_dims and x.shape[-1] != w.shape[1]):
             raise ModelError(f"op '{site.node.name}'", f"weights {list(w.shape)} do not fit the input {list(x.shape)}")
         self._check_bias(site, w.shape[0])
         return ((*x.shape[:-1], w.shape[0]) if self.keep_dims else (x.size // w.shape[1], w.shape[0]),)

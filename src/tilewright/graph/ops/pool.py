@@ -9,8 +9,9 @@ from math import prod
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import UnsupportedError
+from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.arithmetic import (
+    Activation,
     clamp_range,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
@@ -28,7 +29,7 @@ class Pool(Op):
     """A pool keeps the scale: input and output share their quantisation, padding takes no part."""
 
     window: Window = Window()
-    activation: str = "none"
+    activation: Activation = "none"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         batch, height, width, channels = four(site, 0)
@@ -92,6 +93,8 @@ class Mean(Op):
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         shape = site.input(0).shape
+        if len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(shape))):
+            raise ModelError(f"op '{site.node.name}'", f"reduces axes {self.axes} of the shape {list(shape)}")
         kept = tuple(1 if axis in self.axes else extent for axis, extent in enumerate(shape))
         return (kept if self.keep_dims else tuple(e for axis, e in enumerate(shape) if axis not in self.axes),)
 

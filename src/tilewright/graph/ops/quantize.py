@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import UnsupportedError
 from tilewright.graph.arithmetic import multiply_by_quantized_multiplier, quantize_multiplier, round_half_away
-from tilewright.graph.ir import Site
+from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.rounding import Rounding
 
@@ -19,6 +20,9 @@ class Quantize(Op):
     """float32 to codes, or codes of one scale to another."""
 
     kind = "quantize"
+
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        return (site.output,) if site.input(0).dtype == "float32" else (site.input(0), site.output)
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         return (site.input(0).shape,)
@@ -54,6 +58,11 @@ class Dequantize(Op):
     """Codes to float32: scale * (code - zero_point)."""
 
     kind = "dequantize"
+
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        if site.output.dtype != "float32":
+            raise UnsupportedError(f"op '{site.node.name}'", f"dequantises to {site.output.dtype}, not float32")
+        return (site.input(0),)
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         return (site.input(0).shape,)

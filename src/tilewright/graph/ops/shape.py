@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.arithmetic import clamp_range
+from tilewright.graph.arithmetic import Activation, clamp_range
 from tilewright.graph.ir import Site
 from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.rounding import Rounding
@@ -50,6 +50,8 @@ class Pad(Op):
         shape = site.input(0).shape
         if len(self.padding) != len(shape) or any(min(pair) < 0 for pair in self.padding):
             raise ModelError(f"op '{site.node.name}'", f"padding {self.padding} does not fit the shape {list(shape)}")
+        if self.value is not None and not -128 <= self.value <= 127:
+            raise ModelError(f"op '{site.node.name}'", f"pads with {self.value}, which is not an int8 code")
         return (tuple(extent + sum(pair) for extent, pair in zip(shape, self.padding, strict=True)),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -63,14 +65,16 @@ class Concat(Op):
 
     kind = "concat"
     axis: int = -1
-    activation: str = "none"
+    activation: Activation = "none"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         tensors = [site.input(index) for index in range(len(site.inputs))]
         shapes, out = [tensor.shape for tensor in tensors], site.output
         first, where = shapes[0], f"op '{site.node.name}'"
         axis = self.axis % len(first) if first else 0
-        if not first or any(s[:axis] + s[axis + 1 :] != first[:axis] + first[axis + 1 :] for s in shapes):
+        if not -len(first) <= self.axis < len(first) or any(
+            s[:axis] + s[axis + 1 :] != first[:axis] + first[axis + 1 :] for s in shapes
+        ):
             raise ModelError(where, f"cannot concatenate {[list(s) for s in shapes]} along axis {self.axis}")
         if any((tensor.scale, tensor.zero_point) != (out.scale, out.zero_point) for tensor in tensors):
             raise UnsupportedError(where, "joins inputs of different scales", "requantise them to the output's scale")
