@@ -47,10 +47,10 @@ def run(program: Program, *, timing: str | None = None, check: bool = True) -> R
             )
         )
     return Result(
-        model="program",
+        model=program.launches[0].name if program.launches else "program",
         target=program.target,
         config=program.config,
-        rounding=program.rounding,
+        rounding="",  # nothing is requantised by the host, and nothing compared
         timing=model or "",
         evidence=next((known.evidence for known in target.timing_models if known.name == model), ""),
         samples=1,

@@ -1,9 +1,13 @@
-"""The command `tilewright`: status 0 done, 1 a finding, 2 bad usage or input (one line on stderr), 130 interrupted."""
+"""The command `tilewright`: status 0 done, 1 a finding, 2 bad usage or input (one line on stderr), 130 interrupted.
+
+A defect of Tilewright itself shows its traceback and ends with status 70.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import click
@@ -12,10 +16,25 @@ from tilewright import __version__
 from tilewright.cli import machines, networks, programs
 from tilewright.errors import TilewrightError
 
-FINDING, BAD, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 2, 70, 130, 141
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C, taken before click prints a line of its own."""
+
+
+class Commands(click.Group):
+    """The group of all commands."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted") from None
 
 
 @click.group(
+    cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -43,6 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = cli.main(arguments, prog_name="tilewright", standalone_mode=False)
         sys.stdout.flush()
         return int(status or 0)
+    except (Interrupted, click.Abort, KeyboardInterrupt):
+        if sys.stderr.isatty():
+            click.echo(err=True)  # the terminal shows ^C
+        return _refuse("interrupted", INTERRUPTED)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "tilewright"
         return _refuse(f"{error.format_message()} (see {command} --help)", BAD)
@@ -50,8 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(error.format_message(), BAD)
     except TilewrightError as error:
         return _refuse(str(error), BAD)
-    except (click.Abort, KeyboardInterrupt):
-        return _refuse("interrupted", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the flush at exit must not fail again
         return PIPE_CLOSED
@@ -59,6 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(f"not enough memory: {error or 'fewer samples may fit'}", BAD)
     except OSError as error:
         return _refuse(f"{error.filename or 'input or output'}: {error.strerror or error}", BAD)
+    except Exception:  # a defect of ours: not status 1, which is a finding
+        traceback.print_exc()
+        return DEFECT
 
 
 def _refuse(message: str, status: int) -> int:

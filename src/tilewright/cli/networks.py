@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tilewright.cli import options
-from tilewright.cli.options import NewFile, Reports
+from tilewright.cli.options import Reports
 
 
 @click.command()
@@ -44,7 +44,7 @@ def run(
 @click.argument("model")
 @options.target
 @options.rounding
-@click.option("-o", "--output", type=NewFile(), required=True, metavar="FILE.twp", help="The program to write.")
+@options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
 def compile_(
     model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str, output: Path
 ) -> None:

@@ -23,18 +23,17 @@ class Reports:
     as_json: bool
 
 
-class NewFile(click.ParamType[Path]):
-    """A file to write: its folder must exist, so that a long run is not lost at its end."""
+def _writable(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse now what could not be written after a long run."""
+    if path is not None and not path.resolve().parent.is_dir():
+        raise click.BadParameter(f"the folder {path.parent} does not exist", ctx, param)
+    return path
 
-    name = "file"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = Path(value)
-        if path.is_dir():
-            self.fail(f"{path} is a folder", param, ctx)
-        if not path.resolve().parent.is_dir():
-            self.fail(f"the folder {path.parent} does not exist", param, ctx)
-        return path
+def new_file(*names: str, metavar: str, about: str, required: bool = False) -> Callable[[Command], Command]:
+    """An option that names a file to write."""
+    kind = click.Path(dir_okay=False, path_type=Path)
+    return click.option(*names, type=kind, callback=_writable, metavar=metavar, help=about, required=required)
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -66,12 +65,10 @@ simulation = _all(
     click.option(
         "-i", "--input", "source", metavar="FILE", help="Samples: .npz, .npy, .bin or an image [random codes]."
     ),
-    click.option("-o", "--output", type=NewFile(), metavar="OUT.npz", help="Write the output values."),
+    new_file("-o", "--output", metavar="OUT.npz", about="Write the output values."),
     click.option("--timing", metavar="MODEL", help="The timing model [the target's first]."),
-    click.option("--html", type=NewFile(), metavar="FILE", help="Write the report as one HTML file."),
-    click.option(
-        "--trace", type=NewFile(), metavar="FILE", help="Write a timeline for ui.perfetto.dev (.json: Chrome's)."
-    ),
+    new_file("--html", metavar="FILE", about="Write the report as one HTML file."),
+    new_file("--trace", metavar="FILE", about="Write a timeline for ui.perfetto.dev (.json: Chrome's)."),
     as_json,
     click.option("--check/--no-check", default=True, show_default=True, help="Look for races and other hazards."),
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tilewright.cli import options
-from tilewright.cli.options import NewFile, Reports
+from tilewright.cli.options import Reports
 from tilewright.errors import ProgramError
 
 
@@ -67,7 +67,7 @@ def disasm(path: str) -> None:
 
 @click.command()
 @click.argument("path", metavar="FILE.txt")
-@click.option("-o", "--output", type=NewFile(), required=True, metavar="FILE.twp", help="The program to write.")
+@options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
 @click.option("-t", "--target", metavar="TARGET", help="[the one that the text names]")
 @options.machine
 def asm(path: str, output: Path, target: str | None, config: str | None, overrides: dict[str, str]) -> None:

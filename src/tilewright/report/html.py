@@ -41,14 +41,16 @@ def page(summary: Summary) -> str:
         for index, layer in enumerate(summary.result.layers)
     )
     foot = _row(summaries.totals(summary.result))
-    bad = "" if summary.passed else ' class="bad"'
-    facts = "".join(f"<dt>{escape(topic)}</dt><dd>{escape(text)}</dd>" for topic, text in summaries.facts(summary))
+    facts = "".join(
+        f"<dt>{escape(topic)}</dt><dd{' class=bad' if bad else ''}>{escape(text)}</dd>"
+        for topic, text, bad in summaries.facts(summary)
+    )
     findings = "".join(f"<li>{escape(str(finding))}</li>" for finding in summary.result.findings[: summaries.LISTED])
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{name}</title>
 <style>{STYLE}</style>
 <h1>{name}</h1>
-<dl{bad}>{facts}</dl>{f"<ul class='bad'>{findings}</ul>" if findings else ""}
+<dl>{facts}</dl>{f"<ul class='bad'>{findings}</ul>" if findings else ""}
 <h2>Layers</h2>
 <div class="wide"><table><thead><tr>{head}</tr></thead><tbody>
 {rows}</tbody><tfoot><tr>{foot}</tr></tfoot></table></div>

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +13,11 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.report.metrics import Layer, Result
 
-COLUMNS = ("#", "layer", "op", "where", "cycles", "MACs", "util", "DRAM read", "DRAM write", "top stall / why on host")
+STALL = "top stall / why on host"
+COLUMNS = ("#", "layer", "op", "where", "cycles", "MACs", "util", "DRAM read", "DRAM write", STALL)
 NUMERIC = {"#", "cycles", "MACs", "util", "DRAM read", "DRAM write"}
 #: How many predictions and findings a report lists before it counts the rest.
-LISTED = 20
+LISTED, REASON_WIDTH = 20, 80
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,15 @@ class Summary:
     clock_mhz: float
     checked: bool = True
     predictions: tuple[int, ...] | None = None
-    correct: int | None = None
+    labels: tuple[int, ...] | None = None
+
+    @property
+    def wrong(self) -> list[int] | None:
+        """The samples whose prediction is not their label; None where either is not known."""
+        if self.predictions is None or self.labels is None:
+            return None
+        pairs = zip(self.predictions, self.labels, strict=True)
+        return [sample for sample, (predicted, label) in enumerate(pairs) if predicted != label]
 
     @property
     def passed(self) -> bool:
@@ -37,8 +47,8 @@ class Summary:
         found: dict[str, Any] = {**self.result.to_json(), "inputs": self.source, "checked": self.checked}
         if self.predictions is not None:
             found["predictions"] = list(self.predictions)
-        if self.correct is not None:
-            found["correct"] = self.correct
+        if self.wrong is not None:
+            found["correct"] = self.result.samples - len(self.wrong)
         return found
 
 
@@ -46,10 +56,8 @@ def summarise(
     result: Result, graph: Graph | None, source: str, labels: Array | None, clock_mhz: float, checked: bool
 ) -> Summary:
     predictions = predict(graph, result.outputs) if graph else None
-    correct = None
-    if predictions is not None and labels is not None:
-        correct = sum(int(label) == predicted for label, predicted in zip(labels, predictions, strict=True))
-    return Summary(result, source, clock_mhz, checked, predictions, correct)
+    classes = None if labels is None else tuple(int(label) for label in labels)
+    return Summary(result, source, clock_mhz, checked, predictions, classes)
 
 
 def predict(graph: Graph, outputs: Mapping[str, Array]) -> tuple[int, ...] | None:
@@ -82,7 +90,7 @@ def cells(index: int, layer: Layer) -> dict[str, str]:
                 percent(layer.utilization) if layer.cycles and layer.macs else "-",
                 size(layer.dram_read_bytes) if layer.dram_read_bytes else "-",
                 size(layer.dram_write_bytes) if layer.dram_write_bytes else "-",
-                layer.reason if on_host else top_stall(layer),
+                textwrap.shorten(layer.reason, REASON_WIDTH, placeholder=" ..") if on_host else top_stall(layer),
             ),
             strict=True,
         )
@@ -104,34 +112,54 @@ def totals(result: Result) -> dict[str, str]:
 
 
 def title(result: Result) -> str:
-    return f"{result.model} on {result.target}, rounding {result.rounding}"
+    rounding = f", rounding {result.rounding}" if result.rounding else ""
+    return f"{result.model} on {result.target}{rounding}"
 
 
-def facts(summary: Summary) -> list[tuple[str, str]]:
-    """What a report says besides the table, as (topic, statement)."""
+class Fact(NamedTuple):
+    """One line below the table; `bad` where it is what failed."""
+
+    topic: str
+    statement: str
+    bad: bool = False
+
+
+def facts(summary: Summary) -> list[Fact]:
+    """What a report says besides the table."""
     result = summary.result
-    found = [("inputs", summary.source)]
+    found = [Fact("inputs", summary.source)]
     if result.cycles:
-        found.append(("time", _time(summary)))
-        found.append(("timing model", f"{result.timing}: {result.evidence}"))
+        found.append(Fact("time", _time(summary)))
+        found.append(Fact("timing model", f"{result.timing}: {result.evidence}"))
         peak = f"{percent(result.utilization)} of {result.macs_per_cycle} MAC/cycle"
-        found.append(("utilisation", f"{peak} (in the cycles on {result.target})"))
+        found.append(Fact("utilisation", f"{peak} (in the cycles on {result.target})"))
     if summary.predictions is not None:
-        found.append(("predictions", _listed([str(best) for best in summary.predictions])))
-    if summary.correct is not None:
-        share = summary.correct / result.samples
-        found.append(("accuracy", f"{summary.correct} of {result.samples} right ({percent(share)})"))
-    found.append(("reference", _reference(result)))
-    found.append(("hazards", str(len(result.findings)) if summary.checked or result.findings else "not checked"))
-    found.append(("host", f"simulated in {result.seconds:.2f} s"))
+        found.append(Fact("predictions", _listed([str(best) for best in summary.predictions])))
+    if summary.wrong is not None:
+        found.append(Fact("accuracy", _accuracy(summary, summary.wrong)))
+    found.append(Fact("simulated in", f"{result.seconds:.2f} s"))
+    found.append(Fact("reference", _reference(result), result.matches_reference is False))
+    hazards = str(len(result.findings)) if summary.checked or result.findings else "not checked"
+    found.append(Fact("hazards", hazards, bool(result.findings)))
     return found
 
 
 def _time(summary: Summary) -> str:
     text = f"{summary.result.cycles:,} cycles a sample"
     if summary.clock_mhz > 0:
-        text += f" = {summary.result.cycles / summary.clock_mhz / 1000:,.3f} ms at {summary.clock_mhz:g} MHz"
+        micro = summary.result.cycles / summary.clock_mhz
+        time = f"{micro / 1000:,.3f} ms" if micro >= 100 else f"{micro:.2f} us"
+        text += f" = {time} at {summary.clock_mhz:g} MHz"
     return text + " (host steps not counted)" if any(layer.where == "host" for layer in summary.result.layers) else text
+
+
+def _accuracy(summary: Summary, wrong: list[int]) -> str:
+    total = summary.result.samples
+    text = f"{total - len(wrong)} of {total} right ({percent(1 - len(wrong) / total)})"
+    if wrong and summary.labels and summary.predictions:
+        first = wrong[0]
+        text += f"; first wrong: sample {first} is {summary.labels[first]}, predicted {summary.predictions[first]}"
+    return text
 
 
 def _reference(result: Result) -> str:
@@ -153,11 +181,11 @@ def top_stall(layer: Layer) -> str:
     if not stalls or not layer.cycles:
         return "-"
     cause = max(stalls, key=lambda name: stalls[name])
-    return f"{cause} {stalls[cause]:,} ({percent(stalls[cause] / layer.cycles)})"
+    return f"{cause} {stalls[cause]:,} ({100 * stalls[cause] / layer.cycles:.0f}%)"
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}%"
 
 
 def count(number: int) -> str:

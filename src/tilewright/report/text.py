@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from tilewright.report import summary as summaries
-from tilewright.report.summary import LISTED, NUMERIC, Summary, shorten
+from tilewright.report.summary import LISTED, NUMERIC, STALL, Summary, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,21 +28,29 @@ def console(file: IO[str] | None = None) -> Console:
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
-def table(to: Console, columns: tuple[str, ...], numeric: set[str]) -> Table:
+def table(to: Console, columns: Sequence[str], numeric: set[str]) -> Table:
     """An empty table in the style of all reports."""
     from rich import box
     from rich.table import Table
 
-    plain = box.Box("    \n    \n -- \n    \n -- \n -- \n    \n    \n", ascii=True)
-    made = Table(box=box.SIMPLE_HEAD if to.is_terminal else plain, pad_edge=False, show_edge=False, header_style="bold")
+    line = f" {'─' if to.is_terminal else '-'}" * 2
+    drawn = box.Box("\n".join(("    ", "    ", line, "    ", line, line, "    ", "    ", "")), ascii=not to.is_terminal)
+    made = Table(box=drawn, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for name in columns:
         number = name in numeric
-        made.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
+        made.add_column(
+            name.replace("DRAM ", "DRAM\n"),
+            justify="right" if number else "left",
+            no_wrap=number,
+            overflow="fold",
+            vertical="top",
+        )
     return made
 
 
 def show(summary: Summary, to: Console | None = None) -> None:
     """Print the report of a run."""
+    from rich.table import Table
     from rich.text import Text
 
     to = to or console()
@@ -50,7 +58,11 @@ def show(summary: Summary, to: Console | None = None) -> None:
     to.print(Text(summaries.title(result), style="bold"))
     rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
     named_by_op = all(row["layer"].startswith(row["op"]) for row in rows)
-    columns = tuple(c for c in summaries.COLUMNS if c != "op" or to.width >= NARROW or not named_by_op)
+    columns = list(summaries.COLUMNS)
+    if to.width < NARROW:
+        columns = [name for name in columns if name != "where" and not (name == "op" and named_by_op)]
+        for row in rows:
+            row[STALL] = f"host: {row[STALL]}" if row["where"] == "host" else row[STALL].replace(" token", "")
     if rows:
         made = table(to, columns, NUMERIC)
         for row in rows:
@@ -60,11 +72,16 @@ def show(summary: Summary, to: Console | None = None) -> None:
         total = summaries.totals(result)
         made.add_row(*(Text(total.get(name, "")) for name in columns), style="bold")
         to.print(made)
-    for topic, statement in summaries.facts(summary):
-        bad = statement.startswith("MISMATCH") or (topic == "hazards" and bool(result.findings))
-        to.print(Text(f"{topic:<13} ", style="bold"), Text(statement, style="red" if bad else ""), sep="")
+    facts = Table.grid(padding=(0, 2))
+    for topic, statement, bad in summaries.facts(summary):
+        if to.is_terminal:
+            facts.add_row(Text(topic, style="bold"), Text(statement, style="red" if bad else ""))
+        else:
+            to.print(f"{topic:<13} {statement}", soft_wrap=True)
+    if to.is_terminal:
+        to.print(facts)
     for finding in result.findings[:LISTED]:
-        to.print(Text(f"  {finding}"))
+        to.print(Text(f"  {finding}"), soft_wrap=True)
     if len(result.findings) > LISTED:
         to.print(Text(f"  ... and {len(result.findings) - LISTED} more"))
 

@@ -1,0 +1,95 @@
+"""How fast a compiled layer is simulated with values, beside a float32 product of the same size, on one core.
+
+The layer is a 3x3 convolution, 64 to 64 channels, 56x56: 115.6 million multiply-accumulates. `--json` prints one
+object. Ratios come from one run, alternating the two sides; absolute figures are this machine's.
+"""
+
+from __future__ import annotations
+
+import os
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+import json
+import sys
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from tilewright.graph.ir import Graph, Node, Quant, Tensor
+from tilewright.graph.ops import Conv2D, Window
+from tilewright.targets.base import RunOptions
+from tilewright.targets.vta import codegen, dram_of
+from tilewright.targets.vta.config import PRESETS
+from tilewright.targets.vta.isa.fields import Opcode
+from tilewright.targets.vta.machine import Machine
+from tilewright.targets.vta.passes import run_passes, sequence
+
+SIZE, CHANNELS, ROUNDS = 56, 64, 15
+
+
+def layer() -> Graph:
+    """One convolution with seeded weights."""
+    rng = np.random.default_rng(1)
+    shape, unit = (1, SIZE, SIZE, CHANNELS), Quant((0.05,), (0,))
+    weights = rng.integers(-127, 128, (CHANNELS, 3, 3, CHANNELS)).astype(np.int8)
+    tensors = (
+        Tensor("x", shape, "int8", unit),
+        Tensor("w", weights.shape, "int8", Quant((0.01,), (0,)), weights),
+        Tensor("y", shape, "int8", Quant((2.0,), (0,))),
+    )
+    node = Node("conv", Conv2D("none", Window((3, 3), (1, 1), (1, 1, 1, 1))), ("x", "w"), ("y",))
+    return Graph("layer", {tensor.name: tensor for tensor in tensors}, (node,), ("x",), ("y",)).validate()
+
+
+def seconds(function: Callable[[], object]) -> float:
+    began = perf_counter()
+    function()
+    return perf_counter() - began
+
+
+def main() -> None:
+    graph, config = layer(), PRESETS["pynq"]
+    (launch,) = codegen.compile_graph(graph, config, "tflm").launches
+    codes = np.random.default_rng(2).integers(-128, 128, (1, *graph.tensors["x"].shape)).astype(np.int8)
+    dram = dram_of(launch, codegen.pack(launch, graph, {"x": codes}), 1)
+    options = RunOptions(timing="hls")
+    passes = run_passes(launch.arrays["insns"], config, dram, launch.meta["bases"], 1, options)
+    steps = sequence(passes, options)
+    stream = passes.elaborated.stream
+    macs = graph.nodes[0].op.macs(graph.site(graph.nodes[0]))
+
+    rng = np.random.default_rng(3)
+    left = rng.integers(-128, 128, (SIZE * SIZE, 9 * CHANNELS)).astype(np.float32)
+    right = rng.integers(-128, 128, (9 * CHANNELS, CHANNELS)).astype(np.float32)
+    values, products, static = [], [], []
+    for _ in range(ROUNDS):
+        machine = Machine(config, dram, 1)
+        values.append(seconds(lambda machine=machine: machine.run(passes.elaborated, steps)))  # type: ignore[misc]
+        products.append(seconds(lambda: left @ right))
+        timed = RunOptions(timing="hls", values=False)
+        static.append(
+            seconds(lambda: run_passes(launch.arrays["insns"], config, dram, launch.meta["bases"], 1, timed))
+        )
+    figures = {
+        "instructions": len(stream),
+        "gemm_instructions": int((stream.opcode == Opcode.GEMM).sum()),
+        "macs": macs,
+        "values_gmac_per_s": macs / median(values) / 1e9,
+        "float32_matmul_gmac_per_s": left.shape[0] * left.shape[1] * right.shape[1] / median(products) / 1e9,
+        "matmul_over_values": median(p / v for p, v in zip(products, values, strict=True)),
+        "elaborate_order_check_time_over_values": median(s / v for s, v in zip(static, values, strict=True)),
+        "cycles": passes.trace.cycles if passes.trace else 0,
+    }
+    if "--json" in sys.argv:
+        print(json.dumps(figures))
+        return
+    for name, figure in figures.items():
+        print(f"{name:40} {figure:,.3f}" if isinstance(figure, float) else f"{name:40} {figure:,}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The command line on a real machine: the example network, from its file to its reports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+from tests.cli.test_run import DIGITS, MODEL, SAMPLES
+from tilewright.cli import main
+
+RUN = ["run", MODEL, "-t", "vta"]
+
+
+def test_digits_run_exactly_and_every_report_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, trace, page = tmp_path / "o.npz", tmp_path / "t.pftrace", tmp_path / "r.html"
+    written = ["-o", str(out), "--trace", str(trace), "--html", str(page)]
+    assert main([*RUN, "-i", SAMPLES, "--json", *written]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["matches_reference"], found["hazards"], found["correct"]) == (True, 0, 99)
+    assert found["cycles"] == sum(layer["cycles"] for layer in found["layers"])
+    assert {layer["where"] for layer in found["layers"]} == {"vta", "host"}
+    with np.load(out) as arrays:
+        assert arrays["outputs"].argmax(1).tolist() == found["predictions"]
+    parsed = Trace.FromString(trace.read_bytes())
+    events = [packet.track_event for packet in parsed.packet if packet.HasField("track_event")]
+    begun = sorted(flow for event in events for flow in event.flow_ids)
+    assert begun == sorted(flow for event in events for flow in event.terminating_flow_ids)
+    assert begun == list(range(1, len(begun) + 1))
+    assert max(packet.timestamp for packet in parsed.packet) == found["cycles"]
+    assert found["timing_evidence"][:20] in page.read_text()
+
+
+@pytest.mark.parametrize("digit", [1, 7])
+def test_an_image_is_read(digit: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "-i", str(DIGITS / "images" / f"{digit}.png"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["predictions"] == [digit]
+
+
+def test_a_saved_program_has_no_hazards_and_the_same_cycles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = str(tmp_path / "digits.twp")
+    assert main(["compile", MODEL, "-t", "vta", "-c", "ultra96", "-o", program]) == 0
+    assert main(["check", program]) == 0
+    capsys.readouterr()
+    assert main(["exec", program, "--json"]) == 0
+    executed = json.loads(capsys.readouterr().out)
+    assert main([*RUN, "-c", "ultra96", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cycles"] == executed["cycles"]
