@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test check bench clean install
+.PHONY: help demo test check bench picture clean install
 
 help:            ## this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -30,6 +30,9 @@ test: check      ## everything that CI checks
 
 bench: install   ## figures as ratios from one run
 	$(BIN)/python bench/gemm_stream.py
+
+picture: install ## docs/run.svg, the README's picture
+	$(BIN)/python docs/picture.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -71,9 +71,7 @@ def main() -> None:
         values.append(seconds(lambda machine=machine: machine.run(passes.elaborated, steps)))  # type: ignore[misc]
         products.append(seconds(lambda: left @ right))
         timed = RunOptions(timing="hls", values=False)
-        static.append(
-            seconds(lambda: run_passes(launch.arrays["insns"], config, dram, launch.meta["bases"], 1, timed))
-        )
+        static.append(seconds(lambda: run_passes(launch.arrays["insns"], config, dram, launch.meta["bases"], 1, timed)))
     figures = {
         "instructions": len(stream),
         "gemm_instructions": int((stream.opcode == Opcode.GEMM).sum()),

@@ -15,12 +15,13 @@ from typing import Any
 from tilewright import targets
 from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import rounding_mode
+from tilewright.host import run_node
 from tilewright.model import load
 from tilewright.program.program import Program
 from tilewright.run import run
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "Program", "compile", "load", "run"]
+__all__ = ["Graph", "Program", "compile", "load", "run", "run_node"]
 
 
 def compile(

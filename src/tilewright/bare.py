@@ -27,7 +27,7 @@ def run(program: Program, *, timing: str | None = None, check: bool = True) -> R
         started = perf_counter()
         result = target.launch(program, step, {}, options)
         outputs.update(result.values)
-        findings.extend(result.findings)
+        findings.extend(finding.inside(step.name) for finding in result.findings)
         trace = result.trace
         cycles = trace.cycles if trace else 0
         layers.append(

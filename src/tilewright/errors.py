@@ -43,3 +43,7 @@ class ProgramError(TilewrightError):
 
 class MachineError(TilewrightError):
     """A program that a machine cannot run: deadlock, out-of-range access, missing FINISH."""
+
+
+class HazardError(MachineError):
+    """A program whose values are undefined: the check's finding, not the user's input, is what stops it."""

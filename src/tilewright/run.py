@@ -56,7 +56,7 @@ def run(
             layer, results, found = _launch(target, program, step, values, options, peak)
         values.update(results)
         layers.append(layer)
-        findings.extend(found)
+        findings.extend(finding.inside(step.name) for finding in found)
     outputs = {name: values[name] for name in graph.outputs}
     matches = None
     if compare:
@@ -128,6 +128,7 @@ def _launch(
         op="+".join(node.op.kind for node in nodes),
         where=target.name,
         cycles=cycles,
+        serial_cycles=result.serial_cycles,
         macs=macs,
         executed_macs=result.executed_macs,
         utilization=macs / (cycles * peak) if cycles else 0.0,

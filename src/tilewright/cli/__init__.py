@@ -14,9 +14,9 @@ import click
 
 from tilewright import __version__
 from tilewright.cli import machines, networks, programs
-from tilewright.errors import TilewrightError
+from tilewright.errors import HazardError, TilewrightError
 
-BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 2, 70, 130, 141
+FOUND, BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 1, 2, 70, 130, 141
 
 
 class Interrupted(click.ClickException):
@@ -71,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(f"{error.format_message()} (see {command} --help)", BAD)
     except click.ClickException as error:
         return _refuse(error.format_message(), BAD)
+    except HazardError as error:
+        return _refuse(str(error), FOUND)
     except TilewrightError as error:
         return _refuse(str(error), BAD)
     except BrokenPipeError:

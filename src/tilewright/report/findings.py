@@ -11,8 +11,7 @@ from tilewright.sim.findings import Finding
 
 def to_json(target: str, findings: Sequence[Finding]) -> dict[str, Any]:
     """The stable object that `check --json` prints."""
-    rows = [{"kind": f.kind, "message": f.message, "steps": list(f.steps)} for f in findings]
-    return {"target": target, "hazards": len(findings), "findings": rows}
+    return {"target": target, "hazards": len(findings), "findings": [finding.to_json() for finding in findings]}
 
 
 def show(findings: Sequence[Finding]) -> None:

@@ -16,6 +16,7 @@ class Layer:
     """One step of a program. Cycles and bytes are for one sample; on the host, cycles are 0.
 
     `macs` counts the layer's as the field does (padding taps included); `executed_macs` what the machine did;
+    `serial_cycles` is what the layer would take if each step waited for the one before it in the stream.
     `utilization` is macs / (peak * cycles). `stalls` are cycles by cause of the unit that does the work.
     """
 
@@ -24,6 +25,7 @@ class Layer:
     where: str
     reason: str = ""
     cycles: int = 0
+    serial_cycles: int = 0
     macs: int = 0
     executed_macs: int = 0
     utilization: float = 0.0
@@ -39,6 +41,7 @@ class Layer:
             "op": self.op,
             "where": self.where,
             "cycles": self.cycles,
+            "serial_cycles": self.serial_cycles,
             "macs": self.macs,
             "utilization": self.utilization,
             "dram_read_bytes": self.dram_read_bytes,
@@ -76,6 +79,10 @@ class Result:
         return sum(layer.cycles for layer in self.layers)
 
     @property
+    def serial_cycles(self) -> int:
+        return sum(layer.serial_cycles for layer in self.layers)
+
+    @property
     def macs(self) -> int:
         return sum(layer.macs for layer in self.layers)
 
@@ -96,11 +103,12 @@ class Result:
             "timing_evidence": self.evidence,
             "samples": self.samples,
             "cycles": self.cycles,
+            "serial_cycles": self.serial_cycles,
             "macs": self.macs,
             "utilization": self.utilization,
             "seconds": self.seconds,
             "matches_reference": self.matches_reference,
             "hazards": len(self.findings),
-            "findings": [{"kind": f.kind, "message": f.message, "steps": list(f.steps)} for f in self.findings],
+            "findings": [finding.to_json() for finding in self.findings],
             "layers": [layer.to_json() for layer in self.layers],
         }

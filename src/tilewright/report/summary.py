@@ -14,8 +14,8 @@ from tilewright.graph.ir import Graph
 from tilewright.report.metrics import Layer, Result
 
 STALL = "top stall / why on host"
-COLUMNS = ("#", "layer", "op", "where", "cycles", "MACs", "util", "DRAM read", "DRAM write", STALL)
-NUMERIC = {"#", "cycles", "MACs", "util", "DRAM read", "DRAM write"}
+COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", STALL)
+NUMERIC = {"#", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write"}
 #: How many predictions and findings a report lists before it counts the rest.
 LISTED, REASON_WIDTH = 20, 80
 
@@ -86,6 +86,7 @@ def cells(index: int, layer: Layer) -> dict[str, str]:
                 layer.op,
                 layer.where,
                 "-" if on_host else f"{layer.cycles:,}",
+                f"{layer.serial_cycles:,}" if layer.serial_cycles else "-",
                 count(layer.macs) if layer.macs else "-",
                 percent(layer.utilization) if layer.cycles and layer.macs else "-",
                 size(layer.dram_read_bytes) if layer.dram_read_bytes else "-",
@@ -104,6 +105,7 @@ def totals(result: Result) -> dict[str, str]:
     return {
         "layer": "total",
         "cycles": f"{result.cycles:,}",
+        "serial": f"{result.serial_cycles:,}" if result.serial_cycles else "-",
         "MACs": count(result.macs),
         "util": percent(result.utilization) if result.cycles else "-",
         "DRAM read": size(read) if read else "-",
@@ -130,6 +132,9 @@ def facts(summary: Summary) -> list[Fact]:
     found = [Fact("inputs", summary.source)]
     if result.cycles:
         found.append(Fact("time", _time(summary)))
+        if result.serial_cycles:
+            saved = percent(1 - result.cycles / result.serial_cycles)
+            found.append(Fact("overlap", f"saves {saved} of the {result.serial_cycles:,} cycles in serial order"))
         found.append(Fact("timing model", f"{result.timing}: {result.evidence}"))
         peak = f"{percent(result.utilization)} of {result.macs_per_cycle} MAC/cycle"
         found.append(Fact("utilisation", f"{peak} (in the cycles on {result.target})"))

@@ -14,7 +14,7 @@ from tilewright.errors import MachineError
 
 @dataclass
 class Segment:
-    """`data` is uint8 (1, size) where all samples share it, (samples, size) otherwise."""
+    """`data` is contiguous uint8, (1, size) where all samples share it, (samples, size) otherwise."""
 
     name: str
     address: int
@@ -54,7 +54,5 @@ class Dram:
             )
         segment = self.segments[index]
         start = address - segment.address
-        data = segment.data
-        return np.lib.stride_tricks.as_strided(
-            data[:, start:], (data.shape[0], rows, row_bytes), (data.strides[0], stride, 1)
-        )
+        shape = (segment.data.shape[0], rows, row_bytes)
+        return np.ndarray(shape, np.uint8, segment.data, start, (segment.data.strides[0], stride, 1))

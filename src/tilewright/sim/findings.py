@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 #: Kinds, in the order of a report.
 DEADLOCK, LEAK, RACE = "deadlock", "token_leak", "race"
@@ -11,7 +12,10 @@ OUT_OF_RANGE, UNINITIALISED, STREAM = "out_of_range", "uninitialised", "stream"
 
 @dataclass(frozen=True)
 class Finding:
-    """One defect of a program. `steps` are instruction indices; `low`..`high` (exclusive) are elements of `space`."""
+    """One defect of a program. `steps` are instruction indices; `low`..`high` (exclusive) are elements of `space`.
+
+    `ranges` are the parts of low..high that it is about; empty: all of it.
+    """
 
     kind: str
     message: str
@@ -20,6 +24,23 @@ class Finding:
     low: int = 0
     high: int = 0
     queue: str = ""
+    launch: str = ""
+    ranges: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.message}"
+        return f"{self.kind} in {self.launch}: {self.message}" if self.launch else f"{self.kind}: {self.message}"
+
+    def inside(self, launch: str) -> Finding:
+        """The same finding, naming the launch whose instructions it numbers."""
+        return replace(self, launch=launch)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "launch": self.launch,
+            "message": self.message,
+            "steps": list(self.steps),
+            "memory": self.space,
+            "ranges": [list(pair) for pair in self.ranges or ((self.low, self.high),)] if self.space else [],
+            "queue": self.queue,
+        }

@@ -17,6 +17,8 @@ from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, SPACE, STRIDE, WRITE
 
 #: Findings kept; a program this broken needs no longer list.
 MAX_EVENTS = 256
+#: Ranges of one pair that a message spells out.
+SHOWN = 3
 UNWRITTEN, PRESET = -1, -2
 
 
@@ -46,7 +48,10 @@ def hazards(table: StepTable, order: Order) -> list[Finding]:
         np.full((total, len(table.units)), UNWRITTEN, np.int32),
         MAX_EVENTS,
     )
-    return [_finding(table, events[index]) for index in range(count)]
+    ranges: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    for first, second, space_index, a, b in events[:count].tolist():
+        ranges.setdefault((first, second, space_index), []).append((a, b))
+    return [_finding(table, pair, sorted(parts)) for pair, parts in ranges.items()]
 
 
 def out_of_range(table: StepTable) -> list[Finding]:
@@ -158,21 +163,23 @@ def _scan(
     return events, count
 
 
-def _finding(table: StepTable, event: Array) -> Finding:
-    first, second, space_index, low, high = (int(value) for value in event)
-    space = table.spaces[space_index].name
+def _finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int, int]]) -> Finding:
+    first, second, index = pair
+    space, low, high = table.spaces[index].name, ranges[0][0], max(b for _, b in ranges)
     later = f"#{second} {table.describe(second)}"
+    where = ", ".join(f"{space}[{a}:{b}]" for a, b in ranges[:SHOWN])
+    where += f" and {len(ranges) - SHOWN} more ranges" if len(ranges) > SHOWN else ""
     if first == UNWRITTEN:
-        message = f"{later} reads {space}[{low}:{high}], which nothing has written"
-        return Finding(UNINITIALISED, message, (second,), space, low, high)
+        message = f"{later} reads {where}, which nothing has written"
+        return Finding(UNINITIALISED, message, (second,), space, low, high, ranges=tuple(ranges))
     a, b = int(table.unit[first]), int(table.unit[second])
     message = (
-        f"#{first} {table.describe(first)} and {later} both touch {space}[{low}:{high}] "
-        f"({mode_at(table.footprints, table.footprint[first], space_index, low)} and "
-        f"{mode_at(table.footprints, table.footprint[second], space_index, low)}) in no order; "
+        f"#{first} {table.describe(first)} and {later} both touch {where} "
+        f"({mode_at(table.footprints, table.footprint[first], index, low)} and "
+        f"{mode_at(table.footprints, table.footprint[second], index, low)}) in no order; "
         + missing_token(table, first, second, a, b)
     )
-    return Finding(RACE, message, (first, second), space, low, high)
+    return Finding(RACE, message, (first, second), space, low, high, ranges=tuple(ranges))
 
 
 def mode_at(footprints: Footprints, footprint: int, space: int, element: int) -> str:

@@ -6,6 +6,7 @@ the relation is static. A step's vector clock counts, for every unit, the steps 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +44,7 @@ def order(table: StepTable) -> Order:
     rank = np.empty(len(table), np.int64)
     rank[steps] = np.arange(len(table)) - start[table.unit[steps]]
     giver = match_tokens(table)
-    sequence, clock, position = _run(start, steps, table.unit, giver, rank)
+    sequence, clock, position = _run(start, steps, table.unit, giver, rank, np.zeros(len(table.units), np.int64))
     findings = [*_deadlock(table, start, steps, giver, position), *_leftovers(table)]
     return Order(sequence, giver, clock, rank, tuple(findings))
 
@@ -60,9 +61,17 @@ def match_tokens(table: StepTable) -> Array:
     return giver
 
 
+def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> Array:
+    """The same steps in another legal order: always the runnable unit of the lowest priority number."""
+    start, steps = table.by_unit()
+    return _run(start, steps, table.unit, order.giver, order.rank, np.array(priority, np.int64))[0]
+
+
 @compiled
-def _run(start: Array, steps: Array, unit: Array, giver: Array, rank: Array) -> tuple[Array, Array, Array]:
-    """Advance the unit whose next runnable step is earliest in the stream, until none can."""
+def _run(
+    start: Array, steps: Array, unit: Array, giver: Array, rank: Array, priority: Array
+) -> tuple[Array, Array, Array]:
+    """Advance the unit of the lowest priority number whose next step can run, then the earliest in the stream."""
     units = start.shape[0] - 1
     count = unit.shape[0]
     queues = giver.shape[1]
@@ -76,7 +85,7 @@ def _run(start: Array, steps: Array, unit: Array, giver: Array, rank: Array) -> 
         for u in range(units):
             if position[u] < start[u + 1]:
                 step = steps[position[u]]
-                if step < best:
+                if best == count or (priority[u], step) < (priority[unit[best]], best):
                     ready = True
                     for q in range(queues):
                         g = giver[step, q]
@@ -108,13 +117,16 @@ def _run(start: Array, steps: Array, unit: Array, giver: Array, rank: Array) -> 
 def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
     """The same steps in a random order that program order and tokens allow; a race may show, or not."""
     rng = np.random.default_rng(seed)
+    weight = rng.dirichlet(np.full(len(table.units), 0.3)) + 1e-6  # seeds favour units: some run far ahead
     queues = [np.flatnonzero(table.unit == unit) for unit in range(len(table.units))]
     done = np.zeros(len(table.units), np.int64)
     sequence: list[int] = []
     while len(sequence) < len(order.sequence):
-        heads = [(unit, steps[done[unit]]) for unit, steps in enumerate(queues) if done[unit] < len(steps)]
-        unit, step = rng.choice([head for head in heads if (order.clock[head[1]] <= done).all()])
-        sequence.append(int(step))
+        heads = [(unit, int(steps[done[unit]])) for unit, steps in enumerate(queues) if done[unit] < len(steps)]
+        ready = [head for head in heads if (order.clock[head[1]] <= done).all()]
+        share = weight[[unit for unit, _ in ready]]
+        unit, step = ready[int(rng.choice(len(ready), p=share / share.sum()))]
+        sequence.append(step)
         done[unit] += 1
     return np.array(sequence, np.int64)
 

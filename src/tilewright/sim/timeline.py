@@ -53,8 +53,12 @@ class Costs:
     writes: Array  # 0 reads DRAM, 1 writes it
 
 
-def timeline(table: StepTable, order: Order, costs: Costs, channel: Channel, fetch: Fetch) -> Trace:
-    """The trace of one launch. Raises MachineError when a step never starts (see the order's findings)."""
+def timeline(
+    table: StepTable, order: Order, costs: Costs, channel: Channel, fetch: Fetch, serial: bool = False
+) -> Trace:
+    """The trace of one launch; `serial`: no overlap, each step starts when the one before it in the stream has ended.
+
+    Raises MachineError when a step never starts (see the order's findings)."""
     if not order.complete:
         raise MachineError("time", "the program deadlocks", "; ".join(str(f) for f in order.findings))
     start, steps = table.by_unit()
@@ -75,6 +79,7 @@ def timeline(table: StepTable, order: Order, costs: Costs, channel: Channel, fet
         channel.shared,
         -(-fetch.insn_bytes // channel.beat_bytes),
         fetch.depth,
+        serial,
     )
     if done < len(table):
         raise MachineError(
@@ -115,6 +120,7 @@ def _simulate(
     shared: bool,
     insn_beats: int,
     depth: int,
+    serial: bool,
 ) -> tuple[Array, Array, Array, Array, Array, int]:
     units = first.shape[0] - 1
     count = unit.shape[0]
@@ -160,6 +166,8 @@ def _simulate(
             elif position[u] < first[u + 1]:
                 s = steps[position[u]]
                 t = max(free[u], delivered[s])
+                if serial and s > 0:
+                    t = max(t, end[s - 1])
                 for q in range(queues):
                     g = giver[s, q]
                     if g >= 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,9 +42,10 @@ class RunOptions:
 
 @dataclass(frozen=True, eq=False)
 class LaunchResult:
-    """What one launch did. `values` are graph tensors (S, *shape); `work` counts what the machine executed.
+    """What one launch did. `values` are graph tensors (S, *shape).
 
-    `macs` in `work` are the ones executed, `unit` names the unit whose stalls explain the launch.
+    `executed_macs` leaves out padding; `unit` names the unit whose stalls explain the launch; `serial_cycles` is
+    the time without any overlap (0: not known).
     """
 
     values: Mapping[str, Array]
@@ -52,7 +53,7 @@ class LaunchResult:
     trace: Trace | None = None
     unit: str = ""
     executed_macs: int = 0
-    work: Mapping[str, int] = field(default_factory=dict)
+    serial_cycles: int = 0
 
 
 @dataclass(frozen=True)

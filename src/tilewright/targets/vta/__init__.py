@@ -66,7 +66,7 @@ class Vta:
         graph = program.graph
         if graph is None:  # a bare stream: memory as saved, nothing enters or leaves
             passes = run_passes(launch.arrays["insns"], config, dram_of(launch, {}, 1), _bases(launch), 1, options)
-            return LaunchResult({}, passes.findings, passes.trace, "compute", passes.macs)
+            return LaunchResult({}, passes.findings, passes.trace, "compute", passes.macs, passes.serial_cycles)
         packed = codegen.pack(launch, graph, values)
         samples = next(iter(packed.values())).shape[0]
         outputs: dict[str, list[Array]] = {}
@@ -84,7 +84,7 @@ class Vta:
         results = codegen.unpack(
             launch, graph, {name: np.concatenate(parts) for name, parts in outputs.items()}, program.rounding
         )
-        return LaunchResult(results, first.findings, first.trace, "compute", first.macs)
+        return LaunchResult(results, first.findings, first.trace, "compute", first.macs, first.serial_cycles)
 
     def check(self, program: Program) -> Iterator[Finding]:
         from tilewright.targets.vta.passes import run_passes
@@ -92,9 +92,8 @@ class Vta:
         for launch in program.launches:
             dram = dram_of(launch, {}, 1)
             options = RunOptions(timing=None, check=True, values=False)
-            yield from run_passes(
-                launch.arrays["insns"], _config_of(program), dram, _bases(launch), 1, options
-            ).findings
+            passes = run_passes(launch.arrays["insns"], _config_of(program), dram, _bases(launch), 1, options)
+            yield from (finding.inside(launch.name) for finding in passes.findings)
 
     def disassemble(self, program: Program) -> str:
         from tilewright.targets.vta.isa.text import disassemble

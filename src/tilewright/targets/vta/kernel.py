@@ -42,12 +42,18 @@ class Loop(NamedTuple):
 class Product(NamedTuple):
     """acc[dst] += inp[src] . wgt[wgt]: P destinations by G columns, each a sum of R tile products.
 
-    src int64 [P, R], wgt [G, R]; dst holds the P accumulator tiles of each column, a slice where they are in a row.
+    src int64 [P, R], wgt [G, R]; dst holds the P accumulator tiles of each column. src is NO_TILE where a
+    destination has no such term (a convolution's border): that input tile is always zero.
     """
 
     src: Array
     wgt: Array
-    dst: tuple[Array | slice, ...]
+    dst: tuple[Tiles, ...]
+
+
+#: Tile numbers, as a slice where they are in a row.
+Tiles = Array | slice
+NO_TILE = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,33 +76,28 @@ class GemmKernel:
         return np.concatenate([uops, *operands, out])
 
     @cached_property
-    def written(self) -> Array:
-        return np.unique(self.dst)
+    def written(self) -> Tiles:
+        return in_a_row(np.unique(self.dst))
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
         """The micro-ops as few matrix products, by their index patterns.
 
-        Destinations with the same list of weight tiles are rows of one product; products with the same rows of
-        input tiles are its columns.
+        Destinations with the same weight tiles, or some of them, are rows of one product; products that read the
+        same input tiles are its columns.
         """
-        order = np.argsort(self.dst, kind="stable")
-        dst, src, wgt = self.dst[order], self.src[order], self.wgt[order]
-        first = np.flatnonzero(np.diff(dst, prepend=-1))
-        depth = np.diff(np.append(first, dst.size))
         merged: dict[tuple[int, bytes], list[tuple[Array, Array, Array]]] = {}
-        for terms in np.unique(depth):
-            heads = first[depth == terms]
-            rows = heads[:, None] + np.arange(terms)
-            lists, group = np.unique(wgt[rows], axis=0, return_inverse=True)
-            for index, weights in enumerate(lists):
-                mine = group.reshape(-1) == index
-                inputs = np.ascontiguousarray(src[rows[mine]])
-                merged.setdefault((int(terms), inputs.tobytes()), []).append((inputs, weights, dst[heads[mine]]))
+        for src, wgt, dst in _families(self.dst, self.src, self.wgt):
+            merged.setdefault((wgt.size, src.tobytes()), []).append((src, wgt, dst))
         return tuple(
-            Product(parts[0][0], np.stack([part[1] for part in parts]), tuple(_in_a_row(part[2]) for part in parts))
+            Product(parts[0][0], np.stack([part[1] for part in parts]), tuple(in_a_row(part[2]) for part in parts))
             for parts in merged.values()
         )
+
+    @cached_property
+    def spans(self) -> tuple[Span, Span, Span]:
+        """The tiles of acc, inp and wgt between which all of its own lie."""
+        return span(self.dst), span(self.src), span(self.wgt)
 
     @classmethod
     def fused(cls, kernels: Sequence[GemmKernel]) -> GemmKernel:
@@ -105,9 +106,59 @@ class GemmKernel:
         return cls(kernels[0].loop, False, *parts)
 
 
-def _in_a_row(tiles: Array) -> Array | slice:
-    first = int(tiles[0])
+Span = tuple[int, int]
+
+
+def span(tiles: Array) -> Span:
+    """(lowest, highest + 1) of some tile numbers."""
+    return (int(tiles.min()), int(tiles.max()) + 1) if tiles.size else (0, 0)
+
+
+def in_a_row(tiles: Array) -> Tiles:
+    """The same tiles as a slice, where each follows the one before."""
+    first = int(tiles[0]) if tiles.size else 0
     return slice(first, first + tiles.size) if np.array_equal(tiles, np.arange(first, first + tiles.size)) else tiles
+
+
+def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Array]]:
+    """(src [P, R], wgt [R], dst [P]) of each set of destinations that read the same weight tiles, or most of them."""
+    order = np.argsort(dst, kind="stable")
+    dst, src, wgt = dst[order], src[order], wgt[order]
+    first = np.flatnonzero(np.diff(dst, prepend=-1))
+    depth = np.diff(np.append(first, dst.size))
+    families: list[tuple[Array, list[Array], list[Array]]] = []
+    for terms in np.unique(depth)[::-1]:  # longest lists first: shorter ones join them
+        heads = first[depth == terms]
+        rows = heads[:, None] + np.arange(terms)
+        lists, group = np.unique(wgt[rows], axis=0, return_inverse=True)
+        for index, weights in enumerate(lists):
+            mine = group.reshape(-1) == index
+            family, place = _join(families, weights)
+            inputs = np.full((int(mine.sum()), family[0].size), NO_TILE, np.int64)
+            inputs[:, place] = src[rows[mine]]
+            family[1].append(inputs)
+            family[2].append(dst[heads[mine]])
+    found = []
+    for weights, sources, targets in families:
+        target = np.concatenate(targets)
+        ascending = np.argsort(target)
+        found.append((np.ascontiguousarray(np.concatenate(sources)[ascending]), weights, target[ascending]))
+    return found
+
+
+def _join(
+    families: list[tuple[Array, list[Array], list[Array]]], weights: Array
+) -> tuple[tuple[Array, list[Array], list[Array]], Array]:
+    """The family for a list of weight tiles, and the place of each in it; a new one where the list fits none."""
+    distinct = np.unique(weights).size == weights.size
+    for family in families:
+        known = family[0]
+        if distinct and 3 * weights.size >= known.size and np.isin(weights, known).all():
+            by_value = np.argsort(known)
+            if np.unique(known).size == known.size:
+                return family, by_value[np.searchsorted(known, weights, sorter=by_value)]
+    families.append((weights, [], []))
+    return families[-1], np.arange(weights.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,15 +177,21 @@ class AluKernel:
         return np.concatenate([uops, *source, runs(ACC, READ | WRITE, self.dst), runs(OUT, WRITE, self.dst)])
 
     @cached_property
-    def written(self) -> Array:
-        return np.unique(self.dst)
+    def written(self) -> Tiles:
+        return in_a_row(np.unique(self.dst))
 
     @cached_property
-    def waves(self) -> tuple[tuple[Array, Array], ...]:
+    def touched(self) -> Span:
+        """The accumulator tiles between which all of its own lie."""
+        return span(np.concatenate([self.dst, self.src]))
+
+    @cached_property
+    def waves(self) -> tuple[tuple[Tiles, Tiles], ...]:
         """The micro-ops as (dst, src) groups, in order, each free of dependences inside."""
         reads_own = self.imm is not None or np.array_equal(self.dst, self.src)
-        if self.written.size == self.dst.size and (reads_own or not np.isin(self.src, self.written).any()):
-            return ((self.dst, self.src),)
+        once = np.unique(self.dst).size == self.dst.size
+        if once and (reads_own or not np.isin(self.src, self.dst).any()):
+            return ((in_a_row(self.dst), in_a_row(self.src)),)
         written: dict[int, int] = {}
         read: dict[int, int] = {}
         level = np.empty(self.dst.size, np.int64)

@@ -10,11 +10,12 @@ import numpy as np
 
 from tilewright.array import Array, exact_matmul, float_for
 from tilewright.sim.dram import Dram
+from tilewright.sim.steps import BASE, LENGTH, SPACE
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
-from tilewright.targets.vta.kernel import AluKernel, GemmKernel
+from tilewright.targets.vta.kernel import INP, UOP, WGT, AluKernel, GemmKernel
 
 
 class Machine:
@@ -27,7 +28,7 @@ class Machine:
         self.config, self.dram, self.samples = config, dram, samples
         self._limits = 1 << (config.inp.width - 1), 1 << (config.wgt.width - 1)
         exact = float_for(*self._limits)
-        self.inp = np.zeros((samples, config.inp.depth, *config.inp.shape), exact)
+        self.inp = np.zeros((samples, config.inp.depth + 1, *config.inp.shape), exact)  # the last: kernel.NO_TILE
         self.wgt = np.zeros((1, config.wgt.depth, *config.wgt.shape), exact)
         self.acc = np.zeros((samples, config.acc.depth, *config.acc.shape), f"int{config.acc.width}")
         self.out = np.zeros((samples, config.out.depth, *config.out.shape), np.int32)
@@ -35,33 +36,47 @@ class Machine:
         self._mirrors = np.ones(config.out.depth, np.bool_)
 
     def run(self, program: Elaborated, sequence: Array) -> None:
-        """Execute the steps of `sequence` in that order."""
+        """Execute the steps of `sequence` in that order.
+
+        Accumulating GEMMs are put off until something touches their tiles: sums commute, and a few large
+        products take less time than many small ones.
+        """
         opcode = program.stream.opcode.tolist()
         kernel = program.kernel.tolist()
         stored = stored_resets(program, sequence)
-        fused: list[int] = []  # accumulating GEMMs that follow each other
+        pending = _Pending()
         for step in sequence.tolist():
             index = kernel[step]
             if index >= 0 and program.accumulates[index]:
-                fused.append(index)
+                pending.add(index, program.kernels[index])
                 continue
-            if fused:
-                self._accumulate(program.fused(tuple(fused)))
-                fused = []
+            if pending.kernels and pending.conflicts(self._touched(program, step)):
+                self._accumulate(program.fused(tuple(pending.kernels)))
+                pending = _Pending()
             if index >= 0:
-                self._compute(program.kernels[index], step in stored)
+                item = program.kernels[index]
+                if isinstance(item, AluKernel):
+                    self._alu(item)
+                else:
+                    self._reset(item, step in stored)
             elif opcode[step] == Opcode.LOAD:
                 self._load(program, step)
             elif opcode[step] == Opcode.STORE:
                 self._store(program, step)
-        if fused:
-            self._accumulate(program.fused(tuple(fused)))
+        if pending.kernels:
+            self._accumulate(program.fused(tuple(pending.kernels)))
 
-    def _compute(self, kernel: GemmKernel | AluKernel, reset_is_stored: bool) -> None:
-        if isinstance(kernel, AluKernel):
-            self._alu(kernel)
-        else:
-            self._reset(kernel, reset_is_stored)
+    def _touched(self, program: Elaborated, step: int) -> tuple[int, int, int]:
+        """Memory (0 acc, 1 inp, 2 wgt), and the tiles between which a step's own lie; resets may read all."""
+        index = int(program.kernel[step])
+        if index >= 0:
+            item = program.kernels[index]
+            return (0, *item.touched) if isinstance(item, AluKernel) else (0, *item.spans[0])
+        rows = program.table.footprints.of_step(int(program.table.footprint[step]))
+        if not len(rows) or rows[0, SPACE] == UOP:
+            return 0, 0, 0
+        memory = {INP: 1, WGT: 2}.get(int(rows[0, SPACE]), 0)
+        return memory, int(rows[0, BASE]), int(rows[0, BASE] + rows[0, LENGTH])
 
     def _reset(self, kernel: GemmKernel, is_stored: bool) -> None:
         if is_stored:  # the out memory gets what would have been accumulated
@@ -94,8 +109,8 @@ class Machine:
     def _alu(self, kernel: AluKernel) -> None:
         for dst, src in kernel.waves:
             first = self.acc[:, dst]
-            second = np.array(kernel.imm, np.int32) if kernel.imm is not None else self.acc[:, src]
-            self.acc[:, dst] = _operate(kernel.op, first, second, self.config)
+            second = self.acc.dtype.type(kernel.imm) if kernel.imm is not None else self.acc[:, src]
+            self.acc[:, dst] = operate(kernel.op, first, second, self.config)
         self._mirrors[kernel.written] = True
 
     def _load(self, program: Elaborated, step: int) -> None:
@@ -145,27 +160,50 @@ class Machine:
         high = low + rows * row_bytes // chip.tile_bytes
         values = self.acc[:, low:high]
         if not self._mirrors[low:high].all():
-            mirrors = self._mirrors[low:high, None, None]
-            values = np.where(mirrors, values, self.out[:, low:high])
+            values = np.where(self._mirrors[low:high, None, None], values, self.out[:, low:high])
         window = self.dram.window(address, rows, row_bytes, stride, f"instruction {step}")
-        window[:] = pack_values(values.reshape(self.samples, -1), chip.width).reshape(self.samples, rows, row_bytes)
+        if chip.width == 8:  # the usual case, in one pass: an unsafe cast keeps the low byte
+            np.copyto(window.view(np.int8), values.reshape(self.samples, rows, row_bytes), casting="unsafe")
+        else:
+            packed = pack_values(values.reshape(self.samples, -1), chip.width)
+            window[:] = packed.reshape(self.samples, rows, row_bytes)
 
 
-def _operate(op: AluOp, first: Array, second: Array, config: Config) -> Array:
-    """op(first, second) on accumulator values, wrapping."""
+class _Pending:
+    """Accumulating GEMMs put off, and the tiles of acc, inp and wgt that they touch."""
+
+    def __init__(self) -> None:
+        self.kernels: list[int] = []
+        self._low = [1 << 62] * 3
+        self._high = [0] * 3
+
+    def add(self, index: int, kernel: GemmKernel | AluKernel) -> None:
+        assert isinstance(kernel, GemmKernel)
+        self.kernels.append(index)
+        for memory, (low, high) in enumerate(kernel.spans):
+            self._low[memory] = min(self._low[memory], low)
+            self._high[memory] = max(self._high[memory], high)
+
+    def conflicts(self, touched: tuple[int, int, int]) -> bool:
+        memory, low, high = touched
+        return low < self._high[memory] and high > self._low[memory]
+
+
+def operate(op: AluOp, first: Array, second: Array, config: Config) -> Array:
+    """op(first, second) on accumulator values of their dtype, wrapping; `second` may be a scalar."""
     if op == AluOp.MIN:
         return np.minimum(first, second)
     if op == AluOp.MAX:
         return np.maximum(first, second)
     if op == AluOp.ADD:
-        return first + second.astype(first.dtype)
+        return first + second
     if op == AluOp.SHR:
         # The amount is the low LOG_ACC_WIDTH bits, signed: negative shifts left.
-        bits = config.LOG_ACC_WIDTH
-        amount = (second.astype(first.dtype) << (config.acc.width - bits)) >> (config.acc.width - bits)
-        return np.where(amount >= 0, first >> np.maximum(amount, 0), first << np.maximum(-amount, 0)).astype(
-            first.dtype
-        )
+        unused = first.dtype.type(config.acc.width - config.LOG_ACC_WIDTH)
+        amount = np.right_shift(np.left_shift(second, unused), unused)
+        if amount.ndim == 0:
+            return first >> amount if amount >= 0 else first << -amount
+        return np.where(amount >= 0, first >> np.maximum(amount, 0), first << np.maximum(-amount, 0))
     return first  # MUL leaves the accumulator alone (HLS)
 
 
@@ -183,6 +221,7 @@ def stored_resets(program: Elaborated, sequence: Array) -> frozenset[int]:
             writer[program.kernels[kernel[step]].written] = step if resets[kernel[step]] else -1
         elif opcode[step] == Opcode.STORE and program.transfers[step, 1]:
             low = int(program.stream.mem.sram_base[step])
-            tiles = int(program.transfers[step, 1] * program.transfers[step, 2]) // tile
-            stored.update(writer[low : low + tiles].tolist())
-    return frozenset(stored - {-1})
+            writers = writer[low : low + int(program.transfers[step, 1] * program.transfers[step, 2]) // tile]
+            if writers.max(initial=-1) >= 0:
+                stored.update(writers[writers >= 0].tolist())
+    return frozenset(stored)

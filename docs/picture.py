@@ -1,0 +1,37 @@
+"""Draws docs/run.svg: the real terminal output of the README's command. Run it with `make picture`."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+import tilewright as tw
+from tilewright import targets
+from tilewright.model import inputs
+from tilewright.report import text
+from tilewright.report.summary import summarise
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    digits = ROOT / "examples" / "digits"
+    program = tw.compile(digits / "digits.tflite", target="vta")
+    assert program.graph is not None
+    samples = inputs.read("examples/digits/samples.npz", program.graph)
+    result = tw.run(program, samples.values)
+    target = targets.get(program.target)
+    clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
+    to = Console(record=True, width=150, file=io.StringIO(), force_terminal=True, highlight=False)
+    to.print("$ tilewright run examples/digits/digits.tflite -t vta -i examples/digits/samples.npz\n", style="dim")
+    text.show(summarise(result, program.graph, samples.source, samples.labels, clock, True), to)
+    picture = to.export_svg(title="tilewright", unique_id="run")
+    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S)  # no fonts from the network
+    (ROOT / "docs" / "run.svg").write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n")
+
+
+if __name__ == "__main__":
+    main()

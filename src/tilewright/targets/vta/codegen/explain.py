@@ -1,0 +1,65 @@
+"""A program's plans as text: what runs where and why, volumes, counts and buffer use of each layer."""
+
+from __future__ import annotations
+
+from tilewright.array import Array
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.isa.stream import Alu, Gemm, Stream, decode
+
+
+def explain(program: Program) -> str:
+    """One paragraph a step."""
+    config = Config.from_json(program.config)
+    parts = []
+    for step in program.steps:
+        if isinstance(step, HostStep):
+            parts.append(f"{step.node}: host, {step.reason}")
+        else:
+            parts.append("\n  ".join([f"{step.name}: vta", *_launch(step, config)]))
+    return "\n".join(parts) + "\n"
+
+
+def counts(launch: Launch, config: Config) -> dict[str, int]:
+    """Instructions and executed micro-ops by kind, bytes moved by memory, distinct micro-ops."""
+    stream = decode(launch.arrays["insns"], config)
+    loads, stores = stream.opcode == Opcode.LOAD, stream.opcode == Opcode.STORE
+    gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
+    reset = stream.gemm.reset_reg == 1
+    uops = {
+        "gemm": int(_executed(stream.gemm)[gemm & ~reset].sum()),
+        "reset": int(_executed(stream.gemm)[gemm & reset].sum()),
+        "alu": int(_executed(stream.alu)[alu].sum()),
+    }
+    moved = {
+        f"{memory.name.lower()}_bytes": _bytes(stream, loads & (stream.mem.memory_type == memory), memory, config)
+        for memory in (Memory.INP, Memory.WGT, Memory.UOP)
+    }
+    return {
+        "instructions": len(stream),
+        **{f"{name}_uops": count for name, count in uops.items()},
+        **moved,
+        "out_bytes": _bytes(stream, stores, Memory.OUT, config),
+        "listed_uops": launch.arrays["dram.uop"].size // config.uop.tile_bytes,
+    }
+
+
+def _executed(part: Gemm | Alu) -> Array:
+    return (part.uop_end - part.uop_bgn) * part.iter_out * part.iter_in
+
+
+def _bytes(stream: Stream, mine: Array, memory: Memory, config: Config) -> int:
+    return int((stream.mem.x_size * stream.mem.y_size)[mine].sum()) * config.dram_tile_bytes(memory)
+
+
+def _launch(launch: Launch, config: Config) -> list[str]:
+    found = counts(launch, config)
+    bytes_ = ", ".join(f"{found[f'{name}_bytes']} {name}" for name in ("inp", "wgt", "uop", "out"))
+    return [
+        *str(launch.meta["plan"]).split("\n"),
+        f"{found['instructions']} instructions; micro-ops executed: {found['gemm_uops']} gemm, "
+        f"{found['reset_uops']} reset, {found['alu_uops']} alu; {found['listed_uops']} listed, "
+        f"cache {config.uop.depth}",
+        f"bytes moved: {bytes_}",
+    ]

@@ -1,0 +1,74 @@
+"""What a layer asks of the machine, in tiles: the one form that convolutions, products and pools come down to.
+
+A layer reads a grid of input tiles [channel tile][row][column] through a window and sums (or takes the maximum
+of) products with weight tiles into a grid of output tiles of the same layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tilewright.graph.ops import Window
+
+#: Which input tiles an output tile reads: all; its own; or a range of its own (`bands`).
+Link = Literal["dense", "diagonal", "banded"]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Geometry of one layer in tiles; equal layers have equal plans and instruction streams.
+
+    A `matrix` layer has no window: its rows (pixels, `batch` a tile) lie along one row of tiles. `shared`: one
+    weight tile serves every tap and channel (pools). `planes`: bytes of an accumulator that are stored.
+    `clamp`: what the ALU clips a maximum to. `macs` is the graph's count, `why` says how data is packed.
+    """
+
+    kind: Literal["sum", "max"]
+    matrix: bool
+    size: tuple[int, int]
+    out: tuple[int, int]
+    window: Window
+    in_tiles: int
+    out_tiles: int
+    link: Link
+    bands: tuple[tuple[int, int], ...]
+    shared: bool
+    planes: int
+    clamp: tuple[int, int] | None
+    packing: str
+
+    @property
+    def taps(self) -> int:
+        return self.window.kernel[0] * self.window.kernel[1]
+
+    @property
+    def depth(self) -> int:
+        """Input tiles that one output tile reads, at most."""
+        if self.link == "diagonal":
+            return 1
+        return self.in_tiles if self.link == "dense" else max(high - low for low, high in self.bands)
+
+    @property
+    def out_pixels(self) -> int:
+        return self.out[0] * self.out[1]
+
+    def valid_taps(self) -> int:
+        """(output pixel, tap) pairs whose input lies inside the image."""
+        total = 1
+        for axis in (0, 1):
+            w = self.window
+            positions = (
+                out * w.stride[axis] + tap * w.dilation[axis] - w.padding[2 * axis]
+                for out in range(self.out[axis])
+                for tap in range(w.kernel[axis])
+            )
+            total *= sum(0 <= position < self.size[axis] for position in positions)
+        return total
+
+    def gemm_uops(self) -> int:
+        """Micro-ops that the sums need, without resets."""
+        reads = self.out_tiles * self.in_tiles if self.link == "dense" else self.out_tiles
+        if self.link == "banded":
+            reads = sum(high - low for low, high in self.bands)
+        return self.valid_taps() * reads

@@ -1,0 +1,97 @@
+"""What the compute unit does for one group of output tiles: instructions relative to their slots."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.targets.vta.codegen.kernels import ONE, Dim, Kernel, nest, rectangles, sum_kernels
+from tilewright.targets.vta.codegen.layer import Layer
+from tilewright.targets.vta.codegen.plan import Chunk, Group, Plan
+from tilewright.targets.vta.isa.fields import AluOp
+
+#: The code below all others: the maximum of nothing.
+LEAST = -128
+
+
+class Step(NamedTuple):
+    """A GEMM (`op` None) or ALU instruction; `reset` GEMMs clear. `imm` None: two operands from acc."""
+
+    kernel: Kernel
+    op: AluOp | None = None
+    imm: int | None = None
+    reset: bool = False
+
+
+@lru_cache(maxsize=1024)
+def over(tiles: int) -> Kernel:
+    """Each of `tiles` tiles from the slot's first, in place."""
+    start = np.zeros(1, np.int64)
+    return Kernel(start, start, start, ONE, Dim(tiles, 1, 1, 0, False))
+
+
+@lru_cache(maxsize=1024)
+def clear(tiles: int) -> Step:
+    """Zero tiles from the slot's first."""
+    start = np.zeros(1, np.int64)
+    return Step(Kernel(start, start, start, ONE, Dim(tiles, 1, 0, 0, False)), reset=True)
+
+
+@lru_cache(maxsize=1024)
+def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
+    """The next byte of each accumulator becomes the lowest.
+
+    HLS reads a shift as a signed number of LOG_ACC_WIDTH bits: with 16-bit accumulators 7 is the largest.
+    """
+    largest = (1 << (log_acc_width - 1)) - 1
+    amounts = [8] if largest >= 8 else [largest] * (8 // largest) + [8 % largest] * bool(8 % largest)
+    return tuple(Step(over(tiles), AluOp.SHR, amount) for amount in amounts)
+
+
+def accumulator_tiles(layer: Layer, group: Group) -> int:
+    """Tiles of the group's slot: the outputs and, for a maximum, the codes that are compared."""
+    if layer.kind == "sum":
+        return group.tiles
+    return group.tiles + group.outs.size * group.rows.size * group.columns.size
+
+
+def opening(layer: Layer, group: Group) -> tuple[Step, ...]:
+    """What needs no data."""
+    tiles = accumulator_tiles(layer, group)
+    if layer.kind == "sum":
+        return (clear(tiles),)
+    return (clear(tiles), Step(over(group.tiles), AluOp.MIN, LEAST))
+
+
+def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]:
+    """What one chunk of inputs and weights adds. `limit`: micro-ops in a list."""
+    layer = plan.layer
+    if layer.kind == "max":
+        return _maximum(layer, group, limit)
+    kernels = sum_kernels(layer, group.rows, group.columns, plan.block(group, chunk), limit)
+    return tuple(Step(kernel) for kernel in kernels)
+
+
+def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
+    """Codes into accumulators by identity weights, then the ALU compares them tap by tap."""
+    rows, columns, outs = group.rows, group.columns, group.outs.size
+    window, plane, first = layer.window, group.rows.size * group.columns.size, group.tiles
+    steps = [Step(kernel) for kernel in nest((Dim(outs * plane, 1, 1, 0, False),), (first, 0, 0), limit)]
+    for y, ys, top, bottom, x, xs, left, right in rectangles(rows, columns):
+        src = (top * window.stride[0] + y * window.dilation[0] + rows.offset) * columns.size
+        src += left * window.stride[1] + x * window.dilation[1] + columns.offset
+        dims = (
+            Dim(ys, 0, window.dilation[0] * columns.size, 0, True),
+            Dim(xs, 0, window.dilation[1], 0, True),
+            Dim(outs, group.pixels, plane, 0, False),
+            Dim(bottom - top, columns.extent, window.stride[0] * columns.size, 0, False),
+            Dim(right - left, 1, window.stride[1], 0, False),
+        )
+        base = (top * columns.extent + left, first + src, 0)
+        kept = tuple(dim for dim in dims if dim.extent > 1)
+        steps += [Step(kernel, AluOp.MAX) for kernel in nest(kept, base, limit)]
+    if layer.clamp:
+        steps += [Step(over(group.tiles), op, imm) for op, imm in zip((AluOp.MAX, AluOp.MIN), layer.clamp, strict=True)]
+    return tuple(steps)
