@@ -65,12 +65,12 @@ def main() -> None:
     rng = np.random.default_rng(3)
     left = rng.integers(-128, 128, (SIZE * SIZE, 9 * CHANNELS)).astype(np.float32)
     right = rng.integers(-128, 128, (9 * CHANNELS, CHANNELS)).astype(np.float32)
+    timed = RunOptions(timing="hls", values=False)
     values, products, static = [], [], []
     for _ in range(ROUNDS):
         machine = Machine(config, dram, 1)
         values.append(seconds(lambda machine=machine: machine.run(passes.elaborated, steps)))  # type: ignore[misc]
         products.append(seconds(lambda: left @ right))
-        timed = RunOptions(timing="hls", values=False)
         static.append(seconds(lambda: run_passes(launch.arrays["insns"], config, dram, launch.meta["bases"], 1, timed)))
     figures = {
         "instructions": len(stream),

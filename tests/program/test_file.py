@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -319,6 +320,11 @@ def test_files_that_cannot_be_read_or_written(program: Program, tmp_path: Path) 
     for path in (tmp_path / "none" / "a.twp", tmp_path / "file" / "a.twp", tmp_path):
         with pytest.raises(ProgramError, match=r"cannot be written|is a directory"):
             save(program, path)
+
+
+def test_a_device_is_not_replaced(program: Program) -> None:
+    save(program, os.devnull)
+    assert Path(os.devnull).is_char_device()
 
 
 def test_a_failed_save_leaves_the_old_file(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,22 +98,6 @@ def test_several_outputs_are_all_written(tmp_path: Path) -> None:
         }
 
 
-def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_text("old")
-    with pytest.raises(RuntimeError), files.replacing(path) as file:
-        file.write(b"half")
-        raise RuntimeError
-    assert path.read_text() == "old"
-    assert [item.name for item in tmp_path.iterdir()] == ["f"]
-
-
-def test_a_device_is_written_in_place() -> None:
-    with files.replacing(os.devnull) as file:
-        file.write(b"x")
-    assert Path(os.devnull).is_char_device()
-
-
 def test_json_names_what_was_not_checked() -> None:
     found = Summary(RUN, "1 sample", 100.0, checked=False, predictions=(1,), labels=(0,)).to_json()
     assert (found["checked"], found["predictions"], found["correct"]) == (False, [1], 0)

@@ -62,16 +62,27 @@ class Footprints:
 
 def runs(space: int, mode: int, elements: Array) -> Array:
     """Footprint rows for a set of elements (any order, repeats allowed), as maximal runs."""
-    unique = np.unique(elements)
-    if not unique.size:
+    if not elements.size:
         return np.zeros((0, 6), np.int64)
-    breaks = np.flatnonzero(np.diff(unique) != 1) + 1
-    first = unique[np.concatenate([[0], breaks])]
-    last = unique[np.concatenate([breaks - 1, [unique.size - 1]])]
-    rows = np.zeros((first.size, 6), np.int64)
-    rows[:, SPACE], rows[:, MODE], rows[:, BASE] = space, mode, first
-    rows[:, LENGTH], rows[:, COUNT] = last - first + 1, 1
+    low = elements.min()
+    touched = np.zeros(elements.max() - low + 3, np.int8)
+    touched[elements - (low - 1)] = 1
+    edges = np.flatnonzero(touched[1:] != touched[:-1])  # starts and ends of runs in turn
+    return row_of_runs(space, mode, low + edges[::2], edges[1::2] - edges[::2])
+
+
+def row_of_runs(space: int, mode: int, first: Array, length: Array) -> Array:
+    """Footprint rows for runs that are known."""
+    rows = np.zeros((len(first), 6), np.int64)
+    rows[:, SPACE], rows[:, MODE], rows[:, BASE], rows[:, LENGTH], rows[:, COUNT] = space, mode, first, length, 1
     return rows
+
+
+def touching(rows: Array, space: int, mode: int) -> Array:
+    """The same elements of another memory, or touched in another way."""
+    other: Array = rows.copy()
+    other[:, SPACE], other[:, MODE] = space, mode
+    return other
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,10 @@ from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
 from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Op, Window
 from tilewright.model import load
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.trace import Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.codegen import compile_graph, counts, explain, supports
+from tilewright.targets.vta.codegen.cache import UopCache
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode, Unit
 from tilewright.targets.vta.isa.stream import decode, decode_uops
@@ -49,6 +51,7 @@ CONFIGS = {
     "asym": buffers(15, 14, 18, 17, TARGET="sim"),
     "acc16": buffers(15, 15, 18, 16, LOG_ACC_WIDTH=4),
     "shallow": buffers(12, 13, 15, 14, queue_depth=1, token_depth=8),
+    "few_uops": buffers(6, 13, 15, 14),
 }
 
 
@@ -131,11 +134,22 @@ def check_against_reference(program: Program, inputs: Array, timing: str | None 
             continue
         result = VTA.launch(program, step, golden, RunOptions(timing=timing))
         assert [str(finding) for finding in result.findings] == []
+        if result.trace:
+            check_queues(result.trace)
         for name, codes in result.values.items():
             np.testing.assert_array_equal(codes, golden[name], err_msg=step.name)
         check_portable(step, Config.from_json(program.config))
         launches.append(step)
     return launches
+
+
+def check_queues(trace: Trace) -> None:
+    """No token queue ever holds more than its depth."""
+    for index, queue in enumerate(trace.table.queues):
+        pushed = np.sort(trace.end[trace.table.pushes >> index & 1 == 1])
+        popped = np.sort(trace.start[trace.table.pops >> index & 1 == 1])
+        held = np.arange(1, pushed.size + 1) - np.searchsorted(popped, pushed, side="left")
+        assert held.max(initial=0) <= queue.depth
 
 
 def executed(part: Any, row: int, dst: Array) -> Array:
@@ -227,6 +241,21 @@ def test_random_layer(name: str, seed: int) -> None:
         if seed % 4 == 0:
             x[:] = rng.choice([-128, 127])
         check_against_reference(program, x)
+
+
+def test_micro_op_cache_takes_turns() -> None:
+    loads: list[tuple[int, int, int]] = []
+    cache = UopCache([0, 3, 5, 9, 10], 8, lambda base, offset, count: loads.append((base, offset, count)))
+    assert cache.find(0) == range(0, 3)  # a list longer than a quarter of the buffer comes alone
+    assert cache.find(1) == range(3, 5)
+    assert cache.find(0) == range(0, 3)
+    assert cache.find(2) == range(0, 4)  # round, over lists 0 and 1
+    assert cache.find(3) == range(4, 5)
+    assert cache.find(0) == range(5, 8)
+    assert loads == [(0, 0, 3), (3, 3, 2), (0, 5, 4), (4, 9, 1), (5, 0, 3)]
+    together = UopCache([0, 3, 5], 8, lambda base, offset, count: loads.append((base, offset, count)))
+    assert together.find(1) == range(0, 2)
+    assert together.find(0) == range(2, 5)
 
 
 def test_reasons() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,11 @@ def test_a_wrong_byte_is_seen(shared: Path, tmp_path: Path) -> None:
 
 def test_what_is_not_a_vector_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    np.save(tmp_path / "array.npy", np.zeros(3))
     (tmp_path / "text.npz").write_text("hello")
-    for name in ("other.npz", "text.npz", "absent.npz"):
-        with pytest.raises(InputError, match=name):
+    (tmp_path / "pickle.npz").write_bytes(pickle.dumps({}))
+    np.savez(tmp_path / "objects.npz", meta=np.array([{}], object))
+    for name in ("other.npz", "array.npy", "text.npz", "pickle.npz", "objects.npz", "absent.npz"):
+        with pytest.raises(InputError, match=f"{name}: is not a golden vector: ") as caught:
             conform(tmp_path / name)
+        assert "unsafe" not in str(caught.value)

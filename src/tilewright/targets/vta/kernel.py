@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.steps import READ, WRITE, runs
+from tilewright.sim.steps import READ, WRITE, runs, touching
 from tilewright.targets.vta.isa.fields import AluOp
 
 #: The order of `sim.steps.Space` in VTA's step tables.
@@ -31,6 +31,11 @@ class Loop(NamedTuple):
     @property
     def micro_ops(self) -> int:
         return max(0, self.uop_end - self.uop_bgn) * self.iter_out * self.iter_in
+
+    def footprint(self) -> Array:
+        """The micro-ops that are read."""
+        length = max(0, self.uop_end - self.uop_bgn)
+        return np.array([[UOP, READ, self.uop_bgn, length, 1, 0]], np.int64)
 
     def expand(self, field: Array, factor: tuple[int, int]) -> Array:
         """int64 [micro_ops], in the order of execution: outer, inner, micro-op."""
@@ -68,12 +73,9 @@ class GemmKernel:
 
     def footprint(self) -> Array:
         """Tiles touched. A reset only clears: what it would have read takes no part in any result."""
-        uops = runs(UOP, READ, np.arange(self.loop.uop_bgn, self.loop.uop_end))
-        out = runs(OUT, WRITE, self.dst)
-        if self.reset:
-            return np.concatenate([uops, runs(ACC, WRITE, self.dst), out])
-        operands = [runs(INP, READ, self.src), runs(WGT, READ, self.wgt), runs(ACC, READ | WRITE, self.dst)]
-        return np.concatenate([uops, *operands, out])
+        acc = runs(ACC, WRITE if self.reset else READ | WRITE, self.dst)
+        operands = [] if self.reset else [runs(INP, READ, self.src), runs(WGT, READ, self.wgt)]
+        return np.concatenate([self.loop.footprint(), *operands, acc, touching(acc, OUT, WRITE)])
 
     @cached_property
     def written(self) -> Tiles:
@@ -172,9 +174,9 @@ class AluKernel:
     src: Array
 
     def footprint(self) -> Array:
-        uops = runs(UOP, READ, np.arange(self.loop.uop_bgn, self.loop.uop_end))
-        source = [] if self.imm is not None else [runs(ACC, READ, np.setdiff1d(self.src, self.dst))]
-        return np.concatenate([uops, *source, runs(ACC, READ | WRITE, self.dst), runs(OUT, WRITE, self.dst)])
+        acc = runs(ACC, READ | WRITE, self.dst)
+        source = [] if self.imm is not None else [runs(ACC, READ, self.src)]
+        return np.concatenate([self.loop.footprint(), *source, acc, touching(acc, OUT, WRITE)])
 
     @cached_property
     def written(self) -> Tiles:

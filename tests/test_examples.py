@@ -1,0 +1,33 @@
+"""The examples run, and say what they are there to say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.conftest import ROOT
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_missing_token_is_named_and_shows_in_the_results() -> None:
+    text = run("examples/missing_token.py")
+    assert "race in conv2d_3" in text
+    assert "a load->compute token pushed by" in text
+    as_compiled, without = (int(line.split()[-1]) for line in text.splitlines()[-2:])
+    assert as_compiled == 1
+    assert without > 1
+
+
+def test_the_digits_are_recognised() -> None:
+    text = run(
+        "-m", "tilewright", "run", "examples/digits/digits.tflite", "-t", "vta", "-i", "examples/digits/samples.npz"
+    )
+    assert "99 of 100 right" in text
+    assert "all outputs are equal" in text
