@@ -69,7 +69,7 @@ def main() -> None:
     values, products, static = [], [], []
     for _ in range(ROUNDS):
         machine = Machine(config, dram, 1)
-        values.append(seconds(lambda machine=machine: machine.run(passes.elaborated, steps)))  # type: ignore[misc]
+        values.append(seconds(lambda machine=machine: machine.run(passes.elaborated, steps, passes.stored_resets)))  # type: ignore[misc]
         products.append(seconds(lambda: left @ right))
         static.append(seconds(lambda: run_passes(launch.arrays["insns"], config, dram, launch.meta["bases"], 1, timed)))
     figures = {

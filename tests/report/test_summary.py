@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.sim.programs import random_table, table
 from tilewright.array import Array
-from tilewright.errors import MachineError
+from tilewright.errors import HazardError
 from tilewright.sim.order import order
 from tilewright.sim.steps import READ, StepTable, runs
 from tilewright.sim.timeline import Channel, Costs, Fetch, timeline
@@ -101,7 +103,7 @@ def test_a_full_command_queue_holds_back_fetch() -> None:
 def test_a_command_queue_that_can_never_drain_is_an_error() -> None:
     steps = steps_of([1, 1, 0], [L2C, 0, 0], [0, 0, L2C])
     assert trace_of(steps, costs([1, 1, 1]), fetch=Fetch(16, 2)).cycles
-    with pytest.raises(MachineError, match="queue of 1 fills"):
+    with pytest.raises(HazardError, match="a queue fills"):
         trace_of(steps, costs([1, 1, 1]), fetch=Fetch(16, 1))
 
 
@@ -123,3 +125,27 @@ def test_every_start_respects_its_unit_and_its_tokens(seed: int) -> None:
         mine = np.flatnonzero(steps.unit == unit)
         assert (trace.start[mine[1:]] - trace.end[mine[:-1]] == trace.wait[mine[1:]]).all()
     assert (trace.end - trace.start >= cost.busy).all()
+
+
+def test_a_push_waits_for_room_in_its_queue() -> None:
+    """Four tokens into a queue of two: the third push ends when the first pop starts, not before."""
+    steps = steps_of([0, 0, 0, 0, 1, 1, 1, 1], [0] * 4 + [L2C] * 4, [L2C] * 4 + [0] * 4)
+    queues = tuple(replace(queue, depth=2) for queue in steps.queues)
+    cost = costs([1] * 4 + [100] * 4)
+    deep, short = trace_of(steps, cost), trace_of(replace(steps, queues=queues), cost)
+    assert deep.end[3] < deep.end[4]
+    assert short.end[2] == max(deep.end[2], short.start[4])
+    assert short.end[3] == short.start[5]
+
+
+def test_a_token_queue_that_can_never_drain_is_an_error() -> None:
+    steps = steps_of([0, 0, 1], pushes=[L2C, L2C, 0])
+    with pytest.raises(HazardError, match="tokens 1"):
+        trace_of(replace(steps, queues=tuple(replace(queue, depth=1) for queue in steps.queues)), costs([1, 1, 1]))
+
+
+def test_in_serial_order_nothing_overlaps() -> None:
+    steps, cost = steps_of([0, 1, 2]), costs([5, 7, 9], [1, 1, 1], [64, 64, 64])
+    trace = timeline(steps, order(steps), cost, PORT, FETCH, serial=True)
+    assert (trace.start[1:] >= trace.end[:-1]).all()
+    assert trace.cycles > trace_of(steps, cost).cycles

@@ -10,12 +10,12 @@ import io
 import json
 import os
 import re
-import secrets
+import shutil
 import struct
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from math import isfinite, prod
 from pathlib import Path
 from typing import IO, Any
@@ -23,7 +23,8 @@ from typing import IO, Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ProgramError
+from tilewright.errors import InputError, ProgramError
+from tilewright.files import replacing
 from tilewright.program.program import Program
 from tilewright.program.serial import DTYPES, program_from_data, program_to_data
 
@@ -67,17 +68,14 @@ def save(program: Program, path: str | Path) -> None:
             raise ProgramError("", f"needs {total} bytes in {len(arrays) + 1} parts", f"{MAX_BYTES} bytes is the limit")
     except ProgramError as error:
         raise _named(path, error) from None
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("xb") as file:
-            if not _plausible(total, _write(file, text, arrays, zipfile.ZIP_DEFLATED)):
-                _write(file, text, arrays, zipfile.ZIP_STORED)
-        temporary.replace(path)
-    except OSError as error:
-        raise ProgramError(str(path), f"cannot be written: {error.strerror or error}") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+        with replacing(path) as file, tempfile.SpooledTemporaryFile(FREE_BYTES) as archive:
+            if not _plausible(total, _write(archive, text, arrays, zipfile.ZIP_DEFLATED)):
+                _write(archive, text, arrays, zipfile.ZIP_STORED)
+            archive.seek(0)
+            shutil.copyfileobj(archive, file)  # which may be a pipe
+    except InputError as error:
+        raise ProgramError(error.where, error.reason) from None
 
 
 def load(path: str | Path) -> Program:

@@ -1,41 +1,15 @@
-"""Output files, written whole or not at all."""
+"""The output values of a run as a file."""
 
 from __future__ import annotations
 
-import os
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import InputError
-
-
-@contextmanager
-def replacing(path: str | Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes the place of `path` when the block ends without an error.
-
-    Raises InputError where it cannot be written.
-    """
-    target = Path(path).resolve()
-    if target.exists() and not target.is_file():  # /dev/null, a pipe
-        with target.open("wb") as file:
-            yield file
-        return
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-        temporary.replace(target)
-    except OSError as error:
-        raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+from tilewright.files import replacing
 
 
 def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
+from tilewright.files import replacing
 from tilewright.report import summary as summaries
-from tilewright.report.files import replacing
 from tilewright.report.summary import COLUMNS, NUMERIC, Summary, percent
 
 STYLE = """

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from tilewright.errors import InputError
+from tilewright.files import replacing
 from tilewright.report.events import Event, Timeline, timeline
-from tilewright.report.files import replacing
 from tilewright.report.metrics import Result
 
 #: All packets come from one writer; the whole machine is one track with its units below.

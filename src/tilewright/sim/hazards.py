@@ -132,6 +132,8 @@ def _scan(
                             other = writer
                     elif writer == -1 and mode & 1:
                         other = -1
+                    if mode & 1 and writer == -1:
+                        written[at] = -2  # an unwritten element is reported once
                     if mode & 2:
                         for v in range(units):
                             reader = read[at, v]
@@ -140,8 +142,6 @@ def _scan(
                         written[at] = step
                     if mode & 1:
                         read[at, me] = step
-                        if writer == -1:
-                            written[at] = -2  # report an unwritten element once
                     if other > -3:
                         where = element + low[space]
                         last = count - 1

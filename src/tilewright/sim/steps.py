@@ -55,6 +55,12 @@ class Footprints:
         rows = np.concatenate(footprints) if len(footprints) else np.zeros((0, 6), np.int64)
         return cls(np.ascontiguousarray(rows, np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
+    def extended(self, footprints: Sequence[Array]) -> Footprints:
+        """With more footprints behind its own."""
+        more = Footprints.of(footprints)
+        start = np.concatenate([self.start, self.start[-1] + more.start[1:]])
+        return Footprints(np.concatenate([self.rows, more.rows]), start)
+
     def of_step(self, footprint: int) -> Array:
         rows: Array = self.rows[self.start[footprint] : self.start[footprint + 1]]
         return rows

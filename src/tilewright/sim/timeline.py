@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import MachineError
+from tilewright.errors import HazardError
 from tilewright.sim.jit import compiled
-from tilewright.sim.order import Order
+from tilewright.sim.order import NEVER, NO_STEP, Order
 from tilewright.sim.steps import StepTable
 from tilewright.sim.trace import Trace
 
@@ -58,9 +58,9 @@ def timeline(
 ) -> Trace:
     """The trace of one launch; `serial`: no overlap, each step starts when the one before it in the stream has ended.
 
-    Raises MachineError when a step never starts (see the order's findings)."""
+    Raises HazardError when a step never starts or never ends."""
     if not order.complete:
-        raise MachineError("time", "the program deadlocks", "; ".join(str(f) for f in order.findings))
+        raise HazardError("time", "; ".join(str(finding) for finding in order.findings))
     start, steps = table.by_unit()
     beats = -(-costs.row_bytes // channel.beat_bytes)
     begin, end, wait, cause, contention, done = _simulate(
@@ -68,6 +68,7 @@ def timeline(
         steps,
         table.unit,
         order.giver,
+        _makes_room(table),
         costs.lead,
         costs.busy,
         costs.rows,
@@ -82,11 +83,11 @@ def timeline(
         serial,
     )
     if done < len(table):
-        raise MachineError(
+        raise HazardError(
             "time",
-            f"{len(table) - done} instructions never start: a command queue of {fetch.depth} fills before the "
-            "instruction that would free it is fetched",
-            "interleave the units' instructions or raise queue_depth",
+            f"{len(table) - done} instructions never end: a queue fills before the instruction that would free it runs "
+            f"(commands {fetch.depth}, tokens {', '.join(str(queue.depth) for queue in table.queues)} deep)",
+            "interleave the units' instructions or make the queues deeper",
         )
     moved = costs.rows * costs.row_bytes
     return Trace(
@@ -103,12 +104,26 @@ def timeline(
     )
 
 
+def _makes_room(table: StepTable) -> Array:
+    """int64 [n, queues]: the step that takes the token which fills the place a push needs (NO_STEP: none)."""
+    room = np.full((len(table), len(table.queues)), NO_STEP, np.int64)
+    for index, queue in enumerate(table.queues):
+        pushes = np.flatnonzero(table.pushes >> index & 1)
+        pops = np.flatnonzero(table.pops >> index & 1)
+        late = pushes[queue.depth :]
+        room[late, index] = NEVER
+        freed = pops[: len(late)]
+        room[late[: len(freed)], index] = freed
+    return room
+
+
 @compiled
 def _simulate(
     first: Array,
     steps: Array,
     unit: Array,
     giver: Array,
+    room: Array,
     lead: Array,
     busy: Array,
     rows: Array,
@@ -136,6 +151,7 @@ def _simulate(
     free = np.zeros(units, np.int64)  # when the unit's last step ended
     # A unit inside a step: its next request, rows and beats still to move, when its last data comes.
     moving = np.zeros(units, np.bool_)
+    ending = np.zeros(units, np.bool_)  # its work is done; its tokens may still need room
     request = np.zeros(units, np.int64)
     rows_left = np.zeros(units, np.int64)
     beats_left = np.zeros(units, np.int64)
@@ -161,7 +177,16 @@ def _simulate(
                 best_time = max(fetch_time, arrival[sent])
                 best = -1
         for u in range(units):
-            if moving[u]:
+            if ending[u]:
+                s = steps[position[u]]
+                t = data_end[u] + busy[s]
+                for q in range(queues):
+                    r = room[s, q]
+                    if r == -2:
+                        t = never
+                    elif r >= 0:
+                        t = max(t, begin[r])
+            elif moving[u]:
                 t = request[u]
             elif position[u] < first[u + 1]:
                 s = steps[position[u]]
@@ -197,6 +222,13 @@ def _simulate(
             continue
         u = best
         s = steps[position[u]]
+        if ending[u]:
+            end[s] = best_time
+            free[u] = best_time
+            position[u] += 1
+            ending[u] = False
+            done += 1
+            continue
         if not moving[u]:
             begin[s] = best_time
             wait[s] = best_time - free[u]
@@ -239,8 +271,5 @@ def _simulate(
                 request[u] = at if pipelined else data_end[u]
                 continue
             moving[u] = False
-        end[s] = data_end[u] + busy[s]
-        free[u] = end[s]
-        position[u] += 1
-        done += 1
+        ending[u] = True
     return begin, end, wait, cause, contention, done

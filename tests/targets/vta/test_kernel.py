@@ -50,6 +50,10 @@ def test_products_equal_the_micro_op_loop(trial: int) -> None:
     np.testing.assert_array_equal(state.acc, expected.astype(np.int32), err_msg=f"seed {SEED + trial}")
 
 
+def alu(op: AluOp, imm: int | None, dst: Array, src: Array) -> AluKernel:
+    return AluKernel(LOOP, op, imm, dst, src)
+
+
 @pytest.mark.parametrize("op", [AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR])
 @pytest.mark.parametrize("trial", range(12))
 def test_waves_equal_the_micro_op_loop(op: AluOp, trial: int) -> None:
@@ -58,17 +62,38 @@ def test_waves_equal_the_micro_op_loop(op: AluOp, trial: int) -> None:
     state = machine(rng, samples=2)
     dst, src, _ = patterns(rng, trial % 3)
     imm = int(rng.integers(-40, 40)) if trial % 2 else None
+    kernel = alu(op, imm, dst, src)
     expected = state.acc.copy()
     for d, s in zip(dst, src, strict=True):
         second = np.array(imm, np.int32) if imm is not None else expected[:, s]
-        expected[:, d] = operate(op, expected[:, d], second, CONFIG)
-    state._alu(AluKernel(LOOP, op, imm, dst, src))
+        expected[:, d] = operate(kernel, expected[:, d], second, CONFIG)
+    state._alu(kernel)
     np.testing.assert_array_equal(state.acc, expected, err_msg=f"seed {SEED + trial}")
 
 
+NOWHERE = np.zeros(1, np.int64)
+
+
 @pytest.mark.parametrize(
-    ("amount", "result"), [(0, -1000), (1, -500), (15, -1), (16, -65536000), (31, -2000), (-1, -2000), (-16, -65536000)]
+    ("semantics", "amount", "result"),
+    [
+        ("hls", 0, -1000),
+        ("hls", 1, -500),
+        ("hls", 15, -1),
+        ("hls", 16, -65536000),  # five bits, signed: 16 is -16
+        ("hls", 31, -2000),
+        ("hls", -1, -2000),
+        ("hls", -16, -65536000),
+        ("fsim", 16, -1),
+        ("fsim", 31, -1),
+        ("fsim", -3, -8000),
+        ("chisel", 16, -1),
+        ("chisel", -1, 0),  # to the left by the low five bits, 31
+        ("chisel", -30, -4000),
+    ],
 )
-def test_shift_takes_five_signed_bits(amount: int, result: int) -> None:
+def test_shift_by_an_immediate(semantics: str, amount: int, result: int) -> None:
     value = np.full((1, 1), -1000, np.int32)
-    assert operate(AluOp.SHR, value, np.array(amount, np.int32), CONFIG)[0, 0] == result
+    config = CONFIG.with_overrides({"semantics": semantics})
+    got = operate(alu(AluOp.SHR, amount, NOWHERE, NOWHERE), value, np.array(amount, np.int32), config)
+    assert got[0, 0] == result

@@ -64,9 +64,16 @@ class Vta:
 
         config = _config_of(program)
         graph = program.graph
-        if graph is None:  # a bare stream: memory as saved, nothing enters or leaves
-            passes = run_passes(launch.arrays["insns"], config, dram_of(launch, {}, 1), _bases(launch), 1, options)
-            return LaunchResult({}, passes.findings, passes.trace, "compute", passes.macs, passes.serial_cycles)
+        if graph is None:  # a bare stream: memory as saved, nothing enters
+            dram = dram_of(launch, {}, 1)
+            passes = run_passes(launch.arrays["insns"], config, dram, _bases(launch), 1, options)
+            prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
+            left: dict[str, Array] = {
+                f"{prefix}{segment['name']}": dram[segment["name"]]
+                for segment in launch.meta["segments"]
+                if segment["kind"] == "output"
+            }
+            return LaunchResult(left, passes.findings, passes.trace, "compute", passes.macs, passes.serial_cycles)
         packed = codegen.pack(launch, graph, values)
         samples = next(iter(packed.values())).shape[0]
         outputs: dict[str, list[Array]] = {}
@@ -96,27 +103,16 @@ class Vta:
             yield from (finding.inside(launch.name) for finding in passes.findings)
 
     def disassemble(self, program: Program) -> str:
-        from tilewright.targets.vta.isa.text import disassemble
+        from tilewright.targets.vta import listing
 
-        config = _config_of(program)
-        parts = []
-        for launch in program.launches:
-            uops = dram_of(launch, {}, 1)["uop"].reshape(-1, config.uop.tile_bytes) if _has_uops(launch) else _NO_UOPS
-            parts.append(f"# launch {launch.name}\n" + disassemble(launch.arrays["insns"], uops, config))
-        return "\n".join(parts)
+        return listing.disassemble(program, _config_of(program))
 
     def assemble(self, text: str, config: base.Config) -> Program:
-        from tilewright.targets.vta.isa.text import assemble
+        from tilewright.targets.vta import listing
 
         machine = _own(config)
-        insns, uops = assemble(text, machine)
-        segments = [{"name": "uop", "address": 0, "size": int(uops.size), "kind": "const"}]
-        meta = {
-            "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
-            "segments": segments if uops.size else [],
-        }
-        launch = Launch("asm", (), meta, {"insns": insns, "dram.uop": uops.reshape(-1)})
-        return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, (launch,))
+        launches = listing.assemble(text, machine)
+        return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, launches)
 
     def explain(self, program: Program) -> str:
         from tilewright.targets.vta.codegen import explain
@@ -127,9 +123,6 @@ class Vta:
         from tilewright.targets.vta.conform import conform
 
         return conform(path)
-
-
-_NO_UOPS = np.zeros((0, 4), np.uint8)
 
 
 def _own(config: base.Config) -> Config:
@@ -149,10 +142,6 @@ def _config_of(program: Program) -> Config:
 
 def _bases(launch: Launch) -> dict[str, int]:
     return {name: int(address) for name, address in launch.meta["bases"].items()}
-
-
-def _has_uops(launch: Launch) -> bool:
-    return any(segment["name"] == "uop" for segment in launch.meta["segments"])
 
 
 def dram_of(launch: Launch, inputs: Mapping[str, Array], samples: int) -> Dram:

@@ -72,6 +72,7 @@ class Config:
     dram_latency: int = 16  # cycles; the delay counter of upstream's tsim memory model
     queue_depth: int = 512  # instructions per unit; HLS and Chisel
     token_depth: int = 1024  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
+    semantics: str = "hls"  # whose meaning of instructions, where upstream's implementations differ: semantics.py
 
     def __post_init__(self) -> None:
         if self.TARGET not in BOARDS:
@@ -207,7 +208,7 @@ class Config:
 
 
 #: Our own keys and their defaults.
-OWN_KEYS = ("LOG_BUS_WIDTH", "dram_latency", "queue_depth", "token_depth")
+OWN_KEYS = ("LOG_BUS_WIDTH", "dram_latency", "queue_depth", "token_depth", "semantics")
 OPTIONAL = {f.name: f.default for f in fields(Config) if f.name in OWN_KEYS}
 #: Keys that upstream derives and its tools write out; accepted when they agree.
 DERIVED: dict[str, Callable[[Config], int]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,11 @@ PAGE = 1 << 12
 def conform(path: Path) -> ConformCase:
     """Replay one vector file. Raises InputError for a file that is not one."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            vector = {name: archive[name] for name in archive.files}
+        vector = _read(path)
         meta, keys = json.loads(str(vector["meta"])), json.loads(str(vector["config"]))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(str(path), f"is not a golden vector: {error}", "give the .npz files of vta_vectors") from None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        reason = f"it has no array {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(str(path), f"is not a golden vector: {reason}", "give the .npz files of vta_vectors") from None
     try:
         reason = _replay(vector, meta, Config.from_json(keys))
     except TilewrightError as error:
@@ -38,25 +39,44 @@ def conform(path: Path) -> ConformCase:
     return ConformCase(path.stem, not reason, reason)
 
 
+def _read(path: Path) -> dict[str, Array]:
+    """The arrays of an .npz. numpy's own error for another file advises to load it unsafely."""
+    with path.open("rb") as file:
+        if file.read(4) not in (b"PK\3\4", b"PK\5\6"):
+            raise ValueError("it is no .npz archive")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+
+
 def _replay(vector: Mapping[str, Array], meta: Mapping[str, Any], config: Config) -> str:
-    """What differs, or nothing."""
+    """What differs, or nothing. A program runs under the semantics of each reference whose output is stored."""
+    if "expect" in meta:
+        return _diagnosis(vector, meta["expect"], config)
+    golden = {meta["primary"]: vector["out_after"]}
+    if "out_after_fsim" in vector:
+        golden["fsim"] = vector["out_after_fsim"]
+    for name, output in golden.items():
+        reason = _outputs(vector, output, config.with_overrides({"semantics": name}))
+        if reason:
+            return f"{name}: {reason}"
+    return _fields(vector, config)
+
+
+def _diagnosis(vector: Mapping[str, Array], expected: str, config: Config) -> str:
     dram, bases = memory(vector)
-    expected = meta.get("expect")
-    options = RunOptions(timing=None, check=True, values=expected is None)
-    passes = run_passes(vector["insn"], config, dram, bases, 1, options)
+    passes = run_passes(vector["insn"], config, dram, bases, 1, RunOptions(values=False))
     kinds = sorted({finding.kind for finding in passes.findings})
-    if expected is not None:
-        return "" if expected in kinds else f"expected a {expected}, found {kinds or 'nothing'}"
+    return "" if expected in kinds else f"expected a {expected}, found {kinds or 'nothing'}"
+
+
+def _outputs(vector: Mapping[str, Array], golden: Array, config: Config) -> str:
+    dram, bases = memory(vector)
+    passes = run_passes(vector["insn"], config, dram, bases, 1, RunOptions())
     if passes.findings:
         return f"findings in a good program: {passes.findings[0]}"
-    difference = _fields(vector, config)
-    if difference:
-        return difference
-    got, golden = dram["out"].reshape(vector["out_after"].shape), vector["out_after"]
-    wrong = np.flatnonzero((got != golden).any(axis=1))
-    if wrong.size:
-        return f"{wrong.size} of {len(golden)} output tiles differ, the first at out[{wrong[0]}]"
-    return ""
+    wrong = np.flatnonzero((dram["out"].reshape(golden.shape) != golden).any(axis=1))
+    return f"{wrong.size} of {len(golden)} output tiles differ, the first at out[{wrong[0]}]" if wrong.size else ""
 
 
 def memory(vector: Mapping[str, Array]) -> tuple[Dram, dict[str, int]]:

@@ -1,13 +1,13 @@
 """A stream as steps: what control state alone decides, before any data is known.
 
-Control state is the micro-op cache: LOAD UOP fills it from DRAM, GEMM and ALU read it. Rules are the HLS
-design's (specs of upstream's hardware/xilinx/src/vta.cc), see docs/vta.md.
+Control state is the micro-op cache: LOAD UOP fills it from DRAM, GEMM and ALU read it. Where upstream's
+implementations differ, `semantics` decides; see docs/vta.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,11 +16,26 @@ from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.dram import Dram
 from tilewright.sim.findings import STREAM, Finding
-from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, TokenQueue
+from tilewright.sim.steps import (
+    BASE,
+    COUNT,
+    LENGTH,
+    MODE,
+    READ,
+    SPACE,
+    STRIDE,
+    WRITE,
+    Footprints,
+    Space,
+    StepTable,
+    TokenQueue,
+)
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode, Unit
 from tilewright.targets.vta.isa.stream import Stream, decode_uops
 from tilewright.targets.vta.kernel import ACC, DRAM, INP, OUT, UOP, WGT, AluKernel, GemmKernel, Loop
+from tilewright.targets.vta.moves import NOTHING, Moves, moves
+from tilewright.targets.vta.semantics import SEMANTICS, Semantics
 
 #: Micro-ops of one instruction, loops included; a program beyond it is refused before it fills the memory.
 MAX_MICRO_OPS = 1 << 26
@@ -43,10 +58,7 @@ _PUSHES = {
 
 @dataclass(frozen=True, eq=False)
 class Elaborated:
-    """Steps of a stream. `kernel` [n] indexes `kernels` (-1: not GEMM or ALU); `micro_ops` [n] counts executed ones.
-
-    `transfers` [n, 6] of LOAD and STORE: DRAM byte address, rows, bytes a row, stride in bytes; zero for others.
-    """
+    """Steps of a stream. `kernel` [n] indexes `kernels` (-1: not GEMM or ALU); `micro_ops` [n] counts executed ones."""
 
     config: Config
     stream: Stream
@@ -54,9 +66,21 @@ class Elaborated:
     kernel: Array
     kernels: tuple[GemmKernel | AluKernel, ...]
     micro_ops: Array
-    transfers: Array
+    moves: Moves
     findings: tuple[Finding, ...]
     _fused: dict[tuple[int, ...], GemmKernel] = field(default_factory=dict)
+
+    def with_operands(self, resets: Collection[int]) -> Elaborated:
+        """The same program where these reset GEMMs also read their operands: what they store depends on them."""
+        table, footprint = self.table, self.table.footprint.copy()
+        extra = []
+        for step in sorted(resets):
+            kernel = self.kernels[self.kernel[step]]
+            assert isinstance(kernel, GemmKernel)
+            extra.append(np.concatenate([kernel.operands(), table.footprints.of_step(int(footprint[step]))]))
+            footprint[step] = len(table.footprints.start) - 2 + len(extra)
+        footprints = table.footprints.extended(extra)
+        return replace(self, table=replace(table, footprint=footprint, footprints=footprints))
 
     @cached_property
     def accumulates(self) -> tuple[bool, ...]:
@@ -76,9 +100,9 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
 
     Raises MachineError for micro-ops loaded from outside DRAM and for absurd loop counts.
     """
-    transfers = _transfers(stream, config, bases)
-    kernel, kernels = _kernels(stream, config, dram, transfers)
-    footprint, footprints = _footprints(stream, config, transfers, kernel, kernels)
+    moved = moves(stream, config, bases)
+    kernel, kernels = _kernels(stream, config, dram, moved)
+    footprint, footprints = _footprints(config, moved, kernel, kernels)
     loops = np.array([item.loop.micro_ops for item in kernels] + [0], np.int64)
     table = StepTable(
         units=("load", "compute", "store"),
@@ -91,7 +115,7 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
         footprints=footprints,
         describe=lambda step: describe(stream, config, step),
     )
-    return Elaborated(config, stream, table, kernel, kernels, loops[kernel], transfers, tuple(_finish(stream)))
+    return Elaborated(config, stream, table, kernel, kernels, loops[kernel], moved, tuple(_finish(stream)))
 
 
 def _queues(config: Config) -> tuple[TokenQueue, ...]:
@@ -124,26 +148,8 @@ def _mask(stream: Stream, bits: Mapping[tuple[Unit, str], int]) -> Array:
     return mask
 
 
-def _transfers(stream: Stream, config: Config, bases: Mapping[str, int]) -> Array:
-    """int64 [n, 4] byte address, rows, bytes a row, stride. LOAD UOP is one row (HLS); x_size 0 moves nothing."""
-    mem = stream.mem
-    base = np.array([bases[name] for name in ("uop", "wgt", "inp", "acc", "out", "acc")] + [0, 0], np.int64)
-    tile = np.array([config.dram_tile_bytes(memory) for memory in Memory] + [0, 0], np.int64)
-    moves = ((stream.opcode == Opcode.LOAD) | (stream.opcode == Opcode.STORE)) & (mem.x_size > 0)
-    memory = np.where(stream.opcode == Opcode.STORE, int(Memory.OUT), mem.memory_type)
-    rows = np.where(memory == Memory.UOP, 1, mem.y_size)
-    moves &= (rows > 0) & (memory != Memory.ACC_8BIT)  # HLS ignores LOAD ACC_8BIT
-    columns = (
-        base[memory] + mem.dram_base * tile[memory],
-        rows,
-        mem.x_size * tile[memory],
-        mem.x_stride * tile[memory],
-    )
-    return np.where(moves[:, None], np.stack(columns, axis=1), 0)
-
-
 def _kernels(
-    stream: Stream, config: Config, dram: Dram, transfers: Array
+    stream: Stream, config: Config, dram: Dram, moved: Moves
 ) -> tuple[Array, tuple[GemmKernel | AluKernel, ...]]:
     """Follow the micro-op cache in stream order; equal instructions on equal micro-ops share a kernel."""
     kernel = np.full(len(stream), -1, np.int64)
@@ -151,13 +157,13 @@ def _kernels(
     cache = np.zeros((config.uop.depth, 3), np.int64)
     by_epoch: dict[tuple[int, ...], int] = {}
     by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
-    load_uop = (stream.opcode == Opcode.LOAD) & (stream.mem.memory_type == Memory.UOP) & (transfers[:, 1] > 0)
+    load_uop = moved.memory == Memory.UOP
     gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
     epoch = np.cumsum(load_uop)
     keys = _keys(stream, gemm, epoch)
     for row in np.flatnonzero(load_uop | gemm | alu).tolist():
         if load_uop[row]:
-            _fill(cache, stream, config, dram, transfers, row)
+            _fill(cache, config, dram, moved, row)
             continue
         key = keys[row]
         index = by_epoch.get(key)
@@ -166,7 +172,7 @@ def _kernels(
             index = by_content.get((content, key[1:]))
             if index is None:
                 index = len(kernels)
-                kernels.append(_kernel(key, cache, row))
+                kernels.append(_kernel(key, cache, row, SEMANTICS[config.semantics]))
                 by_content[content, key[1:]] = index
             by_epoch[key] = index
         kernel[row] = index
@@ -186,7 +192,7 @@ def _keys(stream: Stream, gemm: Array, epoch: Array) -> list[tuple[int, ...]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _kernel(key: tuple[int, ...], cache: Array, row: int) -> GemmKernel | AluKernel:
+def _kernel(key: tuple[int, ...], cache: Array, row: int, rules: Semantics) -> GemmKernel | AluKernel:
     _, is_alu, bgn, end, iter_out, iter_in, dst_o, dst_i, src_o, src_i, wgt_o, wgt_i, code, use_imm, imm = key
     loop = Loop(bgn, end, iter_out, iter_in, (dst_o, dst_i), (src_o, src_i), (wgt_o, wgt_i))
     if loop.micro_ops > MAX_MICRO_OPS:
@@ -195,63 +201,54 @@ def _kernel(key: tuple[int, ...], cache: Array, row: int) -> GemmKernel | AluKer
         )
     dst, src, wgt = (np.ascontiguousarray(column) for column in cache[bgn:end].T)
     if is_alu:
-        return AluKernel(
-            loop, AluOp(code), imm if use_imm else None, loop.expand(dst, loop.dst), loop.expand(src, loop.src)
-        )
+        first, second = loop.expand(dst, loop.dst), loop.expand(src, loop.src)
+        operand = imm if use_imm else None
+        return AluKernel(loop, AluOp(code), operand, first, second, bool(use_imm) and rules.immediate_reads_src)
     return GemmKernel(
         loop, bool(code), loop.expand(dst, loop.dst), loop.expand(src, loop.src), loop.expand(wgt, loop.wgt)
     )
 
 
-def _fill(cache: Array, stream: Stream, config: Config, dram: Dram, transfers: Array, row: int) -> None:
-    address, _, size, _ = transfers[row].tolist()
-    raw = dram.window(address, 1, size, 0, f"instruction {row}")[0].reshape(-1, config.uop.tile_bytes)
-    base = int(stream.mem.sram_base[row])
-    fields = decode_uops(raw[: max(0, len(cache) - base)], config)  # beyond the end: a finding, see hazards
-    for column, values in enumerate((fields.dst, fields.src, fields.wgt)):
-        cache[base : base + len(fields), column] = values
+def _fill(cache: Array, config: Config, dram: Dram, moved: Moves, row: int) -> None:
+    """LOAD UOP: fields of the micro-ops, zeros where padded; what leaves the cache is a finding, see hazards."""
+    top, bottom, left, right = (int(c[row]) for c in (moved.top, moved.bottom, moved.left, moved.right))
+    rows, columns = int(moved.rows[row]), int(moved.columns[row])
+    image = np.zeros((top + rows + bottom, left + columns + right, 3), np.int64)
+    if moved.transfers[row]:
+        place = (int(moved.address[row]), rows, int(moved.row_bytes[row]), int(moved.stride[row]))
+        raw = np.ascontiguousarray(dram.window(*place, f"instruction {row}")[0])
+        fields = decode_uops(raw.reshape(-1, config.uop.tile_bytes), config)
+        data = np.stack([fields.dst, fields.src, fields.wgt], axis=-1)
+        image[top : top + rows, left : left + columns] = data.reshape(rows, columns, 3)
+    base = int(moved.base[row])
+    kept = image.reshape(-1, 3)[: max(0, len(cache) - base)]
+    cache[base : base + len(kept)] = kept
 
 
 def _footprints(
-    stream: Stream, config: Config, transfers: Array, kernel: Array, kernels: tuple[GemmKernel | AluKernel, ...]
+    config: Config, moved: Moves, kernel: Array, kernels: tuple[GemmKernel | AluKernel, ...]
 ) -> tuple[Array, Footprints]:
     """Footprint 0 is empty, 1..k belong to the kernels, the rest to LOAD and STORE, one each."""
+    rules, unit = SEMANTICS[config.semantics], granule(config)
     footprint = kernel + 1
-    of_kernels = Footprints.of([np.zeros((0, 6), np.int64), *(item.footprint() for item in kernels)])
-    mem, unit = stream.mem, granule(config)
-    store = stream.opcode == Opcode.STORE
-    moved = np.flatnonzero(store | (stream.opcode == Opcode.LOAD))
-    memory = np.where(store, int(Memory.OUT), mem.memory_type)[moved]
-    pads = np.isin(memory, (Memory.INP, Memory.ACC)) & ~store[moved]  # HLS pads only these
-    x = mem.x_size[moved] + np.where(pads, mem.x_pad_0[moved] + mem.x_pad_1[moved], 0)
-    y = mem.y_size[moved] + np.where(pads, mem.y_pad_0[moved] + mem.y_pad_1[moved], 0)
-    y = np.where(memory == Memory.UOP, 1, y)
-    tiles = np.where(memory == Memory.ACC_8BIT, 0, x * y)
-    rows = np.zeros((len(moved), 2, 6), np.int64)
-    space = np.array([_SPACE[item] for item in Memory] + [OUT, OUT])
-    on_chip = (
-        space[memory],
-        np.where(store[moved], READ, WRITE),
-        mem.sram_base[moved],
-        tiles,
-        np.ones_like(x),
-        tiles * 0,
-    )
-    rows[:, 0] = np.stack(on_chip, axis=1)
-    address, count, length, stride = transfers[moved].T
-    # Micro-ops are control state: their DRAM is read in 4-byte pieces and not part of the data check.
-    count = np.where(memory == Memory.UOP, 0, count)
-    off_chip = (
-        np.full_like(x, DRAM),
-        np.where(store[moved], WRITE, READ),
-        address // unit,
-        length // unit,
-        count,
-        stride // unit,
-    )
-    rows[:, 1] = np.stack(off_chip, axis=1)
-    footprint[moved] = len(kernels) + 1 + np.arange(len(moved))
-    start = np.concatenate([of_kernels.start, of_kernels.start[-1] + 2 * (1 + np.arange(len(moved)))])
+    of_kernels = Footprints.of([np.zeros((0, 6), np.int64), *(item.footprint(rules) for item in kernels)])
+    steps = np.flatnonzero(moved.memory != NOTHING)
+    memory = moved.memory[steps]
+    store = memory == Memory.OUT
+    space = np.array([_SPACE[item] for item in Memory])
+    if not rules.out_memory:
+        space[Memory.OUT] = ACC
+    rows = np.zeros((len(steps), 2, 6), np.int64)
+    chip, port = rows[:, 0], rows[:, 1]
+    chip[:, SPACE], chip[:, MODE] = space[memory], np.where(store, READ, WRITE)
+    chip[:, BASE], chip[:, LENGTH], chip[:, COUNT] = moved.base[steps], moved.tiles[steps], 1
+    port[:, SPACE], port[:, MODE] = DRAM, np.where(store, WRITE, READ)
+    port[:, BASE], port[:, LENGTH] = moved.address[steps] // unit, moved.row_bytes[steps] // unit
+    # Micro-ops are control state: their DRAM is not part of the data check.
+    port[:, COUNT] = np.where(memory == Memory.UOP, 0, moved.rows[steps])
+    port[:, STRIDE] = moved.stride[steps] // unit
+    footprint[steps] = len(kernels) + 1 + np.arange(len(steps))
+    start = np.concatenate([of_kernels.start, of_kernels.start[-1] + 2 * (1 + np.arange(len(steps)))])
     return footprint, Footprints(np.concatenate([of_kernels.rows, rows.reshape(-1, 6)]), start)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.steps import READ, WRITE, runs, touching
 from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.semantics import Semantics
 
 #: The order of `sim.steps.Space` in VTA's step tables.
 UOP, INP, WGT, ACC, OUT, DRAM = range(6)
@@ -71,11 +72,17 @@ class GemmKernel:
     src: Array
     wgt: Array
 
-    def footprint(self) -> Array:
-        """Tiles touched. A reset only clears: what it would have read takes no part in any result."""
+    def operands(self) -> Array:
+        """Input and weight tiles read."""
+        return np.concatenate([runs(INP, READ, self.src), runs(WGT, READ, self.wgt)])
+
+    def footprint(self, rules: Semantics) -> Array:
+        """Tiles touched. A reset clears; what it reads takes part in a result only if that is stored."""
         acc = runs(ACC, WRITE if self.reset else READ | WRITE, self.dst)
-        operands = [] if self.reset else [runs(INP, READ, self.src), runs(WGT, READ, self.wgt)]
-        return np.concatenate([self.loop.footprint(), *operands, acc, touching(acc, OUT, WRITE)])
+        operands = [] if self.reset else [self.operands()]
+        writes_out = rules.out_memory and (rules.reset_writes_out or not self.reset)
+        out = [touching(acc, OUT, WRITE)] if writes_out else []
+        return np.concatenate([self.loop.footprint(), *operands, acc, *out])
 
     @cached_property
     def written(self) -> Tiles:
@@ -100,6 +107,14 @@ class GemmKernel:
     def spans(self) -> tuple[Span, Span, Span]:
         """The tiles of acc, inp and wgt between which all of its own lie."""
         return span(self.dst), span(self.src), span(self.wgt)
+
+    @cached_property
+    def last_writes(self) -> tuple[GemmKernel, Tiles]:
+        """The last micro-op of each destination, and the destinations that have more than one."""
+        _, from_end, count = np.unique(self.dst[::-1], return_index=True, return_counts=True)
+        last = self.dst.size - 1 - from_end
+        kernel = GemmKernel(self.loop, self.reset, self.dst[last], self.src[last], self.wgt[last])
+        return kernel, self.dst[last][count > 1]
 
     @classmethod
     def fused(cls, kernels: Sequence[GemmKernel]) -> GemmKernel:
@@ -172,11 +187,14 @@ class AluKernel:
     imm: int | None
     dst: Array
     src: Array
+    first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
 
-    def footprint(self) -> Array:
+    def footprint(self, rules: Semantics) -> Array:
+        """Tiles touched."""
         acc = runs(ACC, READ | WRITE, self.dst)
-        source = [] if self.imm is not None else [runs(ACC, READ, self.src)]
-        return np.concatenate([self.loop.footprint(), *source, acc, touching(acc, OUT, WRITE)])
+        source = [] if self.imm is not None and not rules.immediate_reads_src else [runs(ACC, READ, self.src)]
+        out = [touching(acc, OUT, WRITE)] if rules.out_memory else []
+        return np.concatenate([self.loop.footprint(), *source, acc, *out])
 
     @cached_property
     def written(self) -> Tiles:
@@ -190,14 +208,14 @@ class AluKernel:
     @cached_property
     def waves(self) -> tuple[tuple[Tiles, Tiles], ...]:
         """The micro-ops as (dst, src) groups, in order, each free of dependences inside."""
-        reads_own = self.imm is not None or np.array_equal(self.dst, self.src)
+        reads_own = (self.imm is not None and not self.first_is_src) or np.array_equal(self.dst, self.src)
         once = np.unique(self.dst).size == self.dst.size
         if once and (reads_own or not np.isin(self.src, self.dst).any()):
             return ((in_a_row(self.dst), in_a_row(self.src)),)
         written: dict[int, int] = {}
         read: dict[int, int] = {}
         level = np.empty(self.dst.size, np.int64)
-        sources = self.dst if self.imm is not None else self.src
+        sources = self.dst if reads_own else self.src
         for index, (dst, src) in enumerate(zip(self.dst.tolist(), sources.tolist(), strict=True)):
             # A wave reads all its operands before it writes: a write may share a wave with an earlier read.
             wave = max(written.get(dst, -1) + 1, written.get(src, -1) + 1, read.get(dst, 0))

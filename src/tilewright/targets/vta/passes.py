@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.sim.dram import Dram
-from tilewright.sim.findings import Finding
+from tilewright.sim.findings import DEADLOCK, STREAM, Finding
 from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import Order, eager_sequence, order, random_sequence
 from tilewright.sim.timeline import timeline
@@ -19,8 +19,9 @@ from tilewright.targets.base import RunOptions
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated, elaborate
+from tilewright.targets.vta.isa.fields import Opcode, Unit
 from tilewright.targets.vta.isa.stream import decode
-from tilewright.targets.vta.machine import Machine
+from tilewright.targets.vta.machine import Machine, stored_resets
 
 #: Priority of the units load, compute, store: what waits in the memories is used before it is replaced.
 LOADS_LAST = (2, 0, 1)
@@ -32,6 +33,7 @@ class Passes:
 
     elaborated: Elaborated
     order: Order
+    stored_resets: frozenset[int]
     findings: tuple[Finding, ...]
     trace: Trace | None
     serial_cycles: int = 0
@@ -62,7 +64,7 @@ def run_passes(
     if options.values:
         if known is None:
             refuse(passes)
-        Machine(config, dram, samples).run(passes.elaborated, sequence(passes, options))
+        Machine(config, dram, samples).run(passes.elaborated, sequence(passes, options), passes.stored_resets)
     return passes
 
 
@@ -70,16 +72,41 @@ def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
     """All but values: none of this depends on data."""
     program = elaborate(decode(insns, config), config, dram, bases)
     relation = order(program.table)
+    stored = stored_resets(program, relation.sequence)
+    if stored:
+        program = program.with_operands(stored)
     findings: list[Finding] = [*program.findings, *relation.findings]
     if options.check:
         findings += hazards(program.table, relation)
+        findings += unfinished(program, relation)
     if (options.timing is None and options.order != "time") or not relation.complete:
-        return Passes(program, relation, tuple(findings), None)
+        return Passes(program, relation, stored, tuple(findings), None)
     model = timing.MODELS[options.timing or "hls"]
     costs, port, fetch = timing.costs(program, model), timing.channel(config, model), timing.fetch(config)
-    trace = timeline(program.table, relation, costs, port, fetch)
-    serial = timeline(program.table, relation, costs, port, fetch, serial=True)
-    return Passes(program, relation, tuple(findings), trace, serial.cycles)
+    try:
+        trace = timeline(program.table, relation, costs, port, fetch)
+        serial = timeline(program.table, relation, costs, port, fetch, serial=True).cycles
+    except HazardError as error:  # a queue too short for the program
+        return Passes(program, relation, stored, (*findings, Finding(DEADLOCK, error.reason)), None)
+    return Passes(program, relation, stored, tuple(findings), trace, serial)
+
+
+def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
+    """STOREs that FINISH does not wait for: the host may read before they are done."""
+    opcode = program.stream.opcode
+    finish = np.flatnonzero(opcode == Opcode.FINISH)[:1]
+    stores = np.flatnonzero((opcode == Opcode.STORE) & program.moves.transfers)
+    if not finish.size or not stores.size or not relation.complete:
+        return []
+    late = stores[relation.clock[finish[0], Unit.STORE] <= relation.rank[stores]]
+    if not late.size:
+        return []
+    step, end = int(late[0]), int(finish[0])
+    message = (
+        f"#{end} finish does not wait for #{step} {program.table.describe(step)} and {late.size - 1} more; "
+        f"a store->compute token pushed by #{int(late[-1])} and popped by #{end} or earlier is missing"
+    )
+    return [Finding(STREAM, message, (step, end), queue="store->compute")]
 
 
 def refuse(passes: Passes) -> None:

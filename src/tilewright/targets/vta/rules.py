@@ -1,6 +1,6 @@
 """What makes a VTA configuration legal, and which legal ones single reference implementations cannot run.
 
-Upstream checks none of this in one place; the evidence is in specs/vta.md, section 1.
+Upstream checks none of this in one place; docs/vta.md says where each rule comes from.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tilewright.errors import ConfigError
 from tilewright.targets.vta.isa.fields import SRAM_BASE_BITS, IndexBits
+from tilewright.targets.vta.semantics import SEMANTICS
 
 if TYPE_CHECKING:
     from tilewright.targets.vta.config import Config
@@ -21,7 +22,7 @@ MAX_TILE_BYTES = 4096
 RANGES = {
     "LOG_INP_WIDTH": (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits"),
     "LOG_WGT_WIDTH": (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits"),
-    "LOG_ACC_WIDTH": (0, 5, "fsim computes in 32 bits"),
+    "LOG_ACC_WIDTH": (3, 5, "fsim computes in 32 bits; below 8 no reference has been run"),
     "LOG_BATCH": (0, 12, f"a tile has at most {MAX_TILE_BYTES} bytes"),
     "LOG_BLOCK": (0, 12, f"a tile has at most {MAX_TILE_BYTES} bytes"),
     "LOG_UOP_BUFF_SIZE": (0, 30, "log2 bytes"),
@@ -50,6 +51,8 @@ def check(c: Config) -> None:
 
     if not isinstance(c.HW_VER, str):
         refuse(f"HW_VER is {c.HW_VER!r}, not text")
+    if c.semantics not in SEMANTICS:
+        refuse(f"semantics is {c.semantics!r}", f"choose one of {', '.join(SEMANTICS)}")
     for key, (low, high, reason) in RANGES.items():
         value = getattr(c, key)
         if value is None and key == "LOG_BUS_WIDTH":
@@ -76,7 +79,7 @@ def check(c: Config) -> None:
 
 
 def restrictions(c: Config) -> Iterator[Restriction]:
-    """See specs/vta.md sections 1 and 2 for the evidence."""
+    """In the order hls, chisel, opencl; docs/vta.md has the evidence."""
     bits = c.index_bits
     if bits.acc > bits.inp:
         yield Restriction("hls", "slices micro-ops with a src of inp index bits; acc is deeper than inp")

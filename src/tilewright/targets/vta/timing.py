@@ -10,7 +10,7 @@ from tilewright.sim.timeline import Channel, Costs, Fetch
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
-from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
+from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
 from tilewright.targets.vta.kernel import AluKernel
 
 
@@ -34,13 +34,13 @@ MODELS = {
         alu=2,  # the same on the ALU's, II=2: the accumulator is read twice
         alu_immediate=2,  # one loop serves both forms
         dispatch=1,  # assumed: reading the command queue
-        pad=1,  # reset loops are pipelined
+        pad=1,  # assumed: one tile of zeros a cycle
         burst=256,  # AXI4
-        pipelined_rows=False,  # each row is one memcpy, finished before the next
+        pipelined_rows=False,  # assumed: each row is one memcpy, finished before the next
         source=TimingModel(
             "hls",
             "initiation intervals as declared in upstream's HLS source; DRAM latency and width from the config; "
-            "dispatch and write response assumed; not calibrated against hardware",
+            "dispatch, fetch, padding, rows and write response assumed; not calibrated against hardware",
         ),
     )
 }
@@ -48,29 +48,31 @@ MODELS = {
 
 def costs(program: Elaborated, timing: Timing) -> Costs:
     """The step costs of a stream under a timing model."""
-    stream, mem = program.stream, program.stream.mem
+    stream = program.stream
     per_uop = [
         (timing.alu_immediate if item.imm is not None else timing.alu) if isinstance(item, AluKernel) else timing.gemm
         for item in program.kernels
     ]
     busy = program.micro_ops * np.array([*per_uop, 0], np.int64)[program.kernel]
-    load = stream.opcode == Opcode.LOAD
-    padded = load & np.isin(mem.memory_type, (Memory.INP, Memory.ACC))
-    height, width = mem.y_size + mem.y_pad_0 + mem.y_pad_1, mem.x_size + mem.x_pad_0 + mem.x_pad_1
-    busy += np.where(padded, (height * width - mem.y_size * mem.x_size) * timing.pad, 0)
-    store = (stream.opcode == Opcode.STORE) & (program.transfers[:, 1] > 0)
+    moved = program.moves
+    busy += np.where(moved.memory >= 0, moved.tiles - moved.rows * moved.columns, 0) * timing.pad
+    store = (moved.memory == Memory.OUT) & moved.transfers
     busy += np.where(store, program.config.dram_latency, 0)  # the write response, before its token is pushed
     return Costs(
         lead=np.full(len(stream), timing.dispatch, np.int64),
         busy=busy,
-        rows=np.ascontiguousarray(program.transfers[:, 1]),
-        row_bytes=np.ascontiguousarray(program.transfers[:, 2]),
+        rows=np.where(moved.transfers, moved.rows, 0),
+        row_bytes=moved.row_bytes,
         writes=store.astype(np.int64),
     )
 
 
 def channel(config: Config, timing: Timing) -> Channel:
-    """The DRAM port of a config under a timing model; reads and writes have their own data bus (AXI)."""
+    """The DRAM port of a config under a timing model.
+
+    Upstream's vivado.tcl joins its AXI masters (instructions, micro-ops, three data ports) into one port; reads
+    and writes have a data bus each (AXI).
+    """
     return Channel(config.bus_bits // 8, config.dram_latency, timing.burst, timing.pipelined_rows)
 
 

@@ -11,6 +11,7 @@ from tilewright.targets.vta.codegen.emit import Code, emit, weight_image
 from tilewright.targets.vta.codegen.layer import Layer
 from tilewright.targets.vta.codegen.lower import Lowered, lower
 from tilewright.targets.vta.codegen.plan import Plan
+from tilewright.targets.vta.codegen.schedule import Schedule
 from tilewright.targets.vta.codegen.search import best
 from tilewright.targets.vta.config import Config
 
@@ -48,7 +49,7 @@ def _step(site: Site, config: Config) -> Launch | HostStep:
     found = best(lowered.layer, config)
     if not found:
         return HostStep(site.node.name, _too_large(config))
-    return _launch(site, lowered, found[0], _code(lowered.layer, config), config)
+    return _launch(site, lowered, *found, _code(lowered.layer, config), config)
 
 
 @lru_cache(maxsize=256)
@@ -64,7 +65,7 @@ def _too_large(config: Config) -> str:
     return f"no tile of it fits the buffers ({depths} tiles)"
 
 
-def _launch(site: Site, lowered: Lowered, chosen: Plan, code: Code, config: Config) -> Launch:
+def _launch(site: Site, lowered: Lowered, chosen: Plan, made: Schedule, code: Code, config: Config) -> Launch:
     layer = lowered.layer
     addresses = code.segments.addresses
     segments = [
@@ -80,12 +81,13 @@ def _launch(site: Site, lowered: Lowered, chosen: Plan, code: Code, config: Conf
         "out_tiles": layer.out_tiles,
         "out_pixels": layer.out_pixels,
         "planes": layer.planes,
+        "fold": layer.fold,
     }
     meta = {
         "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
         "segments": segments,
         "layout": layout,
-        "plan": chosen.dump(),
+        "plan": f"{chosen.dump()}\nabout {made.cycles} cycles (timing model hls)",
     }
     arrays = {
         "insns": code.insns,

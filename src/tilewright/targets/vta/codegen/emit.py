@@ -11,9 +11,10 @@ from tilewright.array import Array
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.codegen.builder import StreamBuilder
 from tilewright.targets.vta.codegen.cache import UopCache
+from tilewright.targets.vta.codegen.clock import Compute, LoadInputs, LoadWeights
 from tilewright.targets.vta.codegen.kernels import Kernel
 from tilewright.targets.vta.codegen.plan import Plan
-from tilewright.targets.vta.codegen.schedule import Compute, LoadInputs, LoadWeights, Schedule
+from tilewright.targets.vta.codegen.schedule import Schedule
 from tilewright.targets.vta.codegen.transfers import transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory

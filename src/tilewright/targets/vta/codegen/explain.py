@@ -41,6 +41,7 @@ def counts(launch: Launch, config: Config) -> dict[str, int]:
         **{f"{name}_uops": count for name, count in uops.items()},
         **moved,
         "out_bytes": _bytes(stream, stores, Memory.OUT, config),
+        **{f"{name}_tiles": count for name, count in _high_water(stream).items()},
         "listed_uops": launch.arrays["dram.uop"].size // config.uop.tile_bytes,
     }
 
@@ -53,13 +54,26 @@ def _bytes(stream: Stream, mine: Array, memory: Memory, config: Config) -> int:
     return int((stream.mem.x_size * stream.mem.y_size)[mine].sum()) * config.dram_tile_bytes(memory)
 
 
+def _high_water(stream: Stream) -> dict[str, int]:
+    """Tiles of each memory up to the highest that is loaded or, for acc, stored."""
+    end = stream.mem.sram_base + stream.mem.x_size * stream.mem.y_size
+    rows = {
+        "inp": (stream.opcode == Opcode.LOAD) & (stream.mem.memory_type == Memory.INP),
+        "wgt": (stream.opcode == Opcode.LOAD) & (stream.mem.memory_type == Memory.WGT),
+        "acc": stream.opcode == Opcode.STORE,
+    }
+    return {name: int(end[mine].max(initial=0)) for name, mine in rows.items()}
+
+
 def _launch(launch: Launch, config: Config) -> list[str]:
     found = counts(launch, config)
     bytes_ = ", ".join(f"{found[f'{name}_bytes']} {name}" for name in ("inp", "wgt", "uop", "out"))
+    chips = {"inp": config.inp, "wgt": config.wgt, "acc": config.acc}
+    used = ", ".join(f"{found[f'{name}_tiles']} of {chip.depth} {name}" for name, chip in chips.items())
     return [
         *str(launch.meta["plan"]).split("\n"),
         f"{found['instructions']} instructions; micro-ops executed: {found['gemm_uops']} gemm, "
-        f"{found['reset_uops']} reset, {found['alu_uops']} alu; {found['listed_uops']} listed, "
-        f"cache {config.uop.depth}",
+        f"{found['reset_uops']} reset, {found['alu_uops']} alu",
+        f"buffers used: {used}; {found['listed_uops']} micro-ops listed for a cache of {config.uop.depth}",
         f"bytes moved: {bytes_}",
     ]

@@ -21,7 +21,8 @@ class Layer:
 
     A `matrix` layer has no window: its rows (pixels, `batch` a tile) lie along one row of tiles. `shared`: one
     weight tile serves every tap and channel (pools). `planes`: bytes of an accumulator that are stored.
-    `clamp`: what the ALU clips a maximum to. `macs` is the graph's count, `why` says how data is packed.
+    `clamp`: what the ALU clips a maximum to. `fold`: pixels side by side in one tile (see fold.py); `size`, `out`
+    and `window` count folded columns. `packing` says it all for people.
     """
 
     kind: Literal["sum", "max"]
@@ -36,6 +37,7 @@ class Layer:
     shared: bool
     planes: int
     clamp: tuple[int, int] | None
+    fold: int
     packing: str
 
     @property

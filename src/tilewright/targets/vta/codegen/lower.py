@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 import numpy as np
 
@@ -13,10 +14,11 @@ from tilewright.graph.arithmetic import clamp_range
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, Linear, MaxPool2D, Window
 from tilewright.graph.ops.linear import centre
+from tilewright.targets.vta.codegen import fold as folding
+from tilewright.targets.vta.codegen import weights
 from tilewright.targets.vta.codegen.layer import Layer, Link
+from tilewright.targets.vta.codegen.transfers import LARGEST
 from tilewright.targets.vta.config import Config
-
-CODE_MIN, CODE_MAX = -128, 127
 
 #: Why the host takes an operator of another kind.
 REASONS = {
@@ -60,8 +62,11 @@ def lower(site: Site, config: Config) -> Lowered | str:
         return f"its input is {x.dtype}; VTA multiplies int8"
     if x.data is not None:
         return "its input is constant"
-    if not isinstance(op, FullyConnected) and x.shape[0] != 1:
-        return f"the model has a batch of {x.shape[0]}"
+    if not isinstance(op, FullyConnected):
+        if x.shape[0] != 1:
+            return f"the model has a batch of {x.shape[0]}"
+        if max(x.shape[2], site.output.shape[2]) > LARGEST:
+            return f"a row of its image is longer than the {LARGEST} tiles of LOAD's x_stride"
     try:
         return _linear(site, op, config) if isinstance(op, Linear) else _pool(site, op, config)
     except TilewrightError as error:
@@ -74,22 +79,22 @@ def _linear(site: Site, op: Linear, config: Config) -> Lowered | str:
         return "its bias is not constant"
     if site.input(1).dtype != "int8":
         return f"its weights are {site.input(1).dtype}; VTA multiplies int8"
-    weights = centre(site.constant(1), site.input(1)).astype(np.int32)
-    if weights.min() < CODE_MIN or weights.max() > CODE_MAX:
+    centred = centre(site.constant(1), site.input(1)).astype(np.int32)
+    if centred.min() < weights.CODE_MIN or centred.max() > weights.CODE_MAX:
         return "its weights less their zero point do not fit int8"
     shape = site.input(0).shape
     if isinstance(op, FullyConnected):
-        rows = site.input(0).size // weights.shape[1]
-        return _matrix(site, weights[:, None, :], rows, config, "rows of the input")
+        rows = site.input(0).size // centred.shape[1]
+        return _matrix(site, centred[:, None, :], rows, config, "rows of the input")
     assert isinstance(op, Conv2D | DepthwiseConv2D)
     channels, window = shape[3], op.window
     if isinstance(op, DepthwiseConv2D):
-        outputs, depth = weights.shape[3], 1
-        w = weights.reshape(-1, outputs).T[:, :, None]  # (O, T, 1)
+        outputs, depth = centred.shape[3], 1
+        w = centred.reshape(-1, outputs).T[:, :, None]  # (O, T, 1)
         start = np.arange(outputs) // (outputs // channels)
     else:
-        outputs, depth = weights.shape[0], weights.shape[3]
-        w = weights.reshape(outputs, -1, depth)
+        outputs, depth = centred.shape[0], centred.shape[3]
+        w = centred.reshape(outputs, -1, depth)
         start = np.arange(outputs) // (outputs // (channels // depth)) * depth
     pixels = prod(site.output.shape[1:3])
     if depth == channels:
@@ -104,66 +109,71 @@ def _linear(site: Site, op: Linear, config: Config) -> Lowered | str:
 
 def _matrix(site: Site, w: Array, rows: int, config: Config, packing: str) -> Lowered | str:
     """A product of `rows` rows with w (O, 1, K)."""
-    planes = _planes(w, config)
+    planes = weights.planes_of(w, config)
     if isinstance(planes, str):
         return planes
     block = config.block
-    width = -(-rows // config.batch)
+    fold = folding.rows(w, rows, config)
+    width = -(-rows // (config.batch * fold.pixels))
     layer = Layer(
         kind="sum",
         matrix=True,
         size=(1, width),
         out=(1, width),
         window=Window(),
-        in_tiles=-(-w.shape[2] // block),
-        out_tiles=-(-w.shape[0] // block),
+        in_tiles=-(-fold.weights.shape[2] // block),
+        out_tiles=-(-fold.weights.shape[0] // block),
         link="dense",
         bands=(),
         shared=False,
         planes=planes,
         clamp=None,
-        packing=f"{packing}, {config.batch} a tile" if config.batch > 1 else packing,
+        fold=fold.pixels,
+        packing=_packing(packing, fold.pixels, f"{config.batch} tile rows used" if config.batch > 1 else ""),
     )
-    start = np.zeros(w.shape[0], np.int64)
+    start = np.zeros(fold.weights.shape[0], np.int64)
     one = np.zeros(1, np.int64)
     correction = (w.sum(axis=(1, 2)) * site.input(0).zero_point).astype(np.int32)[None, None]
-    return Lowered(layer, _tiles(w, start, layer, block), correction, one, one)
+    return Lowered(layer, weights.tiles_of(fold.weights, start, layer, block), correction, one, one)
 
 
 def _spatial(site: Site, w: Array, start: Array, window: Window, config: Config) -> Lowered | str:
     """A window over the image; output channel o reads w.shape[2] channels from start[o]."""
     size, out = site.input(0).shape[1:3], site.output.shape[1:3]
-    classes = [_classes(size[axis], out[axis], window, axis) for axis in (0, 1)]
+    classes = [weights.classes_of(size[axis], out[axis], window, axis) for axis in (0, 1)]
     if any(not taps.any() for _, masks in classes for taps in masks):
         return "a window lies wholly in the padding"
-    planes = _planes(w, config)
+    planes = weights.planes_of(w, config)
     if isinstance(planes, str):
         return planes
-    layer = _windowed(site, w, start, window, config, "sum", planes)
+    fold = folding.columns(w, start, site.input(0).shape[3], window, out[1], config)
+    layer = _windowed(site, fold, start, config, "sum", planes)
     (row_class, rows), (column_class, columns) = classes
     per_tap = w.sum(axis=2).reshape(-1, *window.kernel)  # (O, KH, KW)
     correction = np.einsum("akb,ra,cb->rck", per_tap.transpose(1, 0, 2), rows, columns) * site.input(0).zero_point
-    return Lowered(layer, _tiles(w, start, layer, config.block), correction.astype(np.int32), row_class, column_class)
+    start = start if fold.pixels == 1 else np.zeros(fold.weights.shape[0], np.int64)
+    tiles = weights.tiles_of(fold.weights, start, layer, config.block)
+    return Lowered(layer, tiles, correction.astype(np.int32), row_class, column_class)
 
 
 def _pool(site: Site, op: AveragePool2D | MaxPool2D, config: Config) -> Lowered | str:
     """Identity weights: sums of codes, or codes side by side for the ALU to compare."""
     size, out, channels = site.input(0).shape[1:3], site.output.shape[1:3], site.input(0).shape[3]
-    classes = [_classes(size[axis], out[axis], op.window, axis) for axis in (0, 1)]
+    classes = [weights.classes_of(size[axis], out[axis], op.window, axis) for axis in (0, 1)]
     if any(not taps.any() for _, masks in classes for taps in masks):
         return "a window lies wholly in the padding"
     taps = prod(op.window.kernel)
     maximum = isinstance(op, MaxPool2D)
-    planes = 1 if maximum else _planes(np.ones((1, taps, 1), np.int32), config)
+    planes = 1 if maximum else weights.planes_of(np.ones((1, taps, 1), np.int32), config)
     if isinstance(planes, str):
         return planes
     clamp = None
     if maximum:
         low, high = clamp_range(op.activation, site.output.scale, site.output.zero_point, site.output.dtype)
-        clamp = None if (low, high) == (CODE_MIN, CODE_MAX) else (low, high)
+        clamp = None if (low, high) == (weights.CODE_MIN, weights.CODE_MAX) else (low, high)
     start = np.arange(channels)
-    w = np.broadcast_to(np.int32(1), (channels, taps, 1))
-    layer = _windowed(site, w, start, op.window, config, "max" if maximum else "sum", planes, clamp)
+    one = folding.Fold(1, np.broadcast_to(np.int32(1), (channels, taps, 1)), op.window)
+    layer = _windowed(site, one, start, config, "max" if maximum else "sum", planes, clamp)
     tiles = np.eye(config.block, dtype=np.int8)[None, None, None]
     (row_class, rows), (column_class, columns) = classes
     none = np.zeros((len(rows), len(columns), 1), np.int32)
@@ -172,33 +182,33 @@ def _pool(site: Site, op: AveragePool2D | MaxPool2D, config: Config) -> Lowered 
 
 def _windowed(
     site: Site,
-    w: Array,
+    fold: folding.Fold,
     start: Array,
-    window: Window,
     config: Config,
-    kind: str,
+    kind: Literal["sum", "max"],
     planes: int,
     clamp: tuple[int, int] | None = None,
 ) -> Layer:
-    block = config.block
-    size, out = site.input(0).shape[1:3], site.output.shape[1:3]
-    in_tiles, out_tiles = -(-site.input(0).shape[3] // block), -(-w.shape[0] // block)
-    first, last = start // block, (start + w.shape[2] - 1) // block + 1
-    edges = np.arange(0, w.shape[0], block)
-    bands = tuple(
-        zip(np.minimum.reduceat(first, edges).tolist(), np.maximum.reduceat(last, edges).tolist(), strict=True)
-    )
+    block, pixels, w = config.block, fold.pixels, fold.weights
+    (height, width), (out_height, out_width) = site.input(0).shape[1:3], site.output.shape[1:3]
+    in_tiles, out_tiles = -(-site.input(0).shape[3] * pixels // block), -(-w.shape[0] // block)
+    bands: tuple[tuple[int, int], ...] = ((0, 1),)  # folded: one tile
+    if pixels == 1:
+        first, last = start // block, (start + w.shape[2] - 1) // block + 1
+        edges = np.arange(0, w.shape[0], block)
+        low, high = np.minimum.reduceat(first, edges), np.maximum.reduceat(last, edges)
+        bands = tuple(zip(low.tolist(), high.tolist(), strict=True))
     link: Link = "banded"
     if all(band == (0, in_tiles) for band in bands):
         link = "dense"
     elif bands == tuple((o, o + 1) for o in range(out_tiles)):
         link = "diagonal"
     return Layer(
-        kind="max" if kind == "max" else "sum",
+        kind=kind,
         matrix=False,
-        size=(size[0], size[1]),
-        out=(out[0], out[1]),
-        window=window,
+        size=(height, -(-width // pixels)),
+        out=(out_height, -(-out_width // pixels)),
+        window=fold.window,
         in_tiles=in_tiles,
         out_tiles=out_tiles,
         link=link,
@@ -206,42 +216,10 @@ def _windowed(
         shared=not isinstance(site.node.op, Linear),
         planes=planes,
         clamp=clamp,
-        packing="the image" + (f", 1 of {config.batch} rows a tile used" if config.batch > 1 else ""),
+        fold=pixels,
+        packing=_packing("the image", pixels, f"1 of {config.batch} tile rows used" if config.batch > 1 else ""),
     )
 
 
-def _planes(w: Array, config: Config) -> int | str:
-    """Bytes that hold every sum of products of w (O, T, K) with codes, whichever taps take part."""
-    positive = np.maximum(w, 0).sum(axis=(1, 2), dtype=np.int64)
-    negative = np.maximum(-w, 0).sum(axis=(1, 2), dtype=np.int64)
-    high = int((CODE_MAX * positive - CODE_MIN * negative).max())
-    low = int((CODE_MIN * positive - CODE_MAX * negative).min())
-    bits = max(high.bit_length(), (-low - 1).bit_length() if low < 0 else 0) + 1
-    if bits > config.acc.width:
-        return f"its sums need {bits} bits; the accumulators have {config.acc.width}"
-    return -(-bits // 8)
-
-
-def _tiles(w: Array, start: Array, layer: Layer, block: int) -> Array:
-    """w (O, T, K) as weight tiles int8 [out tile, k, tap, block, block]; k counts from the tile's first input tile."""
-    outputs, taps, depth = w.shape
-    wide = np.zeros((layer.out_tiles * block, taps, layer.depth * block), np.int8)
-    lows = np.zeros(layer.out_tiles, np.int64)
-    if layer.link == "dense" and not start.any():
-        wide[:outputs, :, :depth] = w
-    else:
-        if layer.link != "dense":
-            lows = np.arange(layer.out_tiles) if layer.link == "diagonal" else np.array([b[0] for b in layer.bands])
-        rows = np.arange(outputs)
-        columns = (start - lows[rows // block] * block)[:, None] + np.arange(depth)
-        wide[rows[:, None], :, columns] = w.transpose(0, 2, 1)
-    split = wide.reshape(layer.out_tiles, block, taps, layer.depth, block)
-    return np.ascontiguousarray(split.transpose(0, 3, 2, 1, 4))
-
-
-def _classes(size: int, out: int, window: Window, axis: int) -> tuple[Array, Array]:
-    """For one axis: the class of each output position, and each class's taps inside the image (0 or 1)."""
-    positions = np.arange(out)[:, None] * window.stride[axis] - window.padding[2 * axis]
-    taps = positions + np.arange(window.kernel[axis]) * window.dilation[axis]
-    masks, index = np.unique((taps >= 0) & (taps < size), axis=0, return_inverse=True)
-    return index.reshape(-1).astype(np.int64), masks.astype(np.int64)
+def _packing(what: str, pixels: int, rows: str) -> str:
+    return ", ".join(part for part in (what, f"{pixels} pixels side by side" if pixels > 1 else "", rows) if part)

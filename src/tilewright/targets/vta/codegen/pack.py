@@ -24,10 +24,10 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
     samples, batch, block = codes.shape[0], form["batch"], form["block"]
     in_tiles, pixels = form["in_tiles"], form["in_pixels"]
     if form["matrix"]:
-        rows = _rows(site, codes)
+        rows = _folded(_rows(site, codes), form["fold"])
         tiles = np.zeros((samples, in_tiles, pixels * batch, block), np.int8)
     else:
-        rows = codes.reshape(samples, pixels, -1)
+        rows = _folded(codes.reshape(-1, *codes.shape[3:]), form["fold"]).reshape(samples, pixels, -1)
         tiles = np.zeros((samples, in_tiles, pixels, batch, block), np.int8)[:, :, :, 0]
     whole = rows.shape[2] // block
     count = rows.shape[1]
@@ -51,6 +51,14 @@ def _rows(site: Site, codes: Array) -> Array:
     return np.ascontiguousarray(views).reshape(samples, -1, int(np.prod(views.shape[3:])))
 
 
+def _folded(pixels: Array, fold: int) -> Array:
+    """(N, W, C) as (N, ceil(W / fold), fold * C), zeros behind the last pixel."""
+    count, width, channels = pixels.shape
+    if width % fold:
+        pixels = np.pad(pixels, ((0, 0), (0, -width % fold), (0, 0)))
+    return pixels.reshape(count, -(-width // fold), fold * channels)
+
+
 def unpack(launch: Launch, graph: Graph, outputs: Mapping[str, Array], rounding: str) -> dict[str, Array]:
     """The node's output codes {name: (S, *shape)} from the segment "acc": byte planes, lowest first."""
     site = graph.site(node_of(launch, graph))
@@ -59,14 +67,17 @@ def unpack(launch: Launch, graph: Graph, outputs: Mapping[str, Array], rounding:
     samples, batch, block, planes = data.shape[0], form["batch"], form["block"], form["planes"]
     stored = data.reshape(samples, planes, form["out_tiles"], form["out_pixels"], batch, block)
     stored = stored.reshape(samples, planes, form["out_tiles"], -1, block) if form["matrix"] else stored[:, :, :, :, 0]
-    channels = site.output.shape[-1]
-    pixels = site.output.size // channels
+    channels, fold = site.output.shape[-1], form["fold"]
+    width = site.output.size // channels if form["matrix"] else site.output.shape[2]
+    pixels = site.output.size // channels // width * -(-width // fold)
     acc = stored[:, planes - 1].view(np.int8).astype(np.int32)
     for plane in range(planes - 2, -1, -1):
         acc <<= 8
         acc |= stored[:, plane]
     # [channel tile][pixel][block] to channels last.
-    acc = acc[:, :, :pixels].transpose(0, 2, 1, 3).reshape(samples, pixels, -1)[:, :, :channels]
+    acc = acc[:, :, :pixels].transpose(0, 2, 1, 3).reshape(samples, pixels, -1)[:, :, : fold * channels]
+    if fold > 1:
+        acc = acc.reshape(-1, -(-width // fold) * fold, channels)[:, :width]
     acc = acc.reshape(samples, *site.output.shape)
     if isinstance(op, Linear):
         correction = launch.arrays["correction"]

@@ -9,15 +9,19 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.targets.vta.codegen.clock import NO_LIMIT
 from tilewright.targets.vta.codegen.costs import Cycles
 from tilewright.targets.vta.codegen.kernels import OVERHEAD
 from tilewright.targets.vta.codegen.layer import Layer
 from tilewright.targets.vta.codegen.plan import Plan
-from tilewright.targets.vta.codegen.schedule import NO_LIMIT, Schedule, schedule
+from tilewright.targets.vta.codegen.schedule import Schedule, schedule
+from tilewright.targets.vta.codegen.transfers import LARGEST
 from tilewright.targets.vta.config import Config
 
 #: Plans whose schedules are made; the formula ranks them all.
-FINALISTS = 12
+FINALISTS = 18
+#: A plan this many times as slow as the best is given up.
+HOPELESS = 1.1
 #: The best of them, of which the first and last group are also tried in smaller pieces.
 REFINED = 4
 #: Numbers of parts that an extent is cut into, and slots tried (the most first: equal cuts differ in little else).
@@ -29,10 +33,11 @@ INP_SLOTS, WGT_SLOTS, ACC_SLOTS = (4, 3, 2, 1), (16, 8, 4, 2, 1), (3, 2, 1)
 def best(layer: Layer, config: Config) -> tuple[Plan, Schedule] | None:
     """The plan with the fewest predicted cycles, and its schedule; None where no tile fits the buffers."""
     made: list[tuple[Plan, Schedule]] = []
+    limit = NO_LIMIT
     for plan in candidates(layer, config):
-        limit = 2 * min((found.cycles for _, found in made), default=NO_LIMIT)
         if found := schedule(plan, config, limit):
             made.append((plan, found))
+            limit = min(limit, int(HOPELESS * found.cycles))
     if not made:
         return None
     made.sort(key=lambda item: item[1].cycles)
@@ -97,9 +102,12 @@ def _grid(layer: Layer, config: Config) -> dict[str, Array]:
     grid = {name: values[choices["tile"]] for name, values in tiles.items()} | choices
     weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
     carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
-    fits = _fits_image(layer, config, grid, carried, grid["outs"]) & (weights <= config.wgt.depth // grid["wgt"])
-    if layer.link == "diagonal" and layer.depth == 1:
-        fits &= grid["sums"] == 1
+    fits = _fits_image(layer, config, grid, carried, grid["outs"]) & (
+        weights <= np.minimum(config.wgt.depth // grid["wgt"], LARGEST)
+    )
+    one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
+    fits &= (grid["channels"] == 0) | ~(one_tile | (grid["outs"] == layer.out_tiles))  # else the orders are the same
+    fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load is a token at most
     return {name: values[fits] for name, values in grid.items()}
 
 

@@ -89,14 +89,14 @@ def disassemble(insns: Raw, uops: Raw, config: Config, numbered: bool = False) -
     return "\n".join([".insn", *code, ".uop", *tables]) + "\n"
 
 
-def assemble(text: str, config: Config) -> tuple[Raw, Raw]:
-    """The code of a text: instructions uint8 [n, 16] and micro-ops uint8 [m, 4].
+def assemble(text: str, config: Config, first: int = 1) -> tuple[Raw, Raw]:
+    """The code of a text: instructions uint8 [n, 16] and micro-ops uint8 [m, 4]; `first` numbers its first line.
 
     Raises ProgramError with the line, the column and what was expected there.
     """
     section = ".insn"
     records: dict[str, list[dict[str, int]]] = {".insn": [], ".uop": []}
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), first):
         words = [Word(m[0], number, m.start() + 1) for m in re.finditer(r"\S+", line.partition("#")[0])]
         if not words:
             continue

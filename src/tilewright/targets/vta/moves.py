@@ -1,0 +1,83 @@
+"""What LOAD and STORE move: the one reading of their fields that footprints, time and values share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.program.instruction import Column
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.isa.stream import Stream
+from tilewright.targets.vta.semantics import SEMANTICS
+
+NOTHING = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """int64 [n] columns; all but `memory` are 0 for what moves nothing.
+
+    `memory` is a Memory or NOTHING. On chip: from tile `base`, rows of left + columns + right tiles, `top` and
+    `bottom` rows of padding around `rows` of data. In DRAM: `rows` of `row_bytes` from byte `address`, `stride`
+    bytes apart; row_bytes is 0 where only padding is written.
+    """
+
+    memory: Column
+    base: Column
+    top: Column
+    bottom: Column
+    left: Column
+    right: Column
+    rows: Column
+    columns: Column
+    address: Column
+    row_bytes: Column
+    stride: Column
+
+    @property
+    def tiles(self) -> Column:
+        """Tiles touched on chip, padding included."""
+        return (self.top + self.rows + self.bottom) * (self.left + self.columns + self.right)
+
+    @property
+    def transfers(self) -> Array:
+        """Whether anything passes the DRAM port: bool [n]."""
+        return (self.rows > 0) & (self.row_bytes > 0)
+
+
+def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
+    """The moves of a stream; `bases` are the byte addresses in the control registers."""
+    rules, mem = SEMANTICS[config.semantics], stream.mem
+    store, load = stream.opcode == Opcode.STORE, stream.opcode == Opcode.LOAD
+    memory = np.where(store, int(Memory.OUT), np.where(load, mem.memory_type, NOTHING))
+    memory = np.where(load & (memory == Memory.OUT), NOTHING, memory)
+    if not rules.loads_acc_8bit:
+        memory = np.where(memory == Memory.ACC_8BIT, NOTHING, memory)
+    if not rules.empty_loads_pad:
+        memory = np.where(mem.x_size == 0, NOTHING, memory)
+    active = memory != NOTHING
+    pads = load & active & (rules.full_loads | np.isin(memory, (Memory.INP, Memory.ACC)))
+    one_row = (memory == Memory.UOP) & (not rules.full_loads)
+    tile = np.array([config.dram_tile_bytes(item) for item in Memory] + [0], np.int64)[memory]
+    base = np.array([bases[name] for name in ("uop", "wgt", "inp", "acc", "out", "acc")] + [0], np.int64)[memory]
+
+    def where(mask: Array, column: Array) -> Column:
+        return np.where(mask, column, 0).astype(np.int64)
+
+    return Moves(
+        memory=memory.astype(np.int64),
+        base=where(active, mem.sram_base),
+        top=where(pads, mem.y_pad_0),
+        bottom=where(pads, mem.y_pad_1),
+        left=where(pads, mem.x_pad_0),
+        right=where(pads, mem.x_pad_1),
+        rows=where(active, np.where(one_row, 1, mem.y_size)),
+        columns=where(active, mem.x_size),
+        address=where(active, base + mem.dram_base * tile),
+        row_bytes=where(active, mem.x_size * tile),
+        stride=where(active, mem.x_stride * tile),
+    )
