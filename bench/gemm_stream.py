@@ -22,8 +22,9 @@ import numpy as np
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Conv2D, Window
 from tilewright.targets.base import RunOptions
-from tilewright.targets.vta import codegen, dram_of
+from tilewright.targets.vta import codegen
 from tilewright.targets.vta.config import PRESETS
+from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.machine import Machine
 from tilewright.targets.vta.passes import run_passes, sequence
@@ -55,9 +56,10 @@ def main() -> None:
     graph, config = layer(), PRESETS["pynq"]
     (launch,) = codegen.compile_graph(graph, config, "tflm").launches
     codes = np.random.default_rng(2).integers(-128, 128, (1, *graph.tensors["x"].shape)).astype(np.int8)
-    dram = dram_of(launch, codegen.pack(launch, graph, {"x": codes}), 1)
+    image = Image.of(launch)
+    dram = image.dram(codegen.pack(launch, graph, {"x": codes}), 1)
     options = RunOptions(timing="hls")
-    passes = run_passes(launch.arrays["insns"], config, dram, launch.meta["bases"], 1, options)
+    passes = run_passes(image.insns, config, dram, image.bases, 1, options)
     steps = sequence(passes, options)
     stream = passes.elaborated.stream
     macs = graph.nodes[0].op.macs(graph.site(graph.nodes[0]))
@@ -71,7 +73,7 @@ def main() -> None:
         machine = Machine(config, dram, 1)
         values.append(seconds(lambda machine=machine: machine.run(passes.elaborated, steps, passes.stored_resets)))  # type: ignore[misc]
         products.append(seconds(lambda: left @ right))
-        static.append(seconds(lambda: run_passes(launch.arrays["insns"], config, dram, launch.meta["bases"], 1, timed)))
+        static.append(seconds(lambda: run_passes(image.insns, config, dram, image.bases, 1, timed)))
     figures = {
         "instructions": len(stream),
         "gemm_instructions": int((stream.opcode == Opcode.GEMM).sum()),

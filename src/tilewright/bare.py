@@ -8,7 +8,7 @@ from tilewright import targets
 from tilewright.array import Array
 from tilewright.program.program import Program
 from tilewright.report.metrics import Layer, Result
-from tilewright.run import timing_model
+from tilewright.run import layer_of, timing_model
 from tilewright.sim.findings import Finding
 from tilewright.targets.base import RunOptions
 
@@ -28,24 +28,7 @@ def run(program: Program, *, timing: str | None = None, check: bool = True) -> R
         result = target.launch(program, step, {}, options)
         outputs.update(result.values)
         findings.extend(finding.inside(step.name) for finding in result.findings)
-        trace = result.trace
-        cycles = trace.cycles if trace else 0
-        layers.append(
-            Layer(
-                name=step.name,
-                op="program",
-                where=target.name,
-                cycles=cycles,
-                macs=result.executed_macs,
-                executed_macs=result.executed_macs,
-                utilization=result.executed_macs / (cycles * peak) if cycles else 0.0,
-                dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0,
-                dram_write_bytes=int(trace.bytes_written.sum()) if trace else 0,
-                stalls=trace.stalls(result.unit) if trace else {},
-                seconds=perf_counter() - started,
-                trace=trace,
-            )
-        )
+        layers.append(layer_of(target, step, "program", result.executed_macs, peak, result, started))
     return Result(
         model=program.launches[0].name if program.launches else "program",
         target=program.target,

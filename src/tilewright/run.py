@@ -15,7 +15,7 @@ from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import Layer, Result
 from tilewright.sim.findings import Finding
-from tilewright.targets.base import RunOptions, Target
+from tilewright.targets.base import LaunchResult, RunOptions, Target
 
 #: Called with (steps done, steps in all, name of the next step).
 Progress = Callable[[int, int, str], None]
@@ -121,11 +121,17 @@ def _launch(
     result = target.launch(program, step, values, options)
     nodes = [node for node in graph.nodes if node.name in step.nodes]
     macs = sum(node.op.macs(graph.site(node)) for node in nodes)
+    layer = layer_of(target, step, "+".join(node.op.kind for node in nodes), macs, peak, result, began)
+    return layer, dict(result.values), list(result.findings)
+
+
+def layer_of(target: Target, step: Launch, op: str, macs: int, peak: int, result: LaunchResult, began: float) -> Layer:
+    """The report's row of a launch."""
     trace = result.trace
     cycles = trace.cycles if trace else 0
-    layer = Layer(
+    return Layer(
         name=step.name,
-        op="+".join(node.op.kind for node in nodes),
+        op=op,
         where=target.name,
         cycles=cycles,
         serial_cycles=result.serial_cycles,
@@ -138,4 +144,3 @@ def _launch(
         seconds=perf_counter() - began,
         trace=trace,
     )
-    return layer, dict(result.values), list(result.findings)

@@ -20,6 +20,7 @@ class Segment:
     address: int
     data: Array
     initialised: bool = True  # filled by the host before the launch
+    shared: bool = False  # a constant that other launches and runs use as well: a write makes a copy
 
     @property
     def end(self) -> int:
@@ -40,19 +41,30 @@ class Dram:
         return next(segment.data for segment in self.segments if segment.name == name)
 
     def window(self, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
-        """A writable view (samples or 1, rows, row_bytes) of rows `stride` bytes apart.
+        """A view (samples or 1, rows, row_bytes) of rows `stride` bytes apart, to read.
 
         Raises MachineError, naming `where`, when it leaves its segment.
         """
+        segment = self._segment(address, address + (rows - 1) * stride + row_bytes, where)
+        return _view(segment, address, (rows, row_bytes), stride)
+
+    def writable(self, samples: int, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
+        """The same view to write, (samples, rows, row_bytes); a shared segment becomes the samples' own."""
+        segment = self._segment(address, address + (rows - 1) * stride + row_bytes, where)
+        if segment.shared:
+            segment.data, segment.shared = np.repeat(segment.data, samples, axis=0), False
+        return _view(segment, address, (rows, row_bytes), stride)
+
+    def _segment(self, address: int, end: int, where: str) -> Segment:
         index = bisect_right(self._starts, address) - 1
-        end = address + (rows - 1) * stride + row_bytes
         if index < 0 or end > self.segments[index].end:
-            raise MachineError(
-                where,
-                f"DRAM bytes {address:#x}..{end:#x} are not inside one segment",
-                "segments are " + ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in self.segments),
-            )
-        segment = self.segments[index]
-        start = address - segment.address
-        shape = (segment.data.shape[0], rows, row_bytes)
-        return np.ndarray(shape, np.uint8, segment.data, start, (segment.data.strides[0], stride, 1))
+            known = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in self.segments)
+            reason = f"DRAM bytes {address:#x}..{end:#x} are not inside one segment"
+            raise MachineError(where, reason, f"segments are {known or 'none'}")
+        return self.segments[index]
+
+
+def _view(segment: Segment, address: int, extent: tuple[int, int], stride: int) -> Array:
+    data = segment.data
+    shape, strides = (data.shape[0], *extent), (data.strides[0], stride, 1)
+    return np.ndarray(shape, np.uint8, data, address - segment.address, strides)

@@ -18,7 +18,8 @@ from tilewright.errors import ProgramError
 from tilewright.program import file
 from tilewright.program.program import Launch, Program
 from tilewright.targets.base import RunOptions
-from tilewright.targets.vta import TARGET, dram_of, listing
+from tilewright.targets.vta import TARGET, listing
+from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.passes import run_passes
 
@@ -95,7 +96,7 @@ def test_a_program_by_hand_runs_alike_before_and_after_the_round_trip(tmp_path: 
     golden = (inp.astype(np.int64) @ wgt.T.astype(np.int64)).astype(np.int8)
     program = TARGET.assemble(small(), PYNQ)
     (launch,) = program.launches
-    dram = dram_of(launch, {}, 1)
+    dram = Image.of(launch).dram({}, 1)
     run_passes(launch.arrays["insns"], PYNQ, dram, launch.meta["bases"], 1, RunOptions(timing=None, check=True))
     np.testing.assert_array_equal(dram["out"].view(np.int8).reshape(2, 16), golden)
 

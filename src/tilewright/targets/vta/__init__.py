@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError, ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
-from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import Finding
 from tilewright.targets import base
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
@@ -60,46 +60,39 @@ class Vta:
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
         from tilewright.targets.vta import codegen
+        from tilewright.targets.vta.image import Image
         from tilewright.targets.vta.passes import run_passes
 
-        config = _config_of(program)
-        graph = program.graph
-        if graph is None:  # a bare stream: memory as saved, nothing enters
-            dram = dram_of(launch, {}, 1)
-            passes = run_passes(launch.arrays["insns"], config, dram, _bases(launch), 1, options)
-            prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
-            left: dict[str, Array] = {
-                f"{prefix}{segment['name']}": dram[segment["name"]]
-                for segment in launch.meta["segments"]
-                if segment["kind"] == "output"
-            }
-            return LaunchResult(left, passes.findings, passes.trace, "compute", passes.macs, passes.serial_cycles)
-        packed = codegen.pack(launch, graph, values)
-        samples = next(iter(packed.values())).shape[0]
-        outputs: dict[str, list[Array]] = {}
-        first = None
+        config, graph, image = _config_of(program), program.graph, Image.of(launch)
+        with _untrusted(launch):
+            packed = codegen.pack(launch, graph, values) if graph else {}
+        samples = next(iter(packed.values())).shape[0] if packed else 1
+        outputs: dict[str, list[Array]] = {name: [] for name in image.outputs}
+        passes = None
         for start in range(0, samples, BLOCK):
             block = {name: data[start : start + BLOCK] for name, data in packed.items()}
-            count = next(iter(block.values())).shape[0]
-            dram = dram_of(launch, block, count)
-            passes = run_passes(launch.arrays["insns"], config, dram, _bases(launch), count, options, first)
-            first = first or passes
-            for segment in launch.meta["segments"]:
-                if segment["kind"] == "output":
-                    outputs.setdefault(segment["name"], []).append(dram[segment["name"]])
-        assert first is not None
-        results = codegen.unpack(
-            launch, graph, {name: np.concatenate(parts) for name, parts in outputs.items()}, program.rounding
-        )
-        return LaunchResult(results, first.findings, first.trace, "compute", first.macs, first.serial_cycles)
+            count = min(BLOCK, samples - start)
+            dram = image.dram(block, count)
+            passes = run_passes(image.insns, config, dram, image.bases, count, options, passes)
+            for name, parts in outputs.items():
+                parts.append(dram[name])
+        assert passes is not None
+        left = {name: np.concatenate(parts) for name, parts in outputs.items()}
+        if graph:
+            with _untrusted(launch):
+                left = codegen.unpack(launch, graph, left, program.rounding)
+        elif len(program.launches) > 1:  # a bare stream leaves memory; launches use the same names
+            left = {f"{launch.name}/{name}": data for name, data in left.items()}
+        return LaunchResult(left, passes.findings, passes.trace, "compute", passes.macs, passes.serial_cycles)
 
     def check(self, program: Program) -> Iterator[Finding]:
+        from tilewright.targets.vta.image import Image
         from tilewright.targets.vta.passes import run_passes
 
+        options = RunOptions(timing=self.timing_models[0].name, check=True, values=False)
         for launch in program.launches:
-            dram = dram_of(launch, {}, 1)
-            options = RunOptions(timing=None, check=True, values=False)
-            passes = run_passes(launch.arrays["insns"], _config_of(program), dram, _bases(launch), 1, options)
+            image = Image.of(launch)
+            passes = run_passes(image.insns, _config_of(program), image.dram({}, 1), image.bases, 1, options)
             yield from (finding.inside(launch.name) for finding in passes.findings)
 
     def disassemble(self, program: Program) -> str:
@@ -125,6 +118,16 @@ class Vta:
         return conform(path)
 
 
+@contextmanager
+def _untrusted(launch: Launch) -> Iterator[None]:
+    """A saved launch says itself how its data lies: what does not fit is the file's fault."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
+        reason = f"its layout does not fit its network or its data: {error}"
+        raise ProgramError(f"launch '{launch.name}'", reason, "compile it again") from None
+
+
 def _own(config: base.Config) -> Config:
     if not isinstance(config, Config):
         raise ConfigError("config", f"is {type(config).__name__}, not VTA's")
@@ -138,25 +141,6 @@ def _config_of(program: Program) -> Config:
             "program", "its configuration does not have the digest it was saved with", "compile it again"
         )
     return config
-
-
-def _bases(launch: Launch) -> dict[str, int]:
-    return {name: int(address) for name, address in launch.meta["bases"].items()}
-
-
-def dram_of(launch: Launch, inputs: Mapping[str, Array], samples: int) -> Dram:
-    """The DRAM of a launch for S samples: constants shared, inputs (uint8 (S, size)) and outputs one a sample."""
-    segments = []
-    for item in launch.meta["segments"]:
-        name, size, kind = str(item["name"]), int(item["size"]), item["kind"]
-        if kind == "const":
-            data = np.asarray(launch.arrays[f"dram.{name}"], np.uint8).reshape(1, size)
-        elif name in inputs:
-            data = np.ascontiguousarray(inputs[name]).reshape(samples, size)
-        else:
-            data = np.zeros((samples, size), np.uint8)
-        segments.append(Segment(name, int(item["address"]), data, initialised=kind != "output"))
-    return Dram(segments)
 
 
 TARGET = Vta()

@@ -170,7 +170,7 @@ class Machine:
         if not self._mirrors[low:high].all():
             values = np.where(self._mirrors[low:high, None, None], values, self.out[:, low:high])
         place = (int(moved.address[step]), rows, row_bytes, int(moved.stride[step]))
-        window = self.dram.window(*place, f"instruction {step}")
+        window = self.dram.writable(self.samples, *place, f"instruction {step}")
         if chip.width == 8:  # the usual case, in one pass: an unsafe cast keeps the low byte
             np.copyto(window.view(np.int8), values.reshape(self.samples, rows, row_bytes), casting="unsafe")
         else:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph, Node, Site
 from tilewright.graph.ops import AveragePool2D, FullyConnected, Linear
 from tilewright.graph.ops.linear import merge_samples
@@ -23,6 +24,9 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
     assert codes is not None
     samples, batch, block = codes.shape[0], form["batch"], form["block"]
     in_tiles, pixels = form["in_tiles"], form["in_pixels"]
+    (size,) = (segment["size"] for segment in launch.meta["segments"] if segment["name"] == "x")
+    if in_tiles * pixels * batch * block != size or not 0 < form["fold"] <= block:
+        raise ProgramError(f"launch '{launch.name}'", "its layout does not fit its input segment", "compile it again")
     if form["matrix"]:
         rows = _folded(_rows(site, codes), form["fold"])
         tiles = np.zeros((samples, in_tiles, pixels * batch, block), np.int8)

@@ -31,7 +31,7 @@ INP_SLOTS, WGT_SLOTS, ACC_SLOTS = (4, 3, 2, 1), (16, 8, 4, 2, 1), (3, 2, 1)
 
 @lru_cache(maxsize=1024)
 def best(layer: Layer, config: Config) -> tuple[Plan, Schedule] | None:
-    """The plan with the fewest predicted cycles, and its schedule; None where no tile fits the buffers."""
+    """The plan of the lowest score, and its schedule; None where no tile fits the buffers."""
     made: list[tuple[Plan, Schedule]] = []
     limit = NO_LIMIT
     for plan in candidates(layer, config):
@@ -40,13 +40,18 @@ def best(layer: Layer, config: Config) -> tuple[Plan, Schedule] | None:
             limit = min(limit, int(HOPELESS * found.cycles))
     if not made:
         return None
-    made.sort(key=lambda item: item[1].cycles)
+    made.sort(key=lambda item: score(item[1]))
     winner = made[0]
     for plan, _ in made[:REFINED]:
         for variant in _variants(plan):
-            if (found := schedule(variant, config, winner[1].cycles)) and found.cycles < winner[1].cycles:
+            if (found := schedule(variant, config, limit)) and score(found) < score(winner[1]):
                 winner = variant, found
     return winner
+
+
+def score(made: Schedule) -> int:
+    """Predicted cycles, and what each instruction costs besides: of nearly equal plans the shorter program is better."""
+    return made.cycles + OVERHEAD * len(made.items)
 
 
 def _variants(plan: Plan) -> Iterator[Plan]:
