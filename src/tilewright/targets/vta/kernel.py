@@ -86,7 +86,7 @@ class GemmKernel:
 
     @cached_property
     def written(self) -> Tiles:
-        return in_a_row(np.unique(self.dst))
+        return in_a_row(distinct(self.dst))
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
@@ -129,6 +129,15 @@ Span = tuple[int, int]
 def span(tiles: Array) -> Span:
     """(lowest, highest + 1) of some tile numbers."""
     return (int(tiles.min()), int(tiles.max()) + 1) if tiles.size else (0, 0)
+
+
+def distinct(tiles: Array) -> Array:
+    """The tile numbers that occur, ascending."""
+    low, high = span(tiles)
+    touched = np.zeros(high - low, np.bool_)
+    touched[tiles - low] = True
+    found: Array = np.flatnonzero(touched) + low
+    return found
 
 
 def in_a_row(tiles: Array) -> Tiles:
@@ -198,7 +207,7 @@ class AluKernel:
 
     @cached_property
     def written(self) -> Tiles:
-        return in_a_row(np.unique(self.dst))
+        return in_a_row(distinct(self.dst))
 
     @cached_property
     def touched(self) -> Span:

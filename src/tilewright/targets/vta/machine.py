@@ -10,13 +10,12 @@ import numpy as np
 
 from tilewright.array import Array, exact_matmul, float_for
 from tilewright.sim.dram import Dram
-from tilewright.sim.steps import BASE, LENGTH, SPACE
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
-from tilewright.targets.vta.kernel import INP, UOP, WGT, AluKernel, GemmKernel, Tiles
-from tilewright.targets.vta.moves import NOTHING
+from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Tiles
+from tilewright.targets.vta.moves import NOTHING, Move
 from tilewright.targets.vta.semantics import SEMANTICS
 
 
@@ -37,6 +36,7 @@ class Machine:
         self.out = np.zeros((samples, config.out.depth, *config.out.shape), np.int32)
         # The out memory mirrors the accumulator wherever a GEMM or ALU wrote last; it differs after LOAD ACC.
         self._mirrors = np.ones(config.out.depth, np.bool_)
+        self._differs = False  # whether any tile may differ: usually none does
 
     def run(self, program: Elaborated, sequence: Array, stored: frozenset[int]) -> None:
         """Execute the steps of `sequence` in that order; `stored` are the reset GEMMs whose out values matter.
@@ -45,14 +45,14 @@ class Machine:
         products take less time than many small ones.
         """
         opcode = program.stream.opcode.tolist()
-        kernel = program.kernel.tolist()
+        kernel, moves = program.kernel.tolist(), program.moves.each
         pending = _Pending()
         for step in sequence.tolist():
             index = kernel[step]
             if index >= 0 and program.accumulates[index]:
                 pending.add(index, program.kernels[index])
                 continue
-            if pending.kernels and pending.conflicts(self._touched(program, step)):
+            if pending.kernels and pending.conflicts(_touched(program, index, moves[step])):
                 self._accumulate(program.fused(tuple(pending.kernels)))
                 pending = _Pending()
             if index >= 0:
@@ -62,23 +62,11 @@ class Machine:
                 else:
                     self._reset(item, step in stored)
             elif opcode[step] == Opcode.LOAD:
-                self._load(program, step)
+                self._load(moves[step], f"instruction {step}")
             elif opcode[step] == Opcode.STORE:
-                self._store(program, step)
+                self._store(moves[step], f"instruction {step}")
         if pending.kernels:
             self._accumulate(program.fused(tuple(pending.kernels)))
-
-    def _touched(self, program: Elaborated, step: int) -> tuple[int, int, int]:
-        """Memory (0 acc, 1 inp, 2 wgt), and the tiles between which those that a step changes or stores lie."""
-        index = int(program.kernel[step])
-        if index >= 0:
-            item = program.kernels[index]
-            return (0, *item.touched) if isinstance(item, AluKernel) else (0, *item.spans[0])
-        rows = program.table.footprints.of_step(int(program.table.footprint[step]))
-        if not len(rows) or rows[0, SPACE] == UOP:
-            return 0, 0, 0
-        memory = {INP: 1, WGT: 2}.get(int(rows[0, SPACE]), 0)
-        return memory, int(rows[0, BASE]), int(rows[0, BASE] + rows[0, LENGTH])
 
     def _reset(self, kernel: GemmKernel, is_stored: bool) -> None:
         if not self.rules.reset_writes_out:
@@ -91,7 +79,15 @@ class Machine:
             self.out[:, kernel.written] = self.acc[:, kernel.written]
             self.acc = before
         self.acc[:, kernel.written] = 0
-        self._mirrors[kernel.written] = self.rules.reset_writes_out and not is_stored
+        if is_stored or not self.rules.reset_writes_out:
+            self._mirrors[kernel.written], self._differs = not self.rules.out_memory, self.rules.out_memory
+        else:
+            self._mirror(kernel.written)
+
+    def _mirror(self, tiles: Tiles) -> None:
+        """The out memory has just been written with the accumulator."""
+        if self._differs:
+            self._mirrors[tiles] = True
 
     def _accumulate(self, kernel: GemmKernel) -> None:
         samples, block, batch = self.samples, self.config.block, self.config.batch
@@ -110,45 +106,39 @@ class Machine:
             product = product.reshape(samples, places, batch, columns, block).astype(self.acc.dtype, copy=False)
             for column, tiles in enumerate(dst):
                 self.acc[:, tiles] += product[:, :, :, column]
-        self._mirrors[kernel.written] = True
+        self._mirror(kernel.written)
 
     def _alu(self, kernel: AluKernel) -> None:
         for dst, src in kernel.waves:
             first = self.acc[:, src if kernel.first_is_src else dst]
             second = np.array(kernel.imm).astype(self.acc.dtype) if kernel.imm is not None else self.acc[:, src]
             self.acc[:, dst] = operate(kernel, first, second, self.config)
-        self._mirrors[kernel.written] = True
+        self._mirror(kernel.written)
 
-    def _load(self, program: Elaborated, step: int) -> None:
-        moved, config = program.moves, self.config
-        if moved.memory[step] in (NOTHING, Memory.UOP):
+    def _load(self, move: Move, where: str) -> None:
+        if move.memory in (NOTHING, Memory.UOP):
             return  # micro-ops are control state
-        memory = Memory(int(moved.memory[step]))
-        chip = config.sram(memory)
-        base, rows, columns = int(moved.base[step]), int(moved.rows[step]), int(moved.columns[step])
-        top, bottom, left, right = (int(c[step]) for c in (moved.top, moved.bottom, moved.left, moved.right))
+        chip = self.config.sram(Memory(move.memory))
         tiles = None
-        if moved.transfers[step]:
-            place = (int(moved.address[step]), rows, int(moved.row_bytes[step]), int(moved.stride[step]))
-            raw = self.dram.window(*place, f"instruction {step}")
-            width = chip.width // 4 if memory == Memory.ACC_8BIT else chip.width
-            tiles = unpack_values(raw, width).reshape(raw.shape[0], rows, columns, *chip.shape)
-        height, breadth = top + rows + bottom, left + columns + right
-        part = slice(base, base + height * breadth)
-        if memory == Memory.WGT:
+        if move.row_bytes and move.rows:
+            raw = self.dram.window(move.address, move.rows, move.row_bytes, move.stride, where)
+            width = chip.width // 4 if move.memory == Memory.ACC_8BIT else chip.width
+            tiles = unpack_values(raw, width).reshape(raw.shape[0], move.rows, move.columns, *chip.shape)
+        part = slice(move.base, move.end)
+        if move.memory == Memory.WGT:
             if tiles is not None and tiles.shape[0] > self.wgt.shape[0]:
                 self.wgt = np.repeat(self.wgt, self.samples, axis=0)
             array, tiles = self.wgt, None if tiles is None else tiles.swapaxes(3, 4)
-        elif memory == Memory.INP:
+        elif move.memory == Memory.INP:
             array = self.inp
         else:
             array = self.acc
             self._keep_out(part)
-        target = array[:, part].reshape(array.shape[0], height, breadth, *chip.shape)
-        if top or bottom or left or right:
+        target = array[:, part].reshape(array.shape[0], move.height, move.width, *chip.shape)
+        if move.height > move.rows or move.width > move.columns:
             target[:] = 0
         if tiles is not None:
-            target[:, top : top + rows, left : left + columns] = tiles
+            target[:, move.top : move.top + move.rows, move.left : move.left + move.columns] = tiles
 
     def _keep_out(self, tiles: Tiles) -> None:
         """The accumulator is about to change and the out memory is not: it no longer mirrors."""
@@ -157,25 +147,22 @@ class Machine:
         slots = np.arange(self.config.acc.depth)[tiles]
         slots = slots[self._mirrors[slots]]
         self.out[:, slots] = self.acc[:, slots]
-        self._mirrors[slots] = False
+        self._mirrors[slots], self._differs = False, True
 
-    def _store(self, program: Elaborated, step: int) -> None:
-        moved, chip = program.moves, self.config.out
-        if not moved.transfers[step]:
+    def _store(self, move: Move, where: str) -> None:
+        if not move.row_bytes or not move.rows:
             return
-        rows, row_bytes = int(moved.rows[step]), int(moved.row_bytes[step])
-        low = int(moved.base[step])
-        high = low + int(moved.tiles[step])
-        values = self.acc[:, low:high]
-        if not self._mirrors[low:high].all():
-            values = np.where(self._mirrors[low:high, None, None], values, self.out[:, low:high])
-        place = (int(moved.address[step]), rows, row_bytes, int(moved.stride[step]))
-        window = self.dram.writable(self.samples, *place, f"instruction {step}")
-        if chip.width == 8:  # the usual case, in one pass: an unsafe cast keeps the low byte
-            np.copyto(window.view(np.int8), values.reshape(self.samples, rows, row_bytes), casting="unsafe")
+        values = self.acc[:, move.base : move.end]
+        if self._differs:
+            mirrors = self._mirrors[move.base : move.end, None, None]
+            values = np.where(mirrors, values, self.out[:, move.base : move.end])
+        extent = (move.rows, move.row_bytes)
+        window = self.dram.writable(self.samples, move.address, *extent, move.stride, where)
+        width = self.config.out.width
+        if width == 8:  # the usual case, in one pass: an unsafe cast keeps the low byte
+            np.copyto(window.view(np.int8), values.reshape(self.samples, *extent), casting="unsafe")
         else:
-            packed = pack_values(values.reshape(self.samples, -1), chip.width)
-            window[:] = packed.reshape(self.samples, rows, row_bytes)
+            window[:] = pack_values(values.reshape(self.samples, -1), width).reshape(self.samples, *extent)
 
 
 class _Pending:
@@ -196,6 +183,16 @@ class _Pending:
     def conflicts(self, touched: tuple[int, int, int]) -> bool:
         memory, low, high = touched
         return low < self._high[memory] and high > self._low[memory]
+
+
+def _touched(program: Elaborated, kernel: int, move: Move) -> tuple[int, int, int]:
+    """Memory (0 acc, 1 inp, 2 wgt), and the tiles between which those that a step changes or stores lie."""
+    if kernel >= 0:
+        item = program.kernels[kernel]
+        return (0, *item.touched) if isinstance(item, AluKernel) else (0, *item.spans[0])
+    if move.memory in (NOTHING, Memory.UOP):
+        return 0, 0, 0
+    return {Memory.INP: 1, Memory.WGT: 2}.get(Memory(move.memory), 0), move.base, move.end
 
 
 def operate(kernel: AluKernel, first: Array, second: Array, config: Config) -> Array:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +17,35 @@ from tilewright.targets.vta.isa.stream import Stream
 from tilewright.targets.vta.semantics import SEMANTICS
 
 NOTHING = -1
+
+
+class Move(NamedTuple):
+    """One row of Moves, in plain integers."""
+
+    memory: int
+    base: int
+    top: int
+    bottom: int
+    left: int
+    right: int
+    rows: int
+    columns: int
+    address: int
+    row_bytes: int
+    stride: int
+
+    @property
+    def height(self) -> int:
+        return self.top + self.rows + self.bottom
+
+    @property
+    def width(self) -> int:
+        return self.left + self.columns + self.right
+
+    @property
+    def end(self) -> int:
+        """One past the last tile on chip."""
+        return self.base + self.height * self.width
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +69,20 @@ class Moves:
     row_bytes: Column
     stride: Column
 
-    @property
+    @cached_property
     def tiles(self) -> Column:
         """Tiles touched on chip, padding included."""
         return (self.top + self.rows + self.bottom) * (self.left + self.columns + self.right)
 
-    @property
+    @cached_property
     def transfers(self) -> Array:
         """Whether anything passes the DRAM port: bool [n]."""
         return (self.rows > 0) & (self.row_bytes > 0)
+
+    @cached_property
+    def each(self) -> tuple[Move, ...]:
+        """The rows one by one, for what is done one by one."""
+        return tuple(map(Move._make, zip(*(getattr(self, name).tolist() for name in Move._fields), strict=True)))
 
 
 def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
@@ -11,7 +12,7 @@ from tilewright.targets.vta.codegen.emit import Code, emit, weight_image
 from tilewright.targets.vta.codegen.layer import Layer
 from tilewright.targets.vta.codegen.lower import Lowered, lower
 from tilewright.targets.vta.codegen.plan import Plan
-from tilewright.targets.vta.codegen.schedule import Schedule
+from tilewright.targets.vta.codegen.schedule import Schedule, schedule
 from tilewright.targets.vta.codegen.search import best
 from tilewright.targets.vta.config import Config
 
@@ -50,6 +51,19 @@ def _step(site: Site, config: Config) -> Launch | HostStep:
     if not found:
         return HostStep(site.node.name, _too_large(config))
     return _launch(site, lowered, *found, _code(lowered.layer, config), config)
+
+
+def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
+    """The launch of a node under a plan of the caller's: `plan(site, config)` with other numbers that fit.
+
+    Raises ProgramError where the node is the host's.
+    """
+    lowered = lower(site, config)
+    if isinstance(lowered, str):
+        raise ProgramError(f"op '{site.node.name}'", lowered)
+    made = schedule(chosen, config)
+    assert made  # no limit was given
+    return _launch(site, lowered, chosen, made, emit(chosen, made, config), config)
 
 
 @lru_cache(maxsize=256)

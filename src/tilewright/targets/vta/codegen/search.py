@@ -50,7 +50,7 @@ def best(layer: Layer, config: Config) -> tuple[Plan, Schedule] | None:
 
 
 def score(made: Schedule) -> int:
-    """Predicted cycles, and what each instruction costs besides: of nearly equal plans the shorter program is better."""
+    """Predicted cycles, and what each instruction costs besides: of equals the shorter program is better."""
     return made.cycles + OVERHEAD * len(made.items)
 
 
