@@ -6,16 +6,18 @@ exact, so a GEMM instruction is a gather and a matrix product (see kernel.GemmKe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tilewright.array import Array, exact_matmul, float_for
 from tilewright.sim.dram import Dram
+from tilewright.targets.vta.actions import Action
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.elaborate import Elaborated
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
 from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Tiles
-from tilewright.targets.vta.moves import NOTHING, Move
+from tilewright.targets.vta.moves import Move
 from tilewright.targets.vta.semantics import SEMANTICS
 
 
@@ -38,35 +40,18 @@ class Machine:
         self._mirrors = np.ones(config.out.depth, np.bool_)
         self._differs = False  # whether any tile may differ: usually none does
 
-    def run(self, program: Elaborated, sequence: Array, stored: frozenset[int]) -> None:
-        """Execute the steps of `sequence` in that order; `stored` are the reset GEMMs whose out values matter.
-
-        Accumulating GEMMs are put off until something touches their tiles: sums commute, and a few large
-        products take less time than many small ones.
-        """
-        opcode = program.stream.opcode.tolist()
-        kernel, moves = program.kernel.tolist(), program.moves.each
-        pending = _Pending()
-        for step in sequence.tolist():
-            index = kernel[step]
-            if index >= 0 and program.accumulates[index]:
-                pending.add(index, program.kernels[index])
-                continue
-            if pending.kernels and pending.conflicts(_touched(program, index, moves[step])):
-                self._accumulate(program.fused(tuple(pending.kernels)))
-                pending = _Pending()
-            if index >= 0:
-                item = program.kernels[index]
-                if isinstance(item, AluKernel):
-                    self._alu(item)
-                else:
-                    self._reset(item, step in stored)
-            elif opcode[step] == Opcode.LOAD:
-                self._load(moves[step], f"instruction {step}")
-            elif opcode[step] == Opcode.STORE:
-                self._store(moves[step], f"instruction {step}")
-        if pending.kernels:
-            self._accumulate(program.fused(tuple(pending.kernels)))
+    def run(self, actions: Sequence[Action]) -> None:
+        """Execute the actions in order."""
+        for action in actions:
+            work = action.work
+            if isinstance(work, Move):
+                (self._store if work.memory == Memory.OUT else self._load)(work, action.where)
+            elif isinstance(work, AluKernel):
+                self._alu(work)
+            elif work.reset:
+                self._reset(work, action.stored)
+            else:
+                self._accumulate(work)
 
     def _reset(self, kernel: GemmKernel, is_stored: bool) -> None:
         if not self.rules.reset_writes_out:
@@ -112,12 +97,13 @@ class Machine:
         for dst, src in kernel.waves:
             first = self.acc[:, src if kernel.first_is_src else dst]
             second = np.array(kernel.imm).astype(self.acc.dtype) if kernel.imm is not None else self.acc[:, src]
-            self.acc[:, dst] = operate(kernel, first, second, self.config)
+            in_place = isinstance(dst, slice) and not kernel.first_is_src
+            result = operate(kernel, first, second, self.config, first if in_place else None)
+            if result is not first:
+                self.acc[:, dst] = result
         self._mirror(kernel.written)
 
     def _load(self, move: Move, where: str) -> None:
-        if move.memory in (NOTHING, Memory.UOP):
-            return  # micro-ops are control state
         chip = self.config.sram(Memory(move.memory))
         tiles = None
         if move.row_bytes and move.rows:
@@ -165,50 +151,23 @@ class Machine:
             window[:] = pack_values(values.reshape(self.samples, -1), width).reshape(self.samples, *extent)
 
 
-class _Pending:
-    """Accumulating GEMMs put off, and the tiles of acc, inp and wgt that they touch."""
+def operate(kernel: AluKernel, first: Array, second: Array, config: Config, out: Array | None = None) -> Array:
+    """The operation on accumulator values of their dtype, wrapping; `second` is a scalar in the immediate form.
 
-    def __init__(self) -> None:
-        self.kernels: list[int] = []
-        self._low = [1 << 62] * 3
-        self._high = [0] * 3
-
-    def add(self, index: int, kernel: GemmKernel | AluKernel) -> None:
-        assert isinstance(kernel, GemmKernel)
-        self.kernels.append(index)
-        for memory, (low, high) in enumerate(kernel.spans):
-            self._low[memory] = min(self._low[memory], low)
-            self._high[memory] = max(self._high[memory], high)
-
-    def conflicts(self, touched: tuple[int, int, int]) -> bool:
-        memory, low, high = touched
-        return low < self._high[memory] and high > self._low[memory]
-
-
-def _touched(program: Elaborated, kernel: int, move: Move) -> tuple[int, int, int]:
-    """Memory (0 acc, 1 inp, 2 wgt), and the tiles between which those that a step changes or stores lie."""
-    if kernel >= 0:
-        item = program.kernels[kernel]
-        return (0, *item.touched) if isinstance(item, AluKernel) else (0, *item.spans[0])
-    if move.memory in (NOTHING, Memory.UOP):
-        return 0, 0, 0
-    return {Memory.INP: 1, Memory.WGT: 2}.get(Memory(move.memory), 0), move.base, move.end
-
-
-def operate(kernel: AluKernel, first: Array, second: Array, config: Config) -> Array:
-    """The operation on accumulator values of their dtype, wrapping; `second` is a scalar in the immediate form."""
+    `out` may be `first` itself, to be overwritten.
+    """
     if kernel.op == AluOp.MIN:
-        return np.minimum(first, second)
+        return np.minimum(first, second, out=out)
     if kernel.op == AluOp.MAX:
-        return np.maximum(first, second)
+        return np.maximum(first, second, out=out)
     if kernel.op == AluOp.ADD:
-        return first + second
+        return np.add(first, second, out=out)
     if kernel.op == AluOp.SHR:
         left, amount = shift_amount(kernel, second, config)
         if left.ndim == 0:
-            return first << amount if left else first >> amount
+            return (np.left_shift if left else np.right_shift)(first, amount, out=out)
         return np.where(left, first << amount, first >> amount)
-    return first * second if SEMANTICS[config.semantics].multiplies else first
+    return np.multiply(first, second, out=out) if SEMANTICS[config.semantics].multiplies else first
 
 
 def shift_amount(kernel: AluKernel, operand: Array, config: Config) -> tuple[Array, Array]:
@@ -222,23 +181,3 @@ def shift_amount(kernel: AluKernel, operand: Array, config: Config) -> tuple[Arr
         unused = kind(config.acc.width - config.LOG_ACC_WIDTH)
         operand = np.right_shift(np.left_shift(operand, unused), unused)
     return operand < 0, np.abs(operand) & low  # a C shift by 32 or more is undefined; x86 takes it modulo 32
-
-
-def stored_resets(program: Elaborated, sequence: Array) -> frozenset[int]:
-    """Reset GEMMs whose result a STORE reads: only then does the out memory's odd value matter."""
-    resets = [isinstance(item, GemmKernel) and item.reset for item in program.kernels]
-    if not any(resets) or not SEMANTICS[program.config.semantics].reset_writes_out:
-        return frozenset()
-    writer = np.full(program.config.out.depth, -1, np.int64)
-    stored: set[int] = set()
-    kernel, opcode = program.kernel.tolist(), program.stream.opcode.tolist()
-    tiles = program.moves.tiles.tolist()
-    for step in sequence.tolist():
-        if kernel[step] >= 0:
-            writer[program.kernels[kernel[step]].written] = step if resets[kernel[step]] else -1
-        elif opcode[step] == Opcode.STORE:
-            low = int(program.moves.base[step])
-            writers = writer[low : low + tiles[step]]
-            if writers.max(initial=-1) >= 0:
-                stored.update(writers[writers >= 0].tolist())
-    return frozenset(stored)

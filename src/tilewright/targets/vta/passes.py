@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from tilewright.sim.timeline import timeline
 from tilewright.sim.trace import Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta import timing
+from tilewright.targets.vta.actions import Action, actions, stored_resets
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.isa.fields import Opcode, Unit
 from tilewright.targets.vta.isa.stream import decode
-from tilewright.targets.vta.machine import Machine, stored_resets
+from tilewright.targets.vta.machine import Machine
 
 #: Priority of the units load, compute, store: what waits in the memories is used before it is replaced.
 LOADS_LAST = (2, 0, 1)
@@ -37,6 +38,13 @@ class Passes:
     findings: tuple[Finding, ...]
     trace: Trace | None
     serial_cycles: int = 0
+    _actions: dict[RunOptions, tuple[Action, ...]] = field(default_factory=dict)
+
+    def actions(self, options: RunOptions) -> tuple[Action, ...]:
+        """What the value pass does, in the order that `options` ask for."""
+        if options not in self._actions:
+            self._actions[options] = actions(self.elaborated, sequence(self, options), self.stored_resets)
+        return self._actions[options]
 
     @property
     def macs(self) -> int:
@@ -64,7 +72,7 @@ def run_passes(
     if options.values:
         if known is None:
             refuse(passes)
-        Machine(config, dram, samples).run(passes.elaborated, sequence(passes, options), passes.stored_resets)
+        Machine(config, dram, samples).run(passes.actions(options))
     return passes
 
 

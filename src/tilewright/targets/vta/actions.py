@@ -1,0 +1,97 @@
+"""What the machine does to its data memories, step by step: decided once, then run on every block of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.vta.elaborate import Elaborated
+from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.kernel import AluKernel, GemmKernel
+from tilewright.targets.vta.moves import NOTHING, Move
+from tilewright.targets.vta.semantics import SEMANTICS
+
+
+class Action(NamedTuple):
+    """A move or a kernel; `stored`: a reset GEMM whose value in the out memory is stored; `where` for errors."""
+
+    work: Move | GemmKernel | AluKernel
+    where: str
+    stored: bool = False
+
+
+def actions(program: Elaborated, sequence: Array, stored: Collection[int]) -> tuple[Action, ...]:
+    """The actions of `sequence`, `stored` as `stored_resets` finds them.
+
+    Accumulating GEMMs are put off until something touches their tiles: sums commute, and a few large products
+    take less time than many small ones.
+    """
+    kernel, moves = program.kernel.tolist(), program.moves.each
+    found: list[Action] = []
+    pending = _Pending()
+    for step in sequence.tolist():
+        index = kernel[step]
+        if index >= 0 and program.accumulates[index]:
+            pending.add(index, program.kernels[index])
+            continue
+        if index < 0 and moves[step].memory in (NOTHING, Memory.UOP):
+            continue  # tokens only, or control state
+        if pending.kernels and pending.conflicts(_touched(program, index, moves[step])):
+            found.append(Action(program.fused(tuple(pending.kernels)), f"before instruction {step}"))
+            pending = _Pending()
+        work = program.kernels[index] if index >= 0 else moves[step]
+        found.append(Action(work, f"instruction {step}", step in stored))
+    if pending.kernels:
+        found.append(Action(program.fused(tuple(pending.kernels)), "end"))
+    return tuple(found)
+
+
+class _Pending:
+    """Accumulating GEMMs put off, and the tiles of acc, inp and wgt that they touch."""
+
+    def __init__(self) -> None:
+        self.kernels: list[int] = []
+        self._low = [1 << 62] * 3
+        self._high = [0] * 3
+
+    def add(self, index: int, kernel: GemmKernel | AluKernel) -> None:
+        assert isinstance(kernel, GemmKernel)
+        self.kernels.append(index)
+        for memory, (low, high) in enumerate(kernel.spans):
+            self._low[memory] = min(self._low[memory], low)
+            self._high[memory] = max(self._high[memory], high)
+
+    def conflicts(self, touched: tuple[int, int, int]) -> bool:
+        memory, low, high = touched
+        return low < self._high[memory] and high > self._low[memory]
+
+
+def _touched(program: Elaborated, kernel: int, move: Move) -> tuple[int, int, int]:
+    """Memory (0 acc, 1 inp, 2 wgt), and the tiles between which those that a step changes or stores lie."""
+    if kernel >= 0:
+        item = program.kernels[kernel]
+        return (0, *item.touched) if isinstance(item, AluKernel) else (0, *item.spans[0])
+    return {Memory.INP: 1, Memory.WGT: 2}.get(Memory(move.memory), 0), move.base, move.end
+
+
+def stored_resets(program: Elaborated, sequence: Array) -> frozenset[int]:
+    """Reset GEMMs whose result a STORE reads: only then does the out memory's odd value matter."""
+    resets = [isinstance(item, GemmKernel) and item.reset for item in program.kernels]
+    if not any(resets) or not SEMANTICS[program.config.semantics].reset_writes_out:
+        return frozenset()
+    writer = np.full(program.config.out.depth, -1, np.int64)
+    stored: set[int] = set()
+    kernel, opcode = program.kernel.tolist(), program.stream.opcode.tolist()
+    tiles = program.moves.tiles.tolist()
+    for step in sequence.tolist():
+        if kernel[step] >= 0:
+            writer[program.kernels[kernel[step]].written] = step if resets[kernel[step]] else -1
+        elif opcode[step] == Opcode.STORE:
+            low = int(program.moves.base[step])
+            writers = writer[low : low + tiles[step]]
+            if writers.max(initial=-1) >= 0:
+                stored.update(writers[writers >= 0].tolist())
+    return frozenset(stored)
