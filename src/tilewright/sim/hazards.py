@@ -34,13 +34,16 @@ def hazards(table: StepTable, order: Order) -> list[Finding]:
         for first, last in space.initialised:
             a, b = np.clip([first - low[index], last - low[index]], 0, size) + offset[index]
             written[a:b] = PRESET
-    events, count = _scan(
+    rows = table.footprints.rows
+    elements = np.concatenate([[0], np.cumsum(rows[:, LENGTH] * rows[:, COUNT])])[table.footprints.start]
+    touched = int(np.diff(elements)[table.footprint[order.sequence]].sum())
+    events, count = _scan.of(3 * touched)(
         order.sequence,
         table.unit,
         order.rank,
         order.clock,
         table.footprint,
-        table.footprints.rows,
+        rows,
         table.footprints.start,
         low,
         offset,

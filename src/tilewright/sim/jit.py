@@ -10,6 +10,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+#: Microseconds that a loop may spend uncompiled in one process. Compiling takes a second, once; loading what was
+#: compiled before, a tenth.
+PATIENCE = 150_000
+
+
 class Compiled(Generic[P, R]):
     """A function of arrays and numbers that runs compiled; `.python` is the same source, uncompiled."""
 
@@ -17,6 +22,12 @@ class Compiled(Generic[P, R]):
         update_wrapper(self, python)
         self.python = python
         self._native: Callable[P, R] | None = None
+        self._spent = 0
+
+    def of(self, microseconds: int) -> Callable[P, R]:
+        """The function for a call that would take about so long uncompiled: so, while that is soon done."""
+        self._spent += microseconds
+        return self.python if self._spent < PATIENCE and self._native is None else self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._native is None:

@@ -17,6 +17,8 @@ from tilewright.sim.jit import compiled
 from tilewright.sim.steps import StepTable
 
 NO_STEP, NEVER = -1, -2
+#: Microseconds of _run for each step, uncompiled.
+STEP_US = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +46,9 @@ def order(table: StepTable) -> Order:
     rank = np.empty(len(table), np.int64)
     rank[steps] = np.arange(len(table)) - start[table.unit[steps]]
     giver = match_tokens(table)
-    sequence, clock, position = _run(start, steps, table.unit, giver, rank, np.zeros(len(table.units), np.int64))
+    sequence, clock, position = _run.of(len(table) * STEP_US)(
+        start, steps, table.unit, giver, rank, np.zeros(len(table.units), np.int64)
+    )
     findings = [*_deadlock(table, start, steps, giver, position), *_leftovers(table)]
     return Order(sequence, giver, clock, rank, tuple(findings))
 
@@ -64,7 +68,8 @@ def match_tokens(table: StepTable) -> Array:
 def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> Array:
     """The same steps in another legal order: always the runnable unit of the lowest priority number."""
     start, steps = table.by_unit()
-    return _run(start, steps, table.unit, order.giver, order.rank, np.array(priority, np.int64))[0]
+    run = _run.of(len(table) * STEP_US)
+    return run(start, steps, table.unit, order.giver, order.rank, np.array(priority, np.int64))[0]
 
 
 @compiled

@@ -19,8 +19,8 @@ from tilewright.program import file
 from tilewright.program.program import Launch, Program
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta import TARGET, listing
-from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.config import PRESETS
+from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.passes import run_passes
 
 PYNQ = PRESETS["pynq"]
