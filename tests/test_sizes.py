@@ -15,11 +15,10 @@ LIMIT = 500
 MAY_IMPORT = {
     "graph": set(),
     "model": {"graph"},
-    "schedule": {"graph"},
     "program": {"graph"},
     "sim": set(),
     "report": {"graph", "program", "sim"},
-    "targets": {"graph", "schedule", "program", "sim", "report", "hdl", "host"},
+    "targets": {"graph", "program", "sim", "report", "hdl", "host"},
 }
 #: `program.run(x)` is sugar for `run(program, x)`: imported when called, and for its result's type.
 LATE = {("program", "run"), ("program", "report")}

@@ -39,18 +39,25 @@ def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, A
 
 
 def saturating_rounding_doubling_high_mul(a: Array, b: Array) -> Array:
-    """The high 32 bits of 2ab, rounded half away from zero, int64 arrays of int32 values."""
-    product = a * b
-    nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
-    high = np.where(nudged >= 0, nudged >> 31, -(-nudged >> 31))  # C division truncates towards zero
-    return np.where((a == INT32_MIN) & (b == INT32_MIN), INT32_MAX, high)
+    """The high 32 bits of 2ab, int64 arrays of int32 values.
+
+    gemmlowp adds 2**30 or 1 - 2**30 by the product's sign and divides towards zero: that rounds ties upwards.
+    """
+    product: Array = a * b
+    product += 1 << 30
+    product >>= 31
+    return np.minimum(product, INT32_MAX, out=product)  # only INT32_MIN squared reaches it
 
 
 def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Array:
-    """x / 2**exponent rounded half away from zero, 0 <= exponent <= 31."""
-    mask = (np.int64(1) << np.asarray(exponent, np.int64)) - 1
-    threshold = (mask >> 1) + (x < 0)
-    return (x >> exponent) + ((x & mask) > threshold)
+    """x / 2**exponent rounded half away from zero, 0 <= exponent <= 31, int64."""
+    exponent = np.asarray(exponent, np.int64)
+    rounded: Array = x >> 63  # one less where negative: ties go away from zero
+    rounded = np.where(exponent > 0, rounded, 0) if (exponent == 0).any() else rounded
+    rounded = rounded + x
+    rounded += (np.int64(1) << exponent) >> 1
+    rounded >>= exponent
+    return rounded
 
 
 def wrap_int32(x: Array) -> Array:
@@ -61,9 +68,10 @@ def wrap_int32(x: Array) -> Array:
 def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array) -> Array:
     """x * q * 2**(shift - 31), rounded twice (`double`); int64 arrays of int32 values."""
     left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
-    return rounding_divide_by_pot(
-        saturating_rounding_doubling_high_mul(wrap_int32(x.astype(np.int64) << left), q), right
-    )
+    x = x.astype(np.int64, copy=False)
+    if left.any():
+        x = wrap_int32(x << left)
+    return rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x, q), right)
 
 
 def round_half_even(x: Array) -> Array:

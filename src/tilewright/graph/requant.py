@@ -48,4 +48,5 @@ class Requant:
         else:
             q, shift = quantize_multiplier(self.real)
             scaled = multiply_by_quantized_multiplier(acc, q, shift)
-        return np.clip(scaled + self.zero_point, self.low, self.high).astype(self.dtype)
+        scaled += self.zero_point
+        return np.clip(scaled, self.low, self.high, out=scaled).astype(self.dtype)
