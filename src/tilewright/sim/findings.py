@@ -8,6 +8,7 @@ from typing import Any
 #: Kinds, in the order of a report.
 DEADLOCK, LEAK, RACE = "deadlock", "token_leak", "race"
 OUT_OF_RANGE, UNINITIALISED, STREAM = "out_of_range", "uninitialised", "stream"
+PORTABILITY = "portability"
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class Target(Protocol):
         ...
 
     def check(self, program: Program) -> Iterator[Finding]:
-        """Hazards of every launch, without values and time."""
+        """Hazards of every launch, and where it leaves what all implementations agree on; without values."""
         ...
 
     def disassemble(self, program: Program) -> str:

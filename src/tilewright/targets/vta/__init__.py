@@ -88,12 +88,14 @@ class Vta:
     def check(self, program: Program) -> Iterator[Finding]:
         from tilewright.targets.vta.image import Image
         from tilewright.targets.vta.passes import run_passes
+        from tilewright.targets.vta.portability import portability
 
         options = RunOptions(timing=self.timing_models[0].name, check=True, values=False)
         for launch in program.launches:
             image = Image.of(launch)
             passes = run_passes(image.insns, _config_of(program), image.dram({}, 1), image.bases, 1, options)
-            yield from (finding.inside(launch.name) for finding in passes.findings)
+            found = [*passes.findings, *portability(passes.elaborated, passes.order.sequence)]
+            yield from (finding.inside(launch.name) for finding in found)
 
     def disassemble(self, program: Program) -> str:
         from tilewright.targets.vta import listing
