@@ -8,7 +8,7 @@ from typing import Any
 #: Kinds, in the order of a report.
 DEADLOCK, LEAK, RACE = "deadlock", "token_leak", "race"
 OUT_OF_RANGE, UNINITIALISED, STREAM = "out_of_range", "uninitialised", "stream"
-PORTABILITY = "portability"
+PORTABILITY, WRITE_DISTANCE = "portability", "write_distance"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tilewright.targets.vta.conform import memory
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Record, encode
 from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.portability import portability
+from tilewright.targets.vta.portability import portability, write_distance
 
 STATIC = RunOptions(values=False)
 
@@ -88,3 +88,15 @@ def test_each_rule_names_the_instruction(records: list[Record], reason: str) -> 
     (finding,) = lint(*records)
     assert reason in finding.message
     assert f"#{finding.steps[0]} " in finding.message
+
+
+@pytest.mark.parametrize(("iterations", "distance"), [(1, 1), (2, 2), (3, None)])
+def test_writes_too_close_for_the_pipeline_are_named(iterations: int, distance: int | None) -> None:
+    """Two passes over `iterations` tiles: each is written again after as many micro-ops."""
+    gemm = {**GEMM, "iter_out": 2, "iter_in": iterations, "dst_factor_in": 1}
+    dram = Dram([Segment("all", 0, np.zeros((1, 1 << 16), np.uint8))])
+    insns = encode([UOP, gemm, {"opcode": Opcode.FINISH}], PRESETS["pynq"])
+    bases = dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0)
+    found = write_distance(run_passes(insns, PRESETS["pynq"], dram, bases, 1, STATIC).elaborated)
+    assert [finding.steps for finding in found] == ([(1,)] if distance else [])
+    assert all(f"after {distance} micro-op" in finding.message for finding in found)

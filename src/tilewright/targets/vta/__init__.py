@@ -88,13 +88,18 @@ class Vta:
     def check(self, program: Program) -> Iterator[Finding]:
         from tilewright.targets.vta.image import Image
         from tilewright.targets.vta.passes import run_passes
-        from tilewright.targets.vta.portability import portability
+        from tilewright.targets.vta.portability import portability, write_distance
 
         options = RunOptions(timing=self.timing_models[0].name, check=True, values=False)
         for launch in program.launches:
             image = Image.of(launch)
             passes = run_passes(image.insns, _config_of(program), image.dram({}, 1), image.bases, 1, options)
-            found = [*passes.findings, *portability(passes.elaborated, passes.order.sequence)]
+            program_steps = passes.elaborated
+            found = [
+                *passes.findings,
+                *portability(program_steps, passes.order.sequence),
+                *write_distance(program_steps),
+            ]
             yield from (finding.inside(launch.name) for finding in found)
 
     def disassemble(self, program: Program) -> str:

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.findings import PORTABILITY, Finding
+from tilewright.sim.findings import PORTABILITY, WRITE_DISTANCE, Finding
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode, Unit
 from tilewright.targets.vta.kernel import AluKernel, GemmKernel
 
 #: A shift by more has another meaning in HLS (five signed bits) than in fsim (all bits).
 LARGEST_SHIFT = 15
+#: Micro-ops from one write of an accumulator tile to the next (upstream's runtime: VerifyDep).
+WRITE_BACK = 3
 #: Findings of one rule that are listed.
 LISTED = 8
 
@@ -88,3 +90,28 @@ def _stale_stores(program: Elaborated, sequence: Array) -> Array:
         elif moves[step].memory == Memory.OUT and not fresh[moves[step].base : moves[step].end].all():
             stale.append(step)
     return np.array(sorted(stale), np.int64)
+
+
+def write_distance(program: Elaborated) -> list[Finding]:
+    """Instructions that write an accumulator tile again before HLS's pipeline has written it back.
+
+    Upstream's runtime forbids it (VerifyDep); neither its C model nor ours shows other values.
+    """
+    near = []
+    for kernel in program.kernels:
+        order = np.argsort(kernel.dst, kind="stable")
+        again = np.flatnonzero(np.diff(kernel.dst[order]) == 0)
+        apart = np.diff(order)[again]
+        clears = isinstance(kernel, GemmKernel) and kernel.reset
+        close = again[apart < WRITE_BACK] if not clears else again[:0]
+        near.append((int(kernel.dst[order[close[0]]]), int(apart.min())) if close.size else None)
+    found: list[Finding] = []
+    for step in np.flatnonzero(program.kernel >= 0).tolist():
+        place = near[int(program.kernel[step])]
+        if place and len(found) < LISTED:
+            message = (
+                f"#{step} {program.table.describe(step)} writes acc[{place[0]}] again after {place[1]} micro-op(s); "
+                f"the HLS pipeline needs {WRITE_BACK}: put other tiles between"
+            )
+            found.append(Finding(WRITE_DISTANCE, message, (step,), "acc", place[0], place[0] + 1))
+    return found
