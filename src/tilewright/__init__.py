@@ -19,9 +19,16 @@ from tilewright.host import run_node
 from tilewright.model import load
 from tilewright.program.program import Program
 from tilewright.run import run
+from tilewright.sim.findings import Finding
+
+
+def check(program: Program) -> tuple[Finding, ...]:
+    """Hazards of every launch, and where it leaves what all implementations of the target agree on."""
+    return tuple(targets.get(program.target).check(program))
+
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "Program", "compile", "load", "run", "run_node"]
+__all__ = ["Graph", "Program", "check", "compile", "load", "run", "run_node"]
 
 
 def compile(

@@ -6,6 +6,8 @@ line on stderr and exits with status 2; anything else that escapes is a defect o
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class TilewrightError(Exception):
     """Bad input, named: `where` it is, the `reason`, and the `remedy` (may be empty)."""
@@ -46,4 +48,8 @@ class MachineError(TilewrightError):
 
 
 class HazardError(MachineError):
-    """A program whose values are undefined: the check's finding, not the user's input, is what stops it."""
+    """A program whose values are undefined: the check's findings, not the user's input, stop it."""
+
+    def __init__(self, where: str, reason: str, remedy: str = "", findings: tuple[Any, ...] = ()) -> None:
+        super().__init__(where, reason, remedy)
+        self.findings = findings

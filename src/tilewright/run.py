@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -16,6 +17,9 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import Layer, Result
 from tilewright.sim.findings import Finding
 from tilewright.targets.base import LaunchResult, RunOptions, Target
+
+#: Samples run together until the values of one step take so many bytes; host steps take up to so many a value.
+TOGETHER_BYTES, BYTES_A_VALUE = 1 << 28, 24
 
 #: Called with (steps done, steps in all, name of the next step).
 Progress = Callable[[int, int, str], None]
@@ -42,9 +46,60 @@ def run(
     graph, target = _graph(program), targets.get(program.target)
     model = timing_model(target, timing)
     options = RunOptions(model, check, True, order, seed)
-    values: dict[str, Array] = dict(reference.check_inputs(graph, inputs))
-    samples = next(iter(values.values())).shape[0]
+    samples = reference.check_inputs(graph, inputs)
+    total, block = next(iter(samples.values())).shape[0], samples_together(graph)
     peak = int(target.describe(target.config(program.config, {}))["macs_per_cycle"])
+    parts: list[dict[str, Array]] = []
+    layers: list[Layer] = []
+    findings: list[Finding] = []
+    matches: bool | None = None
+    for start in range(0, total, block):
+        some = {name: array[start : start + block] for name, array in samples.items()}
+        outputs, rows, found = _block(target, program, some, options, peak, None if start else progress)
+        parts.append(outputs)
+        findings = findings if start else found
+        layers = (
+            [replace(a, seconds=a.seconds + b.seconds) for a, b in zip(layers, rows, strict=True)] if start else rows
+        )
+        if compare:
+            golden = reference.run(graph, some, program.rounding)
+            equal = all(np.array_equal(outputs[name], golden[name]) for name in graph.outputs)
+            matches = equal and matches is not False
+    return Result(
+        model=graph.name,
+        target=program.target,
+        config=program.config,
+        rounding=program.rounding,
+        timing=model or "",
+        evidence=next((m.evidence for m in target.timing_models if m.name == model), ""),
+        samples=total,
+        outputs={name: np.concatenate([part[name] for part in parts]) for name in graph.outputs},
+        layers=tuple(layers),
+        findings=tuple(findings),
+        matches_reference=matches,
+        macs_per_cycle=peak,
+        seconds=perf_counter() - began,
+    )
+
+
+def samples_together(graph: Graph) -> int:
+    """How many samples run together: as many as keep the largest step's values within TOGETHER_BYTES."""
+    widest = max(sum(tensor.size for tensor in (*site.inputs, *site.outputs) if tensor) for site in graph.sites())
+    return max(1, TOGETHER_BYTES // (BYTES_A_VALUE * widest))
+
+
+def _block(
+    target: Target,
+    program: Program,
+    samples: Mapping[str, Array],
+    options: RunOptions,
+    peak: int,
+    progress: Progress | None,
+) -> tuple[dict[str, Array], list[Layer], list[Finding]]:
+    """Outputs, layers and findings of some samples; a value is dropped once nothing needs it any more."""
+    graph = _graph(program)
+    values: dict[str, Array] = dict(samples)
+    last_use = {name: node.name for node in graph.nodes for name in node.inputs}
     layers: list[Layer] = []
     findings: list[Finding] = []
     for index, step in enumerate(program.steps):
@@ -55,28 +110,12 @@ def run(
         else:
             layer, results, found = _launch(target, program, step, values, options, peak)
         values.update(results)
+        done = {step.node} if isinstance(step, HostStep) else set(step.nodes)
+        for name in [name for name in values if last_use.get(name) in done and name not in graph.outputs]:
+            del values[name]
         layers.append(layer)
         findings.extend(finding.inside(step.name) for finding in found)
-    outputs = {name: values[name] for name in graph.outputs}
-    matches = None
-    if compare:
-        golden = reference.run(graph, inputs, program.rounding)
-        matches = all(np.array_equal(outputs[name], golden[name]) for name in graph.outputs)
-    return Result(
-        model=graph.name,
-        target=program.target,
-        config=program.config,
-        rounding=program.rounding,
-        timing=model or "",
-        evidence=next((m.evidence for m in target.timing_models if m.name == model), ""),
-        samples=samples,
-        outputs=outputs,
-        layers=tuple(layers),
-        findings=tuple(findings),
-        matches_reference=matches,
-        macs_per_cycle=peak,
-        seconds=perf_counter() - began,
-    )
+    return {name: values[name] for name in graph.outputs}, layers, findings
 
 
 def timing_model(target: Target, name: str | None) -> str | None:

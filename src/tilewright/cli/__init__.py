@@ -59,9 +59,14 @@ for module in (machines, networks, programs):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (None: the process's own); the exit status."""
     try:
-        status = cli.main(arguments, prog_name="tilewright", standalone_mode=False)
-        sys.stdout.flush()
-        return int(status or 0)
+        # Not cli.main: it turns a closed pipe into status 1, which is a finding here.
+        with cli.make_context("tilewright", list(sys.argv[1:] if arguments is None else arguments)) as context:
+            status = cli.invoke(context) or 0
+        if sys.stdout:
+            sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
     except (Interrupted, click.Abort, KeyboardInterrupt):
         if sys.stderr.isatty():
             click.echo(err=True)  # the terminal shows ^C

@@ -7,12 +7,22 @@ import json
 import click
 
 from tilewright.cli.options import Reports
-from tilewright.errors import InputError
+from tilewright.errors import HazardError, InputError
 from tilewright.program.program import Program
 
 
 def execute(program: Program, source: str | None, timing: str | None, check: bool, reports: Reports) -> int:
     """Run a program and write what was asked for; the exit status."""
+    try:
+        return _execute(program, source, timing, check, reports)
+    except HazardError as error:
+        if reports.as_json:
+            found = [finding.to_json() for finding in error.findings]
+            click.echo(json.dumps({"target": program.target, "hazards": max(1, len(found)), "findings": found}))
+        raise
+
+
+def _execute(program: Program, source: str | None, timing: str | None, check: bool, reports: Reports) -> int:
     from tilewright import bare, run, targets
     from tilewright.model import inputs
     from tilewright.report import files, html, perfetto, text

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Larger tensors are refused before anything is allocated: model files are untrusted.
 MAX_ELEMENTS = 1 << 28
+#: What is computed takes up to 64 bytes an element while it is evaluated.
+MAX_COMPUTED = 1 << 24
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
 
 
@@ -180,10 +182,10 @@ def _check_tensor(tensor: Tensor) -> None:
     where = f"tensor '{tensor.name}'"
     if tensor.dtype not in DTYPES:
         raise ModelError(where, f"has the unknown element type {tensor.dtype}")
-    if any(extent < 1 for extent in tensor.shape) or tensor.size > MAX_ELEMENTS:
-        raise ModelError(
-            where, f"has the shape {list(tensor.shape)}; each extent must be positive, {MAX_ELEMENTS} in all"
-        )
+    limit = MAX_COMPUTED if tensor.data is None else MAX_ELEMENTS
+    if any(extent < 1 for extent in tensor.shape) or tensor.size > limit:
+        reason = f"has the shape {list(tensor.shape)}; extents must be positive, with at most {limit} elements in all"
+        raise ModelError(where, reason)
     if tensor.data is not None and (tensor.data.shape != tensor.shape or str(tensor.data.dtype) != tensor.dtype):
         actual = f"{tensor.data.dtype}{list(tensor.data.shape)}"
         raise ModelError(where, f"is declared {tensor.dtype}{list(tensor.shape)} but its data is {actual}")

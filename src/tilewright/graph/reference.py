@@ -14,6 +14,9 @@ from tilewright.graph.rounding import rounding_mode
 #: Samples evaluated together are limited so that the widest patch matrix stays near this many bytes.
 BLOCK_BYTES = 1 << 27
 
+#: Larger real inputs leave every integer type when they are quantised: undefined in the reference kernels.
+MAX_REAL = 1e9
+
 Observer = Callable[[Site, tuple[Array, ...]], None]
 
 
@@ -50,6 +53,8 @@ def _samples(tensor: Tensor, array: Array) -> Array:
     if array.dtype != tensor.dtype:
         quant = f" (scale {tensor.scale:.9g}, zero point {tensor.zero_point})" if tensor.quant else ""
         raise InputError(where, f"is {array.dtype}", f"give {tensor.dtype} values{quant}")
+    if array.dtype.kind == "f" and not (np.abs(array) <= MAX_REAL).all():
+        raise InputError(where, f"holds NaN, infinity or a magnitude above {MAX_REAL:g}", "give finite values")
     return array.reshape(array.shape[0], *tensor.shape)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import ModelError
 from tilewright.graph.arithmetic import (
     Activation,
     RequantRule,
@@ -17,6 +18,9 @@ from tilewright.graph.arithmetic import (
     round_half_even,
 )
 from tilewright.graph.ir import Tensor
+
+#: No kernel's shift is larger.
+MAX_FACTOR = 2.0**30
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +39,10 @@ class Requant:
         """The requantisation of sum((x - zx) * w) to `out`; factors from the tensors' float32 scales."""
         weights = np.asarray(w.quant.scale if w.quant else [w.scale], np.float64)
         real = np.float64(x.scale) * weights / np.float64(out.scale)
-        real32 = np.float32(x.scale) * weights.astype(np.float32) / np.float32(out.scale)
+        with np.errstate(over="ignore"):
+            real32 = np.float32(x.scale) * weights.astype(np.float32) / np.float32(out.scale)
+        if not np.all(real < MAX_FACTOR):
+            raise ModelError(f"tensor '{out.name}'", f"would be scaled by {np.max(real):g}", "check its scale")
         low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
         return cls(real, real32, out.zero_point, low, high, out.dtype)
 

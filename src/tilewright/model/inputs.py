@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +19,21 @@ from tilewright.graph.reference import check_inputs
 
 #: Larger files, or arrays that claim to be larger, are refused before they are read.
 MAX_BYTES = 1 << 31
+#: An archive may unpack to so many bytes, or to so many times its own size.
+FREE_BYTES, MAX_RATIO = 1 << 27, 100
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
 SAMPLES, LABELS = "inputs", "labels"
-_BROKEN = (ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+_BROKEN = (
+    ValueError,
+    TypeError,
+    EOFError,
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    NotImplementedError,
+    RuntimeError,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +101,11 @@ def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array |
     """The inputs by name, or the array `inputs`, or the only array; and `labels`. Other arrays are not read."""
     try:
         with zipfile.ZipFile(path) as archive:
+            size, unpacked = path.stat().st_size, sum(info.file_size for info in archive.infolist())
+            if unpacked > max(FREE_BYTES, MAX_RATIO * size):
+                raise InputError(
+                    str(path), f"unpacks from {size} to {unpacked} bytes", "split the samples, or use .npy"
+                )
             members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
             candidates = [name for name in members if name != LABELS or name in graph.inputs]
             if set(graph.inputs) <= set(members):

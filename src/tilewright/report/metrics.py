@@ -79,6 +79,11 @@ class Result:
         return sum(layer.cycles for layer in self.layers)
 
     @property
+    def trace(self) -> Mapping[str, Trace]:
+        """The trace of each launch, by layer name."""
+        return {layer.name: layer.trace for layer in self.layers if layer.trace}
+
+    @property
     def serial_cycles(self) -> int:
         return sum(layer.serial_cycles for layer in self.layers)
 

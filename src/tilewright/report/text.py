@@ -23,9 +23,15 @@ def console(file: IO[str] | None = None) -> Console:
     """A console on stdout; piped, it is plain and wide enough for the table (COLUMNS says otherwise)."""
     from rich.console import Console
 
+    class Piped(Console):
+        """A console that lets a closed pipe surface; rich ends with status 1, which is a finding here."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     file = file or sys.stdout
     width = None if file.isatty() or "COLUMNS" in os.environ else PIPED
-    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    return Piped(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
 def table(to: Console, columns: Sequence[str], numeric: set[str]) -> Table:

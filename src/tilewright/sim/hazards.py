@@ -13,7 +13,7 @@ from tilewright.array import Array
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
 from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
-from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, SPACE, STRIDE, WRITE, Footprints, StepTable
+from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, SPACE, STRIDE, WRITE, Footprints, Space, StepTable
 
 #: Findings kept; a program this broken needs no longer list.
 MAX_EVENTS = 256
@@ -80,15 +80,16 @@ def out_of_range(table: StepTable) -> list[Finding]:
 
 
 def _windows(table: StepTable) -> tuple[Array, Array, int]:
-    """The part of each memory that needs a shadow: from the lowest to the highest element ever written.
+    """The part of each memory that needs a shadow: all of it; of a sparse one, whatever is not certainly harmless.
 
-    Reads outside it cannot race. On-chip memories are shadowed whole, so that unwritten reads are seen.
+    Elements that nobody writes and the host has filled can neither race nor be unwritten.
     """
     rows = table.footprints.rows
     low = np.zeros(len(table.spaces), np.int64)
     size = np.zeros(len(table.spaces), np.int64)
     for index, space in enumerate(table.spaces):
-        mine = rows[(rows[:, SPACE] == index) & ((rows[:, MODE] & WRITE) > 0) & (rows[:, LENGTH] > 0)]
+        mine = rows[(rows[:, SPACE] == index) & (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)]
+        mine = mine[((mine[:, MODE] & WRITE) > 0) | ~_filled(space, mine)]
         if not space.sparse:
             size[index] = space.size
         elif len(mine):
@@ -96,6 +97,14 @@ def _windows(table: StepTable) -> tuple[Array, Array, int]:
             size[index] = (mine[:, BASE] + (mine[:, COUNT] - 1) * mine[:, STRIDE] + mine[:, LENGTH]).max() - low[index]
     offset = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
     return low, offset, int(offset[-1])
+
+
+def _filled(space: Space, rows: Array) -> Array:
+    """Whether the host has filled all that each row spans: inside one initialised range."""
+    ranges = np.array([(-1, -1), *sorted(space.initialised)], np.int64)
+    home = ranges[np.searchsorted(ranges[:, 0], rows[:, BASE], side="right") - 1]
+    end = rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
+    return end <= home[:, 1]
 
 
 @compiled

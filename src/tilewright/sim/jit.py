@@ -33,7 +33,11 @@ class Compiled(Generic[P, R]):
         if self._native is None:
             import numba
 
-            native: Callable[P, R] = numba.njit(cache=True, nogil=True)(self.python)
+            native: Callable[P, R]
+            try:
+                native = numba.njit(cache=True, nogil=True)(self.python)
+            except RuntimeError:  # no place to keep it: neither the package nor a home is writable
+                native = numba.njit(nogil=True)(self.python)
             self._native = native
         return self._native(*args, **kwargs)
 

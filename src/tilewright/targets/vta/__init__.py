@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, ProgramError
+from tilewright.errors import ConfigError, HazardError, ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
@@ -18,6 +19,9 @@ from tilewright.targets import base
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import PRESETS, Config
+
+if TYPE_CHECKING:
+    from tilewright.targets.vta.passes import Passes
 
 #: Samples simulated together: enough to fill the matrix products, few enough to stay in the caches.
 BLOCK = 16
@@ -31,6 +35,10 @@ class Vta:
     presets = tuple(PRESETS)
     timing_models = tuple(model.source for model in timing.MODELS.values())
     passes = frozenset({"order", "time", "values"})
+
+    def __init__(self) -> None:
+        #: What is known of launches without their data, while they live: samples come in blocks.
+        self._passes: WeakKeyDictionary[Launch, dict[RunOptions, Passes]] = WeakKeyDictionary()
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         if isinstance(source, str) and not source.endswith(".json"):
@@ -68,15 +76,20 @@ class Vta:
             packed = codegen.pack(launch, graph, values) if graph else {}
         samples = next(iter(packed.values())).shape[0] if packed else 1
         outputs: dict[str, list[Array]] = {name: [] for name in image.outputs}
-        passes = None
+        passes = self._passes.setdefault(launch, {}).get(options)
         for start in range(0, samples, BLOCK):
             block = {name: data[start : start + BLOCK] for name, data in packed.items()}
             count = min(BLOCK, samples - start)
             dram = image.dram(block, count)
-            passes = run_passes(image.insns, config, dram, image.bases, count, options, passes)
+            try:
+                passes = run_passes(image.insns, config, dram, image.bases, count, options, passes)
+            except HazardError as error:
+                found = tuple(finding.inside(launch.name) for finding in error.findings)
+                raise HazardError(f"launch '{launch.name}'", error.reason, error.remedy, found) from None
             for name, parts in outputs.items():
                 parts.append(dram[name])
         assert passes is not None
+        self._passes[launch][options] = passes
         left = {name: np.concatenate(parts) for name, parts in outputs.items()}
         if graph:
             with _untrusted(launch):

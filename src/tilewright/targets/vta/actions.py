@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.vta.elaborate import Elaborated
-from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.kernel import AluKernel, GemmKernel
 from tilewright.targets.vta.moves import NOTHING, Move
 from tilewright.targets.vta.semantics import SEMANTICS
@@ -23,7 +23,7 @@ class Action(NamedTuple):
     stored: bool = False
 
 
-def actions(program: Elaborated, sequence: Array, stored: Collection[int]) -> tuple[Action, ...]:
+def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tuple[Action, ...]:
     """The actions of `sequence`, `stored` as `stored_resets` finds them.
 
     Accumulating GEMMs are put off until something touches their tiles: sums commute, and a few large products
@@ -77,21 +77,21 @@ def _touched(program: Elaborated, kernel: int, move: Move) -> tuple[int, int, in
     return {Memory.INP: 1, Memory.WGT: 2}.get(Memory(move.memory), 0), move.base, move.end
 
 
-def stored_resets(program: Elaborated, sequence: Array) -> frozenset[int]:
-    """Reset GEMMs whose result a STORE reads: only then does the out memory's odd value matter."""
+def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
+    """Reset GEMMs whose result a STORE reads, and which tiles: only there does the out memory's odd value matter."""
     resets = [isinstance(item, GemmKernel) and item.reset for item in program.kernels]
     if not any(resets) or not SEMANTICS[program.config.semantics].reset_writes_out:
-        return frozenset()
+        return {}
     writer = np.full(program.config.out.depth, -1, np.int64)
-    stored: set[int] = set()
-    kernel, opcode = program.kernel.tolist(), program.stream.opcode.tolist()
-    tiles = program.moves.tiles.tolist()
+    stored: dict[int, list[Array]] = {}
+    kernel, moves = program.kernel.tolist(), program.moves.each
     for step in sequence.tolist():
         if kernel[step] >= 0:
             writer[program.kernels[kernel[step]].written] = step if resets[kernel[step]] else -1
-        elif opcode[step] == Opcode.STORE:
-            low = int(program.moves.base[step])
-            writers = writer[low : low + tiles[step]]
+        elif moves[step].memory == Memory.OUT:
+            low = moves[step].base
+            writers = writer[low : moves[step].end]
             if writers.max(initial=-1) >= 0:
-                stored.update(writers[writers >= 0].tolist())
-    return frozenset(stored)
+                for reset in np.unique(writers[writers >= 0]).tolist():
+                    stored.setdefault(reset, []).append(low + np.flatnonzero(writers == reset))
+    return {step: np.unique(np.concatenate(tiles)) for step, tiles in stored.items()}

@@ -86,7 +86,7 @@ class Config:
             return cls._from_keys("VTA config", source)
         try:
             data = json.loads(Path(source).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(str(source), f"cannot be read as JSON: {error}") from None
         if not isinstance(data, dict):
             raise ConfigError(str(source), "is not a JSON object", "give upstream's keys, TARGET and LOG_...")

@@ -6,7 +6,7 @@ implementations differ, `semantics` decides; see docs/vta.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.dram import Dram
-from tilewright.sim.findings import STREAM, Finding
+from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.steps import (
     BASE,
     COUNT,
@@ -70,14 +70,14 @@ class Elaborated:
     findings: tuple[Finding, ...]
     _fused: dict[tuple[int, ...], GemmKernel] = field(default_factory=dict)
 
-    def with_operands(self, resets: Collection[int]) -> Elaborated:
-        """The same program where these reset GEMMs also read their operands: what they store depends on them."""
+    def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
+        """The same program where reset GEMMs also read what the out tiles that are stored of them depend on."""
         table, footprint = self.table, self.table.footprint.copy()
         extra = []
-        for step in sorted(resets):
+        for step, tiles in sorted(stored.items()):
             kernel = self.kernels[self.kernel[step]]
             assert isinstance(kernel, GemmKernel)
-            extra.append(np.concatenate([kernel.operands(), table.footprints.of_step(int(footprint[step]))]))
+            extra.append(np.concatenate([kernel.would_read(tiles), table.footprints.of_step(int(footprint[step]))]))
             footprint[step] = len(table.footprints.start) - 2 + len(extra)
         footprints = table.footprints.extended(extra)
         return replace(self, table=replace(table, footprint=footprint, footprints=footprints))
@@ -101,7 +101,7 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
     Raises MachineError for micro-ops loaded from outside DRAM and for absurd loop counts.
     """
     moved = moves(stream, config, bases)
-    kernel, kernels = _kernels(stream, config, dram, moved)
+    kernel, kernels, outside = _kernels(stream, config, dram, moved)
     footprint, footprints = _footprints(config, moved, kernel, kernels)
     loops = np.array([item.loop.micro_ops for item in kernels] + [0], np.int64)
     table = StepTable(
@@ -115,7 +115,7 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
         footprints=footprints,
         describe=lambda step: describe(stream, config, step),
     )
-    return Elaborated(config, stream, table, kernel, kernels, loops[kernel], moved, tuple(_finish(stream)))
+    return Elaborated(config, stream, table, kernel, kernels, loops[kernel], moved, (*_finish(stream), *outside))
 
 
 def _queues(config: Config) -> tuple[TokenQueue, ...]:
@@ -150,8 +150,9 @@ def _mask(stream: Stream, bits: Mapping[tuple[Unit, str], int]) -> Array:
 
 def _kernels(
     stream: Stream, config: Config, dram: Dram, moved: Moves
-) -> tuple[Array, tuple[GemmKernel | AluKernel, ...]]:
+) -> tuple[Array, tuple[GemmKernel | AluKernel, ...], list[Finding]]:
     """Follow the micro-op cache in stream order; equal instructions on equal micro-ops share a kernel."""
+    outside: list[Finding] = []
     kernel = np.full(len(stream), -1, np.int64)
     kernels: list[GemmKernel | AluKernel] = []
     cache = np.zeros((config.uop.depth, 3), np.int64)
@@ -163,7 +164,10 @@ def _kernels(
     keys = _keys(stream, gemm, epoch)
     for row in np.flatnonzero(load_uop | gemm | alu).tolist():
         if load_uop[row]:
-            _fill(cache, config, dram, moved, row)
+            try:
+                _fill(cache, config, dram, moved, row)
+            except MachineError as error:  # the micro-ops stay as they were
+                outside.append(Finding(OUT_OF_RANGE, f"#{row} load uop: {error.reason}", (row,), "DRAM"))
             continue
         key = keys[row]
         index = by_epoch.get(key)
@@ -176,11 +180,11 @@ def _kernels(
                 by_content[content, key[1:]] = index
             by_epoch[key] = index
         kernel[row] = index
-    return kernel, tuple(kernels)
+    return kernel, tuple(kernels), outside
 
 
 def _keys(stream: Stream, gemm: Array, epoch: Array) -> list[tuple[int, ...]]:
-    """(epoch, 0 GEMM / 1 ALU, bgn, end, iterations, factors, reset or op, use_imm, imm) of every row."""
+    """(epoch, 0 GEMM / 1 ALU, bgn, end, iterations, factors, reset or op, use_imm, imm, imm < 0) of every row."""
     columns = [epoch, np.where(gemm, 0, 1)]
     for name in ("uop_bgn", "uop_end", "iter_out", "iter_in"):
         columns.append(np.where(gemm, getattr(stream.gemm, name), getattr(stream.alu, name)))
@@ -188,12 +192,12 @@ def _keys(stream: Stream, gemm: Array, epoch: Array) -> list[tuple[int, ...]]:
         columns.append(np.where(gemm, getattr(stream.gemm, name), getattr(stream.alu, name)))
     columns += [stream.gemm.wgt_factor_out, stream.gemm.wgt_factor_in]
     columns.append(np.where(gemm, stream.gemm.reset_reg, stream.alu.alu_opcode))
-    columns += [stream.alu.use_imm, np.where(stream.alu.use_imm == 1, stream.alu.imm, 0)]
+    columns += [stream.alu.use_imm, np.where(stream.alu.use_imm == 1, stream.alu.imm, 0), stream.alu.imm < 0]
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _kernel(key: tuple[int, ...], cache: Array, row: int, rules: Semantics) -> GemmKernel | AluKernel:
-    _, is_alu, bgn, end, iter_out, iter_in, dst_o, dst_i, src_o, src_i, wgt_o, wgt_i, code, use_imm, imm = key
+    _, is_alu, bgn, end, iter_out, iter_in, dst_o, dst_i, src_o, src_i, wgt_o, wgt_i, code, use_imm, imm, negative = key
     loop = Loop(bgn, end, iter_out, iter_in, (dst_o, dst_i), (src_o, src_i), (wgt_o, wgt_i))
     if loop.micro_ops > MAX_MICRO_OPS:
         raise MachineError(
@@ -203,7 +207,9 @@ def _kernel(key: tuple[int, ...], cache: Array, row: int, rules: Semantics) -> G
     if is_alu:
         first, second = loop.expand(dst, loop.dst), loop.expand(src, loop.src)
         operand = imm if use_imm else None
-        return AluKernel(loop, AluOp(code), operand, first, second, bool(use_imm) and rules.immediate_reads_src)
+        return AluKernel(
+            loop, AluOp(code), operand, first, second, bool(use_imm) and rules.immediate_reads_src, bool(negative)
+        )
     return GemmKernel(
         loop, bool(code), loop.expand(dst, loop.dst), loop.expand(src, loop.src), loop.expand(wgt, loop.wgt)
     )
@@ -243,7 +249,8 @@ def _footprints(
     chip[:, SPACE], chip[:, MODE] = space[memory], np.where(store, READ, WRITE)
     chip[:, BASE], chip[:, LENGTH], chip[:, COUNT] = moved.base[steps], moved.tiles[steps], 1
     port[:, SPACE], port[:, MODE] = DRAM, np.where(store, WRITE, READ)
-    port[:, BASE], port[:, LENGTH] = moved.address[steps] // unit, moved.row_bytes[steps] // unit
+    address = moved.address[steps]
+    port[:, BASE], port[:, LENGTH] = address // unit, -(-(address % unit + moved.row_bytes[steps]) // unit)
     # Micro-ops are control state: their DRAM is not part of the data check.
     port[:, COUNT] = np.where(memory == Memory.UOP, 0, moved.rows[steps])
     port[:, STRIDE] = moved.stride[steps] // unit

@@ -109,12 +109,19 @@ class GemmKernel:
         return span(self.dst), span(self.src), span(self.wgt)
 
     @cached_property
-    def last_writes(self) -> tuple[GemmKernel, Tiles]:
+    def last_writes(self) -> tuple[GemmKernel, Array]:
         """The last micro-op of each destination, and the destinations that have more than one."""
         _, from_end, count = np.unique(self.dst[::-1], return_index=True, return_counts=True)
         last = self.dst.size - 1 - from_end
         kernel = GemmKernel(self.loop, self.reset, self.dst[last], self.src[last], self.wgt[last])
         return kernel, self.dst[last][count > 1]
+
+    def would_read(self, tiles: Array) -> Array:
+        """Footprint rows of a reset GEMM for what the out memory gets at some of its destinations."""
+        last, again = self.last_writes
+        mine = np.isin(last.dst, tiles)
+        rows = GemmKernel(self.loop, self.reset, last.dst[mine], last.src[mine], last.wgt[mine]).operands()
+        return np.concatenate([rows, runs(ACC, READ, np.setdiff1d(last.dst[mine], again))])
 
     @classmethod
     def fused(cls, kernels: Sequence[GemmKernel]) -> GemmKernel:
@@ -197,6 +204,7 @@ class AluKernel:
     dst: Array
     src: Array
     first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
+    negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
 
     def footprint(self, rules: Semantics) -> Array:
         """Tiles touched."""

@@ -96,8 +96,12 @@ class Machine:
     def _alu(self, kernel: AluKernel) -> None:
         for dst, src in kernel.waves:
             first = self.acc[:, src if kernel.first_is_src else dst]
-            second = np.array(kernel.imm).astype(self.acc.dtype) if kernel.imm is not None else self.acc[:, src]
-            in_place = isinstance(dst, slice) and not kernel.first_is_src
+            second = self.acc[:, src] if kernel.imm is None else np.array(kernel.imm, np.int32)
+            if self.rules.wide_alu:
+                first, second = first.astype(np.int32, copy=False), second.astype(np.int32, copy=False)
+            else:
+                second = second.astype(self.acc.dtype, copy=False)
+            in_place = isinstance(dst, slice) and not kernel.first_is_src and first.dtype == self.acc.dtype
             result = operate(kernel, first, second, self.config, first if in_place else None)
             if result is not first:
                 self.acc[:, dst] = result
@@ -171,12 +175,11 @@ def operate(kernel: AluKernel, first: Array, second: Array, config: Config, out:
 
 
 def shift_amount(kernel: AluKernel, operand: Array, config: Config) -> tuple[Array, Array]:
-    """Whether SHR shifts to the left, and by how many bits (0 to the accumulator's width - 1)."""
+    """Whether SHR shifts to the left, and by how many bits (0 to the operand's width - 1)."""
     rule, kind = SEMANTICS[config.semantics].shift, operand.dtype.type
-    low = kind(config.acc.width - 1)
+    low = kind(8 * operand.dtype.itemsize - 1)
     if rule == "low_unsigned":
-        left = np.full(operand.shape, kernel.imm is not None and kernel.imm < 0)
-        return left, operand & low
+        return np.full(operand.shape, kernel.negative_field), (-operand if kernel.negative_field else operand) & low
     if rule == "low_signed":
         unused = kind(config.acc.width - config.LOG_ACC_WIDTH)
         operand = np.right_shift(np.left_shift(operand, unused), unused)

@@ -91,7 +91,7 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
     store, load = stream.opcode == Opcode.STORE, stream.opcode == Opcode.LOAD
     memory = np.where(store, int(Memory.OUT), np.where(load, mem.memory_type, NOTHING))
     memory = np.where(load & (memory == Memory.OUT), NOTHING, memory)
-    if not rules.loads_acc_8bit:
+    if not rules.loads_acc_8bit or (config.acc.width, config.inp.width) != (32, 8):  # fsim aborts on other widths
         memory = np.where(memory == Memory.ACC_8BIT, NOTHING, memory)
     if not rules.empty_loads_pad:
         memory = np.where(mem.x_size == 0, NOTHING, memory)

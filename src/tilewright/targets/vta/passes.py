@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.sim.dram import Dram
-from tilewright.sim.findings import DEADLOCK, STREAM, Finding
+from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import Order, eager_sequence, order, random_sequence
 from tilewright.sim.timeline import timeline
@@ -20,12 +20,14 @@ from tilewright.targets.vta import timing
 from tilewright.targets.vta.actions import Action, actions, stored_resets
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated, elaborate
-from tilewright.targets.vta.isa.fields import Opcode, Unit
+from tilewright.targets.vta.isa.fields import Memory, Opcode, Unit
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.machine import Machine
 
 #: Priority of the units load, compute, store: what waits in the memories is used before it is replaced.
 LOADS_LAST = (2, 0, 1)
+#: Findings of a kind that are listed.
+LISTED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +36,7 @@ class Passes:
 
     elaborated: Elaborated
     order: Order
-    stored_resets: frozenset[int]
+    stored_resets: Mapping[int, Array]
     findings: tuple[Finding, ...]
     trace: Trace | None
     serial_cycles: int = 0
@@ -83,7 +85,7 @@ def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
     stored = stored_resets(program, relation.sequence)
     if stored:
         program = program.with_operands(stored)
-    findings: list[Finding] = [*program.findings, *relation.findings]
+    findings: list[Finding] = [*program.findings, *relation.findings, *unmapped(program, dram)]
     if options.check:
         findings += hazards(program.table, relation)
         findings += unfinished(program, relation)
@@ -97,6 +99,25 @@ def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
     except HazardError as error:  # a queue too short for the program
         return Passes(program, relation, stored, (*findings, Finding(DEADLOCK, error.reason)), None)
     return Passes(program, relation, stored, tuple(findings), trace, serial)
+
+
+def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
+    """LOADs and STOREs that touch DRAM outside its segments."""
+    moved = program.moves
+    steps = np.flatnonzero(moved.transfers & (moved.memory != Memory.UOP))
+    low = moved.address[steps]
+    high = low + (moved.rows[steps] - 1) * moved.stride[steps] + moved.row_bytes[steps]
+    start = np.array([-1, *(segment.address for segment in dram.segments)], np.int64)
+    end = np.array([-1, *(segment.end for segment in dram.segments)], np.int64)
+    home = np.searchsorted(start, low, side="right") - 1
+    found = []
+    for index in np.flatnonzero(high > end[home])[:LISTED].tolist():
+        step, a, b = int(steps[index]), int(low[index]), int(high[index])
+        known = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in dram.segments)
+        what = f"#{step} {program.table.describe(step)} touches DRAM bytes {a:#x}..{b:#x}"
+        message = f"{what}, not inside one segment ({known})"
+        found.append(Finding(OUT_OF_RANGE, message, (step,), "DRAM", a, b))
+    return found
 
 
 def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
@@ -119,11 +140,10 @@ def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
 
 def refuse(passes: Passes) -> None:
     """Raise HazardError for a program whose values are undefined from some step on."""
-    if not passes.order.complete:
-        raise HazardError("program", str(passes.order.findings[0]))
-    outside = out_of_range(passes.elaborated.table)
-    if outside:
-        raise HazardError("program", str(outside[0]))
+    fatal = [f for f in passes.findings if f.kind in (DEADLOCK, OUT_OF_RANGE)]
+    fatal = fatal or out_of_range(passes.elaborated.table)
+    if fatal:
+        raise HazardError("program", str(fatal[0]), findings=passes.findings)
 
 
 def sequence(passes: Passes, options: RunOptions) -> Array:

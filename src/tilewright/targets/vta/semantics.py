@@ -25,9 +25,11 @@ class Semantics:
     empty_loads_pad: bool
     #: LOAD ACC_8BIT is carried out; otherwise it is ignored.
     loads_acc_8bit: bool
-    #: SHR: the low LOG_ACC_WIDTH bits as a signed amount; all bits; or those low bits as an unsigned amount, to the
-    #: left where the immediate is negative.
+    #: SHR: the low LOG_ACC_WIDTH bits as a signed amount, negative to the left; all bits; or the low bits, to the
+    #: left by their negation where the immediate field is negative, even if the second operand is a tile.
     shift: Literal["low_signed", "full", "low_unsigned"]
+    #: The ALU computes in 32 bits whatever the accumulator's width.
+    wide_alu: bool
     #: MUL multiplies; otherwise it leaves the accumulator alone.
     multiplies: bool
     #: The immediate form of an ALU operation takes acc[src], not acc[dst], as its first operand.
@@ -37,8 +39,8 @@ class Semantics:
 SEMANTICS = {
     item.name: item
     for item in (
-        Semantics("hls", True, True, False, True, False, "low_signed", False, False),
-        Semantics("fsim", False, False, True, False, True, "full", True, False),
-        Semantics("chisel", True, False, True, False, False, "low_unsigned", False, True),
+        Semantics("hls", True, True, False, True, False, "low_signed", False, False, False),
+        Semantics("fsim", False, False, True, False, True, "full", True, True, False),
+        Semantics("chisel", True, False, True, False, False, "low_unsigned", False, False, True),
     )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tilewright.errors import ProgramError
+from tilewright.errors import ConfigError, ProgramError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
@@ -18,6 +18,9 @@ from tilewright.targets.vta.config import Config
 
 TARGET = "vta"
 KINDS = {"wgt": "const", "x": "input", "acc": "output", "uop": "const"}
+
+#: Tokens that a compiled program may have in one queue.
+TOKENS = 2
 
 
 def supports(site: Site, config: Config) -> str | None:
@@ -39,6 +42,9 @@ def plan(site: Site, config: Config) -> Plan | str:
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
     """The program of a network; steps are the graph's nodes in order."""
+    if config.token_depth < TOKENS:
+        reason = f"token_depth is {config.token_depth}; the compiler keeps up to {TOKENS} tokens in a queue"
+        raise ConfigError("VTA config", reason, f"set token_depth to {TOKENS} or more")
     steps = tuple(_step(site, config) for site in graph.sites())
     return Program(TARGET, config.to_dict(), config.digest(), rounding_mode(rounding).name, graph, steps)
 
