@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -45,8 +46,9 @@ def run(
 @options.target
 @options.rounding
 @options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
+@options.as_json
 def compile_(
-    model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str, output: Path
+    model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str, output: Path, as_json: bool
 ) -> None:
     """Compile a model into a program file.
 
@@ -57,6 +59,9 @@ def compile_(
 
     program = compile_model(model, target, config, overrides, rounding)
     file.save(program, output)
+    if as_json:
+        click.echo(json.dumps({"file": str(output), **program.outline()}))
+        return
     on_host = len(program.steps) - len(program.launches)
     click.echo(f"{output}: {len(program.launches)} launches on {target}, {on_host} steps on the host")
 
@@ -65,14 +70,21 @@ def compile_(
 @click.argument("model")
 @options.target
 @options.rounding
-def explain(model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str) -> None:
+@options.as_json
+def explain(
+    model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str, as_json: bool
+) -> None:
     """Show what runs where and why, and each compile stage."""
     from tilewright import compile as compile_model
     from tilewright import targets
     from tilewright.report import explain as report
 
     program = compile_model(model, target, config, overrides, rounding)
-    report.show(program, targets.get(target).explain(program))
+    text = targets.get(target).explain(program)
+    if as_json:
+        click.echo(json.dumps({**program.outline(), "text": text}))
+    else:
+        report.show(program, text)
 
 
 COMMANDS: tuple[click.Command, ...] = (run, compile_, explain)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tilewright.cli import options
 from tilewright.cli.options import Reports
-from tilewright.errors import ProgramError
+from tilewright.errors import ProgramError, TilewrightError
+
+if TYPE_CHECKING:
+    from tilewright.program.program import Program
 
 
 @click.command(name="exec")
@@ -27,9 +31,8 @@ def exec_(
 ) -> int:
     """Run a saved program on the machine it was compiled for."""
     from tilewright.cli.execute import execute
-    from tilewright.program import file
 
-    return execute(file.load(path), source, timing, check, Reports(output, html, trace, as_json))
+    return execute(_load(path), source, timing, check, Reports(output, html, trace, as_json))
 
 
 @click.command()
@@ -41,10 +44,9 @@ def check(path: str, as_json: bool) -> int:
     Also for what is not portable between implementations. Status 1 where there is anything.
     """
     from tilewright import targets
-    from tilewright.program import file
     from tilewright.report import findings as report
 
-    program = file.load(path)
+    program = _load(path)
     found = tuple(targets.get(program.target).check(program))
     if as_json:
         click.echo(json.dumps(report.to_json(program.target, found)))
@@ -55,14 +57,18 @@ def check(path: str, as_json: bool) -> int:
 
 @click.command()
 @click.argument("path", metavar="FILE.twp")
-def disasm(path: str) -> None:
+@options.as_json
+def disasm(path: str, as_json: bool) -> None:
     """Print a program as text that `asm` reads back."""
     from tilewright import targets
-    from tilewright.program import file, listing
+    from tilewright.program import listing
 
-    program = file.load(path)
-    text = targets.get(program.target).disassemble(program)
-    click.echo(listing.with_machine(program, text), nl=False)
+    program = _load(path)
+    text = listing.with_machine(program, targets.get(program.target).disassemble(program))
+    if as_json:
+        click.echo(json.dumps({"target": program.target, "config": dict(program.config), "text": text}))
+    else:
+        click.echo(text, nl=False)
 
 
 @click.command()
@@ -70,7 +76,10 @@ def disasm(path: str) -> None:
 @options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
 @click.option("-t", "--target", metavar="TARGET", help="[the one that the text names]")
 @options.machine
-def asm(path: str, output: Path, target: str | None, config: str | None, overrides: dict[str, str]) -> None:
+@options.as_json
+def asm(
+    path: str, output: Path, target: str | None, config: str | None, overrides: dict[str, str], as_json: bool
+) -> None:
     """Assemble text into a bare program.
 
     Its first lines may name target and config, as `disasm` prints them.
@@ -84,7 +93,25 @@ def asm(path: str, output: Path, target: str | None, config: str | None, overrid
         raise ProgramError(path, "does not name its target", "give -t, or a first line '# target NAME'")
     machine = targets.get(target or str(named))
     chosen = machine.config(config if config or named != machine.name else numbers, overrides)
-    file.save(listing.assembled(lambda source: machine.assemble(source, chosen), text, path), output)
+    program = listing.assembled(lambda source: machine.assemble(source, chosen), text, path)
+    file.save(program, output)
+    if as_json:
+        click.echo(json.dumps({"file": str(output), **program.outline()}))
+
+
+def _load(path: str) -> Program:
+    """A program for a machine that exists; errors name the file."""
+    from tilewright import targets
+    from tilewright.graph.rounding import rounding_mode
+    from tilewright.program import file
+
+    program = file.load(path)
+    try:
+        targets.get(program.target).config(program.config, {})
+        rounding_mode(program.rounding)
+    except TilewrightError as error:
+        raise ProgramError(f"{path}: {error.where}", error.reason, "compile it again") from None
+    return program
 
 
 COMMANDS: tuple[click.Command, ...] = (exec_, check, disasm, asm)

@@ -59,6 +59,17 @@ class Program:
 
         return run(self, inputs, **options)
 
+    def outline(self) -> dict[str, Any]:
+        """What runs where and why, as JSON values."""
+        steps = [
+            {"name": step.name, "where": self.target, "nodes": list(step.nodes)}
+            if isinstance(step, Launch)
+            else {"name": step.name, "where": "host", "nodes": [step.node], "reason": step.reason}
+            for step in self.steps
+        ]
+        model = self.graph.name if self.graph else None
+        return {"model": model, "target": self.target, "config": dict(self.config), "steps": steps}
+
     @property
     def launches(self) -> tuple[Launch, ...]:
         return tuple(step for step in self.steps if isinstance(step, Launch))

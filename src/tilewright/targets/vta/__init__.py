@@ -122,9 +122,12 @@ class Vta:
 
     def assemble(self, text: str, config: base.Config) -> Program:
         from tilewright.targets.vta import listing
+        from tilewright.targets.vta.image import Image
 
         machine = _own(config)
         launches = listing.assemble(text, machine)
+        for launch in launches:
+            Image.of(launch)
         return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, launches)
 
     def explain(self, program: Program) -> str:

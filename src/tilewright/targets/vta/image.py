@@ -50,7 +50,7 @@ class Image:
             or insns.shape[1] != INSN_BYTES
             or not len(insns)
         ):
-            raise ProgramError(where, f"has no instructions of {INSN_BYTES} bytes", "compile it again")
+            raise ProgramError(where, f"has no instructions of {INSN_BYTES} bytes")
         bases, segments = meta.get("bases"), meta.get("segments")
         if not isinstance(bases, Mapping) or set(bases) != set(REGISTERS) or not all(map(_address, bases.values())):
             raise ProgramError(where, f"needs the addresses of {', '.join(REGISTERS)} as 'bases'", "compile it again")
