@@ -75,7 +75,7 @@ class Config:
     semantics: str = "hls"  # whose meaning of instructions, where upstream's implementations differ: semantics.py
 
     def __post_init__(self) -> None:
-        if self.TARGET not in BOARDS:
+        if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:
             raise ConfigError("VTA config", f"unknown TARGET {self.TARGET!r}", f"choose one of {', '.join(BOARDS)}")
         rules.check(self)
 

@@ -33,6 +33,7 @@ from tilewright.array import Array
 from tilewright.program.instruction import Raw
 from tilewright.program.program import Launch, Program
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.isa import text as isa
 from tilewright.targets.vta.isa.text import Word
 
@@ -85,21 +86,20 @@ def assemble(text: str, config: Config) -> tuple[Launch, ...]:
 
 
 def _lines(launch: Launch, config: Config) -> Iterator[str]:
+    image = Image.of(launch)
     yield f".launch {_written(launch.name)}"
-    bases = launch.meta["bases"]
-    if any(bases.values()):
-        yield " ".join([".base", *(f"{name}={bases[name]:#x}" for name in BASES)])
+    if any(image.bases.values()):
+        yield " ".join([".base", *(f"{name}={image.bases[name]:#x}" for name in BASES)])
     uops = np.zeros(0, np.uint8)
-    for segment in launch.meta["segments"]:
-        name, size, kind = segment["name"], segment["size"], segment["kind"]
-        yield f".segment {_written(name)} address={segment['address']:#x} size={size:#x} kind={kind}"
-        if kind == "const":
-            data = np.asarray(launch.arrays[f"dram.{name}"], np.uint8).reshape(-1)
-            if name == "uop" and size % config.uop.tile_bytes == 0:
+    for place in image.places:
+        yield f".segment {_written(place.name)} address={place.address:#x} size={place.size:#x} kind={place.kind}"
+        if place.kind == "const":
+            data = image.data[place.name].reshape(-1)
+            if place.name == "uop" and place.size % config.uop.tile_bytes == 0:
                 uops = data
             else:
                 yield from _bytes(data)
-    yield isa.disassemble(launch.arrays["insns"], uops.reshape(-1, config.uop.tile_bytes), config)
+    yield isa.disassemble(image.insns, uops.reshape(-1, config.uop.tile_bytes), config)
 
 
 def _bytes(data: Raw) -> Iterator[str]:

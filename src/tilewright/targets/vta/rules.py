@@ -51,7 +51,7 @@ def check(c: Config) -> None:
 
     if not isinstance(c.HW_VER, str):
         refuse(f"HW_VER is {c.HW_VER!r}, not text")
-    if c.semantics not in SEMANTICS:
+    if not isinstance(c.semantics, str) or c.semantics not in SEMANTICS:
         refuse(f"semantics is {c.semantics!r}", f"choose one of {', '.join(SEMANTICS)}")
     for key, (low, high, reason) in RANGES.items():
         value = getattr(c, key)
