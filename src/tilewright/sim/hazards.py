@@ -17,6 +17,8 @@ from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, SPACE, STRIDE, WRITE
 
 #: Findings kept; a program this broken needs no longer list.
 MAX_EVENTS = 256
+#: Microseconds of _scan for each element, uncompiled.
+ELEMENT_US = 6
 #: Ranges of one pair that a message spells out.
 SHOWN = 3
 UNWRITTEN, PRESET = -1, -2
@@ -37,7 +39,7 @@ def hazards(table: StepTable, order: Order) -> list[Finding]:
     rows = table.footprints.rows
     elements = np.concatenate([[0], np.cumsum(rows[:, LENGTH] * rows[:, COUNT])])[table.footprints.start]
     touched = int(np.diff(elements)[table.footprint[order.sequence]].sum())
-    events, count = _scan.of(3 * touched)(
+    events, count = _scan.of(ELEMENT_US * touched)(
         order.sequence,
         table.unit,
         order.rank,

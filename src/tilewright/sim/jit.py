@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 #: Microseconds that a loop may spend uncompiled in one process. Compiling takes a second, once; loading what was
 #: compiled before, a tenth.
-PATIENCE = 150_000
+PATIENCE = 300_000
 
 
 class Compiled(Generic[P, R]):
