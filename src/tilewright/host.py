@@ -12,7 +12,7 @@ from tilewright.graph.rounding import rounding_mode
 
 def run_node(graph: Graph, name: str, values: Mapping[str, Array], rounding: str) -> dict[str, Array]:
     """The outputs of node `name` for S samples, {tensor: (S, *shape)}."""
-    node = next(node for node in graph.nodes if node.name == name)
+    node = graph.node(name)
     operands = [value_of(graph, values, operand) for operand in node.inputs]
     results = node.op.evaluate(graph.site(node), operands, rounding_mode(rounding))
     return dict(zip(node.outputs, results, strict=True))

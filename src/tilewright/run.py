@@ -140,7 +140,7 @@ def _host(
     began = perf_counter()
     graph = _graph(program)
     results = host.run_node(graph, step.node, values, program.rounding)
-    node = next(node for node in graph.nodes if node.name == step.node)
+    node = graph.node(step.node)
     layer = Layer(
         name=step.node,
         op=node.op.kind,
@@ -158,7 +158,7 @@ def _launch(
     began = perf_counter()
     graph = _graph(program)
     result = target.launch(program, step, values, options)
-    nodes = [node for node in graph.nodes if node.name in step.nodes]
+    nodes = [graph.node(name) for name in step.nodes]
     macs = sum(node.op.macs(graph.site(node)) for node in nodes)
     layer = layer_of(target, step, "+".join(node.op.kind for node in nodes), macs, peak, result, began)
     return layer, dict(result.values), list(result.findings)

@@ -10,7 +10,7 @@ import pytest
 from tests.sim.programs import QUEUES, random_table, table
 from tilewright.array import Array
 from tilewright.sim.findings import DEADLOCK, LEAK, OUT_OF_RANGE, RACE, UNINITIALISED
-from tilewright.sim.hazards import hazards
+from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import Order, order, random_sequence
 from tilewright.sim.steps import READ, WRITE, StepTable, runs
 
@@ -119,6 +119,5 @@ def test_unwritten_and_outside_elements_are_found() -> None:
     steps = table([0, 1], [0, 0], [0, 0], [runs(0, WRITE, np.arange(2)), runs(0, READ, np.arange(4, 6))], filled=False)
     (finding,) = hazards(steps, order(steps))
     assert (finding.kind, finding.low, finding.high) == (UNINITIALISED, 4, 6)
-    steps = table([0], [0], [0], [runs(0, READ, np.arange(6, 9))])
-    (finding,) = hazards(steps, order(steps))
+    (finding,) = out_of_range(table([0], [0], [0], [runs(0, READ, np.arange(6, 9))]))
     assert (finding.kind, finding.low, finding.high) == (OUT_OF_RANGE, 6, 9)

@@ -134,6 +134,10 @@ class Graph:
             tuple(self.tensors[name] for name in node.outputs),
         )
 
+    def node(self, name: str) -> Node:
+        """The node called `name`."""
+        return next(node for node in self.nodes if node.name == name)
+
     def sites(self) -> Iterator[Site]:
         return (self.site(node) for node in self.nodes)
 

@@ -25,10 +25,7 @@ UNWRITTEN, PRESET = -1, -2
 
 
 def hazards(table: StepTable, order: Order) -> list[Finding]:
-    """Out-of-range accesses, races and uninitialised reads of the steps that can run, in stream order."""
-    outside = out_of_range(table)
-    if outside:
-        return outside
+    """Races and uninitialised reads of the steps that can run, in stream order; `out_of_range` must be empty."""
     low, offset, total = _windows(table)
     written = np.full(total, UNWRITTEN, np.int32)
     for index, space in enumerate(table.spaces):

@@ -114,3 +114,12 @@ def test_half_a_tile_of_overlap_in_dram_is_a_race() -> None:
     bases = {**BASES, "inp": BASES["out"] + 8}
     passes = run_passes(encode(program, PRESETS["pynq"]), PRESETS["pynq"], dram, bases, 1, RunOptions(values=False))
     assert any(f.kind == RACE and f.space == "DRAM" for f in passes.findings)
+
+
+def test_accumulator_tiles_that_do_not_exist_are_reported_and_refused() -> None:
+    """A reset and a store beyond the memory: nothing after the range check may index with them."""
+    far = {**RESET, "dst_factor_in": 2047, "iter_out": 2, "dst_factor_out": 2047}
+    program = ordered([INP, WGT, UOP, far, {**STORE, "sram_base": 2047, "x_size": 4}])
+    assert {f.kind for f in run(program, values=False)[0].findings} == {OUT_OF_RANGE}
+    with pytest.raises(HazardError, match="acc has 2048 elements"):
+        run(program)

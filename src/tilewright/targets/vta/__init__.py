@@ -14,7 +14,7 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError, HazardError, ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
-from tilewright.sim.findings import Finding
+from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.targets import base
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 from tilewright.targets.vta import timing
@@ -107,12 +107,10 @@ class Vta:
         for launch in program.launches:
             image = Image.of(launch)
             passes = run_passes(image.insns, _config_of(program), image.dram({}, 1), image.bases, 1, options)
-            program_steps = passes.elaborated
-            found = [
-                *passes.findings,
-                *portability(program_steps, passes.order.sequence),
-                *write_distance(program_steps),
-            ]
+            found = list(passes.findings)
+            if not any(finding.kind == OUT_OF_RANGE for finding in found):
+                found += portability(passes.elaborated, passes.order.sequence)
+                found += write_distance(passes.elaborated)
             yield from (finding.inside(launch.name) for finding in found)
 
     def disassemble(self, program: Program) -> str:

@@ -38,7 +38,7 @@ from tilewright.targets.vta.moves import NOTHING, Moves, moves
 from tilewright.targets.vta.semantics import SEMANTICS, Semantics
 
 #: Micro-ops of one instruction, loops included; a program beyond it is refused before it fills the memory.
-MAX_MICRO_OPS = 1 << 26
+MAX_MICRO_OPS = 1 << 22
 
 _SPACE = {Memory.UOP: UOP, Memory.WGT: WGT, Memory.INP: INP, Memory.ACC: ACC, Memory.OUT: OUT, Memory.ACC_8BIT: ACC}
 #: Queue of each (unit, token bit); bits that are not listed are ignored (HLS).

@@ -17,6 +17,7 @@ from tilewright.targets.vta.isa.fields import INSN_BYTES
 REGISTERS = ("uop", "inp", "wgt", "acc", "out")
 KINDS = ("const", "input", "output")
 MAX_BYTES = 1 << 32  # addresses have 32 bits
+MAX_DATA = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Image:
         if not isinstance(segments, list | tuple):
             raise ProgramError(where, "has no list of 'segments'", "compile it again")
         places = tuple(_place(where, item) for item in segments)
+        if sum(place.size for place in places) > MAX_DATA:
+            raise ProgramError(where, f"has more than {MAX_DATA >> 20} MiB of segments", "split it")
         data = {}
         for place in places:
             if place.kind == "const":

@@ -82,10 +82,14 @@ def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
     """All but values: none of this depends on data."""
     program = elaborate(decode(insns, config), config, dram, bases)
     relation = order(program.table)
+    on_chip = [finding for finding in out_of_range(program.table) if finding.space != "DRAM"]
+    outside = [*unmapped(program, dram), *on_chip]  # DRAM has holes: its segments say more than its size
+    if outside:  # tiles that do not exist: nothing further has a meaning
+        return Passes(program, relation, {}, (*program.findings, *relation.findings, *outside), None)
     stored = stored_resets(program, relation.sequence)
     if stored:
         program = program.with_operands(stored)
-    findings: list[Finding] = [*program.findings, *relation.findings, *unmapped(program, dram)]
+    findings: list[Finding] = [*program.findings, *relation.findings]
     if options.check:
         findings += hazards(program.table, relation)
         findings += unfinished(program, relation)
@@ -141,7 +145,6 @@ def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
 def refuse(passes: Passes) -> None:
     """Raise HazardError for a program whose values are undefined from some step on."""
     fatal = [f for f in passes.findings if f.kind in (DEADLOCK, OUT_OF_RANGE)]
-    fatal = fatal or out_of_range(passes.elaborated.table)
     if fatal:
         raise HazardError("program", str(fatal[0]), findings=passes.findings)
 

@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph, Node, Site
-from tilewright.graph.ops import AveragePool2D, FullyConnected, Linear
+from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, Linear
 from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.reference import value_of
 from tilewright.graph.rounding import rounding_mode
@@ -50,7 +50,9 @@ def _rows(site: Site, codes: Array) -> Array:
     samples = codes.shape[0]
     if isinstance(op, FullyConnected):
         return codes.reshape(samples, -1, site.input(1).shape[1])
-    window = op.window  # type: ignore[attr-defined]
+    if not isinstance(op, Conv2D | DepthwiseConv2D):
+        raise ProgramError(f"op '{site.node.name}'", f"a {op.kind} is not laid out as a matrix", "compile it again")
+    window = op.window
     views = window.view(window.pad(merge_samples(codes), site.input(0).zero_point))
     return np.ascontiguousarray(views).reshape(samples, -1, int(np.prod(views.shape[3:])))
 
@@ -100,4 +102,4 @@ def unpack(launch: Launch, graph: Graph, outputs: Mapping[str, Array], rounding:
 def node_of(launch: Launch, graph: Graph) -> Node:
     """The one node that a launch computes."""
     (name,) = launch.nodes
-    return next(node for node in graph.nodes if node.name == name)
+    return graph.node(name)
