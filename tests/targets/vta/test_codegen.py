@@ -23,7 +23,7 @@ from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.codegen import compile_graph, counts, explain, supports
 from tilewright.targets.vta.codegen.cache import UopCache
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode, Unit
+from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.stream import decode, decode_uops
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -167,14 +167,14 @@ def check_portable(launch: Launch, machine: Config) -> None:
     (start,) = (seg["address"] // 4 for seg in launch.meta["segments"] if seg["name"] == "uop")
     cache = np.full((2, machine.uop.depth), -1)
     written_by = np.zeros(machine.acc.depth, np.int64)  # 0 nothing or a reset, 1 a sum or the ALU
-    unit = s.unit
+    unit = machine.pipeline.units_of(s)
     assert s.opcode[-1] == Opcode.FINISH
     assert np.count_nonzero(s.opcode == Opcode.FINISH) == 1
     assert not s.reserved.any()
     for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"):
         assert not getattr(s.mem, name).any()
-    assert not (s.pop_prev | s.push_prev)[unit == Unit.LOAD].any()
-    assert not (s.pop_next | s.push_next)[unit == Unit.STORE].any()
+    assert not (s.pop_prev | s.push_prev)[unit == machine.pipeline.load].any()
+    assert not (s.pop_next | s.push_next)[unit == machine.pipeline.store].any()
     for row, opcode in enumerate(s.opcode.tolist()):
         base, count = int(s.mem.sram_base[row]), int(s.mem.x_size[row] * s.mem.y_size[row])
         if opcode == Opcode.LOAD and s.mem.memory_type[row] == Memory.UOP:

@@ -96,7 +96,7 @@ class Vta:
                 left = codegen.unpack(launch, graph, left, program.rounding)
         elif len(program.launches) > 1:  # a bare stream leaves memory; launches use the same names
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
-        return LaunchResult(left, passes.findings, passes.trace, "compute", passes.macs, passes.serial_cycles)
+        return LaunchResult(left, passes.findings, passes.trace, passes.busiest, passes.macs, passes.serial_cycles)
 
     def check(self, program: Program) -> Iterator[Finding]:
         from tilewright.targets.vta.image import Image

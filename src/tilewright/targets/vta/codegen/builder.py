@@ -17,23 +17,17 @@ from tilewright.array import Array
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.codegen.kernels import ONE, Dim
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import INSN_BYTES, AluOp, Memory, Opcode, Unit
+from tilewright.targets.vta.isa.fields import INSN_BYTES, AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS
 from tilewright.targets.vta.isa.stream import Alu, Gemm, Mem, Stream, encode
 
-#: Rows of a stream under construction: opcode, pop_prev, pop_next, push_prev, push_next, then the format's fields.
-POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = range(1, 5)
-#: (pop bit of the consumer, push bit of the producer) for a token from unit a to unit b.
-TOKEN = {
-    (Unit.LOAD, Unit.COMPUTE): (POP_PREV, PUSH_NEXT),
-    (Unit.COMPUTE, Unit.LOAD): (POP_NEXT, PUSH_PREV),
-    (Unit.COMPUTE, Unit.STORE): (POP_PREV, PUSH_NEXT),
-    (Unit.STORE, Unit.COMPUTE): (POP_NEXT, PUSH_PREV),
-}
+#: Rows of a stream under construction: opcode, the token bits, then the format's fields.
+BITS = {bit: 1 + index for index, bit in enumerate((*POP_BITS, *PUSH_BITS))}
 NOBODY = -1
 MEM_FIELDS, GEMM_FIELDS, ALU_FIELDS = (len(part.__dataclass_fields__) for part in (Mem, Gemm, Alu))
 
-#: A slot: (memory, number).
-Slot = tuple[Memory, int]
+#: A slot: (memory, number), or a tensor in DRAM.
+Slot = tuple[Memory | str, int]
 
 
 @dataclass
@@ -41,7 +35,7 @@ class _Access:
     """The last instruction (row) that wrote a slot, and the last of each unit that has read it since."""
 
     writer: int = NOBODY
-    readers: dict[Unit, int] = field(default_factory=dict)
+    readers: dict[int, int] = field(default_factory=dict)
 
 
 class StreamBuilder:
@@ -50,72 +44,129 @@ class StreamBuilder:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.rows: list[list[int]] = []
-        self.units: list[Unit] = []
-        self._clocks: list[tuple[int, int, int]] = []
-        self._now = [(NOBODY, NOBODY, NOBODY)] * 3  # for each unit, the last row of each unit known to have ended
+        self.units: list[int] = []
+        self._line = config.pipeline
+        count = len(self._line.units)
+        self._clocks: list[tuple[int, ...]] = []
+        self._now = [(NOBODY,) * count] * count  # for each unit, the last row of each unit known to have ended
         self._slots: dict[Slot, _Access] = {}
 
-    def load(self, memory: Memory, base: int, address: int, shape: tuple[int, int], stride: int, slot: Slot) -> None:
-        """`shape` (rows, tiles a row) from DRAM tile `address` into tiles from `base` of INP or WGT."""
-        self._add(Unit.LOAD, [Opcode.LOAD, 0, 0, 0, 0, memory, base, address, *shape, stride, 0, 0, 0, 0], (), (slot,))
+    def load(
+        self,
+        memory: Memory,
+        base: int,
+        address: int,
+        shape: tuple[int, int],
+        stride: int,
+        slot: Slot,
+        reads: Sequence[Slot] = (),
+    ) -> None:
+        """`shape` (rows, tiles a row) from DRAM tile `address` into tiles from `base` of INP, WGT or PAR."""
+        row = [Opcode.LOAD, 0, 0, 0, 0, memory, base, address, *shape, stride, 0, 0, 0, 0]
+        self._add(self._line.load, row, reads, (slot,))
 
-    def load_uops(self, base: int, address: int, count: int) -> None:
+    def load_uops(self, base: int, address: int, count: int, memory: Memory = Memory.UOP) -> None:
         """`count` micro-ops; one row, as HLS has no other."""
-        row = [Opcode.LOAD, 0, 0, 0, 0, Memory.UOP, base, address, 1, count, count, 0, 0, 0, 0]
-        self._add(Unit.COMPUTE, row, (), ())
+        row = [Opcode.LOAD, 0, 0, 0, 0, memory, base, address, 1, count, count, 0, 0, 0, 0]
+        self._add(self._line.alu if memory == Memory.ALU_UOP else self._line.gemm, row, (), ())
 
-    def store(self, base: int, address: int, shape: tuple[int, int], stride: int, slot: Slot) -> None:
+    def store(
+        self,
+        base: int,
+        address: int,
+        shape: tuple[int, int],
+        stride: int,
+        slot: int,
+        writes: Sequence[Slot] = (),
+    ) -> None:
         row = [Opcode.STORE, 0, 0, 0, 0, Memory.OUT, base, address, *shape, stride, 0, 0, 0, 0]
-        self._add(Unit.STORE, row, (slot,), ())
+        self._add(self._line.store, row, ((Memory.OUT, slot),), writes)
 
-    def gemm(self, uops: range, outer: Dim, inner: Dim, reads: Sequence[Slot], acc: Slot, reset: bool = False) -> None:
+    def gemm(self, uops: range, outer: Dim, inner: Dim, reads: Sequence[Slot], slot: int, reset: bool = False) -> None:
         loops = [uops.start, uops.stop, outer.extent, inner.extent]
-        factors = _pairs(outer, inner, 3)
-        self._add(Unit.COMPUTE, [Opcode.GEMM, 0, 0, 0, 0, int(reset), *loops, *factors], reads, (acc,))
+        row = [Opcode.GEMM, 0, 0, 0, 0, int(reset), *loops, *_pairs(outer, inner, 3)]
+        writes = [(Memory.ACC, slot)]
+        if self.config.gemm_writes_out:
+            writes.append((Memory.OUT, slot))
+        self._add(self._line.gemm, row, reads, writes)
 
-    def alu(self, op: AluOp, uops: range, outer: Dim, inner: Dim, imm: int | None, acc: Slot) -> None:
-        """`imm` None: the second operand is acc[src]."""
+    def alu(
+        self,
+        op: AluOp,
+        uops: range,
+        outer: Dim,
+        inner: Dim,
+        imm: int | None,
+        slot: int,
+        reads: Sequence[Slot] = (),
+        factor: int = 0,
+    ) -> None:
+        """`imm` None: the second operand is acc[src]; `factor`: of REQ, tiles of par added an outer iteration."""
         loops = [uops.start, uops.stop, outer.extent, inner.extent]
-        row = [Opcode.ALU, 0, 0, 0, 0, 0, *loops, *_pairs(outer, inner, 2), op, int(imm is not None), imm or 0]
-        self._add(Unit.COMPUTE, row, (), (acc,))
+        last = [op, int(imm is not None), factor if imm is None else imm]
+        row = [Opcode.ALU, 0, 0, 0, 0, 0, *loops, *_pairs(outer, inner, 2), *last]
+        self._add(self._line.alu, row, reads, ((Memory.ACC, slot), (Memory.OUT, slot)))
 
     def finish(self) -> None:
         """FINISH, after every store and every load."""
-        self._add(Unit.COMPUTE, [Opcode.FINISH, 0, 0, 0, 0], (), tuple(self._slots))
+        self._add(self._line.alu, [Opcode.FINISH, 0, 0, 0, 0], (), tuple(self._slots))
 
-    def _add(self, unit: Unit, row: list[int], reads: Sequence[Slot], writes: Sequence[Slot]) -> None:
-        index = len(self.rows)
-        needs = [NOBODY, NOBODY, NOBODY]
+    def _add(self, unit: int, row: list[int], reads: Sequence[Slot], writes: Sequence[Slot]) -> None:
+        needs = self._needs(reads, writes)
+        for other in sorted(range(len(needs)), key=lambda other: -abs(other - unit)):
+            if abs(other - unit) > 1 and needs[other] > self._now[unit][other]:
+                between = other + (1 if unit > other else -1)
+                needs[between] = max(needs[between], self._carrier(between, other, needs[other]))
+        index = self._append(unit, row, needs)
         for slot in reads:
-            access = self._slots.setdefault(slot, _Access())
-            if access.writer != NOBODY:
-                other = self.units[access.writer]
-                needs[other] = max(needs[other], access.writer)
-            access.readers[unit] = index
+            self._slots[slot].readers[unit] = index
         for slot in writes:
-            access = self._slots.setdefault(slot, _Access())
-            if access.writer != NOBODY:
-                other = self.units[access.writer]
-                needs[other] = max(needs[other], access.writer)
-            for other, reader in access.readers.items():
-                if reader != index:
+            self._slots[slot] = _Access(index)
+
+    def _needs(self, reads: Sequence[Slot], writes: Sequence[Slot]) -> list[int]:
+        """For each unit, the last row that must have ended."""
+        needs = [NOBODY] * len(self._line.units)
+        for slots, waits_for_readers in ((reads, False), (writes, True)):
+            for slot in slots:
+                access = self._slots.setdefault(slot, _Access())
+                if access.writer != NOBODY:
+                    other = self.units[access.writer]
+                    needs[other] = max(needs[other], access.writer)
+                for other, reader in access.readers.items() if waits_for_readers else ():
                     needs[other] = max(needs[other], reader)
-            access.writer = index
-            access.readers = {}
-        known = list(self._now[unit])
-        for other in Unit:
-            need = needs[other]
-            if other != unit and need > known[other]:
-                pop, push = TOKEN[other, unit]
-                row[pop] = 1
-                self.rows[need][push] = 1
-                known = [max(a, b) for a, b in zip(known, self._clocks[need], strict=True)]
+        return needs
+
+    def _carrier(self, unit: int, other: int, need: int) -> int:
+        """The first row of `unit` that follows row `need` of its neighbour `other`; a NOP where there is none yet."""
+        found = NOBODY
+        for index in range(len(self.rows) - 1, need, -1):
+            if self.units[index] == unit:
+                if self._clocks[index][other] < need:
+                    break
+                found = index
+        if found != NOBODY:
+            return found
+        memory = Memory.ALU_UOP if unit == self._line.alu != self._line.gemm else Memory.UOP
+        needs = [NOBODY] * len(self._line.units)
+        needs[other] = need
+        return self._append(unit, [Opcode.LOAD, 0, 0, 0, 0, memory, *[0] * (MEM_FIELDS - 1)], needs)
+
+    def _append(self, unit: int, row: list[int], needs: Sequence[int]) -> int:
+        """Add a row that waits for its neighbours' rows `needs`; returns its index."""
+        index, known = len(self.rows), list(self._now[unit])
+        for pop in POP_BITS:
+            other = self._line.neighbour(unit, pop)
+            if other is not None and needs[other] > known[other]:
+                push = PUSH_BITS[1 - POP_BITS.index(pop)]
+                row[BITS[pop]] = 1
+                self.rows[needs[other]][BITS[push]] = 1
+                known = [max(a, b) for a, b in zip(known, self._clocks[needs[other]], strict=True)]
         known[unit] = index
-        clock = (known[0], known[1], known[2])
-        self._now[unit] = clock
-        self._clocks.append(clock)
+        self._now[unit] = tuple(known)
+        self._clocks.append(self._now[unit])
         self.rows.append(row)
         self.units.append(unit)
+        return index
 
     def encode(self) -> Raw:
         """uint8 [n, 16]."""

@@ -78,12 +78,12 @@ def emit(plan: Plan, schedule: Schedule, config: Config) -> Code:
     for item, wants in zip(schedule.items, wanted, strict=True):
         if isinstance(item, Compute):
             reads = [(Memory.INP, item.inp), (Memory.WGT, item.wgt)] if item.inp >= 0 else []
-            acc, kernel, step = (Memory.ACC, item.acc), item.step.kernel, item.step
+            kernel, step = item.step.kernel, item.step
             uops = cache.find(wants)
             if step.op is None:
-                builder.gemm(uops, kernel.outer, kernel.inner, reads, acc, step.reset)
+                builder.gemm(uops, kernel.outer, kernel.inner, reads, item.acc, step.reset)
             else:
-                builder.alu(step.op, uops, kernel.outer, kernel.inner, step.imm, acc)
+                builder.alu(step.op, uops, kernel.outer, kernel.inner, step.imm, item.acc)
         elif isinstance(item, LoadInputs):
             rows, columns = item.group.rows, item.group.columns
             for part in transfers(layer.size, *item.chunk.inputs, rows.first, rows.size, columns.first, columns.size):
@@ -98,7 +98,7 @@ def emit(plan: Plan, schedule: Schedule, config: Config) -> Code:
             rows, columns = item.group.rows, item.group.columns
             for part in transfers(layer.out, *item.group.outs, rows.start, rows.extent, columns.start, columns.extent):
                 at, address = item.acc * acc_tiles + part.at, out + item.plane * plane + part.offset
-                builder.store(at, address, (part.rows, part.length), part.stride, (Memory.ACC, item.acc))
+                builder.store(at, address, (part.rows, part.length), part.stride, item.acc)
     builder.finish()
     return Code(builder.encode(), lists.encode(config), segments)
 
