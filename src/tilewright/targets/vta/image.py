@@ -15,14 +15,14 @@ from tilewright.sim.dram import Dram, Segment
 from tilewright.targets.vta.isa.fields import INSN_BYTES
 
 REGISTERS = ("uop", "inp", "wgt", "acc", "out")
-KINDS = ("const", "input", "output")
+KINDS = ("const", "input", "output", "scratch")
 MAX_BYTES = 1 << 32  # addresses have 32 bits
 MAX_DATA = 1 << 30
 
 
 @dataclass(frozen=True)
 class Place:
-    """A segment of DRAM, bytes: constants are shared, inputs and outputs are one a sample."""
+    """A segment of DRAM, bytes: constants are shared, the others are one a sample; `scratch` is not given back."""
 
     name: str
     address: int
@@ -82,7 +82,9 @@ class Image:
             else:
                 content = np.zeros((samples, place.size), np.uint8)
             segments.append(
-                Segment(place.name, place.address, content, place.kind != "output", shared=place.kind == "const")
+                Segment(
+                    place.name, place.address, content, place.kind in ("const", "input"), shared=place.kind == "const"
+                )
             )
         return Dram(segments)
 

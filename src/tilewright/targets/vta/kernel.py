@@ -19,6 +19,10 @@ from tilewright.targets.vta.semantics import SEMANTICS
 UOP, INP, WGT, ACC, OUT, DRAM, ALU_UOP, PAR, BANK = range(9)
 
 
+#: Of REQ: multipliers; shifts and zero points; bounds. See machine.requantise.
+FACTOR_TILES = 3
+
+
 class Loop(NamedTuple):
     """The loop fields of a GEMM or ALU; index = micro-op field + outer * factor[0] + inner * factor[1]."""
 
@@ -162,9 +166,9 @@ def in_a_row(tiles: Array) -> Tiles:
     return slice(first, first + tiles.size) if np.array_equal(tiles, np.arange(first, first + tiles.size)) else tiles
 
 
-def behind(tiles: Tiles) -> Tiles:
-    """The tile behind each."""
-    return slice(tiles.start + 1, tiles.stop + 1) if isinstance(tiles, slice) else tiles + 1
+def behind(tiles: Tiles, by: int) -> Tiles:
+    """The tiles `by` behind."""
+    return slice(tiles.start + by, tiles.stop + by) if isinstance(tiles, slice) else tiles + by
 
 
 def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Array]]:
@@ -219,14 +223,15 @@ class AluKernel:
     src: Array
     first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
     negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
-    factors: Array | None = None  # REQ: the tile of par with the multipliers, the next one with the rest
+    factors: Array | None = None  # REQ: the first of its FACTOR_TILES tiles of par
 
     def footprint(self, config: Config) -> Array:
         """Tiles touched."""
         rules = SEMANTICS[config.semantics]
         acc = runs(ACC, READ | WRITE, self.dst)
         if self.factors is not None:
-            source = [runs(PAR, READ, np.concatenate([self.src, self.factors, self.factors + 1]))]
+            factors = [self.factors + tile for tile in range(FACTOR_TILES)]
+            source = [runs(PAR, READ, np.concatenate([self.src, *factors]))]
         else:
             source = [] if self.imm is not None and not rules.immediate_reads_src else [runs(ACC, READ, self.src)]
         out = [touching(acc, OUT, WRITE)] if rules.out_memory else []
@@ -249,7 +254,7 @@ class AluKernel:
 
     @cached_property
     def requantised(self) -> tuple[tuple[Tiles, Tiles, Tiles], ...]:
-        """The same for REQ: (dst, tiles of par with the bias, with the multipliers)."""
+        """The same for REQ: (dst, tiles of par with the bias, with the first of the factors)."""
         assert self.factors is not None
         dst, src, factors = self.dst, self.src, self.factors
         return tuple((in_a_row(dst[mine]), in_a_row(src[mine]), in_a_row(factors[mine])) for mine in self._groups)

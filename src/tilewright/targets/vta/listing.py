@@ -33,12 +33,11 @@ from tilewright.array import Array
 from tilewright.program.instruction import Raw
 from tilewright.program.program import Launch, Program
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import KINDS, Image
 from tilewright.targets.vta.isa import text as isa
 from tilewright.targets.vta.isa.text import Word
 
 BASES = ("uop", "inp", "wgt", "acc", "out")
-KINDS = ("const", "input", "output")
 #: Bytes of all segments of a text together, and the address range.
 MAX_BYTES, MAX_ADDRESS = 1 << 29, (1 << 32) - 1
 ROW = 32

@@ -12,16 +12,18 @@ import numpy as np
 
 from tilewright.array import Array, exact_matmul, float_for
 from tilewright.graph.arithmetic import (
-    multiply_by_quantized_multiplier,
+    INT32_MAX,
+    INT32_MIN,
     rounding_divide_by_pot,
     saturating_rounding_doubling_high_mul,
+    wrap_int32,
 )
 from tilewright.sim.dram import Dram
 from tilewright.targets.vta.actions import Action
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
-from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Tiles, behind
+from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel, GemmKernel, Tiles, behind
 from tilewright.targets.vta.moves import Move
 from tilewright.targets.vta.semantics import SEMANTICS
 
@@ -106,8 +108,8 @@ class Machine:
 
     def _requantise(self, kernel: AluKernel) -> None:
         for dst, bias, factors in kernel.requantised:
-            parameters = (self.par[:, tiles] for tiles in (bias, factors, behind(factors)))
-            self.acc[:, dst] = requantise(self.acc[:, dst], *parameters)
+            tiles = (self.par[:, behind(factors, by)] for by in range(FACTOR_TILES))
+            self.acc[:, dst] = requantise(self.acc[:, dst], self.par[:, bias], *tiles)
         self._mirror(kernel.written)
 
     def _alu(self, kernel: AluKernel) -> None:
@@ -177,15 +179,21 @@ class Machine:
             window[:] = pack_values(values.reshape(self.samples, -1), width).reshape(self.samples, *extent)
 
 
-def requantise(acc: Array, bias: Array, multiplier: Array, rest: Array) -> Array:
+def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
     """REQ: acc int32 (S, tiles, batch, block), the others int32 (1 or S, tiles, 1, block).
 
-    TFLite's double rounding. `rest` holds, from the low byte, the shift (positive: left, before the product), the
-    zero point, and the smallest and largest code, all signed.
+    TFLite's double rounding of acc + bias, which wraps. `scaling` holds, from the low byte, the shifts to the left
+    (before the product) and to the right (0 to 31), then the zero point (16 bits, signed); `bounds` the smallest and
+    the largest result (16 bits each, signed), no bounds where the smallest is above the largest.
     """
-    shift, zero_point, low, high = ((rest << (24 - 8 * byte) >> 24).astype(np.int64) for byte in range(4))
-    scaled = multiply_by_quantized_multiplier(acc + bias, multiplier.astype(np.int64), shift)
-    return np.clip(scaled + zero_point, low, high)
+    left, right = ((scaling >> 8 * byte & 31).astype(np.int64) for byte in range(2))
+    total = wrap_int32((acc + bias).astype(np.int64) << left)
+    scaled = rounding_divide_by_pot(saturating_rounding_doubling_high_mul(total, multiplier.astype(np.int64)), right)
+    scaled += scaling >> 16
+    low, high = bounds << 16 >> 16, bounds >> 16
+    bounded = low <= high
+    low, high = np.where(bounded, low, INT32_MIN), np.where(bounded, high, INT32_MAX)
+    return np.clip(scaled, low, high, out=scaled)
 
 
 def operate(kernel: AluKernel, first: Array, second: Array, config: Config, out: Array | None = None) -> Array:

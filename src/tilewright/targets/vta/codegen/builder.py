@@ -1,6 +1,6 @@
 """Instruction streams: units in program order, tokens from what each instruction reads and writes, micro-op cache.
 
-An instruction names the slots (parts of on-chip memories) that it reads and writes. It must follow the last
+An instruction names the slots (parts of memories) that it reads and writes. It must follow the last
 writer of what it reads, and the last writer and readers of what it writes; where that is another unit's
 instruction and nothing has ordered the two yet, a token is pushed by the one and popped by the other. A queue's
 tokens are thereby pushed and popped in the same order, each of them needed, none left over.
@@ -26,8 +26,8 @@ BITS = {bit: 1 + index for index, bit in enumerate((*POP_BITS, *PUSH_BITS))}
 NOBODY = -1
 MEM_FIELDS, GEMM_FIELDS, ALU_FIELDS = (len(part.__dataclass_fields__) for part in (Mem, Gemm, Alu))
 
-#: A slot: (memory, number), or a tensor in DRAM.
-Slot = tuple[Memory | str, int]
+#: A part of a memory: (memory or tensor in DRAM, first tile, one past the last).
+Slot = tuple[Memory | str, int, int]
 
 
 @dataclass
@@ -63,7 +63,7 @@ class StreamBuilder:
     ) -> None:
         """`shape` (rows, tiles a row) from DRAM tile `address` into tiles from `base` of INP, WGT or PAR."""
         row = [Opcode.LOAD, 0, 0, 0, 0, memory, base, address, *shape, stride, 0, 0, 0, 0]
-        self._add(self._line.load, row, reads, (slot,))
+        self._add(int(self._line.takes[Opcode.LOAD, memory]), row, reads, (slot,))
 
     def load_uops(self, base: int, address: int, count: int, memory: Memory = Memory.UOP) -> None:
         """`count` micro-ops; one row, as HLS has no other."""
@@ -76,19 +76,16 @@ class StreamBuilder:
         address: int,
         shape: tuple[int, int],
         stride: int,
-        slot: int,
+        slot: Slot,
         writes: Sequence[Slot] = (),
     ) -> None:
         row = [Opcode.STORE, 0, 0, 0, 0, Memory.OUT, base, address, *shape, stride, 0, 0, 0, 0]
-        self._add(self._line.store, row, ((Memory.OUT, slot),), writes)
+        self._add(self._line.store, row, (_out(slot),), writes)
 
-    def gemm(self, uops: range, outer: Dim, inner: Dim, reads: Sequence[Slot], slot: int, reset: bool = False) -> None:
+    def gemm(self, uops: range, outer: Dim, inner: Dim, reads: Sequence[Slot], slot: Slot, reset: bool = False) -> None:
         loops = [uops.start, uops.stop, outer.extent, inner.extent]
         row = [Opcode.GEMM, 0, 0, 0, 0, int(reset), *loops, *_pairs(outer, inner, 3)]
-        writes = [(Memory.ACC, slot)]
-        if self.config.gemm_writes_out:
-            writes.append((Memory.OUT, slot))
-        self._add(self._line.gemm, row, reads, writes)
+        self._add(self._line.gemm, row, reads, (slot, _out(slot)) if self.config.stages == 3 else (slot,))
 
     def alu(
         self,
@@ -97,7 +94,7 @@ class StreamBuilder:
         outer: Dim,
         inner: Dim,
         imm: int | None,
-        slot: int,
+        slot: Slot,
         reads: Sequence[Slot] = (),
         factor: int = 0,
     ) -> None:
@@ -105,7 +102,7 @@ class StreamBuilder:
         loops = [uops.start, uops.stop, outer.extent, inner.extent]
         last = [op, int(imm is not None), factor if imm is None else imm]
         row = [Opcode.ALU, 0, 0, 0, 0, 0, *loops, *_pairs(outer, inner, 2), *last]
-        self._add(self._line.alu, row, reads, ((Memory.ACC, slot), (Memory.OUT, slot)))
+        self._add(self._line.alu, row, reads, (slot, _out(slot)))
 
     def finish(self) -> None:
         """FINISH, after every store and every load."""
@@ -128,13 +125,25 @@ class StreamBuilder:
         needs = [NOBODY] * len(self._line.units)
         for slots, waits_for_readers in ((reads, False), (writes, True)):
             for slot in slots:
-                access = self._slots.setdefault(slot, _Access())
+                access = self._slots.get(slot) or self._first(slot)
                 if access.writer != NOBODY:
                     other = self.units[access.writer]
                     needs[other] = max(needs[other], access.writer)
                 for other, reader in access.readers.items() if waits_for_readers else ():
                     needs[other] = max(needs[other], reader)
         return needs
+
+    def _first(self, slot: Slot) -> _Access:
+        """A slot that is new: whatever has used parts of it so far counts as its own use."""
+        access = _Access()
+        memory, low, high = slot
+        for (other, a, b), used in self._slots.items():
+            if other == memory and a < high and low < b:
+                rows = [*used.readers.values(), *([used.writer] if used.writer != NOBODY else [])]
+                for row in rows:  # a slot is written first: that must follow them all
+                    access.readers[self.units[row]] = max(access.readers.get(self.units[row], NOBODY), row)
+        self._slots[slot] = access
+        return access
 
     def _carrier(self, unit: int, other: int, need: int) -> int:
         """The first row of `unit` that follows row `need` of its neighbour `other`; a NOP where there is none yet."""
@@ -187,6 +196,11 @@ class StreamBuilder:
         if rows.size:
             columns[rows] = [self.rows[row][5:] for row in rows.tolist()]
         return columns.T
+
+
+def _out(slot: Slot) -> Slot:
+    """The part of the out memory with the results of a part of acc."""
+    return Memory.OUT, slot[1], slot[2]
 
 
 def _pairs(outer: Dim, inner: Dim, memories: int) -> list[int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tilewright.array import Array
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.vta.config import Config
@@ -71,9 +74,15 @@ def _launch(launch: Launch, config: Config) -> list[str]:
     chips = {"inp": config.inp, "wgt": config.wgt, "acc": config.acc}
     used = ", ".join(f"{found[f'{name}_tiles']} of {chip.depth} {name}" for name, chip in chips.items())
     return [
-        *str(launch.meta["plan"]).split("\n"),
+        *(line for layer in launch.meta["layers"] for line in _plan(layer, len(launch.nodes) > 1)),
+        str(launch.meta["plan"]),
         f"{found['instructions']} instructions; micro-ops executed: {found['gemm_uops']} gemm, "
         f"{found['reset_uops']} reset, {found['alu_uops']} alu",
         f"buffers used: {used}; {found['listed_uops']} micro-ops listed for a cache of {config.uop.depth}",
         f"bytes moved: {bytes_}",
     ]
+
+
+def _plan(layer: Mapping[str, Any], named: bool) -> list[str]:
+    lines = str(layer["plan"]).split("\n")
+    return [f"{layer['node']}:", *(f"  {line}" for line in lines)] if named else lines
