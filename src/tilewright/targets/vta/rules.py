@@ -97,6 +97,8 @@ def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
     if c.alu == "fused" and not 1 <= c.par.index_bits <= min(c.index_bits.acc, c.index_bits.wgt):
         limit = f"2 to 2^{min(c.index_bits.acc, c.index_bits.wgt)} (a micro-op's acc and wgt fields name them)"
         refuse(f"there are 2^{c.par.index_bits} parameter tiles, not {limit}", "change LOG_PAR_BUFF_SIZE")
+    if c.stages == 4 and c.alu == "rounding":
+        refuse("four stages have no place for this ALU's constants: acc is used by parts", "set alu to fused")
     if c.stages == 4:
         if c.alu_uop.index_bits > c.index_bits.uop:
             refuse("the ALU has more micro-ops than an instruction can name", "change LOG_ALU_UOP_BUFF_SIZE")

@@ -26,8 +26,8 @@ BITS = {bit: 1 + index for index, bit in enumerate((*POP_BITS, *PUSH_BITS))}
 NOBODY = -1
 MEM_FIELDS, GEMM_FIELDS, ALU_FIELDS = (len(part.__dataclass_fields__) for part in (Mem, Gemm, Alu))
 
-#: A part of a memory: (memory or tensor in DRAM, first tile, one past the last).
-Slot = tuple[Memory | str, int, int]
+#: A part of a memory: (memory, first tile, one past the last).
+Slot = tuple[Memory, int, int]
 
 
 @dataclass
@@ -59,11 +59,14 @@ class StreamBuilder:
         shape: tuple[int, int],
         stride: int,
         slot: Slot,
-        reads: Sequence[Slot] = (),
+        after: int = NOBODY,
     ) -> None:
-        """`shape` (rows, tiles a row) from DRAM tile `address` into tiles from `base` of INP, WGT or PAR."""
+        """`shape` (rows, tiles a row) from DRAM tile `address` into tiles from `base` of INP, WGT or PAR.
+
+        `after`: the STORE, by row, that must have ended.
+        """
         row = [Opcode.LOAD, 0, 0, 0, 0, memory, base, address, *shape, stride, 0, 0, 0, 0]
-        self._add(int(self._line.takes[Opcode.LOAD, memory]), row, reads, (slot,))
+        self._add(int(self._line.takes[Opcode.LOAD, memory]), row, (), (slot,), after)
 
     def load_uops(self, base: int, address: int, count: int, memory: Memory = Memory.UOP) -> None:
         """`count` micro-ops; one row, as HLS has no other."""
@@ -77,10 +80,10 @@ class StreamBuilder:
         shape: tuple[int, int],
         stride: int,
         slot: Slot,
-        writes: Sequence[Slot] = (),
-    ) -> None:
+    ) -> int:
+        """Returns the row of the instruction."""
         row = [Opcode.STORE, 0, 0, 0, 0, Memory.OUT, base, address, *shape, stride, 0, 0, 0, 0]
-        self._add(self._line.store, row, (_out(slot),), writes)
+        return self._add(self._line.store, row, (_out(slot),), ())
 
     def gemm(self, uops: range, outer: Dim, inner: Dim, reads: Sequence[Slot], slot: Slot, reset: bool = False) -> None:
         loops = [uops.start, uops.stop, outer.extent, inner.extent]
@@ -108,8 +111,12 @@ class StreamBuilder:
         """FINISH, after every store and every load."""
         self._add(self._line.alu, [Opcode.FINISH, 0, 0, 0, 0], (), tuple(self._slots))
 
-    def _add(self, unit: int, row: list[int], reads: Sequence[Slot], writes: Sequence[Slot]) -> None:
+    def _add(
+        self, unit: int, row: list[int], reads: Sequence[Slot], writes: Sequence[Slot], after: int = NOBODY
+    ) -> int:
         needs = self._needs(reads, writes)
+        if after != NOBODY:
+            needs[self.units[after]] = max(needs[self.units[after]], after)
         for other in sorted(range(len(needs)), key=lambda other: -abs(other - unit)):
             if abs(other - unit) > 1 and needs[other] > self._now[unit][other]:
                 between = other + (1 if unit > other else -1)
@@ -119,6 +126,7 @@ class StreamBuilder:
             self._slots[slot].readers[unit] = index
         for slot in writes:
             self._slots[slot] = _Access(index)
+        return index
 
     def _needs(self, reads: Sequence[Slot], writes: Sequence[Slot]) -> list[int]:
         """For each unit, the last row that must have ended."""

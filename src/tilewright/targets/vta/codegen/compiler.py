@@ -65,10 +65,7 @@ def _launch(chain: Chain, graph: Graph, config: Config) -> Launch:
 def _launch_of(chain: Chain, wanted: set[str], config: Config) -> Launch:
     members = chain.members
     names = [_names(index, member, members) for index, member in enumerate(members)]
-    stages = tuple(
-        Stage(member.plan, index % 2 if len(members) > 1 else None, tuple(r for r in member.reads if r is not None))
-        for index, member in enumerate(members)
-    )
+    stages = tuple(Stage(member.plan, tuple(r for r in member.reads if r is not None)) for member in members)
     made, code = _code(stages, tuple(names), config)
     kinds = _kinds(members, names, wanted)
     addresses = code.segments.addresses

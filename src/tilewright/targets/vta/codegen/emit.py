@@ -10,14 +10,14 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.instruction import Raw
-from tilewright.targets.vta.codegen.builder import Slot, StreamBuilder
+from tilewright.targets.vta.codegen.builder import NOBODY, Slot, StreamBuilder
 from tilewright.targets.vta.codegen.cache import UopCache
-from tilewright.targets.vta.codegen.clock import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
+from tilewright.targets.vta.codegen.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
 from tilewright.targets.vta.codegen.kernels import Kernel
 from tilewright.targets.vta.codegen.plan import Plan
-from tilewright.targets.vta.codegen.regions import Region, Regions, parameters, regions
+from tilewright.targets.vta.codegen.regions import Region, Regions, parameters
 from tilewright.targets.vta.codegen.schedule import Schedule, Stage
-from tilewright.targets.vta.codegen.transfers import transfers
+from tilewright.targets.vta.codegen.transfers import covered, transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, AluOp, Memory
 from tilewright.targets.vta.isa.stream import Uops, encode_uops
@@ -65,8 +65,7 @@ class Code:
 
 def emit(stages: Sequence[Stage], names: Sequence[Names], schedule: Schedule, config: Config) -> Code:
     """The code of scheduled layers. Raises ProgramError where a value does not fit its field."""
-    found = [regions(stage.plan, config, stage.half) for stage in stages]
-    lists = {memory: Lists(found, config) for memory in UOP_MEMORIES}
+    lists = {memory: Lists(schedule.regions) for memory in UOP_MEMORIES}
     wanted = [lists[_list_memory(item, config)].of(layer, item) for layer, item in schedule.items]
     sizes: dict[str, int] = {}
     for stage, name in zip(stages, names, strict=True):
@@ -79,9 +78,10 @@ def emit(stages: Sequence[Stage], names: Sequence[Names], schedule: Schedule, co
     for memory, part in lists.items():
         caches[memory] = _cache(builder, part, start, memory, config)
         start += part.count
+    stored: dict[str, Array] = {}
     emitters = [
-        _Emitter(stage.plan, where, name, segments, builder, config)
-        for stage, where, name in zip(stages, found, names, strict=True)
+        _Emitter(stage.plan, where, name, segments, stored, builder, config)
+        for stage, where, name in zip(stages, schedule.regions, names, strict=True)
     ]
     layer_of: list[int] = []
     for (layer, item), wants in zip(schedule.items, wanted, strict=True):
@@ -124,18 +124,26 @@ def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
 
 def _weight_tiles(plan: Plan) -> list[int]:
     """The first tile of each weight chunk in DRAM, and their number in all."""
-    counts = [outs.size * sums.size for outs, sums in plan.weight_chunks]
-    first = np.concatenate([[0], np.cumsum(counts)]) * (1 if plan.layer.shared else plan.layer.taps)
-    return [int(tile) for tile in first]
+    counts = [plan.weight_tiles(chunk) for chunk in range(len(plan.weight_chunks))]
+    return [0, *(int(tile) for tile in np.cumsum(counts))]
 
 
 class _Emitter:
     """The instructions of one layer."""
 
     def __init__(
-        self, plan: Plan, where: Regions, names: Names, segments: Segments, builder: StreamBuilder, config: Config
+        self,
+        plan: Plan,
+        where: Regions,
+        names: Names,
+        segments: Segments,
+        stored: dict[str, Array],
+        builder: StreamBuilder,
+        config: Config,
     ) -> None:
         self.plan, self.where, self.names, self.segments = plan, where, names, segments
+        self.stored = stored  # of each result: the row that stores each tile
+        stored[names.result] = np.full(plan.layer.planes * plan.layer.out_tiles * plan.layer.out_pixels, NOBODY)
         self.builder, self.config = builder, config
         self.weights = _weight_tiles(plan)
 
@@ -161,14 +169,14 @@ class _Emitter:
                 first = self.segments.tile(name, config.inp.tile_bytes)
                 for part in transfers(layer.size, *inputs, rows.first, rows.size, columns.first, columns.size):
                     shape = (part.rows, part.length)
-                    reads = [(name, 0, 1)]
-                    self.builder.load(Memory.INP, at + part.at, first + part.offset, shape, part.stride, slot, reads)
+                    after = int(self.stored[name][covered(part)].max()) if name in self.stored else NOBODY
+                    self.builder.load(Memory.INP, at + part.at, first + part.offset, shape, part.stride, slot, after)
                 at += inputs.size * rows.size * columns.size
         elif isinstance(item, LoadWeights):
-            first, count = self.weights[item.chunk], self.weights[item.chunk + 1] - self.weights[item.chunk]
-            slot = _part(Memory.WGT, where.wgt, item.slot)
-            start = self.segments.tile(self.names.weights, config.wgt.tile_bytes)
-            self.builder.load(Memory.WGT, where.wgt.at(item.slot), start + first, (1, count), count, slot)
+            start = self.segments.tile(self.names.weights, config.wgt.tile_bytes) + self.weights[item.chunk]
+            slot, count = _part(Memory.WGT, where.wgt, item.slot), item.tiles.size
+            at = where.wgt.at(item.slot) + item.tiles.first
+            self.builder.load(Memory.WGT, at, start + item.tiles.first, (1, count), count, slot)
         elif isinstance(item, LoadParameters):
             memory, whole = parameters(config)[0], layer.kind == "add"
             count = layer.parameters * (1 if whole else item.outs.size)
@@ -187,7 +195,9 @@ class _Emitter:
         slot, at = _part(Memory.ACC, self.where.acc, item.acc), self.where.acc.at(item.acc)
         for part in transfers(layer.out, *item.group.outs, rows.start, rows.extent, columns.start, columns.extent):
             address, shape = first + part.offset, (part.rows, part.length)
-            self.builder.store(at + part.at, address, shape, part.stride, slot, [(self.names.result, 0, 1)])
+            row = self.builder.store(at + part.at, address, shape, part.stride, slot)
+            if item.plane == 0:
+                self.stored[self.names.result][covered(part)] = row
 
 
 def _part(memory: Memory, region: Region, slot: int) -> Slot:
@@ -197,7 +207,7 @@ def _part(memory: Memory, region: Region, slot: int) -> Slot:
 class Lists:
     """The distinct micro-op lists of one micro-op memory, in the order of first use."""
 
-    def __init__(self, where: Sequence[Regions], config: Config) -> None:
+    def __init__(self, where: Sequence[Regions]) -> None:
         self._where = where
         self._index: dict[tuple[bytes, bytes, bytes], int] = {}
         self._seen: dict[tuple[Kernel, int, int, int, int, int], int] = {}

@@ -90,6 +90,11 @@ class Plan:
             for sums in _ranges(self._depth(outs), self.sums)
         )
 
+    def weight_tiles(self, chunk: int) -> int:
+        """Weight tiles of a chunk."""
+        outs, sums = self.weight_chunks[chunk]
+        return outs.size * sums.size * (1 if self.layer.shared else self.layer.taps)
+
     def _depth(self, outs: Range) -> int:
         if self.layer.link == "banded":
             low, high = self.layer.bands[outs.first]

@@ -46,30 +46,35 @@ def parameters(config: Config) -> tuple[Memory, int, int]:
     return Memory.ACC, accumulators(config), config.acc.depth - accumulators(config)
 
 
-def regions(plan: Plan, config: Config, half: int | None) -> Regions:
-    """The slots of a plan; where `half` is 0 or 1, in that half of each memory, if they fit it.
+class Places:
+    """The regions of one layer after another: beside each other, so that the next one's loads need not wait.
 
-    Neighbouring layers take turns, so that the second one's first loads need not wait for the first one's sums.
+    A layer that stands alone has each memory whole.
     """
-    needs = plan.needs()
-    return Regions(
-        _region(config.inp.depth, needs.inp, plan.inp, half),
-        _region(config.wgt.depth, needs.wgt, plan.wgt, half),
-        _region(accumulators(config), needs.acc, plan.acc, None),
-        _parameters(plan, needs.par, config, half) if needs.par else Region(0, 0, 0),
-    )
 
+    def __init__(self, config: Config, alone: bool) -> None:
+        self._config, self._alone = config, alone
+        self._next = dict.fromkeys(("inp", "wgt", "par"), 0)
 
-def _parameters(plan: Plan, need: int, config: Config, half: int | None) -> Region:
-    """As many slots as there are sets of parameters, or as fit."""
-    _, first, depth = parameters(config)
-    sets = 1 if plan.layer.kind == "add" else -(-plan.layer.out_tiles // plan.outs)
-    fit = depth // (1 if half is None else 2) // need
-    region = _region(depth, need, max(1, min(sets, fit)), half)
-    return region._replace(base=first + region.base)
+    def take(self, plan: Plan) -> Regions:
+        """The slots of the next layer."""
+        config, needs = self._config, plan.needs()
+        _, first, depth = parameters(config)
+        par = Region(0, 0, 0)
+        if needs.par:
+            sets = 1 if plan.layer.kind == "add" else -(-plan.layer.out_tiles // plan.outs)
+            fit = depth // needs.par if self._alone else max(1, depth // 2 // needs.par)
+            par = self._region("par", depth, needs.par, min(sets, fit))
+        return Regions(
+            self._region("inp", config.inp.depth, needs.inp, plan.inp),
+            self._region("wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks))),
+            Region(0, accumulators(config) // plan.acc, plan.acc),
+            par._replace(base=first + par.base),
+        )
 
-
-def _region(depth: int, need: int, count: int, half: int | None) -> Region:
-    if half is None or count * need > depth // 2:
-        return Region(0, depth // count, count)
-    return Region(half * (depth // 2), depth // 2 // count, count)
+    def _region(self, name: str, depth: int, need: int, count: int) -> Region:
+        if self._alone:
+            return Region(0, depth // count, count)
+        base = self._next[name] if self._next[name] + count * need <= depth else 0
+        self._next[name] = base + count * need
+        return Region(base, need, count)

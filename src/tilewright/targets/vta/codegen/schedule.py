@@ -12,25 +12,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tilewright.targets.vta.codegen.clock import NO_LIMIT, Clock, Item
+from tilewright.targets.vta.codegen.clock import Clock
+from tilewright.targets.vta.codegen.items import Item
 from tilewright.targets.vta.codegen.plan import Group, Plan
+from tilewright.targets.vta.codegen.regions import Regions
+from tilewright.targets.vta.codegen.slots import NO_LIMIT
 from tilewright.targets.vta.codegen.work import closing, opening, shift, sums
 from tilewright.targets.vta.config import Config
 
 
 class Stage(NamedTuple):
-    """A layer's plan; which layers before it, by number, write what it reads; which half of the memories it uses."""
+    """A layer's plan, and which layers before it, by number, write what it reads."""
 
     plan: Plan
-    half: int | None = None
     reads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """(Layer, item) in stream order, and when the last one would end."""
+    """(Layer, item) in stream order, the slots of each layer, and when the last item would end."""
 
     items: tuple[tuple[int, Item], ...]
+    regions: tuple[Regions, ...]
     cycles: int
 
 
@@ -46,17 +49,17 @@ class _Waiting(NamedTuple):
 
 def schedule(stages: Sequence[Stage], config: Config, give_up: int = NO_LIMIT) -> Schedule | None:
     """Items of some layers, None when they take `give_up` cycles or more. The plans must fit the config."""
-    clock = Clock(config)
+    clock = Clock(stages, config)
     turn = 0
     for stage in stages:
-        clock.begin(*stage)
+        clock.begin()
         if not _layer(clock, stage.plan, turn, give_up):
             return None
         turn += sum(1 for _ in stage.plan.groups())
         clock.end()
     clock.items.sort(key=lambda item: item[:2])
     items = tuple((layer, item) for _, _, layer, item in clock.items)
-    return Schedule(items, max(clock.time) + clock.commands())
+    return Schedule(items, tuple(clock.regions), max(clock.time) + clock.commands())
 
 
 def _layer(clock: Clock, plan: Plan, turn: int, give_up: int) -> bool:
@@ -96,7 +99,7 @@ def _layer(clock: Clock, plan: Plan, turn: int, give_up: int) -> bool:
             clock.run(step, available, acc)
         par = clock.parameters(group)
         for chunk in group.chunks:
-            if clock.awaits_inputs:  # not stored yet: what does not depend on them goes first
+            if clock.inputs_stored(group, chunk) > clock.time[clock.line.load]:  # what does not depend on them first
                 clock.weights(chunk.weights)
             inp, wgt = clock.inputs(group, chunk), clock.weights(chunk.weights)
             loaded = max(clock.inp.ready[inp], clock.wgt.ready[wgt])

@@ -9,13 +9,13 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.vta.codegen.clock import NO_LIMIT
 from tilewright.targets.vta.codegen.costs import Cycles
 from tilewright.targets.vta.codegen.kernels import OVERHEAD
 from tilewright.targets.vta.codegen.layer import Layer
 from tilewright.targets.vta.codegen.plan import Plan
 from tilewright.targets.vta.codegen.regions import accumulators, parameters
 from tilewright.targets.vta.codegen.schedule import Schedule, Stage, schedule
+from tilewright.targets.vta.codegen.slots import NO_LIMIT
 from tilewright.targets.vta.codegen.transfers import LARGEST
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.timing import Timing
