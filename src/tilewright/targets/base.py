@@ -15,7 +15,7 @@ from tilewright.sim.trace import Trace
 
 
 class Config(Protocol):
-    """A frozen machine configuration, each number sourced. Construction refuses what is illegal (ConfigError)."""
+    """A frozen dataclass of a machine's numbers, each sourced. Construction refuses what is illegal (ConfigError)."""
 
     def to_dict(self) -> dict[str, Any]: ...
     def digest(self) -> str: ...

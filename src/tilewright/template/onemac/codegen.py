@@ -63,11 +63,11 @@ def plan(site: Site, config: Config) -> Plan | str:
 
 
 class Job(NamedTuple):
-    """One DOT: output `row`, outputs from `out` on, inputs from `k` on, weights at byte `wgt` of their image."""
+    """One DOT: `outs` outputs from `out` on of a row, inputs from `k` on, weights at byte `wgt` of their image."""
 
     row: int
     out: int
-    count: int
+    outs: int
     k: int
     length: int
     wgt: int
@@ -78,17 +78,17 @@ def schedule(p: Plan) -> Iterator[Job]:
     for row in range(p.rows):
         wgt = 0
         for out in range(0, p.outputs, p.group):
-            count = min(p.group, p.outputs - out)
+            outs = min(p.group, p.outputs - out)
             for k in range(0, p.depth, p.chunk):
                 length = min(p.chunk, p.depth - k)
-                yield Job(row, out, count, k, length, wgt)
-                wgt += count * length
+                yield Job(row, out, outs, k, length, wgt)
+                wgt += outs * length
 
 
 def weight_image(p: Plan, weights: Array) -> Raw:
     """int8 (outputs, depth) as the bytes that the LOADs of one row read, one after another."""
     parts = [
-        weights[j.out : j.out + j.count, j.k : j.k + j.length].ravel()
+        weights[j.out : j.out + j.outs, j.k : j.k + j.length].ravel()
         for j in schedule(Plan(1, p.depth, p.outputs, p.group, p.chunk))
     ]
     return np.concatenate(parts).view(np.uint8)
@@ -102,7 +102,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.rows: list[dict[str, int]] = []
-        self._known = {unit: -1 for unit in Unit}  # the last instruction of the other unit known to have ended
+        self._known = dict.fromkeys(Unit, -1)  # the last instruction of the other unit known to have ended
         self._users: dict[tuple[str, int], dict[Unit, int]] = {}  # by slot, the last instruction of each unit
 
     def add(self, opcode: Opcode, *slots: tuple[str, int], **fields: int) -> None:
@@ -127,7 +127,7 @@ def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
         job, base = jobs[index], index % 2 * slot
         place = ("buf", index % 2)
         stream.add(Opcode.LOAD, place, buf=base, dram=x + job.row * p.depth + job.k, length=job.length)
-        stream.add(Opcode.LOAD, place, buf=base + p.chunk, dram=w + job.wgt, length=job.length * job.count)
+        stream.add(Opcode.LOAD, place, buf=base + p.chunk, dram=w + job.wgt, length=job.length * job.outs)
 
     load(0)
     groups = 0
@@ -136,7 +136,7 @@ def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
             load(index + 1)  # before the STORE, which waits for this DOT
         half, base = groups % 2, index % 2 * slot
         operands = {"buf": base, "wgt": base + p.chunk, "length": job.length, "zero": zero}
-        sums = {"acc": half * (config.accumulators // 2), "count": job.count}
+        sums = {"acc": half * (config.accumulators // 2), "count": job.outs}
         stream.add(Opcode.DOT, ("buf", index % 2), ("acc", half), **operands, **sums, clear=int(job.k == 0))
         if job.k + job.length == p.depth:
             stream.add(Opcode.STORE, ("acc", half), dram=acc + 4 * (job.row * p.outputs + job.out), **sums)

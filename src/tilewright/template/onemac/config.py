@@ -46,7 +46,9 @@ class Config:
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
-        config = PRESETS["small"] if source is None else cls(**_known(_content(source)))
+        source = "small" if source is None else source
+        preset = PRESETS.get(source) if isinstance(source, str) else None
+        config = preset or cls(**_known(_content(source)))
         return replace(config, **{key: _integer(key, text) for key, text in _known(overrides).items()})
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,8 +68,6 @@ PRESETS = {
 def _content(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(source, Mapping):
         return source
-    if isinstance(source, str) and source in PRESETS:
-        return PRESETS[source].to_dict()
     if isinstance(source, str) and not source.endswith(".json"):
         raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(PRESETS)}")
     try:
