@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ConfigError, HazardError, ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.header import Group, bit_ranges, header
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.sim.dram import Dram
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
-from tilewright.sim.hazards import hazards, out_of_range
-from tilewright.sim.order import order, random_sequence
-from tilewright.sim.timeline import timeline
-from tilewright.sim.trace import Trace
 from tilewright.targets import base
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 
@@ -28,17 +20,8 @@ from . import codegen, listing, timing
 from .config import PRESETS, Config
 from .image import Image
 from .isa import LAYOUT, Opcode
-from .machine import Machine, steps
-
-
-@dataclass(frozen=True, eq=False)
-class Passes:
-    """What is known of a launch without its data; `sequence` is the order in which values are computed."""
-
-    findings: tuple[Finding, ...]
-    sequence: Array
-    trace: Trace | None = None
-    serial_cycles: int = 0
+from .machine import Machine
+from .passes import run_passes
 
 
 class OneMac:
@@ -78,10 +61,11 @@ class OneMac:
             inputs = codegen.pack(site, values) if site else {}
             samples = next((array.shape[0] for array in inputs.values()), 1)
             dram = image.dram(inputs, samples)
-        found = _passes(image, config, dram, options)
+        found = run_passes(image, config, dram, options)
         for finding in found.findings:
             if finding.kind in (DEADLOCK, OUT_OF_RANGE):  # values are undefined from some step on
-                raise HazardError(f"launch '{launch.name}'", str(finding), findings=found.findings)
+                inside = tuple(finding.inside(launch.name) for finding in found.findings)
+                raise HazardError(f"launch '{launch.name}'", str(finding), findings=inside)
         if options.values:
             Machine(config, dram, samples).run(image.columns, found.sequence.tolist())
         left = {name: dram[name] for name in image.outputs}
@@ -97,7 +81,7 @@ class OneMac:
         options = RunOptions(timing=self.timing_models[0].name, values=False)
         for launch in program.launches:
             image = Image.of(launch)
-            found = _passes(image, _config_of(program), image.dram({}, 1), options)
+            found = run_passes(image, _config_of(program), image.dram({}, 1), options)
             yield from (finding.inside(launch.name) for finding in found.findings)
 
     def disassemble(self, program: Program) -> str:
@@ -118,33 +102,6 @@ class OneMac:
 
     def conform(self, path: Path) -> ConformCase:
         return ConformCase(path.stem, False, f"{self.name} has no golden vectors; replay yours in `conform`")
-
-
-def _passes(image: Image, config: Config, dram: Dram, options: RunOptions) -> Passes:
-    """All passes but values, in order; each needs what the one before it found to be sound."""
-    table = steps(image.columns, config, dram)
-    relation = order(table)
-    outside = out_of_range(table)
-    findings = [*relation.findings, *outside]
-    if outside or not relation.complete:
-        return Passes(tuple(findings), relation.sequence)
-    if options.check:
-        findings += hazards(table, relation)
-    trace, serial = None, 0
-    if options.timing is not None or options.order == "time":
-        model = timing.MODELS[options.timing or next(iter(timing.MODELS))]
-        costs, port = timing.costs(image.columns, config, model), timing.channel(config, model)
-        try:
-            trace = timeline(table, relation, costs, port, timing.fetch(config))
-            serial = timeline(table, relation, costs, port, timing.fetch(config), serial=True).cycles
-        except HazardError as error:  # a queue too short for the program
-            return Passes((*findings, Finding(DEADLOCK, error.reason)), relation.sequence)
-    sequence = relation.sequence
-    if options.order == "time" and trace is not None:
-        sequence = np.argsort(trace.start, kind="stable")
-    elif options.order == "random":
-        sequence = random_sequence(table, relation, options.seed)
-    return Passes(tuple(findings), sequence, trace, serial)
 
 
 @contextmanager
