@@ -40,7 +40,13 @@ class Image:
     def of(cls, launch: Launch) -> Image:
         """The image of a launch, which may come from a file: ProgramError says what does not fit."""
         where, insns = f"launch '{launch.name}'", launch.arrays.get("insns")
-        if insns is None or insns.dtype != np.uint8 or insns.ndim != 2 or insns.shape[1] != LAYOUT.nbytes:
+        if (
+            insns is None
+            or insns.dtype != np.uint8
+            or insns.ndim != 2
+            or insns.shape[1] != LAYOUT.nbytes
+            or not len(insns)
+        ):
             raise ProgramError(where, f"has no instructions of {LAYOUT.nbytes} bytes", "compile it again")
         try:
             places = tuple(Place(str(name), str(kind), int(size)) for name, kind, size in launch.meta["segments"])

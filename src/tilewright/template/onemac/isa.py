@@ -41,7 +41,7 @@ UNIT = {Opcode.LOAD: Unit.DMA, Opcode.DOT: Unit.MAC, Opcode.STORE: Unit.DMA}
 LAYOUT = Layout(
     "instruction",
     (
-        Field("opcode", 2, doc="Opcode"),
+        Field("opcode", 3, doc="Opcode"),
         Field("pop", 1, doc="wait for a token of the other unit"),
         Field("push", 1, doc="on completion, a token to the other unit"),
         Field("clear", 1, doc="DOT: start from 0 instead of accumulating"),

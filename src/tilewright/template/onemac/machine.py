@@ -47,12 +47,14 @@ def _touched(row: Mapping[str, int], dram: Dram) -> Array:
         touched = [(BUF, WRITE, row["buf"], row["length"]), (DRAM + index, READ, first, row["length"])]
     elif row["opcode"] == Opcode.STORE:
         touched = [(ACC, READ, row["acc"], row["count"]), (DRAM + index, WRITE, first, 4 * row["count"])]
-    else:
+    elif row["opcode"] == Opcode.DOT:
         touched = [
             (BUF, READ, row["buf"], row["length"]),
             (BUF, READ, row["wgt"], row["length"] * row["count"]),
             (ACC, WRITE if row["clear"] else READ | WRITE, row["acc"], row["count"]),
         ]
+    else:
+        raise NotImplementedError(f"what {Opcode(row['opcode']).name} reads and writes")
     return np.array([(*touch, 1, 0) for touch in touched], np.int64)
 
 
@@ -77,19 +79,19 @@ class Machine:
     def run(self, columns: Mapping[str, Column], sequence: Sequence[int]) -> None:
         """Execute the instructions in this order."""
         rows = _rows(columns)
+        meaning = {Opcode.LOAD: self._load, Opcode.DOT: self._dot, Opcode.STORE: self._store}
         for step in sequence:
-            row, where = rows[step], f"instruction {step}"
-            if row["opcode"] == Opcode.LOAD:
-                data = self.dram.window(row["dram"], 1, row["length"], 0, where)[:, 0]
-                self.buf[:, row["buf"] : row["buf"] + row["length"]] = data.view(np.int8)
-            elif row["opcode"] == Opcode.STORE:
-                acc = np.ascontiguousarray(self.acc[:, row["acc"] : row["acc"] + row["count"]])
-                out = self.dram.writable(self.samples, row["dram"], 1, 4 * row["count"], 0, where)
-                out[:, 0] = acc.view(np.uint8)
-            else:
-                self._dot(row)
+            meaning[Opcode(rows[step]["opcode"])](rows[step], f"instruction {step}")
 
-    def _dot(self, row: Mapping[str, int]) -> None:
+    def _load(self, row: Mapping[str, int], where: str) -> None:
+        data = self.dram.window(row["dram"], 1, row["length"], 0, where)[:, 0]
+        self.buf[:, row["buf"] : row["buf"] + row["length"]] = data.view(np.int8)
+
+    def _store(self, row: Mapping[str, int], where: str) -> None:
+        acc = np.ascontiguousarray(self.acc[:, row["acc"] : row["acc"] + row["count"]])
+        self.dram.writable(self.samples, row["dram"], 1, 4 * row["count"], 0, where)[:, 0] = acc.view(np.uint8)
+
+    def _dot(self, row: Mapping[str, int], where: str) -> None:
         length, count = row["length"], row["count"]
         inputs = self.buf[:, row["buf"] : row["buf"] + length].astype(np.float32) - np.float32(row["zero"])
         weights = self.buf[:, row["wgt"] : row["wgt"] + length * count].reshape(self.samples, count, length)

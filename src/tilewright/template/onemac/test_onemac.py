@@ -101,9 +101,23 @@ def test_any_fields_round_trip() -> None:
     np.testing.assert_array_equal(isa.encode([isa.read(line, 1) for line in lines]), code)
 
 
+def test_a_damaged_launch_is_the_files_fault() -> None:
+    good = only(assembled(CODE))
+    for meta, arrays in (
+        ({}, good.arrays),
+        ({"segments": [["x", "inputs", 2]]}, good.arrays),
+        ({"segments": [["w", "const", 5]]}, good.arrays),
+        (good.meta, {}),
+        (good.meta, {**good.arrays, "insns": good.arrays["insns"][:0]}),
+    ):
+        program = Program(TARGET.name, Config().to_dict(), Config().digest(), "tflm", None, ())
+        with pytest.raises(ProgramError, match="launch 'two'"):
+            TARGET.launch(program, Launch("two", (), meta, arrays), {}, RunOptions())
+
+
 def test_what_is_no_instruction_is_refused() -> None:
     with pytest.raises(ProgramError, match="instruction 0"):
-        isa.decode(isa.encode([{"opcode": 3}]))
+        isa.decode(isa.encode([{"opcode": 7}]))
     with pytest.raises(ProgramError, match="instruction 1"):
         isa.decode(isa.encode([{"opcode": 0}, {"opcode": 0, "count": 1}]))
 

@@ -38,18 +38,29 @@ MODELS = {
 
 
 def costs(columns: Mapping[str, Column], config: Config, timing: Timing) -> Costs:
-    """The step costs of decoded instructions."""
-    opcode = columns["opcode"]
-    dot, store = opcode == Opcode.DOT, opcode == Opcode.STORE
-    busy = np.where(dot, columns["length"] * columns["count"] * timing.mac, 0)
-    busy += np.where(store, config.dram_latency, 0)  # assumed: the write response, before the token
+    """The step costs of decoded instructions: bytes that each moves, then cycles that it is busy."""
+    opcode, length, count = columns["opcode"], columns["length"], columns["count"]
+    row_bytes = _each(opcode, {Opcode.LOAD: length, Opcode.DOT: 0, Opcode.STORE: 4 * count})
+    busy = {
+        Opcode.LOAD: 0,
+        Opcode.DOT: length * count * timing.mac,
+        Opcode.STORE: config.dram_latency,  # assumed: the write response, before the token
+    }
     return Costs(
         lead=np.full(len(opcode), timing.dispatch, np.int64),
-        busy=busy,
-        rows=np.where(dot, 0, 1),
-        row_bytes=np.where(store, 4 * columns["count"], columns["length"]),
-        writes=store.astype(np.int64),
+        busy=_each(opcode, busy),
+        rows=(row_bytes > 0).astype(np.int64),
+        row_bytes=row_bytes,
+        writes=(opcode == Opcode.STORE).astype(np.int64),
     )
+
+
+def _each(opcode: Column, values: Mapping[Opcode, Column | int]) -> Column:
+    """For each instruction the value of its opcode; every opcode must have one."""
+    column = np.zeros(len(opcode), np.int64)
+    for code in Opcode:
+        column = np.where(opcode == code, values[code], column)
+    return column
 
 
 def channel(config: Config, timing: Timing) -> Channel:
