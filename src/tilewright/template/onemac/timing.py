@@ -41,7 +41,7 @@ def costs(columns: Mapping[str, Column], config: Config, timing: Timing) -> Cost
     """The step costs of decoded instructions: bytes that each moves, then cycles that it is busy."""
     opcode, length, count = columns["opcode"], columns["length"], columns["count"]
     row_bytes = _each(opcode, {Opcode.LOAD: length, Opcode.DOT: 0, Opcode.STORE: 4 * count})
-    busy = {
+    busy: dict[Opcode, Column | int] = {
         Opcode.LOAD: 0,
         Opcode.DOT: length * count * timing.mac,
         Opcode.STORE: config.dram_latency,  # assumed: the write response, before the token
