@@ -75,8 +75,11 @@ def test_a_model_runs_on_it_exactly(folder: Path) -> None:
 
 def test_an_mlperf_model_equals_its_goldens(folder: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
-    result = tw.compile(model_path(shared, "ad"), target="my_npu2").run(samples(shared, "ad")["inputs"][:20])
+    data = samples(shared, "ad")
+    result = tw.compile(model_path(shared, "ad"), target="my_npu2").run(data["inputs"][:20])
     assert (result.matches_reference, result.findings) == (True, ())
+    (outputs,) = result.outputs.values()
+    np.testing.assert_array_equal(outputs.reshape(20, -1), data["golden"][:20])
     assert {layer.where for layer in result.layers} == {"my_npu2"}
 
 
@@ -89,7 +92,9 @@ def test_it_is_found_by_its_name_alone(folder: Path, monkeypatch: pytest.MonkeyP
     assert "MY_NPU2_INSN_OPCODE_0 0" in target.header(target.config("wide", {}))
 
 
-def test_what_is_wrong_with_a_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_with_a_package_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     for name, text in (
         ("empty_one", ""),
@@ -99,6 +104,10 @@ def test_what_is_wrong_with_a_package_is_said(tmp_path: Path, monkeypatch: pytes
         (tmp_path / f"tilewright_{name}" / "__init__.py").write_text(text)
         with pytest.raises(InputError, match=f"tilewright_{name} exports"):
             targets.get(name)
+    assert main(["targets"]) == 0  # the others are still listed
+    printed, said = capsys.readouterr()
+    assert "vta: " in printed
+    assert said.count("\n") == 2
     (tmp_path / "tilewright_vta").mkdir()
     (tmp_path / "tilewright_vta" / "__init__.py").touch()
     with pytest.raises(InputError, match="rename tilewright_vta"):

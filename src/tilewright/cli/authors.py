@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import click
@@ -59,7 +60,7 @@ def new_target(name: str, folder: Path, as_json: bool) -> None:
 
     made = write(name, folder)
     files = sorted(path.name for path in made.iterdir())
-    before = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+    before = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     tries = [f"{before}python -m pytest {made.name}", f"{before}python -m tilewright run MODEL.tflite -t {name}"]
     if as_json:
         click.echo(json.dumps({"target": name, "folder": str(made), "files": files, "next": tries}))
