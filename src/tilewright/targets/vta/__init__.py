@@ -59,6 +59,11 @@ class Vta:
             **{f"{chip.name}_kib": chip.depth * chip.tile_bytes // 1024 for chip in chips},
         }
 
+    def header(self, config: base.Config) -> str:
+        from tilewright.targets.vta import header
+
+        return header.text(_own(config))
+
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
         from tilewright.targets.vta.codegen import compile_graph
 
