@@ -73,6 +73,11 @@ class Config:
     queue_depth: int = 512  # instructions per unit; HLS and Chisel
     token_depth: int = 1024  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
     semantics: str = "hls"  # whose meaning of instructions, where upstream's implementations differ: semantics.py
+    alu_lanes: int | None = None  # values that the tensor ALU processes a cycle; None: a tile. See ports.py
+    inp_read_bits: int | None = None  # bits a cycle of each SRAM port; None: what a GEMM micro-op a cycle needs
+    wgt_read_bits: int | None = None
+    acc_read_bits: int | None = None
+    acc_write_bits: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:
@@ -208,7 +213,7 @@ class Config:
 
 
 #: Our own keys and their defaults.
-OWN_KEYS = ("LOG_BUS_WIDTH", "dram_latency", "queue_depth", "token_depth", "semantics")
+OWN_KEYS = ("LOG_BUS_WIDTH", "dram_latency", "queue_depth", "token_depth", "semantics", *rules.CORE_KEYS)
 OPTIONAL = {f.name: f.default for f in fields(Config) if f.name in OWN_KEYS}
 #: Keys that upstream derives and its tools write out; accepted when they agree.
 DERIVED: dict[str, Callable[[Config], int]] = {

@@ -35,6 +35,11 @@ RANGES = {
     "token_depth": (1, 1 << 20, "tokens"),
 }
 
+#: Keys of the compute core, powers of two; None: as much as a GEMM micro-op a cycle asks for.
+CORE_KEYS = ("alu_lanes", "inp_read_bits", "wgt_read_bits", "acc_read_bits", "acc_write_bits")
+RANGES |= {key: (1, 8 * MAX_TILE_BYTES, "at most a tile of 4096 bytes a cycle") for key in CORE_KEYS}
+RANGES["acc_read_bits"] = (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes a cycle")
+
 
 class Restriction(NamedTuple):
     """Why one reference implementation cannot run a configuration that another can."""
@@ -55,10 +60,12 @@ def check(c: Config) -> None:
         refuse(f"semantics is {c.semantics!r}", f"choose one of {', '.join(SEMANTICS)}")
     for key, (low, high, reason) in RANGES.items():
         value = getattr(c, key)
-        if value is None and key == "LOG_BUS_WIDTH":
+        if value is None and key in ("LOG_BUS_WIDTH", *CORE_KEYS):
             continue
         if type(value) is not int or not low <= value <= high:
             refuse(f"{key} is {value!r}, not an integer in {low}..{high} ({reason})")
+        if key in CORE_KEYS and value & (value - 1):
+            refuse(f"{key} is {value}, not a power of two", "memories and lanes are built in powers of two")
     for key in ("LOG_INP_WIDTH", "LOG_WGT_WIDTH"):
         if getattr(c, key) > c.LOG_ACC_WIDTH:
             refuse(f"{key} is {getattr(c, key)}, above LOG_ACC_WIDTH {c.LOG_ACC_WIDTH} (sums hold factors)")
