@@ -76,6 +76,7 @@ def simulate(
         moving[units] = True
         request[units] = fetch.turn - 1
     done = 0
+    now = 0
     while done < count:
         # The earliest of all possible events; of equal ones a step's start or end, delivery, then a grant.
         best_time = never
@@ -114,7 +115,7 @@ def simulate(
             if moving[u]:
                 t = request[u]
                 if commands and not writing[u]:
-                    t = max(t, command_free)
+                    t = max(t, command_free, now)  # bursts that have ended by now are forgotten
                     if granted >= ring:
                         t = max(t, burst_end[granted % ring])
                     for k in range(oldest, granted):
@@ -125,7 +126,8 @@ def simulate(
                     client = u
         if best_time == never:
             break
-        while oldest < granted and burst_end[oldest % ring] <= best_time:
+        now = best_time
+        while oldest < granted and burst_end[oldest % ring] <= now:
             oldest += 1
 
         if client >= 0:  # a grant
@@ -143,13 +145,13 @@ def simulate(
                     size += (many - 1) // costs.bubble[s]
             latency = channel.write_latency if commands and writes else channel.latency
             at = bus[data]
-            if not commands or writes or last_first_beat <= best_time:
-                at = max(at, best_time + latency)
+            if not commands or writes or last_first_beat <= now:
+                at = max(at, now + latency)
             bus[data] = at + size
             if channel.shared:
                 bus[1 - data] = bus[data]
             if commands and not writes:
-                command_free = best_time + 1
+                command_free = now + 1
                 last_first_beat = at
                 burst_end[granted % ring] = at + size
                 granted += 1
@@ -174,7 +176,7 @@ def simulate(
             to_edge[u] = channel.burst
             same_row = beats_left[u] > 0
             if commands:
-                request[u] = data_end[u] + channel.write_response if writes else best_time + channel.spacing
+                request[u] = data_end[u] + channel.write_response if writes else now + channel.spacing
             else:
                 request[u] = at if same_row or channel.pipelined else data_end[u]
             if same_row:
@@ -187,30 +189,30 @@ def simulate(
                 data_end[u] = max(data_end[u], filled[u] + fill_left[u].sum())
                 continue
         elif delivery:
-            delivered[sent] = best_time + 1
+            delivered[sent] = now + 1
             backlog[unit[sent]] += 1
-            fetch_time = best_time + 1
+            fetch_time = now + 1
             sent += 1
             if sent == fetched and sent < count:
                 moving[units] = True
-                request[units] = best_time + fetch.turn
+                request[units] = now + fetch.turn
             continue
         else:
             u = best
             s = steps[position[u]]
             if ending[u] == fetch.held:  # its command leaves the queue
                 if sent < count and unit[sent] == u and backlog[u] == fetch.depth:
-                    fetch_time = max(fetch_time, best_time)  # fetch waited for this place
+                    fetch_time = max(fetch_time, now)  # fetch waited for this place
                 backlog[u] -= 1
             if ending[u]:
-                end[s] = best_time
-                free[u] = best_time
+                end[s] = now
+                free[u] = now
                 position[u] += 1
                 ending[u] = False
                 done += 1
                 continue
-            begin[s] = best_time
-            wait[s] = best_time - free[u]
+            begin[s] = now
+            wait[s] = now - free[u]
             if wait[s] > 0:
                 cause[s] = 1
                 latest = delivered[s]
@@ -219,9 +221,9 @@ def simulate(
                     if g >= 0 and end[g] > latest:
                         latest = end[g]
                         cause[s] = 2 + q
-            request[u] = data_end[u] = best_time + costs.lead[s]
+            request[u] = data_end[u] = now + costs.lead[s]
             fill_left[u] = costs.fill[s]
-            filled[u] = best_time
+            filled[u] = now
             rows_left[u] = costs.rows[s] if costs.row_bytes[s] > 0 and channel.burst > 0 else 0
             if rows_left[u] == 0:
                 ending[u] = True

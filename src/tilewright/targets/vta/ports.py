@@ -35,7 +35,7 @@ def ports(config: Config) -> dict[str, Port]:
     return found
 
 
-def intervals(config: Config, gemm: int = 1, alu: int = 1, alu_immediate: int = 1) -> Intervals:
+def intervals(config: Config, gemm: int, alu: int, alu_immediate: int) -> Intervals:
     """The given ones, longer where ports or lanes are short.
 
     A tensor operation reads two accumulator tiles, its immediate form one; both write one.

@@ -37,7 +37,7 @@ RANGES = {
 
 #: Keys of the compute core, powers of two; None: as much as a GEMM micro-op a cycle asks for.
 CORE_KEYS = ("alu_lanes", "inp_read_bits", "wgt_read_bits", "acc_read_bits", "acc_write_bits")
-RANGES |= {key: (1, 8 * MAX_TILE_BYTES, "at most a tile of 4096 bytes a cycle") for key in CORE_KEYS}
+RANGES |= dict.fromkeys(CORE_KEYS, (1, 8 * MAX_TILE_BYTES, "at most a tile of 4096 bytes a cycle"))
 RANGES["acc_read_bits"] = (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes a cycle")
 
 

@@ -11,10 +11,11 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.timeline import Channel, Costs, Fetch
 from tilewright.targets.base import TimingModel
+from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.kernel import AluKernel
-from tilewright.targets.vta.ports import intervals
+from tilewright.targets.vta.ports import Intervals, intervals
 
 
 class Simulated(NamedTuple):
@@ -39,10 +40,14 @@ class Timing:
     tokens_wait: bool = True  # a push waits while its queue is full
     token_limit: int | None = None  # tokens that a counter holds; one more is lost
 
+    def intervals(self, config: Config) -> Intervals:
+        """Cycles a micro-op takes on a machine: the model's own, longer where lanes or ports are short."""
+        return intervals(config, self.gemm, self.alu, self.alu_immediate)
+
 
 def compute(program: Elaborated, timing: Timing) -> Array:
     """Cycles of each GEMM and ALU instruction in the core, int64 [n]; 0 for others."""
-    own = intervals(program.config, timing.gemm, timing.alu, timing.alu_immediate)
+    own = timing.intervals(program.config)
     per_uop = [
         (own.alu if item.imm is None else own.alu_immediate) if isinstance(item, AluKernel) else own.gemm
         for item in program.kernels
