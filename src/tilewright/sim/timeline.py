@@ -51,8 +51,8 @@ class Fetch(NamedTuple):
 
     Depth 0: there is no fetch, all commands are there from the start. Commands are read in batches of `batch` (0: as
     many as a burst holds) and delivered one a cycle: each when it has arrived, or with `whole` when the batch has;
-    `lag` cycles later. `turn`: cycles from the last delivery to the next request. A command leaves its queue when
-    its step starts, or with `held` when it ends.
+    `lag` cycles later. `turn`: cycles from the last delivery, or from the cycle before the launch, to the next
+    request. A command leaves its queue when its step starts, or with `held` when it ends.
     """
 
     insn_bytes: int
