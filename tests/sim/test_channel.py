@@ -51,7 +51,7 @@ def test_one_grant_a_cycle() -> None:
 
 @pytest.mark.parametrize(("request_at", "end"), [(14, 18), (15, 26), (16, 28), (17, 28)])
 def test_only_a_burst_that_finds_none_waiting_pays_the_delay(request_at: int, end: int) -> None:
-    """The first burst's beats are in cycles 15 and 16. A grant before 15 follows it, from 15 on it pays; 16 is barred."""
+    """The first burst's beats are in cycles 15 and 16. Granted before 15, the second follows, else it pays."""
     trace = loads([(5, 2), (request_at, 1)])
     assert trace.end[0] == 5 + DELAY + 2
     assert trace.end[1] == end
@@ -65,7 +65,7 @@ def test_no_grant_in_the_cycle_of_a_last_beat() -> None:
 
 
 def test_so_many_bursts_are_in_flight() -> None:
-    """Bursts of one beat in a row: the one after the last place waits for the last beat, finds none waiting and pays."""
+    """Bursts of one beat: the one without a place waits for the last beat of all, finds none waiting and pays."""
     for in_flight in (3, 4):
         port = PORT._replace(in_flight=in_flight, burst=1)
         full = 5 + DELAY + in_flight

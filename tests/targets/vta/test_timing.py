@@ -19,9 +19,9 @@ from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
 
-NOP = {"opcode": Opcode.LOAD, "memory_type": Memory.INP}
-IDLE = {"opcode": Opcode.STORE, "memory_type": Memory.OUT}  # a NOP of the store unit
-FINISH = {"opcode": Opcode.FINISH}
+NOP: Record = {"opcode": Opcode.LOAD, "memory_type": Memory.INP}
+IDLE: Record = {"opcode": Opcode.STORE, "memory_type": Memory.OUT}  # a NOP of the store unit
+FINISH: Record = {"opcode": Opcode.FINISH}
 
 
 def load(memory: int, tiles: int, rows: int = 1, **fields: int) -> Record:
