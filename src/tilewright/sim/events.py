@@ -52,6 +52,7 @@ def simulate(
     to_edge = np.zeros(units, np.int64)  # beats to where a burst must end
     data_end = np.zeros(units, np.int64)
     fill_left = np.zeros((units, 3), np.int64)
+    filling = np.zeros(units, np.bool_)
     filled = np.zeros(units, np.int64)  # the time up to which fill_left is known
     # The port.
     bus = np.zeros(2, np.int64)  # when each data bus is free: read, write
@@ -162,7 +163,7 @@ def simulate(
                 moving[u] = False
                 continue
             contention[s] += max(0, at - max(request[u] + latency, data_end[u]))
-            if fill_left[u].sum() > 0:
+            if filling[u]:
                 gap = at - filled[u]
                 for k in range(3):
                     spent = min(gap, fill_left[u, k])
@@ -183,11 +184,6 @@ def simulate(
                 continue
             rows_left[u] -= 1
             row_address[u] += costs.stride[s]
-            if rows_left[u] == 0:
-                moving[u] = False
-                ending[u] = True
-                data_end[u] = max(data_end[u], filled[u] + fill_left[u].sum())
-                continue
         elif delivery:
             delivered[sent] = now + 1
             backlog[unit[sent]] += 1
@@ -222,18 +218,22 @@ def simulate(
                         latest = end[g]
                         cause[s] = 2 + q
             request[u] = data_end[u] = now + costs.lead[s]
-            fill_left[u] = costs.fill[s]
             filled[u] = now
+            filling[u] = False
+            for k in range(3):
+                fill_left[u, k] = costs.fill[s, k]
+                filling[u] |= fill_left[u, k] > 0
             rows_left[u] = costs.rows[s] if costs.row_bytes[s] > 0 and channel.burst > 0 else 0
-            if rows_left[u] == 0:
-                ending[u] = True
-                data_end[u] = max(data_end[u], filled[u] + fill_left[u].sum())
-                continue
             moving[u] = True
             writing[u] = costs.writes[s] == 1
             priority[u] = costs.priority[s]
             row_address[u] = costs.address[s]
 
+        if rows_left[u] == 0:
+            moving[u] = False
+            ending[u] = True
+            data_end[u] = max(data_end[u], filled[u] + fill_left[u, 0] + fill_left[u, 1] + fill_left[u, 2])
+            continue
         # A row begins.
         offset = row_address[u] % channel.beat_bytes
         beats_left[u] = -(-(offset + costs.row_bytes[s]) // channel.beat_bytes)

@@ -19,7 +19,7 @@ from tilewright.sim.steps import StepTable
 from tilewright.sim.trace import Trace
 
 #: Microseconds of `simulate` for each event, uncompiled.
-EVENT_US = 10
+EVENT_US = 12
 
 
 class Channel(NamedTuple):
