@@ -50,6 +50,13 @@ def traced(records: list[Record], config: Config, name: str = "chisel") -> Trace
 
 
 def stepped(records: list[Record], config: Config) -> Machine:
+    """The reference after its run."""
+    machine = reference_of(records, config)
+    machine.run()
+    return machine
+
+
+def reference_of(records: list[Record], config: Config) -> Machine:
     return reference(
         records,
         beat=config.bus_bits // 8,
@@ -113,3 +120,21 @@ def test_every_start_and_end_is_the_references(machine: str, block: int) -> None
         trace = timing.run(program, relation, "chisel")
         assert trace.start.tolist() == expected.start, f"seed {seed}"
         assert trace.end.tolist() == expected.end, f"seed {seed}"
+
+
+@pytest.mark.parametrize("pushes", [255, 256])
+def test_the_256th_token_is_lost_and_its_pop_waits_for_ever(pushes: int) -> None:
+    slow: Record = {"opcode": Opcode.STORE, "memory_type": Memory.OUT, "x_size": 1000, "y_size": 1, "push_prev": 1}
+    push: Record = {"opcode": Opcode.LOAD, "memory_type": Memory.INP, "push_next": 1}
+    first, pop = ({"opcode": int(Opcode.FINISH), bit: 1} for bit in ("pop_next", "pop_prev"))
+    config = config_of()
+    records = [slow, *[push] * pushes, first, *[pop] * pushes]
+    machine = reference_of(records, config)
+    if pushes == 255:
+        machine.run()
+    else:
+        with pytest.raises(AssertionError, match="hangs"):
+            machine.run(limit=6000)
+    program = elaborated(records, config)
+    found = timing.lost(program, timing.run(program, order(program.table), "chisel"), "chisel")
+    assert (len(machine.lost), len(found)) == ((0, 0) if pushes == 255 else (1, 1))

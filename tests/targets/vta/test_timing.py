@@ -109,8 +109,9 @@ def test_zeros_are_written_beside_the_fetch() -> None:
     plain = load(Memory.INP, 2)
     more = [alone({**plain, "x_pad_0": 10, "x_pad_1": zeros - 10}) - alone(plain) for zeros in (19, 20, 21, 22)]
     assert more == [0, 0, 1, 2]
-    after = [alone({**plain, "x_pad_0": zeros}, "hls") - alone(plain, "hls") for zeros in (0, 1, 5)]
-    assert after == [0, 1, 5]
+    for name in ("hls", "ideal"):
+        after = [alone({**plain, "x_pad_0": zeros}, name) - alone(plain, name) for zeros in (0, 1, 5)]
+        assert after == [0, 1, 5]
 
 
 def test_rows_between_padding_are_passed_over_a_cycle_each() -> None:
@@ -205,11 +206,12 @@ def tokens(count: int) -> list[Record]:
     return [{**store(300), "push_prev": 1}, *pushes, {**FINISH, "pop_next": 1}, *[{**FINISH, "pop_prev": 1}] * count]
 
 
-@pytest.mark.parametrize(("count", "waits"), [(8, False), (9, True)])
-def test_a_push_into_a_full_token_queue_waits_on_hls(count: int, waits: bool) -> None:
-    trace = traced(tokens(count), config_of(token_depth=8), "hls")
-    first_pop = trace.start[count + 2]
-    assert (trace.end[count] >= first_pop) == waits
+@pytest.mark.parametrize("depth", [8, 256])
+def test_a_push_into_a_full_token_queue_waits_on_hls(depth: int) -> None:
+    for count, waits in ((depth, False), (depth + 1, True)):
+        trace = traced(tokens(count), config_of(token_depth=depth), "hls")
+        first_pop = trace.start[count + 2]
+        assert (trace.end[count] >= first_pop) == waits
 
 
 @pytest.mark.parametrize(("count", "depth"), [(255, 1024), (8, 8)])
@@ -239,6 +241,7 @@ def test_ideal_knows_neither_fetch_nor_queues_nor_a_shared_port() -> None:
     assert (trace.start[0], trace.start[1], trace.end[0], trace.end[1]) == (0, 0, 200, 200)
     assert trace.cycles == 200 + 600 * 50
     assert trace.bytes_read.tolist()[:2] == [1600, 1600]
+    assert traced(tokens(300), config_of(token_depth=8), "ideal").end[300] == 0
 
 
 @pytest.mark.parametrize("seed", range(40))
