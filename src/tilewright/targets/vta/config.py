@@ -80,6 +80,11 @@ class Config:
     LOG_ALU_UOP_BUFF_SIZE: int = 12  # bytes, of four stages: the ALU's micro-ops
     alu: str = "upstream"  # "rounding": with MULH and RSHR; "fused": with REQ and its parameters as well
     LOG_PAR_BUFF_SIZE: int = 14  # bytes, of a fused ALU: its parameters
+    alu_lanes: int | None = None  # values that the tensor ALU processes a cycle; None: a tile. See ports.py
+    inp_read_bits: int | None = None  # bits a cycle of each SRAM port; None: what a GEMM micro-op a cycle needs
+    wgt_read_bits: int | None = None
+    acc_read_bits: int | None = None
+    acc_write_bits: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:
