@@ -28,7 +28,7 @@ HOPELESS = 1.1
 REFINED = 4
 #: Numbers of parts that an extent is cut into, and slots tried (the most first: equal cuts differ in little else).
 PARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
-INP_SLOTS, WGT_SLOTS, ACC_SLOTS = (4, 3, 2, 1), (16, 8, 4, 2, 1), (3, 2, 1)
+INP_SLOTS, WGT_SLOTS = (4, 3, 2, 1), (16, 8, 4, 2, 1)
 
 
 @lru_cache(maxsize=1024)
@@ -104,7 +104,7 @@ def _grid(layer: Layer, config: Config) -> dict[str, Array]:
         channels=np.array([0, 1]),
         inp=np.array([n for n in INP_SLOTS if n <= config.inp.depth]),
         wgt=wgt,
-        acc=np.array([n for n in ACC_SLOTS if n <= config.acc.depth and _whole_banks(n, config)]),
+        acc=np.array([n for n in _acc_slots(config) if n <= config.acc.depth]),
     )
     grid = {name: values[choices["tile"]] for name, values in tiles.items()} | choices
     weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
@@ -120,9 +120,9 @@ def _grid(layer: Layer, config: Config) -> dict[str, Array]:
     return {name: values[fits] for name, values in grid.items()}
 
 
-def _whole_banks(slots: int, config: Config) -> bool:
-    """Whether no two slots share a part of acc that one unit uses at a time."""
-    return config.stages == 3 or config.acc_banks % slots == 0
+def _acc_slots(config: Config) -> tuple[int, ...]:
+    """No two slots share a part of acc that one unit uses at a time."""
+    return (3, 2, 1) if config.stages == 3 else tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0)
 
 
 def _product(**axes: Array) -> dict[str, Array]:
