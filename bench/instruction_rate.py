@@ -62,7 +62,7 @@ def main() -> None:
         static = perf_counter() - began
         assert not passes.findings, passes.findings[0]
         began = perf_counter()
-        Machine(CONFIG, dram, 1).run(passes.actions(RunOptions("hls")))
+        Machine(CONFIG, dram, 1).run(passes.plan(RunOptions("hls"), 1))
         values = perf_counter() - began
         figures[str(len(insns))] = {
             "decode_order_check_time_per_s": len(insns) / static,

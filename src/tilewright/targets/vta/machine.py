@@ -12,13 +12,15 @@ import numpy as np
 
 from tilewright.array import Array, exact_matmul, float_for
 from tilewright.sim.dram import Dram
+from tilewright.targets.vta import loop
 from tilewright.targets.vta.actions import Action
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
-from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Tiles
+from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Loop, Tiles
 from tilewright.targets.vta.moves import Move
 from tilewright.targets.vta.semantics import SEMANTICS
+from tilewright.targets.vta.stretch import ARRAYS_US, Stretch
 
 
 class Machine:
@@ -40,18 +42,61 @@ class Machine:
         self._mirrors = np.ones(config.out.depth, np.bool_)
         self._differs = False  # whether any tile may differ: usually none does
 
-    def run(self, actions: Sequence[Action]) -> None:
-        """Execute the actions in order."""
-        for action in actions:
-            work = action.work
-            if isinstance(work, Move):
-                (self._store if work.memory == Memory.OUT else self._load)(work, action.where)
-            elif isinstance(work, AluKernel):
-                self._alu(work)
-            elif work.reset:
-                self._reset(work, action.stored)
+    def run(self, plan: Sequence[Action | Stretch]) -> None:
+        """Execute the plan in order."""
+        for part in plan:
+            if isinstance(part, Action):
+                self._act(part)
+            elif loop.run.due(ARRAYS_US * len(part.numbers)):
+                self._stretch(part)
             else:
-                self._accumulate(work)
+                self.run(part.actions)
+
+    def _act(self, action: Action) -> None:
+        work = action.work
+        if isinstance(work, Move):
+            (self._store if work.memory == Memory.OUT else self._load)(work, action.where)
+        elif isinstance(work, AluKernel):
+            self._alu(work)
+        elif work.reset:
+            self._reset(work, action.stored)
+        else:
+            self._accumulate(work)
+
+    def _stretch(self, stretch: Stretch) -> None:
+        """The steps in one compiled loop, which updates all memories in place."""
+        steps, kernels = stretch.table.steps, stretch.kernels
+        loads_wgt = (steps[:, 0] == loop.LOAD) & (steps[:, 2] == loop.TO_WGT)
+        stores = steps[:, 0] == loop.STORE
+        memory, places = self.dram.pool(self.samples, stretch.table.address, stretch.table.end, stores)
+        if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
+            self.wgt = np.repeat(self.wgt, self.samples, axis=0)
+        inp, wgt, acc, out = (chip.reshape(len(chip), -1) for chip in (self.inp, self.wgt, self.acc, self.out))
+        config, mirrors = self.config, self._mirrors
+        loop.run(
+            *(steps, places, kernels.rows, kernels.tiles, self._shifts(), memory, inp, wgt, acc, out, mirrors),
+            self.rules.out_memory,
+            config.batch,
+            config.block,
+            config.acc.width,
+        )
+        self._differs = not mirrors.all()
+
+    def _shifts(self) -> Array:
+        """int64 [2, 2n]: SHR's amount for the low log2(n) bits of a second operand, then for negative ones; left < 0.
+
+        Row 1 is for a negative immediate field.
+        """
+        kind = np.dtype(np.int32) if self.rules.wide_alu else self.acc.dtype
+        bits = 8 * kind.itemsize
+        operand = np.concatenate([np.arange(bits), np.arange(-bits, 0)]).astype(kind)
+        none = np.zeros(0, np.int64)
+        rows = []
+        for negative in (False, True):
+            kernel = AluKernel(Loop(0, 0, 0, 0, (0, 0), (0, 0)), AluOp.SHR, None, none, none, False, negative)
+            left, amount = shift_amount(kernel, operand, self.config)
+            rows.append(np.where(left, -amount.astype(np.int64), amount))
+        return np.array(rows, np.int64)
 
     def _reset(self, kernel: GemmKernel, is_stored: bool) -> None:
         if not self.rules.reset_writes_out:
