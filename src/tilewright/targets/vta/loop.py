@@ -13,8 +13,8 @@ from tilewright.sim.jit import compiled
 
 #: What a step does. RESET_OUT: a reset whose value in the out memory is stored; RESET_KEEP: one that leaves out alone.
 LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU = range(7)
-#: Operations of the ALU; SHIFT by a table of signed amounts, FIRST gives its first operand.
-MIN, MAX, SUM, SHIFT, PRODUCT, FIRST = range(6)
+#: Operations of the ALU; SHIFT by a table of signed amounts, NONE leaves acc alone.
+MIN, MAX, SUM, SHIFT, PRODUCT, NONE = range(6)
 #: Where LOAD writes.
 TO_INP, TO_WGT, TO_ACC = range(3)
 #: Columns of `steps`. LOAD and STORE use all but `kernel`, the others only that; `bits` of a value in DRAM.

@@ -131,9 +131,10 @@ def kernels(program: Elaborated, samples: int) -> Kernels:
             tiles.append(np.stack([item.dst, item.src, item.wgt]))
         elif isinstance(item, AluKernel) and item.op in _OPS:
             kind[-1] = loop.ALU
-            op = loop.FIRST if item.op == AluOp.MUL and not rules.multiplies else _OPS[item.op]
+            op = loop.NONE if item.op == AluOp.MUL and not rules.multiplies else _OPS[item.op]
+            first_is_src = item.first_is_src and op != loop.NONE
             imm = np.array(item.imm or 0).astype(np.int32 if rules.wide_alu else f"int{config.acc.width}")
-            operation = (op, item.imm is not None, int(imm), item.first_is_src, item.negative_field)
+            operation = (op, item.imm is not None, int(imm), first_is_src, item.negative_field)
             tiles.append(np.stack([item.dst, item.src, item.dst]))
         else:
             continue
