@@ -64,23 +64,33 @@ class Machine:
             self._accumulate(work)
 
     def _stretch(self, stretch: Stretch) -> None:
-        """The steps in one compiled loop, which updates all memories in place."""
-        steps, kernels = stretch.table.steps, stretch.kernels
-        loads_wgt = (steps[:, 0] == loop.LOAD) & (steps[:, 2] == loop.TO_WGT)
-        stores = steps[:, 0] == loop.STORE
+        """The steps in one compiled loop, sample by sample."""
+        steps, kernels, shifts = stretch.table.steps, stretch.kernels, self._shifts()
+        stores, loads_wgt = steps[:, 0] == loop.STORE, (steps[:, 0] == loop.LOAD) & (steps[:, 2] == loop.TO_WGT)
         memory, places = self.dram.pool(self.samples, stretch.table.address, stretch.table.end, stores)
         if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
             self.wgt = np.repeat(self.wgt, self.samples, axis=0)
-        inp, wgt, acc, out = (chip.reshape(len(chip), -1) for chip in (self.inp, self.wgt, self.acc, self.out))
-        config, mirrors = self.config, self._mirrors
-        loop.run(
-            *(steps, places, kernels.rows, kernels.tiles, self._shifts(), memory, inp, wgt, acc, out, mirrors),
-            self.rules.out_memory,
-            config.batch,
-            config.block,
-            config.acc.width,
-        )
-        self._differs = not mirrors.all()
+        loaded = steps[loads_wgt]
+        end = loaded[:, 3] + loaded[:, 6] * loaded[:, 7]
+        part = slice(loaded[:, 3].min(initial=self.config.wgt.depth), end.max(initial=0))
+        wgt, mirrors = self.wgt[:, part].copy(), self._mirrors  # each sample begins with what there is now
+        for sample in range(self.samples):
+            own, self._mirrors = min(sample, len(self.wgt) - 1), mirrors.copy()
+            self.wgt[own, part] = wgt[own]
+            chips = self.inp[sample], self.wgt[own], self.acc[sample], self.out[sample]
+            loop.run(
+                steps,
+                places[:, 0] + sample * places[:, 1],
+                kernels.rows,
+                kernels.tiles,
+                shifts,
+                memory,
+                *(chip.reshape(-1, self.config.block) for chip in chips),
+                self._mirrors,
+                self.rules.out_memory,
+                self.config.acc.width,
+            )
+        self._differs = not self._mirrors.all()
 
     def _shifts(self) -> Array:
         """int64 [2, 2n]: SHR's amount for the low log2(n) bits of a second operand, then for negative ones; left < 0.

@@ -22,7 +22,7 @@ from tilewright.targets.vta.semantics import SEMANTICS
 
 #: Nanoseconds that the loop takes for each multiply-accumulate, and for each value that is moved or that the ALU
 #: changes; and microseconds that the array forms take for any instruction.
-MAC_NS, VALUE_NS, ARRAYS_US = 0.1, 1.5, 10
+MAC_NS, VALUE_NS, ARRAYS_US = 0.35, 2, 10
 #: Steps in a stretch, at least.
 SHORTEST = 64
 
