@@ -42,7 +42,8 @@ def memory(rng: np.random.Generator, config: Config, samples: int) -> Callable[[
     index = rng.integers(0, TILES // 2, (3, SIZES["uop"] // 4))
     own = {"inp", "out", *(["wgt"] if rng.random() < 0.5 else [])}
     data = {name: rng.integers(0, 256, (samples if name in own else 1, size)) for name, size in SIZES.items()}
-    data["uop"] = encode_uops(Uops(*index, np.zeros((index.shape[1], 4), np.uint8)), config).reshape(1, -1)
+    uops = encode_uops(Uops(index[0], index[1], index[2], np.zeros((index.shape[1], 4), np.uint8)), config)
+    data["uop"] = uops.astype(np.int64).reshape(1, -1)
 
     def dram() -> Dram:
         places = [(name, BASES[name], content.astype(np.uint8)) for name, content in data.items()]
@@ -55,7 +56,7 @@ def transfer(rng: np.random.Generator, config: Config) -> Record:
     """A LOAD or STORE of a few tiles, now and then empty or padded, of data or of what others have stored."""
     kind = [Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT, Memory.OUT][int(rng.integers(5))]
     rows, columns, stride = (int(rng.integers(low, 4)) for low in (0, 0, 0))
-    record = {"opcode": Opcode.STORE if kind == Memory.OUT else Opcode.LOAD, "memory_type": kind}
+    record: dict[str, int] = {"opcode": Opcode.STORE if kind == Memory.OUT else Opcode.LOAD, "memory_type": kind}
     record |= {"sram_base": int(rng.integers(TILES)), "dram_base": int(rng.integers(4))}
     record |= {"y_size": rows, "x_size": columns, "x_stride": stride}
     if kind != Memory.OUT and rng.random() < 0.4:

@@ -84,14 +84,14 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
         return {}
     writer = np.full(program.config.out.depth, -1, np.int64)
     stored: dict[int, list[Array]] = {}
-    kernel, moves = program.kernel.tolist(), program.moves.each
-    for step in sequence.tolist():
-        if kernel[step] >= 0:
-            writer[program.kernels[kernel[step]].written] = step if resets[kernel[step]] else -1
-        elif moves[step].memory == Memory.OUT:
-            low = moves[step].base
-            writers = writer[low : moves[step].end]
-            if writers.max(initial=-1) >= 0:
-                for reset in np.unique(writers[writers >= 0]).tolist():
-                    stored.setdefault(reset, []).append(low + np.flatnonzero(writers == reset))
+    written = [item.written for item in program.kernels]
+    moved, is_store = program.moves, program.moves.memory == Memory.OUT
+    steps = sequence[(program.kernel[sequence] >= 0) | is_store[sequence]]
+    columns = program.kernel, moved.base, moved.base + moved.tiles
+    for step, kernel, low, high in zip(steps.tolist(), *(column[steps].tolist() for column in columns), strict=True):
+        if kernel >= 0:
+            writer[written[kernel]] = step if resets[kernel] else -1
+        elif (writers := writer[low:high]).max(initial=-1) >= 0:
+            for reset in np.unique(writers[writers >= 0]).tolist():
+                stored.setdefault(reset, []).append(low + np.flatnonzero(writers == reset))
     return {step: np.unique(np.concatenate(tiles)) for step, tiles in stored.items()}

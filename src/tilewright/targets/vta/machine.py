@@ -65,9 +65,9 @@ class Machine:
 
     def _stretch(self, stretch: Stretch) -> None:
         """The steps in one compiled loop, sample by sample."""
-        steps, kernels, shifts = stretch.table.steps, stretch.kernels, self._shifts()
+        table, steps, shifts = stretch.table, stretch.table.steps, self._shifts()
         stores, loads_wgt = steps[:, 0] == loop.STORE, (steps[:, 0] == loop.LOAD) & (steps[:, 2] == loop.TO_WGT)
-        memory, places = self.dram.pool(self.samples, stretch.table.address, stretch.table.end, stores)
+        memory, places = self.dram.pool(self.samples, table.address, table.end, stores)
         if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
             self.wgt = np.repeat(self.wgt, self.samples, axis=0)
         loaded = steps[loads_wgt]
@@ -78,14 +78,18 @@ class Machine:
             own, self._mirrors = min(sample, len(self.wgt) - 1), mirrors.copy()
             self.wgt[own, part] = wgt[own]
             chips = self.inp[sample], self.wgt[own], self.acc[sample], self.out[sample]
+            inp, weights, acc, out = (chip.reshape(-1, self.config.block) for chip in chips)
             loop.run(
                 steps,
                 places[:, 0] + sample * places[:, 1],
-                kernels.rows,
-                kernels.tiles,
+                table.kernels,
+                table.tiles,
                 shifts,
                 memory,
-                *(chip.reshape(-1, self.config.block) for chip in chips),
+                inp,
+                weights,
+                acc,
+                out,
                 self._mirrors,
                 self.rules.out_memory,
                 self.config.acc.width,
