@@ -25,8 +25,8 @@ from tilewright.targets.vta.semantics import SEMANTICS
 #: Nanoseconds that the loop takes for each multiply-accumulate, and for each value that is moved or that the ALU
 #: changes; and microseconds that the array forms take for any instruction. Measured with 1 to 16 samples.
 MAC_NS, VALUE_NS, ARRAYS_US = 0.35, 2, 10
-#: Steps in a stretch, at least.
-SHORTEST = 64
+#: Steps in a stretch, at least, and at most: tables that stay in the caches.
+SHORTEST, LONGEST = 64, 1 << 15
 
 _OPS = {
     AluOp.MIN: loop.MIN,
@@ -105,7 +105,8 @@ def plan(
     for start, stop in np.flatnonzero(np.diff(short, prepend=False, append=False)).reshape(-1, 2).tolist():
         if stop - start >= SHORTEST:
             found += actions(program, sequence[done:start], stored)
-            found.append(Stretch(program, sequence[start:stop], stored))
+            cuts = [*range(start, stop, LONGEST), stop]
+            found += [Stretch(program, sequence[a:b], stored) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
             done = stop
     return (*found, *actions(program, sequence[done:], stored))
 
