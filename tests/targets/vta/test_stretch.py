@@ -110,6 +110,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of any length and any instructions, compiled without delay."""
     monkeypatch.setattr(jit, "PATIENCE", 0)
     monkeypatch.setattr(stretch, "SHORTEST", 1)
+    monkeypatch.setattr(stretch, "ENOUGH", 1)
     monkeypatch.setattr(stretch, "ARRAYS_US", 1 << 30)
 
 
@@ -167,13 +168,24 @@ def test_compiled_and_uncompiled_agree(name: str, monkeypatch: pytest.MonkeyPatc
     check(plain, native, seed)
 
 
-def test_a_short_program_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is soon done waits for no compiler."""
+def test_a_large_instruction_ends_a_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stretch, "ENOUGH", 1)
+    short = {"opcode": Opcode.GEMM, "uop_end": 1, "iter_out": 1, "iter_in": 1}
+    large = {**short, "iter_out": 100, "iter_in": 100}
+    dram = memory(np.random.default_rng(1), BASE, 1)()
+    stream = decode(encode([*[short] * 100, large, *[short] * 10], BASE), BASE)
+    parts = plan(elaborate(stream, BASE, dram, BASES), np.arange(111), {}, 1)
+    assert [len(part.numbers) if isinstance(part, Stretch) else part.where for part in parts] == [100, "end"]
+
+
+def test_a_loop_that_is_soon_done_is_not_compiled(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "run", jit.compiled(loop.run.python))
-    monkeypatch.setattr(loop.run, "_native", None)
     rng = np.random.default_rng(1)
     dram = memory(rng, BASE, 1)
     elaborated = program(rng, BASE, dram())
     steps = np.arange(len(elaborated.stream))
-    Machine(BASE, dram(), 1).run(plan(elaborated, steps, stored_resets(elaborated, steps), 1))
-    assert loop.run._native is None
+    parts = plan(elaborated, steps, stored_resets(elaborated, steps), 1)
+    for patience, native in ((1 << 30, False), (0, True)):
+        monkeypatch.setattr(jit, "PATIENCE", patience)
+        Machine(BASE, dram(), 1).run(parts)
+        assert (loop.run._native is not None) == native

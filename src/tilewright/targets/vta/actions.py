@@ -29,20 +29,19 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     Accumulating GEMMs are put off until something touches their tiles: sums commute, and a few large products
     take less time than many small ones.
     """
-    kernel, moves = program.kernel.tolist(), program.moves.each
+    kernels, moves = program.kernel[sequence].tolist(), program.moves.of(sequence)
     found: list[Action] = []
     pending = _Pending()
-    for step in sequence.tolist():
-        index = kernel[step]
+    for step, index, move in zip(sequence.tolist(), kernels, moves, strict=True):
         if index >= 0 and program.accumulates[index]:
             pending.add(index, program.kernels[index])
             continue
-        if index < 0 and moves[step].memory in (NOTHING, Memory.UOP):
+        if index < 0 and move.memory in (NOTHING, Memory.UOP):
             continue  # tokens only, or control state
-        if pending.kernels and pending.conflicts(_touched(program, index, moves[step])):
+        if pending.kernels and pending.conflicts(_touched(program, index, move)):
             found.append(Action(program.fused(tuple(pending.kernels)), f"before instruction {step}"))
             pending = _Pending()
-        work = program.kernels[index] if index >= 0 else moves[step]
+        work = program.kernels[index] if index >= 0 else move
         found.append(Action(work, f"instruction {step}", step in stored))
     if pending.kernels:
         found.append(Action(program.fused(tuple(pending.kernels)), "end"))

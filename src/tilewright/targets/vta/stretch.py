@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +26,9 @@ from tilewright.targets.vta.semantics import SEMANTICS
 #: Nanoseconds that the loop takes for each multiply-accumulate, and for each value that is moved or that the ALU
 #: changes; and microseconds that the array forms take for any instruction. Measured with 1 to 16 samples.
 MAC_NS, VALUE_NS, ARRAYS_US = 0.35, 2, 10
-#: Steps in a stretch, at least, and at most: tables that stay in the caches.
-SHORTEST, LONGEST = 64, 1 << 15
+#: Steps in a stretch: fewer are not worth a call, the tables of more leave the caches. And in all stretches of a
+#: program, at least: compiled networks have a few hundred, not worth a compiler.
+SHORTEST, LONGEST, ENOUGH = 64, 1 << 15, 1000
 
 _OPS = {
     AluOp.MIN: loop.MIN,
@@ -100,14 +102,17 @@ def plan(
     moves = (light & np.isin(memory, (*_TO, Memory.OUT))) | np.isin(memory, _SILENT)
     kernels = np.array([*(_is_short(item, config, samples) for item in program.kernels), False], np.bool_)
     short = np.where(program.kernel >= 0, kernels[program.kernel], moves)[sequence]
+    runs = np.flatnonzero(np.diff(short, prepend=False, append=False)).reshape(-1, 2)
+    runs = runs[runs[:, 1] - runs[:, 0] >= SHORTEST]
+    if (runs[:, 1] - runs[:, 0]).sum() < ENOUGH:
+        return actions(program, sequence, stored)
     found: list[Action | Stretch] = []
     done = 0
-    for start, stop in np.flatnonzero(np.diff(short, prepend=False, append=False)).reshape(-1, 2).tolist():
-        if stop - start >= SHORTEST:
-            found += actions(program, sequence[done:start], stored)
-            cuts = [*range(start, stop, LONGEST), stop]
-            found += [Stretch(program, sequence[a:b], stored) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
-            done = stop
+    for start, stop in runs.tolist():
+        found += actions(program, sequence[done:start], stored)
+        cuts = [*range(start, stop, LONGEST), stop]
+        found += [Stretch(program, sequence[a:b], stored) for a, b in pairwise(cuts)]
+        done = stop
     return (*found, *actions(program, sequence[done:], stored))
 
 
