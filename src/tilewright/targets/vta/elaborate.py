@@ -6,7 +6,7 @@ implementations differ, `semantics` decides; see docs/vta.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -182,7 +182,7 @@ def _kernels(
     return kernel, tuple(kernels), outside
 
 
-def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> list[tuple[int, ...]]:
+def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
     """(epoch, 0 GEMM / 1 ALU, bgn, end, iterations, factors, reset or op, use_imm, imm, imm < 0) of some rows."""
     columns = [epoch, np.where(gemm, 0, 1)]
     for name in ("uop_bgn", "uop_end", "iter_out", "iter_in"):
@@ -192,7 +192,7 @@ def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> list[tuple[
     columns += [stream.gemm.wgt_factor_out, stream.gemm.wgt_factor_in]
     columns.append(np.where(gemm, stream.gemm.reset_reg, stream.alu.alu_opcode))
     columns += [stream.alu.use_imm, np.where(stream.alu.use_imm == 1, stream.alu.imm, 0), stream.alu.imm < 0]
-    return list(zip(*(column[rows].tolist() for column in columns), strict=True))
+    return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
 def _kernel(key: tuple[int, ...], cache: Array, row: int, rules: Semantics) -> GemmKernel | AluKernel:

@@ -37,16 +37,14 @@ def run(
     out: Array,
     mirrors: Array,
     out_memory: bool,
-    acc_bits: int,
 ) -> None:
     """Execute `steps` int64 [n, STEP] on the machine's memories, and on DRAM as bytes, `memory` uint8 [m].
 
     `places` int64 [n]: where in `memory` a step begins. `kernels` int64 [k, KERNEL]; `tiles` int64 [3, t]: dst, src
     and wgt of each micro-op. inp, acc and out [depth * batch, block], wgt [depth * block, block], by input channel;
-    mirrors as Machine's.
+    mirrors as Machine's. Sums are made in 64 bits and wrap where they are written.
     """
     block, batch = acc.shape[1], acc.shape[0] // mirrors.shape[0]
-    half = np.int64(1) << (acc_bits - 1)  # of the accumulator's range: (x + half & 2 half - 1) - half wraps x
     amounts = shifts.shape[1] // 2
     values = np.zeros(max(batch, block) * block, np.int64)
     first, second, sums = np.zeros(block, np.int64), np.zeros(block, np.int64), np.zeros(block, inp.dtype)
@@ -130,10 +128,9 @@ def run(
                         for j in range(block):
                             sums[j] += inputs[i] * weights[j]
                     for j in range(block):
-                        total = ((np.int64(target[j]) + np.int64(sums[j]) + half) & (2 * half - 1)) - half
-                        target[j] = total
+                        target[j] = np.int64(target[j]) + np.int64(sums[j])
                         if kind == RESET_OUT:
-                            result[j] = total
+                            result[j] = target[j]
                             target[j] = 0
         else:
             op, has_imm, imm, table = kernels[kernel, 2], kernels[kernel, 3], kernels[kernel, 4], kernels[kernel, 6]
@@ -165,4 +162,4 @@ def run(
                                 amount = shifts[table, (y & (amounts - 1)) + (amounts if y < 0 else 0)]
                             first[j] = first[j] >> amount if amount >= 0 else first[j] << -amount
                     for j in range(block):
-                        target[j] = ((first[j] + half) & (2 * half - 1)) - half
+                        target[j] = first[j]

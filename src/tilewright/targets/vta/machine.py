@@ -92,7 +92,6 @@ class Machine:
                 out,
                 self._mirrors,
                 self.rules.out_memory,
-                self.config.acc.width,
             )
         self._differs = not self._mirrors.all()
 
