@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,7 +96,7 @@ class Stream:
     def __len__(self) -> int:
         return len(self.opcode)
 
-    @property
+    @cached_property
     def unit(self) -> Column:
         """The Unit that each instruction is queued for; LOADs of other than INP or WGT go to compute."""
         return UNITS[self.opcode, self.mem.memory_type]
