@@ -96,6 +96,8 @@ def plan(
     program: Elaborated, sequence: Array, stored: Mapping[int, Array], samples: int
 ) -> tuple[Action | Stretch, ...]:
     """What the value pass does for so many samples, in the order of `sequence`."""
+    if len(sequence) < ENOUGH:
+        return actions(program, sequence, stored)
     config, memory = program.config, program.moves.memory
     values = np.array([config.sram(item).shape[0] * config.sram(item).shape[1] for item in Memory])[memory]
     light = program.moves.tiles * values * samples * VALUE_NS <= 1000 * ARRAYS_US
