@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.steps import READ, WRITE, runs, touching
+from tilewright.sim.steps import READ, WRITE, runs
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.semantics import Semantics
 
@@ -38,11 +38,21 @@ class Loop(NamedTuple):
         length = max(0, self.uop_end - self.uop_bgn)
         return np.array([[UOP, READ, self.uop_bgn, length, 1, 0]], np.int64)
 
-    def expand(self, field: Array, factor: tuple[int, int]) -> Array:
-        """int64 [micro_ops], in the order of execution: outer, inner, micro-op."""
-        outer = np.arange(self.iter_out)[:, None, None] * factor[0]
-        inner = np.arange(self.iter_in)[None, :, None] * factor[1]
-        return (outer + inner + field[None, None, :]).reshape(-1)
+    def expand(self, listed: Array) -> Array:
+        """Tile indices of all micro-ops, int64 [3, micro_ops], of those listed, int64 [m, 3].
+
+        In the order of execution: outer, inner, list. Rows are dst, src, wgt.
+        """
+        factors = np.array((self.dst, self.src, self.wgt))[:, :, None]
+        outer = np.arange(self.iter_out) * factors[:, 0]
+        inner = np.arange(self.iter_in) * factors[:, 1]
+        loops = (outer[:, :, None] + inner[:, None, :]).reshape(3, -1, 1)
+        return (loops + listed.T[:, None, :]).reshape(3, -1)
+
+
+#: An operand of micro-ops, as a row of `Loop.expand`, and what becomes of its tile: space, mode, operand.
+DST, SRC, WEIGHT = range(3)
+Access = tuple[int, int, int]
 
 
 class Product(NamedTuple):
@@ -76,13 +86,15 @@ class GemmKernel:
         """Input and weight tiles read."""
         return np.concatenate([runs(INP, READ, self.src), runs(WGT, READ, self.wgt)])
 
-    def footprint(self, rules: Semantics) -> Array:
-        """Tiles touched. A reset clears; what it reads takes part in a result only if that is stored."""
-        acc = runs(ACC, WRITE if self.reset else READ | WRITE, self.dst)
-        operands = [] if self.reset else [self.operands()]
+    def accesses(self, rules: Semantics) -> tuple[Access, ...]:
+        """What each micro-op touches. A reset clears; what it reads is in a result only if that is stored."""
+        acc = ((ACC, WRITE, DST),) if self.reset else ((INP, READ, SRC), (WGT, READ, WEIGHT), (ACC, READ | WRITE, DST))
         writes_out = rules.out_memory and (rules.reset_writes_out or not self.reset)
-        out = [touching(acc, OUT, WRITE)] if writes_out else []
-        return np.concatenate([self.loop.footprint(), *operands, acc, *out])
+        return (*acc, (OUT, WRITE, DST)) if writes_out else acc
+
+    def footprint(self, rules: Semantics) -> Array:
+        """Tiles touched."""
+        return _touched(self.loop, self.accesses(rules), (self.dst, self.src, self.wgt))
 
     @cached_property
     def written(self) -> Tiles:
@@ -128,6 +140,11 @@ class GemmKernel:
         """Accumulating instructions that follow each other as one: their sums commute."""
         parts = [np.concatenate([getattr(kernel, name) for kernel in kernels]) for name in ("dst", "src", "wgt")]
         return cls(kernels[0].loop, False, *parts)
+
+
+def _touched(loop: Loop, accesses: tuple[Access, ...], operands: Sequence[Array]) -> Array:
+    """Footprint rows of a kernel: the micro-ops that it reads, and each access of the tiles of its operands."""
+    return np.concatenate([loop.footprint(), *(runs(space, mode, operands[at]) for space, mode, at in accesses)])
 
 
 Span = tuple[int, int]
@@ -206,12 +223,15 @@ class AluKernel:
     first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
     negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
 
+    def accesses(self, rules: Semantics) -> tuple[Access, ...]:
+        """What each micro-op touches."""
+        source = () if self.imm is not None and not rules.immediate_reads_src else ((ACC, READ, SRC),)
+        out = ((OUT, WRITE, DST),) if rules.out_memory else ()
+        return (*source, (ACC, READ | WRITE, DST), *out)
+
     def footprint(self, rules: Semantics) -> Array:
         """Tiles touched."""
-        acc = runs(ACC, READ | WRITE, self.dst)
-        source = [] if self.imm is not None and not rules.immediate_reads_src else [runs(ACC, READ, self.src)]
-        out = [touching(acc, OUT, WRITE)] if rules.out_memory else []
-        return np.concatenate([self.loop.footprint(), *source, acc, *out])
+        return _touched(self.loop, self.accesses(rules), (self.dst, self.src))
 
     @cached_property
     def written(self) -> Tiles:
