@@ -8,6 +8,8 @@ conflict have to be scanned element by element.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 
 from tilewright.array import Array
@@ -15,7 +17,7 @@ from tilewright.sim.order import Order
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, READ, SPACE, STRIDE, WRITE, StepTable, end_of
 
 #: Accesses of cells that are sorted; beyond it, a scan of everything is cheaper.
-MAX_ACCESSES = 1 << 22
+MAX_ACCESSES = 1 << 20
 
 
 def everything(table: StepTable) -> Array:
@@ -26,18 +28,23 @@ def everything(table: StepTable) -> Array:
 def suspects(table: StepTable, order: Order) -> Array:
     """Ranges outside which no race and no unwritten read is possible: int64 [k, 3] of space, low, high, ascending."""
     rows = table.footprints.rows
-    offset = np.cumsum([0, *(space.size for space in table.spaces)])  # the memories one behind the other
-    low, high = rows[:, BASE] + offset[rows[:, SPACE]], end_of(rows) + offset[rows[:, SPACE]]
+    offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories one behind the other
+    at = offset[rows[:, SPACE]]
+    low, high = rows[:, BASE] + at, end_of(rows) + at
     live = (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
     whole = ((rows[:, MODE] & PARTLY) == 0) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
     # What is read and written is either written before or an unwritten read: it need not count as a first write.
     surely = live & whole & ((rows[:, MODE] & (READ | WRITE)) == WRITE)
-    filled = [
-        (offset[index] + max(a, 0), offset[index] + min(b, space.size))
-        for index, space in enumerate(table.spaces)
-        for a, b in space.initialised
-    ]
-    cuts = np.unique(np.concatenate([offset, low[surely], high[surely], np.array(filled, np.int64).reshape(-1)]))
+    filled = np.array(
+        [
+            (start + max(a, 0), start + min(b, space.size))
+            for start, space in zip(offset.tolist(), table.spaces, strict=False)
+            for a, b in space.initialised
+        ],
+        np.int64,
+    ).reshape(-1)
+    cuts = np.sort(np.concatenate([offset, low[surely], high[surely], filled]))
+    cuts = cuts[np.concatenate([[True], cuts[1:] > cuts[:-1]])]
     first = np.searchsorted(cuts, low, "right") - 1
     last = np.where(live, np.searchsorted(cuts, high), first)
 
@@ -49,41 +56,43 @@ def suspects(table: StepTable, order: Order) -> Array:
     by_cell = np.argsort(cell, kind="stable")
     cell, access = cell[by_cell], access[by_cell]
     preset = np.zeros(len(cuts), np.bool_)
-    for a, b in filled:
-        preset[np.searchsorted(cuts, a) : np.searchsorted(cuts, b)] = True
-    step, mode = order.sequence[visit[access]], rows[row[access], MODE]
-    bad = _conflicts(table, order, cell, step, mode) | _unwritten(cell, mode, surely[row[access]], preset)
+    for a, b in np.searchsorted(cuts, filled).reshape(-1, 2).tolist():
+        preset[a:b] = True
+    row, step = row[access], order.sequence[visit[access]]
+    bad = _possible(table, order, cell, step, rows[row, MODE], surely[row], preset[cell])
+    if not bad.any():
+        return np.zeros((0, 3), np.int64)
     found = np.unique(cell[bad])
     space = np.searchsorted(offset, cuts[found], "right") - 1
     return np.stack([space, cuts[found] - offset[space], cuts[found + 1] - offset[space]], axis=1)
 
 
-def _conflicts(table: StepTable, order: Order, cell: Array, step: Array, mode: Array) -> Array:
-    """Accesses in no order with the last write of their cell, or writes with any unit's last read of it."""
-    unit, writes = table.unit[step], (mode & WRITE) > 0
+def _possible(
+    table: StepTable, order: Order, cell: Array, step: Array, mode: Array, surely: Array, preset: Array
+) -> Array:
+    """Accesses, by cell and then in order, that may race with an earlier one or read what is not written: bool.
 
-    def unordered(earlier: Array) -> Array:
-        other = unit[earlier]
-        return (earlier >= 0) & (other != unit) & (order.clock[step, other] <= order.rank[step[earlier]])
-
-    bad = unordered(_last_before(cell, writes))
-    reads = (mode & READ) > 0
-    for reader in np.unique(unit[reads]):
-        bad |= writes & unordered(_last_before(cell, reads & (unit == reader)))
-    return bad
-
-
-def _unwritten(cell: Array, mode: Array, surely: Array, preset: Array) -> Array:
-    """Reads of cells that are not certain to have been written."""
-    return ((mode & READ) > 0) & ~preset[cell] & (_last_before(cell, surely) < 0)
+    A race is with the last write of the cell or, for a write, with the last read of each unit.
+    """
+    unit, writes, reads = table.unit[step], (mode & WRITE) > 0, (mode & READ) > 0
+    readers = reads & (unit == np.arange(len(table.units))[:, None])
+    before = _last_before(cell, np.concatenate([surely[None], writes[None], readers]))
+    unwritten, earlier = reads & ~preset & (before[0] < 0), before[1:]
+    other = unit[earlier]
+    races = (earlier >= 0) & (other != unit) & (order.clock[step, other] <= order.rank[step[earlier]])
+    races[1:] &= writes
+    possible: Array = unwritten | races.any(axis=0)
+    return possible
 
 
 def _last_before(cell: Array, which: Array) -> Array:
-    """For each access the last earlier one of its cell among `which`, or -1."""
-    at = np.arange(len(cell))
-    head = np.maximum.accumulate(np.where(np.diff(cell, prepend=-1) != 0, at, 0))
-    before = np.maximum.accumulate(np.concatenate([[-1], np.where(which, at, -1)[:-1]])) if len(cell) else at
-    return np.where(before >= head, before, -1)
+    """For each access and each row of `which` (bool [k, n]) the last earlier one of its cell, or -1: int64 [k, n]."""
+    at = np.arange(1, len(cell) + 1)
+    latest = np.zeros(which.shape, np.int64)
+    np.maximum.accumulate((at * which)[:, :-1], axis=1, out=latest[:, 1:])
+    head = np.zeros(len(cell), np.int64)
+    head[1:] = at[:-1] * (cell[1:] != cell[:-1])
+    return np.where(latest > np.maximum.accumulate(head), latest, 0) - 1
 
 
 def _numbers(low: Array, high: Array) -> tuple[Array, Array]:

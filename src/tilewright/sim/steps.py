@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -124,6 +125,10 @@ class StepTable:
 
     def by_unit(self) -> tuple[Array, Array]:
         """Each unit's steps in order: (start int64 [units + 1], steps int64 [n])."""
+        return self._by_unit
+
+    @cached_property
+    def _by_unit(self) -> tuple[Array, Array]:
         steps = np.argsort(self.unit, kind="stable")
         counts = np.bincount(self.unit, minlength=len(self.units))
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), steps.astype(np.int64)

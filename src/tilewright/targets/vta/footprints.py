@@ -17,6 +17,10 @@ from tilewright.targets.vta.semantics import SEMANTICS, Semantics
 _SPACE = {Memory.UOP: UOP, Memory.WGT: WGT, Memory.INP: INP, Memory.ACC: ACC, Memory.OUT: OUT, Memory.ACC_8BIT: ACC}
 
 
+#: A set of tiles is one number while sets are sorted: its widest gap above so many bits of its extent.
+WIDE = 40
+
+
 def footprints(
     config: Config, moved: Moves, kernel: Array, kernels: Sequence[GemmKernel | AluKernel], lists: Sequence[Array]
 ) -> tuple[Array, Footprints]:
@@ -47,48 +51,54 @@ def bounds(kernels: Sequence[GemmKernel | AluKernel], lists: Sequence[Array], ru
     Rows without PARTLY are exact; some kernels have rows of nothing.
     """
     live = [index for index, kernel in enumerate(kernels) if kernel.loop.micro_ops]
-    groups: dict[tuple[Access, ...], tuple[list[int], list[int]]] = {}
-    for place, index in enumerate(live):
-        at, places = groups.setdefault(kernels[index].accesses(rules), ([], []))
-        at.append(index)
-        places.append(place)
-    rows = np.zeros((len(kernels), 1 + max(map(len, groups), default=0), 6), np.int64)
     if not live:
-        return rows
-    low, high, dense = _spans([kernels[index] for index in live], [lists[index] for index in live])
-    for accesses, (at, places) in groups.items():
-        for row, (space, mode, operand) in enumerate(accesses, 1):
-            rows[at, row, SPACE], rows[at, row, BASE], rows[at, row, COUNT] = space, low[places, operand], 1
-            rows[at, row, LENGTH] = high[places, operand] - low[places, operand]
-            rows[at, row, MODE] = np.where(dense[places, operand], mode, mode | PARTLY)
-    fetched = np.array([(kernels[index].loop.uop_bgn, len(lists[index])) for index in live], np.int64)
-    rows[live, 0, SPACE], rows[live, 0, MODE], rows[live, 0, COUNT] = UOP, READ, 1
-    rows[live, 0, BASE], rows[live, 0, LENGTH] = fetched[:, 0], fetched[:, 1]
+        return np.zeros((len(kernels), 1, 6), np.int64)
+    items = [kernels[index] for index in live]
+    low, high, dense = _spans(items, [lists[index] for index in live])
+    patterns: dict[tuple[Access, ...], int] = {}
+    mine = [patterns.setdefault(item.accesses(rules), len(patterns)) for item in items]
+    table = np.zeros((len(patterns), max(map(len, patterns)), 3), np.int64)
+    for accesses, pattern in patterns.items():
+        table[pattern, : len(accesses)] = accesses
+    space, mode, operand = table[mine].transpose(2, 0, 1)
+    each = np.arange(len(items))[:, None]
+    found = np.zeros((len(items), 1 + table.shape[1], 6), np.int64)
+    found[:, 0, SPACE], found[:, 0, MODE], found[:, :, COUNT] = UOP, READ, 1
+    found[:, 0, BASE] = [item.loop.uop_bgn for item in items]
+    found[:, 0, LENGTH] = [len(lists[index]) for index in live]
+    found[:, 1:, SPACE], found[:, 1:, MODE] = space, np.where(dense[operand, each], mode, mode | PARTLY)
+    found[:, 1:, BASE] = low[operand, each]
+    found[:, 1:, LENGTH] = np.where(mode > 0, high[operand, each] - low[operand, each], 0)
+    rows = np.zeros((len(kernels), *found.shape[1:]), np.int64)
+    rows[live] = found
     return rows
 
 
 def _spans(kernels: Sequence[GemmKernel | AluKernel], lists: Sequence[Array]) -> tuple[Array, Array, Array]:
-    """Lowest tile, highest + 1, and whether all between are certainly touched: [k, 3] for dst, src, wgt.
+    """Lowest tile, highest + 1, and whether all between are certainly touched: [3, k] for dst, src, wgt.
 
     The tiles are sums of one number each from three sets: listed indices, outer and inner steps. Taken by their
     widest gap, each set must leave no gap wider than what the ones before it fill without any.
     """
-    first = np.cumsum([0, *map(len, lists[:-1])])
-    listed = np.concatenate(lists)
-    lowest, highest = np.minimum.reduceat(listed, first), np.maximum.reduceat(listed, first)
-    owner = np.repeat(np.arange(len(lists)) * (1 + int(listed.max())), [len(part) for part in lists])[:, None]
-    ascending = np.sort(listed + owner, axis=0)
-    jump = np.diff(ascending, axis=0, prepend=0)
-    jump[first] = 0
-    loops = np.array([(k.loop.iter_out, k.loop.iter_in, *k.loop.dst, *k.loop.src, *k.loop.wgt) for k in kernels])
-    step = loops[:, 2:].reshape(-1, 3, 2)
-    reach = (loops[:, None, :2] - 1) * step
-    gaps = np.concatenate([np.maximum.reduceat(jump, first)[:, :, None], np.where(reach > 0, step, 0)], axis=2)
-    extents = np.concatenate([(highest - lowest)[:, :, None], reach], axis=2)
-    by_gap = np.argsort(gaps, axis=2)
-    gaps, extents = np.take_along_axis(gaps, by_gap, 2), np.take_along_axis(extents, by_gap, 2)
-    filled = 1 + np.cumsum(extents, axis=2) - extents
-    return lowest, highest + reach.sum(axis=2) + 1, (gaps <= filled).all(axis=2)
+    sizes = np.array([len(part) for part in lists])
+    first = np.cumsum(sizes) - sizes
+    listed = np.ascontiguousarray(np.concatenate(lists).T)
+    lowest, highest = np.minimum.reduceat(listed, first, axis=1), np.maximum.reduceat(listed, first, axis=1)
+    apart = np.repeat(np.arange(len(lists)) * (1 + int(highest.max())), sizes)
+    jump = np.zeros_like(listed)
+    ascending = np.sort(listed + apart)
+    np.subtract(ascending[:, 1:], ascending[:, :-1], out=jump[:, 1:])
+    jump[:, first] = 0
+    loops = np.array([(k.loop.iter_out, k.loop.iter_in, *k.loop.dst, *k.loop.src, *k.loop.wgt) for k in kernels]).T
+    step = loops[2:].reshape(3, 2, -1)
+    reach = (loops[:2] - 1) * step
+    sets = np.empty((3, 3, len(kernels)), np.int64)
+    sets[0] = np.maximum.reduceat(jump, first, axis=1) << WIDE | highest - lowest
+    sets[1:] = (step * (reach > 0) << WIDE | reach).swapaxes(0, 1)
+    sets.sort(axis=0)
+    gaps, extents = sets >> WIDE, sets & (1 << WIDE) - 1
+    filled = 1 + np.cumsum(extents, axis=0) - extents
+    return lowest, highest + reach.sum(axis=1) + 1, (gaps <= filled).all(axis=0)
 
 
 def granule(config: Config) -> int:
