@@ -223,9 +223,14 @@ class AluKernel:
     first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
     negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
 
+    @property
+    def reads_source(self) -> bool:
+        """Whether a result depends on acc[src]."""
+        return self.imm is None or self.first_is_src
+
     def accesses(self, rules: Semantics) -> tuple[Access, ...]:
         """What each micro-op touches."""
-        source = () if self.imm is not None and not rules.immediate_reads_src else ((ACC, READ, SRC),)
+        source = ((ACC, READ, SRC),) if self.reads_source else ()
         out = ((OUT, WRITE, DST),) if rules.out_memory else ()
         return (*source, (ACC, READ | WRITE, DST), *out)
 
