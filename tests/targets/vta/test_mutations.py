@@ -14,7 +14,7 @@ import pytest
 import tilewright as tw
 from tests.conftest import ROOT
 from tests.mlperf import FILES, model_path
-from tests.targets.vta.mutation import MISSED, TOKENS, Subject, outcomes, reported, text
+from tests.targets.vta.mutation import KINDS, MISSED, TOKENS, Subject, outcomes, reported, text
 from tests.targets.vta.test_codegen import CONFIGS, random_graph
 from tilewright.program.program import Program
 from tilewright.sim.bounds import everything
@@ -58,13 +58,13 @@ def compared(passes: Passes) -> set[str]:
     return reported(passes)
 
 
-def try_all(subjects: Sequence[Subject], count: int) -> None:
+def try_all(subjects: Sequence[Subject], count: int, kinds: Sequence[str] = KINDS) -> None:
     """About `count` mutants of some launches."""
     for subject in subjects:
         assert subject.passes(subject.unbroken).findings == (), subject.name
     counts: Counter[tuple[str, str]] = Counter()
     missed = []
-    for kind, outcome, note in outcomes(subjects, SEED, -(-count // len(subjects)), compared):
+    for kind, outcome, note in outcomes(subjects, SEED, -(-count // len(subjects)), compared, kinds):
         counts[kind, outcome] += 1
         missed += [note] if outcome == MISSED else []
     print(f"seed {SEED}: {', '.join(subject.name for subject in subjects)}\n{text(counts)}")
@@ -79,6 +79,11 @@ def test_mutants_of_digits() -> None:
 def test_mutants_of_layers() -> None:
     assert len(layers()) == len(LAYERS)
     try_all(layers(), 40)
+
+
+def test_mutants_that_move_dram_rows() -> None:
+    """Transfers of the layers whose rows lie apart, moved onto each other."""
+    try_all(layers()[:3], 75, ("dram base",))
 
 
 @pytest.mark.slow
