@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import le
 
 import numpy as np
 
@@ -136,15 +138,18 @@ def _run(
 def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
     """The same steps in a random order that program order and tokens allow; a race may show, or not."""
     rng = np.random.default_rng(seed)
-    weight = rng.dirichlet(np.full(len(table.units), 0.3)) + 1e-6  # seeds favour units: some run far ahead
-    queues = [np.flatnonzero(table.unit == unit) for unit in range(len(table.units))]
-    done = np.zeros(len(table.units), np.int64)
+    weight = (rng.dirichlet(np.full(len(table.units), 0.3)) + 1e-6).tolist()  # seeds favour units: some run far ahead
+    runnable = np.sort(order.sequence)
+    queues = [runnable[table.unit[runnable] == unit].tolist() for unit in range(len(table.units))]
+    clock = order.clock.tolist()
+    done = [0] * len(queues)
     sequence: list[int] = []
-    while len(sequence) < len(order.sequence):
-        heads = [(unit, int(steps[done[unit]])) for unit, steps in enumerate(queues) if done[unit] < len(steps)]
-        ready = [head for head in heads if (order.clock[head[1]] <= done).all()]
-        share = weight[[unit for unit, _ in ready]]
-        unit, step = ready[int(rng.choice(len(ready), p=share / share.sum()))]
+    for draw in rng.random(len(runnable)).tolist():
+        heads = [(unit, steps[done[unit]]) for unit, steps in enumerate(queues) if done[unit] < len(steps)]
+        ready = [head for head in heads if all(map(le, clock[head[1]], done))]
+        reached = accumulate(weight[unit] for unit, _ in ready)
+        target = draw * sum(weight[unit] for unit, _ in ready)
+        unit, step = next((head for head, high in zip(ready, reached, strict=True) if target < high), ready[-1])
         sequence.append(step)
         done[unit] += 1
     return np.array(sequence, np.int64)
