@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.order import Order
-from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, READ, SPACE, STRIDE, WRITE, StepTable, end_of
+from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, READ, SPACE, STRIDE, WRITE, StepTable
 
 #: Accesses of cells that are sorted; beyond it, a scan of everything is cheaper.
 MAX_ACCESSES = 1 << 20
@@ -27,11 +27,10 @@ def everything(table: StepTable) -> Array:
 
 def suspects(table: StepTable, order: Order) -> Array:
     """Ranges outside which no race and no unwritten read is possible: int64 [k, 3] of space, low, high, ascending."""
-    rows = table.footprints.rows
+    rows, live = table.footprints.rows, table.footprints.live
     offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories one behind the other
     at = offset[rows[:, SPACE]]
-    low, high = rows[:, BASE] + at, end_of(rows) + at
-    live = (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
+    low, high = rows[:, BASE] + at, table.footprints.end + at
     whole = ((rows[:, MODE] & PARTLY) == 0) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
     # What is read and written is either written before or an unwritten read: it need not count as a first write.
     surely = live & whole & ((rows[:, MODE] & (READ | WRITE)) == WRITE)

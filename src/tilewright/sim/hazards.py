@@ -15,7 +15,20 @@ from tilewright.sim.bounds import suspects
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
 from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
-from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, SPACE, STRIDE, WRITE, Footprints, StepTable, end_of
+from tilewright.sim.steps import (
+    BASE,
+    COUNT,
+    LENGTH,
+    MODE,
+    SPACE,
+    STRIDE,
+    WRITE,
+    Footprints,
+    Space,
+    StepTable,
+    end_of,
+    live,
+)
 
 #: Findings kept; a program this broken needs no longer list.
 MAX_EVENTS = 256
@@ -70,12 +83,15 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
 def out_of_range(table: StepTable) -> list[Finding]:
     """Steps that touch an element below 0 or beyond the end of a memory."""
     footprints = table.footprints
-    findings = []
-    owner = np.repeat(np.arange(len(footprints)), np.diff(footprints.start))
-    for footprint in np.unique(owner[_outside(table, footprints.rows)]).tolist():
-        rows = footprints.of_step(footprint)
+    size = np.array([space.size for space in table.spaces], np.int64)
+    rows = footprints.rows
+    outside = footprints.live & ((footprints.end > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))
+    findings: list[Finding] = []
+    for footprint in np.unique(footprints.owner()[outside]).tolist() if outside.any() else ():
         step = int(np.flatnonzero(table.footprint == footprint)[0])
-        for row, high in zip(rows[_outside(table, rows)], end_of(rows)[_outside(table, rows)].tolist(), strict=True):
+        rows = footprints.of_step(footprint)
+        rows = rows[live(rows) & ((end_of(rows) > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))]
+        for row, high in zip(rows, end_of(rows).tolist(), strict=True):
             space, low = table.spaces[row[SPACE]], int(row[BASE])
             verb = "writes" if row[MODE] & WRITE else "reads"
             what = f"#{step} {table.describe(step)} {verb} {space.name}[{low}:{high}]"
@@ -86,40 +102,42 @@ def out_of_range(table: StepTable) -> list[Finding]:
     return sorted(findings[:MAX_EVENTS], key=lambda finding: finding.steps)
 
 
-def _outside(table: StepTable, rows: Array) -> Array:
-    """Rows whose lowest or highest element does not exist: bool [r]."""
-    size = np.array([space.size for space in table.spaces], np.int64)
-    touches = (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
-    outside: Array = touches & ((end_of(rows) > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))
-    return outside
-
-
 def _inside(footprints: Footprints, ranges: Array) -> Footprints:
     """The same footprints, exact; empty where they touch none of the ranges."""
     rows = footprints.rows
     touches = np.zeros(len(rows), np.bool_)
     for index in np.unique(ranges[:, 0]):
         mine, parts = rows[:, SPACE] == index, ranges[ranges[:, 0] == index]
-        reached = np.searchsorted(parts[:, 1], end_of(rows)) > np.searchsorted(parts[:, 2], rows[:, BASE], "right")
+        reached = np.searchsorted(parts[:, 1], footprints.end) > np.searchsorted(parts[:, 2], rows[:, BASE], "right")
         touches |= mine & reached
-    owner = np.repeat(np.arange(len(footprints)), np.diff(footprints.start))
-    involved = set(owner[touches].tolist())
+    involved = set(footprints.owner()[touches].tolist())
     nothing = np.zeros((0, 6), np.int64)
     return Footprints.of([footprints.of_step(f) if f in involved else nothing for f in range(len(footprints))])
 
 
 def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array, int]:
-    """The part of each memory that gets a shadow: the lowest element of each, and where its shadow begins."""
+    """The part of each memory that gets a shadow: the lowest element of each, and where its shadow begins.
+
+    Elements that nobody writes and the host has filled can neither race nor be unwritten.
+    """
     low = np.zeros(len(table.spaces), np.int64)
     size = np.zeros(len(table.spaces), np.int64)
-    for index in range(len(table.spaces)):
+    for index, space in enumerate(table.spaces):
         parts = ranges[ranges[:, 0] == index]
-        mine = rows[(rows[:, SPACE] == index) & (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)]
+        mine = rows[(rows[:, SPACE] == index) & live(rows)]
+        mine = mine[((mine[:, MODE] & WRITE) > 0) | ~_filled(space, mine)]
         if len(parts) and len(mine):
             low[index] = max(int(parts[:, 1].min()), int(mine[:, BASE].min()))
             size[index] = max(0, min(int(parts[:, 2].max()), int(end_of(mine).max())) - low[index])
     offset = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
     return low, offset, int(offset[-1])
+
+
+def _filled(space: Space, rows: Array) -> Array:
+    """Whether the host has filled all that each row spans: inside one initialised range."""
+    ranges = np.array([(-1, -1), *sorted(space.initialised)], np.int64)
+    home = ranges[np.searchsorted(ranges[:, 0], rows[:, BASE], side="right") - 1]
+    return end_of(rows) <= home[:, 1]
 
 
 @compiled

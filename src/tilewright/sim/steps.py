@@ -78,6 +78,26 @@ class Footprints:
         rows: Array = self.rows[self.start[footprint] : self.start[footprint + 1]]
         return rows
 
+    def owner(self) -> Array:
+        """The footprint of each row."""
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
+
+    @cached_property
+    def live(self) -> Array:
+        """Rows that have an element: bool [r]."""
+        return live(self.rows)
+
+    @cached_property
+    def end(self) -> Array:
+        """One past the highest element of each row that has any."""
+        return end_of(self.rows)
+
+
+def live(rows: Array) -> Array:
+    """Rows that have an element: bool [r]."""
+    found: Array = (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
+    return found
+
 
 def end_of(rows: Array) -> Array:
     """One past the highest element of each row that has any."""

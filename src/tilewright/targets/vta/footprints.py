@@ -14,7 +14,10 @@ from tilewright.targets.vta.kernel import ACC, DRAM, INP, OUT, UOP, WGT, Access,
 from tilewright.targets.vta.moves import NOTHING, Moves
 from tilewright.targets.vta.semantics import SEMANTICS, Semantics
 
+#: The space of each Memory, in its order.
 _SPACE = {Memory.UOP: UOP, Memory.WGT: WGT, Memory.INP: INP, Memory.ACC: ACC, Memory.OUT: OUT, Memory.ACC_8BIT: ACC}
+_SPACES = np.array([_SPACE[memory] for memory in Memory])
+_UOP, _OUT = int(Memory.UOP), int(Memory.OUT)
 
 
 #: A set of tiles is one number while sets are sorted: its widest gap above so many bits of its extent.
@@ -111,18 +114,16 @@ def _moves(config: Config, moved: Moves, rules: Semantics) -> Array:
     unit = granule(config)
     steps = np.flatnonzero(moved.memory != NOTHING)
     memory = moved.memory[steps]
-    store = memory == Memory.OUT
-    space = np.array([_SPACE[item] for item in Memory])
-    if not rules.out_memory:
-        space[Memory.OUT] = ACC
+    store = memory == _OUT
+    space = _SPACES[memory] if rules.out_memory else np.where(store, ACC, _SPACES[memory])
     rows = np.zeros((len(steps), 2, 6), np.int64)
     chip, port = rows[:, 0], rows[:, 1]
-    chip[:, SPACE], chip[:, MODE] = space[memory], np.where(store, READ, WRITE)
+    chip[:, SPACE], chip[:, MODE] = space, np.where(store, READ, WRITE)
     chip[:, BASE], chip[:, LENGTH], chip[:, COUNT] = moved.base[steps], moved.tiles[steps], 1
     port[:, SPACE], port[:, MODE] = DRAM, np.where(store, WRITE, READ)
     address = moved.address[steps]
     port[:, BASE], port[:, LENGTH] = address // unit, -(-(address % unit + moved.row_bytes[steps]) // unit)
     # Micro-ops are control state: their DRAM is not part of the data check.
-    port[:, COUNT] = np.where(memory == Memory.UOP, 0, moved.rows[steps])
+    port[:, COUNT] = np.where(memory == _UOP, 0, moved.rows[steps])
     port[:, STRIDE] = moved.stride[steps] // unit
     return rows
