@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.order import Order
-from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, READ, SPACE, STRIDE, WRITE, StepTable
+from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, StepTable
 
 #: Accesses of cells that are sorted; beyond it, a scan of everything is cheaper.
 MAX_ACCESSES = 1 << 20
@@ -31,9 +31,9 @@ def suspects(table: StepTable, order: Order) -> Array:
     offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories one behind the other
     at = offset[rows[:, SPACE]]
     low, high = rows[:, BASE] + at, table.footprints.end + at
-    whole = ((rows[:, MODE] & PARTLY) == 0) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
-    # What is read and written is either written before or an unwritten read: it need not count as a first write.
-    surely = live & whole & ((rows[:, MODE] & (READ | WRITE)) == WRITE)
+    # A first write, of all that is between its ends: WRITE alone. What is read as well is either written before or
+    # an unwritten read.
+    surely = live & (rows[:, MODE] == WRITE) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
     filled = np.array(
         [
             (start + max(a, 0), start + min(b, space.size))
@@ -44,14 +44,14 @@ def suspects(table: StepTable, order: Order) -> Array:
     ).reshape(-1)
     cuts = np.sort(np.concatenate([offset, low[surely], high[surely], filled]))
     cuts = cuts[np.concatenate([[True], cuts[1:] > cuts[:-1]])]
-    first = np.searchsorted(cuts, low, "right") - 1
-    last = np.where(live, np.searchsorted(cuts, high), first)
+    first, last = np.searchsorted(cuts, np.stack([low, high - 1]), "right")
+    cells = (last - first + 1) * live
 
-    begin, end = (table.footprints.start[table.footprint[order.sequence] + k] for k in (0, 1))
-    row, visit = _numbers(begin, end)
-    if int((last - first)[row].sum()) > MAX_ACCESSES:
+    mine = table.footprint[order.sequence]
+    row, visit = _numbers(table.footprints.start[mine], np.diff(table.footprints.start)[mine])
+    if int(cells[row].sum()) > MAX_ACCESSES:
         return everything(table)
-    cell, access = _numbers(first[row], last[row])
+    cell, access = _numbers(first[row] - 1, cells[row])
     by_cell = np.argsort(cell, kind="stable")
     cell, access = cell[by_cell], access[by_cell]
     preset = np.zeros(len(cuts), np.bool_)
@@ -94,8 +94,8 @@ def _last_before(cell: Array, which: Array) -> Array:
     return np.where(latest > np.maximum.accumulate(head), latest, 0) - 1
 
 
-def _numbers(low: Array, high: Array) -> tuple[Array, Array]:
-    """The numbers low[i]..high[i]-1 of every i in turn, and the i of each."""
-    count = high - low
+def _numbers(low: Array, count: Array) -> tuple[Array, Array]:
+    """The count[i] numbers from low[i] for every i in turn, and the i of each."""
+    end = np.cumsum(count)
     owner = np.repeat(np.arange(len(count)), count)
-    return np.arange(len(owner)) + (low - np.cumsum(count) + count)[owner], owner
+    return np.arange(len(owner)) + (low - end + count)[owner], owner
