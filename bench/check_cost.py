@@ -3,8 +3,9 @@
 Every launch of each network is run as for the first time, with one block of samples (then with 1): nothing of it is
 known but the compiled loops. `check` is all that only the check needs: footprints, order, ranges, hazards and what
 FINISH awaits. `later` are values of a further block, when all that does not depend on data is known. Processor time,
-milliseconds; ratios come from one round each, medians of several; `--json` prints one object. Networks: TFLite files,
-or the digits where none is given.
+milliseconds; ratios come from one round each, medians of several; `--json` prints one object. `--first` runs each
+launch once, as the command line does: loops run uncompiled until that takes too long (give one network at a time).
+Networks: TFLite files, or the digits where none is given.
 """
 
 from __future__ import annotations
@@ -92,10 +93,10 @@ def run(launch: Launch, samples: int) -> dict[str, float]:
     return {**spent, "later": again["values"]}
 
 
-def measure(program: Program, samples: int) -> dict[str, float]:
+def measure(program: Program, samples: int, rounds: int) -> dict[str, float]:
     """Medians over the rounds: milliseconds of all launches, and check / (time + values) of all and of the worst."""
     rows, launches = [], []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         parts = [run(launch, samples) for launch in program.launches]
         total = {name: 1e3 * sum(part[name] for part in parts) for name in parts[0]}
         rows.append(
@@ -109,14 +110,18 @@ def measure(program: Program, samples: int) -> dict[str, float]:
 
 
 def main() -> None:
-    jit.PATIENCE = 0  # every loop compiled
+    first = "--first" in sys.argv
     files = [Path(name) for name in sys.argv[1:] if not name.startswith("--")] or [DIGITS]
     figures = {}
     for path in files:
         program = tw.compile(path, target="vta")
+        if first:
+            figures[path.stem] = {f"{BLOCK} samples": measure(program, BLOCK, 1)}
+            continue
+        jit.PATIENCE = 0  # every loop compiled
         for launch in program.launches:
             run(launch, 1)
-        figures[path.stem] = {f"{samples} samples": measure(program, samples) for samples in (BLOCK, 1)}
+        figures[path.stem] = {f"{samples} samples": measure(program, samples, ROUNDS) for samples in (BLOCK, 1)}
     if "--json" in sys.argv:
         print(json.dumps(figures))
         return

@@ -44,7 +44,7 @@ def suspects(table: StepTable, order: Order) -> Array:
     ).reshape(-1)
     cuts = np.sort(np.concatenate([offset, low[surely], high[surely], filled]))
     cuts = cuts[np.concatenate([[True], cuts[1:] > cuts[:-1]])]
-    first, last = np.searchsorted(cuts, np.stack([low, high - 1]), "right")
+    first, last = np.searchsorted(cuts, np.array([low, high - 1]), "right")
     cells = (last - first + 1) * live
 
     mine = table.footprint[order.sequence]
