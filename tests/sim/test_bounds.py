@@ -17,7 +17,7 @@ from tilewright.sim.order import order
 from tilewright.sim.steps import PARTLY, READ, WRITE, Footprints, Space, StepTable, end_of
 
 SEED = 20261122
-SPACES = (Space("a", 40), Space("b", 0), Space("c", 300, ((0, 120), (180, 220)), sparse=True), Space("d", 24))
+SPACES = (Space("a", 40), Space("b", 0), Space("c", 300, ((0, 120), (180, 220))), Space("d", 24))
 
 
 def rows_of(rng: np.random.Generator, blocks: int, most: int) -> Array:

@@ -29,15 +29,11 @@ class TokenQueue:
 
 @dataclass(frozen=True)
 class Space:
-    """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run.
-
-    A `sparse` memory (DRAM) is shadowed only from the lowest to the highest element that the program writes.
-    """
+    """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run."""
 
     name: str
     size: int
     initialised: tuple[tuple[int, int], ...] = ()
-    sparse: bool = False
 
 
 @dataclass(frozen=True, eq=False)

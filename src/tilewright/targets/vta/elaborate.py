@@ -120,7 +120,7 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
     chips = (config.uop, config.inp, config.wgt, config.acc, config.out)
     filled = tuple((s.address // unit, -(-s.end // unit)) for s in dram.segments if s.initialised)
     end = max((segment.end for segment in dram.segments), default=0)
-    return (*(Space(chip.name, chip.depth) for chip in chips), Space("DRAM", -(-end // unit), filled, sparse=True))
+    return (*(Space(chip.name, chip.depth) for chip in chips), Space("DRAM", -(-end // unit), filled))
 
 
 def _mask(stream: Stream, bits: Mapping[tuple[Unit, str], int]) -> Array:
