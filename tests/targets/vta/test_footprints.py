@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from tilewright.array import Array
+from tilewright.sim.bounds import everything
+from tilewright.sim.findings import OUT_OF_RANGE
+from tilewright.sim.hazards import hazards, scan
 from tilewright.sim.steps import BASE, LENGTH, MODE, PARTLY, SPACE, end_of
+from tilewright.targets.base import RunOptions
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.conform import memory
 from tilewright.targets.vta.footprints import bounds
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.kernel import UOP, AluKernel, GemmKernel, Loop
+from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.semantics import SEMANTICS
 
 SEED = 20261123
 
 
-def kernel(rng: np.random.Generator) -> tuple[GemmKernel | AluKernel, np.ndarray]:
+def kernel(rng: np.random.Generator) -> tuple[GemmKernel | AluKernel, Array]:
     """A kernel with rows and columns in its loops or its list, in some order, and its list."""
     height, width, gap = (int(rng.integers(1, 6)) for _ in range(3))
     stride = width + (gap if rng.random() < 0.3 else 0)
@@ -60,12 +71,9 @@ def test_bounds_span_the_exact_tiles_and_are_dense_where_they_say_so(semantics: 
                 else:
                     assert mine[:, LENGTH].sum() == row[LENGTH], f"seed {SEED}"
                     dense += 1
-            touched = {
-                (row[SPACE], row[MODE] & ~PARTLY)
-                for row in rows[rows[:, LENGTH] > 0].tolist()
-                for row in [np.array(row)]
-            }
-            assert touched == {(row[SPACE], row[MODE]) for row in exact}
+            kept = rows[rows[:, LENGTH] > 0]
+            touched = set(zip(kept[:, SPACE].tolist(), (kept[:, MODE] & ~PARTLY).tolist(), strict=True))
+            assert touched == set(zip(exact[:, SPACE].tolist(), exact[:, MODE].tolist(), strict=True))
     assert min(dense, gaps) > 100
 
 
@@ -85,3 +93,22 @@ def test_rows_of_a_rectangle_in_list_and_loops_are_dense() -> None:
         (rows,) = bounds([GemmKernel(loop, True, *loop.expand(table))], [table], rules)
         exact = np.unique(loop.expand(table)[0])
         assert bool(rows[1, MODE] & PARTLY) >= (len(exact) != exact.max() - exact.min() + 1)
+
+
+def test_golden_programs_are_checked_as_by_a_scan_of_everything(shared: Path) -> None:
+    """Random programs, broken ones among them, under the semantics of each reference in turn."""
+    found = 0
+    for number, path in enumerate(sorted((shared / "vta_vectors").glob("*.npz"))):
+        with np.load(path) as archive:
+            vector = dict(archive)
+        semantics = list(SEMANTICS)[number % len(SEMANTICS)]
+        config = Config.from_json(json.loads(str(vector["config"]))).with_overrides({"semantics": semantics})
+        dram, bases = memory(vector)
+        passes = run_passes(vector["insn"], config, dram, bases, 1, RunOptions(values=False))
+        if any(finding.kind == OUT_OF_RANGE for finding in passes.findings):
+            continue
+        table = passes.elaborated.table
+        expected = scan(table, passes.order, everything(table))
+        assert hazards(table, passes.order) == expected, (path.stem, semantics)
+        found += len(expected)
+    assert found
