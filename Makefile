@@ -32,6 +32,7 @@ test: check      ## everything that CI checks
 bench: install   ## figures as ratios from one run
 	$(BIN)/python bench/gemm_stream.py
 	$(BIN)/python bench/instruction_rate.py
+	$(BIN)/python bench/check_cost.py
 
 picture: install ## docs/run.svg, the README's picture
 	$(BIN)/python docs/picture.py

@@ -76,6 +76,12 @@ def test_random_orders_respect_happens_before(trial: int) -> None:
         assert not closure[a, b] or position[a] < position[b], f"seed {SEED - trial}"
 
 
+def test_random_orders_leave_out_what_cannot_run() -> None:
+    steps = table([0, 1, 1, 0], [0, L2C, 0, 0], [0, 0, 0, 0], [nothing()] * 4)
+    relation = order(steps)
+    assert {tuple(random_sequence(steps, relation, seed)) for seed in range(9)} == {(0, 3)}
+
+
 def nothing() -> Array:
     return runs(0, READ, np.zeros(0, np.int64))
 

@@ -82,7 +82,7 @@ def _tokens(trace: Trace, used: int) -> list[Flows]:
     from tilewright.sim.order import match_tokens
 
     flows: list[Flows] = [([], []) for _ in range(len(trace.table))]
-    giver = match_tokens(trace.table)
+    giver, _ = match_tokens(trace.table)
     for identity, (taker, queue) in enumerate(np.argwhere(giver >= 0), used + 1):
         flows[giver[taker, queue]][0].append(identity)
         flows[taker][1].append(identity)

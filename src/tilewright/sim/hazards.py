@@ -1,8 +1,9 @@
-"""Races, and reads of what nobody wrote: every element a program touches against the happens-before relation.
+"""Races, and reads of what nobody wrote: what a program touches against the happens-before relation.
 
-The steps are visited in one legal order with a shadow of every element: who wrote it last, who read it last
-in each unit. A touch conflicts when the earlier one, in another unit, is not before it by the vector clock.
-As happens-before is static, what is found does not depend on the order visited (FastTrack, PLDI 2009).
+Where the bounds of footprints leave a hazard possible (`bounds`), the steps are visited in one legal order with a
+shadow of every element: who wrote it last, who read it last in each unit. A touch conflicts when the earlier one,
+in another unit, is not before it by the vector clock. As happens-before is static, what is found does not depend
+on the order visited (FastTrack, PLDI 2009).
 """
 
 from __future__ import annotations
@@ -10,10 +11,24 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.bounds import suspects
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
 from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
-from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, SPACE, STRIDE, WRITE, Footprints, Space, StepTable
+from tilewright.sim.steps import (
+    BASE,
+    COUNT,
+    LENGTH,
+    MODE,
+    SPACE,
+    STRIDE,
+    WRITE,
+    Footprints,
+    Space,
+    StepTable,
+    end_of,
+    live,
+)
 
 #: Findings kept; a program this broken needs no longer list.
 MAX_EVENTS = 256
@@ -21,20 +36,29 @@ MAX_EVENTS = 256
 ELEMENT_US = 6
 #: Ranges of one pair that a message spells out.
 SHOWN = 3
-UNWRITTEN, PRESET = -1, -2
+UNWRITTEN, PRESET, NOT_ASKED = -1, -2, -4
 
 
 def hazards(table: StepTable, order: Order) -> list[Finding]:
     """Races and uninitialised reads of the steps that can run, in stream order; `out_of_range` must be empty."""
-    low, offset, total = _windows(table)
-    written = np.full(total, UNWRITTEN, np.int32)
+    ranges = suspects(table, order)
+    return scan(table, order, ranges) if len(ranges) else []
+
+
+def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
+    """The hazards in some ranges of the memories (int64 [k, 3]: space, low, high, ascending), element by element."""
+    footprints = _inside(table.footprints, ranges)
+    rows = footprints.rows
+    low, offset, total = _windows(table, rows, ranges)
+    written = np.full(total, NOT_ASKED, np.int32)
     for index, space in enumerate(table.spaces):
-        size = offset[index + 1] - offset[index]
-        for first, last in space.initialised:
-            a, b = np.clip([first - low[index], last - low[index]], 0, size) + offset[index]
-            written[a:b] = PRESET
-    rows = table.footprints.rows
-    elements = np.concatenate([[0], np.cumsum(rows[:, LENGTH] * rows[:, COUNT])])[table.footprints.start]
+        shadow = written[offset[index] : offset[index + 1]]
+        for a, b in (ranges[ranges[:, 0] == index, 1:] - low[index]).clip(0).tolist():
+            shadow[a:b] = UNWRITTEN
+        for a, b in space.initialised:
+            part = shadow[max(a - low[index], 0) : max(b - low[index], 0)]
+            part[part == UNWRITTEN] = PRESET
+    elements = np.concatenate([[0], np.cumsum(rows[:, LENGTH] * rows[:, COUNT])])[footprints.start]
     touched = int(np.diff(elements)[table.footprint[order.sequence]].sum())
     events, count = _scan.of(ELEMENT_US * touched)(
         order.sequence,
@@ -43,57 +67,68 @@ def hazards(table: StepTable, order: Order) -> list[Finding]:
         order.clock,
         table.footprint,
         rows,
-        table.footprints.start,
+        footprints.start,
         low,
         offset,
         written,
         np.full((total, len(table.units)), UNWRITTEN, np.int32),
         MAX_EVENTS,
     )
-    ranges: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for first, second, space_index, a, b in events[:count].tolist():
-        ranges.setdefault((first, second, space_index), []).append((a, b))
-    return [_finding(table, pair, sorted(parts)) for pair, parts in ranges.items()]
+        found.setdefault((first, second, space_index), []).append((a, b))
+    return [_finding(table, pair, sorted(parts)) for pair, parts in found.items()]
 
 
 def out_of_range(table: StepTable) -> list[Finding]:
     """Steps that touch an element below 0 or beyond the end of a memory."""
-    rows = table.footprints.rows
+    footprints = table.footprints
     size = np.array([space.size for space in table.spaces], np.int64)
-    end = rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
-    bad = (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0) & ((end > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))
-    if not bad.any():
-        return []
-    findings = []
-    footprint_of_row = np.repeat(np.arange(len(table.footprints.start) - 1), np.diff(table.footprints.start))
-    for row in np.flatnonzero(bad)[:MAX_EVENTS]:
-        step = int(np.flatnonzero(table.footprint == footprint_of_row[row])[0])
-        space = table.spaces[rows[row, SPACE]]
-        low, high = int(rows[row, BASE]), int(end[row])
-        verb = "writes" if rows[row, MODE] & WRITE else "reads"
-        message = (
-            f"#{step} {table.describe(step)} {verb} {space.name}[{low}:{high}]; {space.name} has {space.size} elements"
-        )
-        findings.append(Finding(OUT_OF_RANGE, message, (step,), space.name, low, high))
-    return sorted(findings, key=lambda finding: finding.steps)
+    rows = footprints.rows
+    outside = footprints.live & ((footprints.end > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))
+    findings: list[Finding] = []
+    for footprint in np.unique(footprints.owner()[outside]).tolist() if outside.any() else ():
+        step = int(np.flatnonzero(table.footprint == footprint)[0])
+        rows = footprints.of_step(footprint)
+        rows = rows[live(rows) & ((end_of(rows) > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))]
+        for row, high in zip(rows, end_of(rows).tolist(), strict=True):
+            space, low = table.spaces[row[SPACE]], int(row[BASE])
+            verb = "writes" if row[MODE] & WRITE else "reads"
+            what = f"#{step} {table.describe(step)} {verb} {space.name}[{low}:{high}]"
+            message = f"{what}; {space.name} has {space.size} elements"
+            findings.append(Finding(OUT_OF_RANGE, message, (step,), space.name, low, high))
+        if len(findings) >= MAX_EVENTS:
+            break
+    return sorted(findings[:MAX_EVENTS], key=lambda finding: finding.steps)
 
 
-def _windows(table: StepTable) -> tuple[Array, Array, int]:
-    """The part of each memory that needs a shadow: all of it; of a sparse one, whatever is not certainly harmless.
+def _inside(footprints: Footprints, ranges: Array) -> Footprints:
+    """The same footprints, exact; empty where they touch none of the ranges."""
+    rows = footprints.rows
+    touches = np.zeros(len(rows), np.bool_)
+    for index in np.unique(ranges[:, 0]):
+        mine, parts = rows[:, SPACE] == index, ranges[ranges[:, 0] == index]
+        reached = np.searchsorted(parts[:, 1], footprints.end) > np.searchsorted(parts[:, 2], rows[:, BASE], "right")
+        touches |= mine & reached
+    involved = set(footprints.owner()[touches].tolist())
+    nothing = np.zeros((0, 6), np.int64)
+    return Footprints.of([footprints.of_step(f) if f in involved else nothing for f in range(len(footprints))])
+
+
+def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array, int]:
+    """The part of each memory that gets a shadow: the lowest element of each, and where its shadow begins.
 
     Elements that nobody writes and the host has filled can neither race nor be unwritten.
     """
-    rows = table.footprints.rows
     low = np.zeros(len(table.spaces), np.int64)
     size = np.zeros(len(table.spaces), np.int64)
     for index, space in enumerate(table.spaces):
-        mine = rows[(rows[:, SPACE] == index) & (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)]
+        parts = ranges[ranges[:, 0] == index]
+        mine = rows[(rows[:, SPACE] == index) & live(rows)]
         mine = mine[((mine[:, MODE] & WRITE) > 0) | ~_filled(space, mine)]
-        if not space.sparse:
-            size[index] = space.size
-        elif len(mine):
-            low[index] = mine[:, BASE].min()
-            size[index] = (mine[:, BASE] + (mine[:, COUNT] - 1) * mine[:, STRIDE] + mine[:, LENGTH]).max() - low[index]
+        if len(parts) and len(mine):
+            low[index] = max(int(parts[:, 1].min()), int(mine[:, BASE].min()))
+            size[index] = max(0, min(int(parts[:, 2].max()), int(end_of(mine).max())) - low[index])
     offset = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
     return low, offset, int(offset[-1])
 
@@ -102,8 +137,7 @@ def _filled(space: Space, rows: Array) -> Array:
     """Whether the host has filled all that each row spans: inside one initialised range."""
     ranges = np.array([(-1, -1), *sorted(space.initialised)], np.int64)
     home = ranges[np.searchsorted(ranges[:, 0], rows[:, BASE], side="right") - 1]
-    end = rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
-    return end <= home[:, 1]
+    return end_of(rows) <= home[:, 1]
 
 
 @compiled

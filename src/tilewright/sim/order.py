@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import le
 
 import numpy as np
 
@@ -45,24 +47,38 @@ def order(table: StepTable) -> Order:
     start, steps = table.by_unit()
     rank = np.empty(len(table), np.int64)
     rank[steps] = np.arange(len(table)) - start[table.unit[steps]]
-    giver = match_tokens(table)
+    giver, left = match_tokens(table)
     sequence, clock, position = _run.of(len(table) * STEP_US)(
         start, steps, table.unit, giver, rank, np.zeros(len(table.units), np.int64)
     )
-    findings = [*_deadlock(table, start, steps, giver, position), *_leftovers(table)]
+    findings = [*_deadlock(table, start, steps, giver, position), *_leftovers(table, left)]
     return Order(sequence, giver, clock, rank, tuple(findings))
 
 
-def match_tokens(table: StepTable) -> Array:
-    """int64 [n, queues]: the step that pushes the token which a step pops."""
-    giver = np.full((len(table), len(table.queues)), NO_STEP, np.int64)
-    for index in range(len(table.queues)):
-        pushes = np.flatnonzero(table.pushes >> index & 1)
-        pops = np.flatnonzero(table.pops >> index & 1)
-        matched = min(len(pushes), len(pops))
-        giver[pops[:matched], index] = pushes[:matched]
-        giver[pops[matched:], index] = NEVER
-    return giver
+def match_tokens(table: StepTable) -> tuple[Array, Array]:
+    """The step that pushes the token which a step pops, int64 [n, queues]; the pushes nobody pops, as bit masks [n]."""
+    return _match.of(len(table) * STEP_US)(table.pops, table.pushes, len(table.queues))
+
+
+@compiled
+def _match(pops: Array, pushes: Array, queues: int) -> tuple[Array, Array]:
+    """The k-th pop of a queue takes its k-th push."""
+    count = pops.shape[0]
+    giver = np.full((count, queues), -1, np.int64)
+    left = pushes.copy()
+    for q in range(queues):
+        source = 0
+        for step in range(count):
+            if pops[step] >> q & 1:
+                while source < count and not pushes[source] >> q & 1:
+                    source += 1
+                if source < count:
+                    giver[step, q] = source
+                    left[source] ^= 1 << q
+                    source += 1
+                else:
+                    giver[step, q] = -2
+    return giver, left
 
 
 def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> Array:
@@ -122,15 +138,18 @@ def _run(
 def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
     """The same steps in a random order that program order and tokens allow; a race may show, or not."""
     rng = np.random.default_rng(seed)
-    weight = rng.dirichlet(np.full(len(table.units), 0.3)) + 1e-6  # seeds favour units: some run far ahead
-    queues = [np.flatnonzero(table.unit == unit) for unit in range(len(table.units))]
-    done = np.zeros(len(table.units), np.int64)
+    weight = (rng.dirichlet(np.full(len(table.units), 0.3)) + 1e-6).tolist()  # seeds favour units: some run far ahead
+    runnable = np.sort(order.sequence)
+    queues = [runnable[table.unit[runnable] == unit].tolist() for unit in range(len(table.units))]
+    clock = order.clock.tolist()
+    done = [0] * len(queues)
     sequence: list[int] = []
-    while len(sequence) < len(order.sequence):
-        heads = [(unit, int(steps[done[unit]])) for unit, steps in enumerate(queues) if done[unit] < len(steps)]
-        ready = [head for head in heads if (order.clock[head[1]] <= done).all()]
-        share = weight[[unit for unit, _ in ready]]
-        unit, step = ready[int(rng.choice(len(ready), p=share / share.sum()))]
+    for draw in rng.random(len(runnable)).tolist():
+        heads = [(unit, steps[done[unit]]) for unit, steps in enumerate(queues) if done[unit] < len(steps)]
+        ready = [head for head in heads if all(map(le, clock[head[1]], done))]
+        reached = accumulate(weight[unit] for unit, _ in ready)
+        target = draw * sum(weight[unit] for unit, _ in ready)
+        unit, step = next((head for head, high in zip(ready, reached, strict=True) if target < high), ready[-1])
         sequence.append(step)
         done[unit] += 1
     return np.array(sequence, np.int64)
@@ -158,17 +177,16 @@ def _deadlock(table: StepTable, start: Array, steps: Array, giver: Array, positi
     return [Finding(DEADLOCK, "; ".join(waits), at, queue=first_queue)]
 
 
-def _leftovers(table: StepTable) -> list[Finding]:
+def _leftovers(table: StepTable, unused: Array) -> list[Finding]:
+    """One finding for each queue with pushes that nobody pops, as `match_tokens` finds them."""
     findings = []
-    for index, queue in enumerate(table.queues):
-        pushes = np.flatnonzero(table.pushes >> index & 1)
-        pops = np.count_nonzero(table.pops >> index & 1)
-        if len(pushes) > pops:
-            left = pushes[pops:]
-            message = (
-                f"{len(left)} token(s) stay in {queue.name}: {table.units[queue.producer]} pushes {len(pushes)}, "
-                f"{table.units[queue.consumer]} pops {pops}; the first without a pop is pushed by "
-                f"#{left[0]} {table.describe(int(left[0]))}"
-            )
-            findings.append(Finding(LEAK, message, tuple(int(step) for step in left[:8]), queue=queue.name))
+    for index in table.queues_in(int(np.bitwise_or.reduce(unused))):
+        queue, left = table.queues[index], np.flatnonzero(unused >> index & 1)
+        pushes, pops = (np.count_nonzero(column >> index & 1) for column in (table.pushes, table.pops))
+        message = (
+            f"{len(left)} token(s) stay in {queue.name}: {table.units[queue.producer]} pushes {pushes}, "
+            f"{table.units[queue.consumer]} pops {pops}; the first without a pop is pushed by "
+            f"#{left[0]} {table.describe(int(left[0]))}"
+        )
+        findings.append(Finding(LEAK, message, tuple(int(step) for step in left[:8]), queue=queue.name))
     return findings

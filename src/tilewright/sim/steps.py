@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from tilewright.array import Array
 
 READ, WRITE = 1, 2
+#: Added to a mode: the row is a bound, only some of its elements need be touched.
+PARTLY = 4
 #: Columns of a footprint row.
 SPACE, MODE, BASE, LENGTH, COUNT, STRIDE = range(6)
 
@@ -26,15 +29,11 @@ class TokenQueue:
 
 @dataclass(frozen=True)
 class Space:
-    """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run.
-
-    A `sparse` memory (DRAM) is shadowed only from the lowest to the highest element that the program writes.
-    """
+    """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run."""
 
     name: str
     size: int
     initialised: tuple[tuple[int, int], ...] = ()
-    sparse: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +42,13 @@ class Footprints:
 
     `rows` is int64 [r, 6]: space, mode (READ, WRITE or both), base, length, count, stride: the elements
     base + k * stride + 0..length-1 for k < count. Footprint f has the rows start[f]..start[f + 1].
+    Where `exact` is given, rows may be bounds (PARTLY), whose lowest and highest element are touched, and
+    exact(f) gives the rows without any: most checks end before they need it.
     """
 
     rows: Array
     start: Array
+    exact: Callable[[int], Array] | None = None
 
     @classmethod
     def of(cls, footprints: Sequence[Array]) -> Footprints:
@@ -55,15 +57,48 @@ class Footprints:
         rows = np.concatenate(footprints) if len(footprints) else np.zeros((0, 6), np.int64)
         return cls(np.ascontiguousarray(rows, np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
     def extended(self, footprints: Sequence[Array]) -> Footprints:
-        """With more footprints behind its own."""
+        """With more footprints, exact ones, behind its own."""
         more = Footprints.of(footprints)
         start = np.concatenate([self.start, self.start[-1] + more.start[1:]])
-        return Footprints(np.concatenate([self.rows, more.rows]), start)
+        rows = np.concatenate([self.rows, more.rows])
+        return Footprints(rows, start, lambda f: self.of_step(f) if f < len(self) else more.of_step(f - len(self)))
 
     def of_step(self, footprint: int) -> Array:
+        """The exact rows of one footprint."""
+        if self.exact is not None:
+            return self.exact(footprint)
         rows: Array = self.rows[self.start[footprint] : self.start[footprint + 1]]
         return rows
+
+    def owner(self) -> Array:
+        """The footprint of each row."""
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
+
+    @cached_property
+    def live(self) -> Array:
+        """Rows that have an element: bool [r]."""
+        return live(self.rows)
+
+    @cached_property
+    def end(self) -> Array:
+        """One past the highest element of each row that has any."""
+        return end_of(self.rows)
+
+
+def live(rows: Array) -> Array:
+    """Rows that have an element: bool [r]."""
+    found: Array = (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
+    return found
+
+
+def end_of(rows: Array) -> Array:
+    """One past the highest element of each row that has any."""
+    end: Array = rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
+    return end
 
 
 def runs(space: int, mode: int, elements: Array) -> Array:
@@ -82,13 +117,6 @@ def row_of_runs(space: int, mode: int, first: Array, length: Array) -> Array:
     rows = np.zeros((len(first), 6), np.int64)
     rows[:, SPACE], rows[:, MODE], rows[:, BASE], rows[:, LENGTH], rows[:, COUNT] = space, mode, first, length, 1
     return rows
-
-
-def touching(rows: Array, space: int, mode: int) -> Array:
-    """The same elements of another memory, or touched in another way."""
-    other: Array = rows.copy()
-    other[:, SPACE], other[:, MODE] = space, mode
-    return other
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +141,10 @@ class StepTable:
 
     def by_unit(self) -> tuple[Array, Array]:
         """Each unit's steps in order: (start int64 [units + 1], steps int64 [n])."""
+        return self._by_unit
+
+    @cached_property
+    def _by_unit(self) -> tuple[Array, Array]:
         steps = np.argsort(self.unit, kind="stable")
         counts = np.bincount(self.unit, minlength=len(self.units))
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), steps.astype(np.int64)

@@ -11,13 +11,14 @@ import pytest
 import tilewright as tw
 from tests.conftest import ROOT
 from tilewright import targets
+from tilewright.array import Array
 from tilewright.sim.dram import Dram, Segment
-from tilewright.sim.findings import Finding
+from tilewright.sim.findings import WRITE_DISTANCE, Finding
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.conform import memory
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
-from tilewright.targets.vta.isa.stream import Record, encode
+from tilewright.targets.vta.isa.stream import Record, Uops, encode, encode_uops
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.portability import portability, write_distance
 
@@ -90,13 +91,44 @@ def test_each_rule_names_the_instruction(records: list[Record], reason: str) -> 
     assert f"#{finding.steps[0]} " in finding.message
 
 
-@pytest.mark.parametrize(("iterations", "distance"), [(1, 1), (2, 2), (3, None)])
-def test_writes_too_close_for_the_pipeline_are_named(iterations: int, distance: int | None) -> None:
-    """Two passes over `iterations` tiles: each is written again after as many micro-ops."""
-    gemm = {**GEMM, "iter_out": 2, "iter_in": iterations, "dst_factor_in": 1}
-    dram = Dram([Segment("all", 0, np.zeros((1, 1 << 16), np.uint8))])
-    insns = encode([UOP, gemm, {"opcode": Opcode.FINISH}], PRESETS["pynq"])
+def near(*records: Record, uop: Array | None = None) -> list[str]:
+    """What `write_distance` says of a stream of which instruction 1 matters; `uop` is the micro-op, else zeros."""
+    content = np.zeros((1, 1 << 16), np.uint8)
+    content[0, :4] = 0 if uop is None else uop
+    dram = Dram([Segment("all", 0, content)])
+    insns = encode([UOP, *records, {"opcode": Opcode.FINISH}], PRESETS["pynq"])
     bases = dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0)
     found = write_distance(run_passes(insns, PRESETS["pynq"], dram, bases, 1, STATIC).elaborated)
-    assert [finding.steps for finding in found] == ([(1,)] if distance else [])
-    assert all(f"after {distance} micro-op" in finding.message for finding in found)
+    assert all(finding.steps == (1,) and finding.kind == WRITE_DISTANCE for finding in found)
+    return [finding.message.partition("micro-ops ")[2] for finding in found]
+
+
+@pytest.mark.parametrize(("iterations", "found"), [(1, True), (2, True), (3, False), (4, False)])
+@pytest.mark.parametrize("operation", [GEMM, ALU], ids=["gemm", "alu"])
+def test_writes_too_close_for_the_pipeline_are_named(operation: Record, iterations: int, found: bool) -> None:
+    """Two passes over `iterations` tiles: each is written again after as many micro-ops."""
+    again = {**operation, "iter_out": 2, "iter_in": iterations, "dst_factor_in": 1, "src_factor_in": 1}
+    text = f"writes acc[0] {iterations} micro-op(s) after writing it; the HLS pipeline needs 3: put other tiles between"
+    assert near(again) == ([text] if found else [])
+
+
+def test_a_reset_may_write_a_tile_twice() -> None:
+    assert near({**GEMM, "iter_out": 2, "reset_reg": 1}) == []
+
+
+@pytest.mark.parametrize("apart", [1, 2, 3, 4])
+@pytest.mark.parametrize("immediate", [0, 1])
+def test_a_source_too_close_behind_its_write_is_named(apart: int, immediate: int) -> None:
+    """acc[k + apart] op= acc[k] for a few k: each source has been written `apart` micro-ops before."""
+    chain = {**ALU, "use_imm": immediate, "imm": 1, "iter_in": 9, "dst_factor_in": 1, "src_factor_in": 1}
+    none = np.zeros(1, np.int64)
+    uop = encode_uops(Uops(none + apart, none, none, np.zeros((1, 4), np.uint8)), PRESETS["pynq"])
+    early = apart < 3 and not immediate  # the immediate form reads acc[dst] only
+    text = f"reads acc[{apart}] {apart} micro-op(s) after writing it"
+    assert [message.partition(";")[0] for message in near(chain, uop=uop)] == ([text] if early else [])
+
+
+def test_instructions_do_not_meet_each_other() -> None:
+    """The pipeline drains between instructions."""
+    step = {**ALU, "use_imm": 0}
+    assert near(step, step, GEMM, GEMM) == []

@@ -82,7 +82,7 @@ def compute(rng: np.random.Generator) -> Record:
     if rng.random() < 0.5:
         return {"opcode": Opcode.GEMM, **loop, "reset_reg": int(rng.random() < 0.4), "wgt_factor_in": 1}
     imm = int(rng.choice([int(rng.integers(-40, 40)), int(rng.integers(-(2**15), 2**15))]))
-    operation = {"alu_opcode": int(rng.integers(len(config.alu_ops))), "use_imm": int(rng.random() < 0.6), "imm": imm}
+    operation = {"alu_opcode": int(rng.integers(len(BASE.alu_ops))), "use_imm": int(rng.random() < 0.6), "imm": imm}
     return {"opcode": Opcode.ALU, **loop, **operation}
 
 

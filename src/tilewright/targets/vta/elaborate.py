@@ -16,32 +16,18 @@ from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.dram import Dram
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
-from tilewright.sim.steps import (
-    BASE,
-    COUNT,
-    LENGTH,
-    MODE,
-    READ,
-    SPACE,
-    STRIDE,
-    WRITE,
-    Footprints,
-    Space,
-    StepTable,
-)
+from tilewright.sim.steps import Space, StepTable
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.footprints import footprints, granule
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS
 from tilewright.targets.vta.isa.stream import Stream, decode_uops
-from tilewright.targets.vta.kernel import ACC, ALU_UOP, DRAM, INP, OUT, PAR, UOP, WGT, AluKernel, GemmKernel, Loop
-from tilewright.targets.vta.moves import NOTHING, Moves, moves
+from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Loop
+from tilewright.targets.vta.moves import Moves, moves
 from tilewright.targets.vta.semantics import SEMANTICS, Semantics
 
 #: Micro-ops of one instruction, loops included; a program beyond it is refused before it fills the memory.
 MAX_MICRO_OPS = 1 << 22
-
-#: By memory id.
-_SPACE = (UOP, WGT, INP, ACC, OUT, ACC, ALU_UOP, PAR)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +52,9 @@ class Elaborated:
             kernel = self.kernels[self.kernel[step]]
             assert isinstance(kernel, GemmKernel)
             extra.append(np.concatenate([kernel.would_read(tiles), table.footprints.of_step(int(footprint[step]))]))
-            footprint[step] = len(table.footprints.start) - 2 + len(extra)
-        footprints = table.footprints.extended(extra)
-        return replace(self, table=replace(table, footprint=footprint, footprints=footprints))
+            footprint[step] = len(table.footprints) - 1 + len(extra)
+        table = replace(table, footprint=footprint, footprints=table.footprints.extended(extra))
+        return replace(self, table=table)
 
     @cached_property
     def accumulates(self) -> tuple[bool, ...]:
@@ -89,8 +75,8 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
     Raises MachineError for micro-ops loaded from outside DRAM and for absurd loop counts.
     """
     line, moved = config.pipeline, moves(stream, config, bases)
-    kernel, kernels, outside = _kernels(stream, config, dram, moved)
-    footprint, footprints = _footprints(config, moved, kernel, kernels)
+    kernel, kernels, lists, outside = _kernels(stream, config, dram, moved)
+    footprint, rows = footprints(config, moved, kernel, kernels, lists)
     loops = np.array([item.loop.micro_ops for item in kernels] + [0], np.int64)
     table = StepTable(
         units=line.units,
@@ -100,17 +86,12 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
         pops=line.mask(stream, POP_BITS),
         pushes=line.mask(stream, PUSH_BITS),
         footprint=footprint,
-        footprints=footprints,
+        footprints=rows,
         describe=lambda step: describe(stream, config, step),
     )
     return Elaborated(
         config, stream, table, kernel, kernels, loops[kernel], moved, (*_finish(stream, table.unit), *outside)
     )
-
-
-def granule(config: Config) -> int:
-    """Bytes of the smallest tile: the element in which DRAM footprints count."""
-    return min(config.inp.tile_bytes, config.wgt.tile_bytes, config.acc.tile_bytes, config.out.tile_bytes)
 
 
 def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
@@ -120,7 +101,7 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
     end = max((segment.end for segment in dram.segments), default=0)
     return (
         *(Space(chip.name, chip.depth) for chip in chips),
-        Space("DRAM", -(-end // unit), filled, sparse=True),
+        Space("DRAM", -(-end // unit), filled),
         Space("alu_uop", config.alu_uop.depth),
         Space("par", config.par.depth),
         Space("acc bank", config.acc_banks),
@@ -129,12 +110,16 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
 
 def _kernels(
     stream: Stream, config: Config, dram: Dram, moved: Moves
-) -> tuple[Array, tuple[GemmKernel | AluKernel, ...], list[Finding]]:
-    """Follow the micro-op cache in stream order; equal instructions on equal micro-ops share a kernel."""
+) -> tuple[Array, tuple[GemmKernel | AluKernel, ...], list[Array], list[Finding]]:
+    """Follow the micro-op cache in stream order; equal instructions on equal micro-ops share a kernel.
+
+    Also gives the micro-ops that each kernel lists, int64 [m, 3].
+    """
     outside: list[Finding] = []
     kernel = np.full(len(stream), -1, np.int64)
     kernels: list[GemmKernel | AluKernel] = []
     caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in (Memory.UOP, Memory.ALU_UOP)}
+    lists: list[Array] = []
     by_epoch: dict[tuple[int, ...], int] = {}
     by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
     load_uop = np.isin(moved.memory, UOP_MEMORIES)
@@ -151,15 +136,17 @@ def _kernels(
         index = by_epoch.get(key)
         if index is None:
             cache = caches[Memory.ALU_UOP if key[1] and config.stages == 4 else Memory.UOP]
-            content = cache[key[2] : key[3]].tobytes()
+            listed = cache[key[2] : key[3]].copy()
+            content = listed.tobytes()
             index = by_content.get((content, key[1:]))
             if index is None:
                 index = len(kernels)
-                kernels.append(_kernel(key, cache, row, SEMANTICS[config.semantics]))
+                kernels.append(_kernel(key, listed, row, SEMANTICS[config.semantics]))
+                lists.append(listed)
                 by_content[content, key[1:]] = index
             by_epoch[key] = index
         kernel[row] = index
-    return kernel, tuple(kernels), outside
+    return kernel, tuple(kernels), lists, outside
 
 
 def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
@@ -176,26 +163,24 @@ def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tu
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
-def _kernel(key: tuple[int, ...], cache: Array, row: int, rules: Semantics) -> GemmKernel | AluKernel:
+def _kernel(key: tuple[int, ...], listed: Array, row: int, rules: Semantics) -> GemmKernel | AluKernel:
     _, is_alu, bgn, end, iter_out, iter_in, dst_o, dst_i, src_o, src_i, wgt_o, wgt_i, code, use_imm, imm, negative = key
     loop = Loop(bgn, end, iter_out, iter_in, (dst_o, dst_i), (src_o, src_i), (wgt_o, wgt_i))
     if loop.micro_ops > MAX_MICRO_OPS:
         raise MachineError(
             f"instruction {row}", f"runs {loop.micro_ops} micro-ops; at most {MAX_MICRO_OPS} are simulated"
         )
-    dst, src, wgt = (np.ascontiguousarray(column) for column in cache[bgn:end].T)
+    dst, src, wgt = loop.expand(listed)
     if is_alu:
-        first, second = loop.expand(dst, loop.dst), loop.expand(src, loop.src)
-        if code == AluOp.REQ:  # the immediate is a loop factor: one tile of multipliers serves an outer iteration
-            factors = loop.expand(wgt[:1], (imm, 0)).repeat(len(wgt))
-            return AluKernel(loop, AluOp.REQ, None, first, second, factors=factors)
+        if code == AluOp.REQ:  # the immediate is a loop factor: one set of factors serves an outer iteration
+            factors = listed[:1, 2].repeat(len(listed) * iter_in * iter_out)
+            factors += imm * np.arange(iter_out).repeat(len(listed) * iter_in)[: len(factors)]
+            return AluKernel(loop, AluOp.REQ, None, dst, src, factors=factors)
         operand = imm if use_imm else None
         return AluKernel(
-            loop, AluOp(code), operand, first, second, bool(use_imm) and rules.immediate_reads_src, bool(negative)
+            loop, AluOp(code), operand, dst, src, bool(use_imm) and rules.immediate_reads_src, bool(negative)
         )
-    return GemmKernel(
-        loop, bool(code), loop.expand(dst, loop.dst), loop.expand(src, loop.src), loop.expand(wgt, loop.wgt)
-    )
+    return GemmKernel(loop, bool(code), dst, src, wgt)
 
 
 def _fill(cache: Array, config: Config, dram: Dram, moved: Moves, row: int) -> None:
@@ -212,34 +197,6 @@ def _fill(cache: Array, config: Config, dram: Dram, moved: Moves, row: int) -> N
     base = int(moved.base[row])
     kept = image.reshape(-1, 3)[: max(0, len(cache) - base)]
     cache[base : base + len(kept)] = kept
-
-
-def _footprints(
-    config: Config, moved: Moves, kernel: Array, kernels: tuple[GemmKernel | AluKernel, ...]
-) -> tuple[Array, Footprints]:
-    """Footprint 0 is empty, 1..k belong to the kernels, the rest to LOAD and STORE, one each."""
-    rules, unit = SEMANTICS[config.semantics], granule(config)
-    footprint = kernel + 1
-    of_kernels = Footprints.of([np.zeros((0, 6), np.int64), *(item.footprint(config) for item in kernels)])
-    steps = np.flatnonzero(moved.memory != NOTHING)
-    memory = moved.memory[steps]
-    store = memory == Memory.OUT
-    space = np.array(_SPACE)
-    if not rules.out_memory:
-        space[Memory.OUT] = ACC
-    rows = np.zeros((len(steps), 2, 6), np.int64)
-    chip, port = rows[:, 0], rows[:, 1]
-    chip[:, SPACE], chip[:, MODE] = space[memory], np.where(store, READ, WRITE)
-    chip[:, BASE], chip[:, LENGTH], chip[:, COUNT] = moved.base[steps], moved.tiles[steps], 1
-    port[:, SPACE], port[:, MODE] = DRAM, np.where(store, WRITE, READ)
-    address = moved.address[steps]
-    port[:, BASE], port[:, LENGTH] = address // unit, -(-(address % unit + moved.row_bytes[steps]) // unit)
-    # Micro-ops are control state: their DRAM is not part of the data check.
-    port[:, COUNT] = np.where(np.isin(memory, UOP_MEMORIES), 0, moved.rows[steps])
-    port[:, STRIDE] = moved.stride[steps] // unit
-    footprint[steps] = len(kernels) + 1 + np.arange(len(steps))
-    start = np.concatenate([of_kernels.start, of_kernels.start[-1] + 2 * (1 + np.arange(len(steps)))])
-    return footprint, Footprints(np.concatenate([of_kernels.rows, rows.reshape(-1, 6)]), start)
 
 
 def _finish(stream: Stream, unit: Array) -> list[Finding]:

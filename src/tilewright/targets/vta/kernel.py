@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.steps import READ, WRITE, runs, touching
+from tilewright.sim.steps import READ, WRITE, runs
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.semantics import SEMANTICS
@@ -43,11 +43,22 @@ class Loop(NamedTuple):
         length = max(0, self.uop_end - self.uop_bgn)
         return np.array([[space, READ, self.uop_bgn, length, 1, 0]], np.int64)
 
-    def expand(self, field: Array, factor: tuple[int, int]) -> Array:
-        """int64 [micro_ops], in the order of execution: outer, inner, micro-op."""
-        outer = np.arange(self.iter_out)[:, None, None] * factor[0]
-        inner = np.arange(self.iter_in)[None, :, None] * factor[1]
-        return (outer + inner + field[None, None, :]).reshape(-1)
+    def expand(self, listed: Array) -> Array:
+        """Tile indices of all micro-ops, int64 [3, micro_ops], of those listed, int64 [m, 3].
+
+        In the order of execution: outer, inner, list. Rows are dst, src, wgt.
+        """
+        factors = np.array((self.dst, self.src, self.wgt))[:, :, None]
+        outer = np.arange(self.iter_out) * factors[:, 0]
+        inner = np.arange(self.iter_in) * factors[:, 1]
+        loops = (outer[:, :, None] + inner[:, None, :]).reshape(3, -1, 1)
+        return (loops + listed.T[:, None, :]).reshape(3, -1)
+
+
+#: An operand of micro-ops: a row of `Loop.expand`, the tiles of factors, the parts of acc with the destinations.
+DST, SRC, WEIGHT, FACTORS, BANKS = range(5)
+#: What becomes of an operand's tile: space, mode, operand.
+Access = tuple[int, int, int]
 
 
 class Product(NamedTuple):
@@ -81,14 +92,20 @@ class GemmKernel:
         """Input and weight tiles read."""
         return np.concatenate([runs(INP, READ, self.src), runs(WGT, READ, self.wgt)])
 
+    def accesses(self, config: Config) -> tuple[Access, ...]:
+        """What each micro-op touches. A reset clears; what it reads is in a result only if that is stored."""
+        acc = ((ACC, WRITE, DST),) if self.reset else ((INP, READ, SRC), (WGT, READ, WEIGHT), (ACC, READ | WRITE, DST))
+        writes_out = config.gemm_writes_out and (SEMANTICS[config.semantics].reset_writes_out or not self.reset)
+        return (*acc, *(((OUT, WRITE, DST),) if writes_out else ()), *shared(config))
+
     def footprint(self, config: Config) -> Array:
-        """Tiles touched. A reset clears; what it reads takes part in a result only if that is stored."""
-        rules = SEMANTICS[config.semantics]
-        acc = runs(ACC, WRITE if self.reset else READ | WRITE, self.dst)
-        operands = [] if self.reset else [self.operands()]
-        writes_out = config.gemm_writes_out and (rules.reset_writes_out or not self.reset)
-        out = [touching(acc, OUT, WRITE)] if writes_out else []
-        return np.concatenate([self.loop.footprint(UOP), *operands, acc, *out, *banks(config, self.dst)])
+        """Tiles touched."""
+        operands = self.dst, self.src, self.wgt, None, banks(self.dst, config)
+        return _touched(self.uops(config), self.loop, self.accesses(config), operands)
+
+    def uops(self, config: Config) -> int:
+        """The space of its micro-ops."""
+        return UOP
 
     @cached_property
     def written(self) -> Tiles:
@@ -136,14 +153,27 @@ class GemmKernel:
         return cls(kernels[0].loop, False, *parts)
 
 
+def _touched(uops: int, loop: Loop, accesses: tuple[Access, ...], operands: Sequence[Array | None]) -> Array:
+    """Footprint rows of a kernel: the micro-ops that it reads, and each access of the tiles of its operands."""
+    rows = [loop.footprint(uops)]
+    for space, mode, at in accesses:
+        tiles = operands[at]
+        assert tiles is not None
+        rows.append(runs(space, mode, tiles))
+    return np.concatenate(rows)
+
+
+def shared(config: Config) -> tuple[Access, ...]:
+    """The access to parts of acc, where units share it by parts."""
+    return ((BANK, WRITE, BANKS),) if config.stages == 4 else ()
+
+
+def banks(tiles: Array, config: Config) -> Array:
+    """The parts of acc that some tiles are in."""
+    return tiles // (config.acc.depth // config.acc_banks)
+
+
 Span = tuple[int, int]
-
-
-def banks(config: Config, tiles: Array) -> list[Array]:
-    """Footprint rows for the parts of acc that some tiles are in, where units share it by parts."""
-    if config.stages == 3:
-        return []
-    return [runs(BANK, WRITE, tiles // (config.acc.depth // config.acc_banks))]
 
 
 def span(tiles: Array) -> Span:
@@ -232,18 +262,30 @@ class AluKernel:
     negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
     factors: Array | None = None  # REQ: the first of its FACTOR_TILES tiles of par
 
+    @property
+    def reads_source(self) -> bool:
+        """Whether a result depends on acc[src]."""
+        return (self.imm is None or self.first_is_src) and self.factors is None
+
+    def accesses(self, config: Config) -> tuple[Access, ...]:
+        """What each micro-op touches."""
+        source: tuple[Access, ...] = ((ACC, READ, SRC),) if self.reads_source else ()
+        if self.factors is not None:
+            source = ((PAR, READ, SRC), (PAR, READ, FACTORS))
+        out = ((OUT, WRITE, DST),) if SEMANTICS[config.semantics].out_memory else ()
+        return (*source, (ACC, READ | WRITE, DST), *out, *shared(config))
+
     def footprint(self, config: Config) -> Array:
         """Tiles touched."""
-        rules = SEMANTICS[config.semantics]
-        acc = runs(ACC, READ | WRITE, self.dst)
-        if self.factors is not None:
-            factors = [self.factors + tile for tile in range(FACTOR_TILES)]
-            source = [runs(PAR, READ, np.concatenate([self.src, *factors]))]
-        else:
-            source = [] if self.imm is not None and not rules.immediate_reads_src else [runs(ACC, READ, self.src)]
-        out = [touching(acc, OUT, WRITE)] if rules.out_memory else []
-        uops = self.loop.footprint(UOP if config.stages == 3 else ALU_UOP)
-        return np.concatenate([uops, *source, acc, *out, *banks(config, self.dst)])
+        factors = (
+            None if self.factors is None else np.concatenate([self.factors + tile for tile in range(FACTOR_TILES)])
+        )
+        operands = self.dst, self.src, None, factors, banks(self.dst, config)
+        return _touched(self.uops(config), self.loop, self.accesses(config), operands)
+
+    def uops(self, config: Config) -> int:
+        """The space of its micro-ops."""
+        return UOP if config.stages == 3 else ALU_UOP
 
     @cached_property
     def written(self) -> Tiles:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tilewright.targets.vta.kernel import AluKernel, GemmKernel
 
 #: A shift by more has another meaning in HLS (five signed bits) than in fsim (all bits).
 LARGEST_SHIFT = 15
-#: Micro-ops from one write of an accumulator tile to the next (upstream's runtime: VerifyDep).
+#: Micro-ops from a write of an accumulator tile to the next that reads or writes it (upstream's runtime: VerifyDep).
 WRITE_BACK = 3
 #: Findings of one rule that are listed.
 LISTED = 8
@@ -94,25 +94,42 @@ def _stale_stores(program: Elaborated, sequence: Array) -> Array:
 
 
 def write_distance(program: Elaborated) -> list[Finding]:
-    """Instructions that write an accumulator tile again before HLS's pipeline has written it back.
+    """Instructions that take an accumulator tile again before HLS's pipeline has written it back.
 
-    Upstream's runtime forbids it (VerifyDep); neither its C model nor ours shows other values.
+    HLS is told to ignore this dependence (pragma DEPENDENCE) and leaves it to software. Upstream's runtime forbids
+    to write a tile again (VerifyDep), which is also to read it; an ALU operation on two tiles can read one as its
+    source, too. Neither upstream's C model nor ours shows the wrong values. A reset depends on no earlier value.
     """
-    near = []
-    for kernel in program.kernels:
-        order = np.argsort(kernel.dst, kind="stable")
-        again = np.flatnonzero(np.diff(kernel.dst[order]) == 0)
-        apart = np.diff(order)[again]
-        clears = isinstance(kernel, GemmKernel) and kernel.reset
-        close = again[apart < WRITE_BACK] if not clears else again[:0]
-        near.append((int(kernel.dst[order[close[0]]]), int(apart.min())) if close.size else None)
+    near = _near(program.kernels)
     found: list[Finding] = []
     for step in np.flatnonzero(program.kernel >= 0).tolist():
-        place = near[int(program.kernel[step])]
+        place = near.get(int(program.kernel[step]))
         if place and len(found) < LISTED:
+            verb, tile, apart = place
             message = (
-                f"#{step} {program.table.describe(step)} writes acc[{place[0]}] again after {place[1]} micro-op(s); "
+                f"#{step} {program.table.describe(step)} {verb} acc[{tile}] {apart} micro-op(s) after writing it; "
                 f"the HLS pipeline needs {WRITE_BACK}: put other tiles between"
             )
-            found.append(Finding(WRITE_DISTANCE, message, (step,), "acc", place[0], place[0] + 1))
+            found.append(Finding(WRITE_DISTANCE, message, (step,), "acc", tile, tile + 1))
     return found
+
+
+def _near(kernels: Sequence[GemmKernel | AluKernel]) -> dict[int, tuple[str, int, int]]:
+    """For each kernel that does so: what it does to a tile too early, the tile, and after how many micro-ops."""
+    if not kernels:
+        return {}
+    sizes = [kernel.dst.size for kernel in kernels]
+    owner = np.repeat(np.arange(len(kernels)), sizes)
+    dst, src = (np.concatenate([getattr(kernel, name) for kernel in kernels]) for name in ("dst", "src"))
+    updates = np.array([not (isinstance(kernel, GemmKernel) and kernel.reset) for kernel in kernels])
+    sources = np.array([isinstance(kernel, AluKernel) and kernel.reads_source for kernel in kernels])
+    near: dict[int, tuple[str, int, int]] = {}
+    for apart in range(1, WRITE_BACK):
+        written, mine = dst[:-apart], owner[apart:]
+        same = mine == owner[:-apart]
+        for verb, then, which in (("writes", dst, updates), ("reads", src, sources)):
+            early = np.flatnonzero(same & which[mine] & (then[apart:] == written))
+            first = np.unique(mine[early], return_index=True)[1]
+            for place in early[first].tolist():
+                near.setdefault(int(mine[place]), (verb, int(written[place]), apart))
+    return near

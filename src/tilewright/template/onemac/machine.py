@@ -60,7 +60,7 @@ def _touched(row: Mapping[str, int], dram: Dram) -> Array:
 
 def _space(segment: Segment) -> Space:
     size = segment.end - segment.address
-    return Space(f"DRAM {segment.name}", size, ((0, size),) if segment.initialised else (), sparse=True)
+    return Space(f"DRAM {segment.name}", size, ((0, size),) if segment.initialised else ())
 
 
 def _rows(columns: Mapping[str, Column]) -> list[dict[str, int]]:
