@@ -21,7 +21,7 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.trace import Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.codegen import compile_graph, counts, explain, supports
-from tilewright.targets.vta.codegen.cache import UopCache
+from tilewright.targets.vta.runtime.uops import UopCache, ahead
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode, Unit
 from tilewright.targets.vta.isa.stream import decode, decode_uops

@@ -10,7 +10,6 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.codegen.builder import StreamBuilder
-from tilewright.targets.vta.codegen.cache import UopCache
 from tilewright.targets.vta.codegen.clock import Compute, LoadInputs, LoadWeights
 from tilewright.targets.vta.codegen.kernels import Kernel
 from tilewright.targets.vta.codegen.plan import Plan
@@ -18,7 +17,7 @@ from tilewright.targets.vta.codegen.schedule import Schedule
 from tilewright.targets.vta.codegen.transfers import transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
-from tilewright.targets.vta.isa.stream import Uops, encode_uops
+from tilewright.targets.vta.runtime.uops import UopCache, UopLists, ahead
 
 #: Segments start at multiples of a page, the largest tile that is legal; the first page stays empty.
 PAGE = 4096
@@ -70,11 +69,11 @@ def emit(plan: Plan, schedule: Schedule, config: Config) -> Code:
     inp_tiles, wgt_tiles, acc_tiles = plan.slot_tiles(config)
     lists = Lists(plan, config)
     wanted = [lists.of(item) if isinstance(item, Compute) else -1 for item in schedule.items]
-    offsets = lists.offsets
+    offsets = lists.uops.offsets
     segments = replace(segments, sizes={**segments.sizes, "uop": offsets[-1] * config.uop.tile_bytes})
     uop = segments.tile("uop", config.uop.tile_bytes)
     builder = StreamBuilder(config)
-    cache = UopCache(offsets, config.uop.depth, lambda base, at, count: builder.load_uops(base, uop + at, count))
+    cache = UopCache(offsets, config.uop.depth, lambda base, at, count: builder.load_uops(base, uop + at, count), ahead)
     for item, wants in zip(schedule.items, wanted, strict=True):
         if isinstance(item, Compute):
             reads = [(Memory.INP, item.inp), (Memory.WGT, item.wgt)] if item.inp >= 0 else []
@@ -100,20 +99,19 @@ def emit(plan: Plan, schedule: Schedule, config: Config) -> Code:
                 at, address = item.acc * acc_tiles + part.at, out + item.plane * plane + part.offset
                 builder.store(at, address, (part.rows, part.length), part.stride, (Memory.ACC, item.acc))
     builder.finish()
-    return Code(builder.encode(), lists.encode(config), segments)
+    return Code(builder.encode(), lists.uops.encode(config), segments)
 
 
 class Lists:
-    """The distinct micro-op lists of a layer, in the order of first use."""
+    """The micro-op list that each instruction of a layer runs."""
 
     def __init__(self, plan: Plan, config: Config) -> None:
+        self.uops = UopLists()
         self._slots = plan.slot_tiles(config)
-        self._index: dict[tuple[bytes, bytes, bytes], int] = {}
         self._seen: dict[tuple[Kernel, int, int, int], int] = {}
-        self._parts: list[Array] = []
 
     def of(self, item: Compute) -> int:
-        """The number of the list that an instruction runs."""
+        """The number of the instruction's list in `uops`."""
         kernel, step = item.step.kernel, item.step
         known = (kernel, item.acc, item.inp, item.wgt)
         if known in self._seen:
@@ -124,21 +122,8 @@ class Lists:
             src, weights = kernel.src + item.acc * acc, kernel.wgt
         else:
             src, weights = kernel.src + max(item.inp, 0) * inp, kernel.wgt + max(item.wgt, 0) * wgt
-        key = (dst.tobytes(), src.tobytes(), weights.tobytes())
-        if key not in self._index:
-            self._index[key] = len(self._parts)
-            self._parts.append(np.stack([dst, src, weights]))
-        self._seen[known] = self._index[key]
-        return self._index[key]
-
-    @property
-    def offsets(self) -> list[int]:
-        """The first micro-op of each list, and their number in all."""
-        return np.concatenate([[0], np.cumsum([part.shape[1] for part in self._parts])]).astype(int).tolist()
-
-    def encode(self, config: Config) -> Raw:
-        dst, src, wgt = np.concatenate(self._parts, axis=1)
-        return encode_uops(Uops(dst, src, wgt, np.zeros((len(dst), 4), np.uint8)), config)
+        self._seen[known] = self.uops.add(dst, src, weights)
+        return self._seen[known]
 
 
 def weight_image(plan: Plan, tiles: Array) -> Array:
