@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.targets.vta import explain_walk
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import Alu, Gemm, Stream, decode
 
 
 def explain(program: Program) -> str:
-    """One paragraph a step."""
+    """One paragraph a step, behind the memories of the machine."""
     config = Config.from_json(program.config)
-    parts = []
+    parts = explain_walk.memory_map(config)
     for step in program.steps:
         if isinstance(step, HostStep):
             parts.append(f"{step.node}: host, {step.reason}")
@@ -76,4 +77,5 @@ def _launch(launch: Launch, config: Config) -> list[str]:
         f"{found['reset_uops']} reset, {found['alu_uops']} alu",
         f"buffers used: {used}; {found['listed_uops']} micro-ops listed for a cache of {config.uop.depth}",
         f"bytes moved: {bytes_}",
+        *(explain_walk.walk(launch, config, short=True).splitlines() if launch.meta["layout"]["matrix"] else ()),
     ]

@@ -55,6 +55,11 @@ class InstructionBuffer:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def pending(self) -> bool:
+        """Whether a pop still waits for an instruction."""
+        return any(self._pending)
+
     def transfer(
         self,
         opcode: Opcode,
@@ -144,12 +149,14 @@ class InstructionBuffer:
     def encode(self) -> Raw:
         """uint8 [n, 16]. Raises ProgramError, naming the instruction, for a value that does not fit its field."""
         count = len(self.rows)
-        opcode, *tokens = np.array([row[:COMMON] for row in self.rows], np.int64).reshape(count, COMMON).T
+        common = np.array([row[:COMMON] for row in self.rows], np.int64).reshape(count, COMMON).T
+        opcode, pop_prev, pop_next, push_prev, push_next = common
         mem = self._part((opcode == Opcode.LOAD) | (opcode == Opcode.STORE), MEM_FIELDS)
         gemm = self._part(opcode == Opcode.GEMM, GEMM_FIELDS)
         alu = self._part(opcode == Opcode.ALU, ALU_FIELDS)
         reserved = np.zeros((count, INSN_BYTES), np.uint8)
-        return encode(Stream(opcode, *tokens, Mem(*mem), Gemm(*gemm), Alu(*alu), reserved), self.config)
+        stream = Stream(opcode, pop_prev, pop_next, push_prev, push_next, Mem(*mem), Gemm(*gemm), Alu(*alu), reserved)
+        return encode(stream, self.config)
 
     def _add(self, row: list[int], memory: int = 0) -> int:
         unit = self.pipeline.unit_of(row[0], memory)

@@ -1,0 +1,48 @@
+"""What the arguments of a 2-D load or store must satisfy."""
+
+from __future__ import annotations
+
+from tilewright.errors import ProgramError
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.runtime.memory import Buffer
+from tilewright.targets.vta.semantics import SEMANTICS
+
+LOADED = (Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT)
+
+
+def check_transfer(
+    call: str,
+    config: Config,
+    buffer: Buffer,
+    offset: int,
+    shape: tuple[int, int],
+    stride: int,
+    base: int,
+    memory: Memory,
+    pads: tuple[int, int, int, int],
+) -> None:
+    """Raise ProgramError naming the call and the argument that has no field, memory or bytes to go to."""
+    loads = call.startswith("load")
+    if memory not in (LOADED if loads else (Memory.OUT,)):
+        remedy = "push_gemm and push_alu load micro-ops" if memory == Memory.UOP else ""
+        known = ", ".join(item.name for item in (LOADED if loads else (Memory.OUT,)))
+        raise ProgramError(call, f"memory is {Memory(memory).name}", remedy or f"choose {known}")
+    if memory == Memory.ACC_8BIT and not SEMANTICS[config.semantics].loads_acc_8bit:
+        raise ProgramError(call, f"ACC_8BIT is ignored by {config.semantics}", "use semantics fsim, or ACC")
+    fields = config.formats.mem.by_name
+    names = ("y_size", "x_size", "x_stride", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
+    for name, value in zip(names, (*shape, stride, *pads), strict=True):
+        if not 0 <= value <= fields[name].high:
+            raise ProgramError(call, f"{name} is {value}, outside 0..{fields[name].high}")
+    chip, (rows, columns) = config.sram(memory), shape
+    tiles = (pads[0] + rows + pads[1]) * (pads[2] + columns + pads[3])
+    if base < 0 or base + tiles > chip.depth:
+        reason = f"sram_index {base} and {tiles} tiles leave {chip.name}"
+        raise ProgramError(call, reason, f"it has tiles 0..{chip.depth - 1}")
+    if not rows or not columns:
+        return
+    end, size = offset + (rows - 1) * stride + columns, config.dram_tile_bytes(memory)
+    if offset < 0 or end * size > buffer.size:
+        reason = f"offset {offset} and {rows} rows of {columns} tiles, {stride} apart, reach tile {end}"
+        raise ProgramError(call, reason, f"buffer '{buffer.name}' has {buffer.size // size} tiles of {size} bytes")
