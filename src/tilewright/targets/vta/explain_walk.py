@@ -23,8 +23,8 @@ from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.kernel import GemmKernel
 from tilewright.targets.vta.moves import Move
 
-#: Lines of a table, and entries of a line, that are shown in full; longer ones keep the first few and the last.
-LINES, ENTRIES = 9, 6
+#: Lines of a table (and of a short one) and entries of a line; of longer ones the first few and the last are shown.
+LINES, SHORT, ENTRIES = 9, 4, 6
 OPERANDS = (Memory.INP, Memory.WGT, Memory.ACC)
 NOWHERE = -1
 
@@ -56,10 +56,11 @@ def walk(launch: Launch, config: Config, short: bool = False) -> str:
     found = trace(program, dram)
     if not found.gemms:
         return ""
-    lines = LINES if not short else 3
+    lines = SHORT if short else LINES
     first, last = found.gemms[0], found.gemms[found.first - 1]
     which = f"#{first} {program.table.describe(first)}" if first == last else f"#{first}..#{last}, {found.first} gemm"
-    parts = [f"inner walk, {which}: input x weight + bias block"]
+    sums = "bias" if any(move.memory == Memory.ACC for move in found.moves) else "output"
+    parts = [f"inner walk, {which}: input x weight + {sums} block"]
     parts += _indented(_table(_lines([tuple(row) for row in found.blocks.tolist()], False), lines))
     parts.append(f"outer walk, {len(found.gemms)} gemm: the same of what one LOAD brings, by its dram_base")
     parts += _indented(_table(_lines([tuple(row) for row in found.outer.tolist()], True), lines))

@@ -68,10 +68,11 @@ class Commands:
             raise ProgramError(call, f"the micro-ops exceed {MAX_TRANSFER >> 10} KiB", "synchronize() earlier")
         dst, src, wgt = kernel.uops
         uops = self._cache.find(self.lists.add(dst, src, wgt))
-        if kernel.opcode is None:
-            self.insns.gemm(uops, *kernel.nest, kernel.reset)
+        op = kernel.op
+        if op.opcode is None:
+            self.insns.gemm(uops, *kernel.nest, op.reset)
         else:
-            self.insns.alu(kernel.opcode, uops, *kernel.nest, kernel.imm, kernel.reset)
+            self.insns.alu(op.opcode, uops, *kernel.nest, op.imm, op.reset)
 
     def finished(self, force_serial: bool) -> InstructionBuffer:
         """A copy with FINISH at its end, behind all that is recorded."""

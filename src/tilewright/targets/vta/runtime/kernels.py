@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import index
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,18 +22,25 @@ MAX_LOOPS = 2
 DISTANCE = 2
 
 
-@dataclass(frozen=True, eq=False)
-class UopKernel:
-    """Tile indices int64 [3, m] (dst, src, wgt), loops outside in, and what all its micro-ops share.
+class Operation(NamedTuple):
+    """What all micro-ops of a kernel share. `opcode` None: GEMM. `imm` None: the ALU's second operand is acc[src]."""
 
-    `opcode` None: GEMM. `imm` None: the ALU's second operand is acc[src].
-    """
-
-    uops: Array
-    loops: tuple[Loop, ...]
     opcode: AluOp | None
     imm: int | None
     reset: bool
+
+    @property
+    def mode(self) -> str:
+        return "gemm" if self.opcode is None else "alu"
+
+
+@dataclass(frozen=True, eq=False)
+class UopKernel:
+    """Tile indices int64 [3, m] (dst, src, wgt), loops outside in, and the operation."""
+
+    uops: Array
+    loops: tuple[Loop, ...]
+    op: Operation
 
     @property
     def nest(self) -> tuple[Loop, Loop]:
@@ -39,7 +48,7 @@ class UopKernel:
         if len(self.loops) == MAX_LOOPS:
             return self.loops[0], self.loops[1]
         single = self.loops[0] if self.loops else ONCE
-        return (single, ONCE) if self.opcode is None else (ONCE, single)
+        return (single, ONCE) if self.op.opcode is None else (ONCE, single)
 
 
 class UopRecorder:
@@ -50,7 +59,7 @@ class UopRecorder:
         self._uops: list[tuple[int, int, int]] = []
         self._loops: list[Loop] = []
         self._open = 0
-        self._shared: dict[str, object] = {}
+        self._op: Operation | None = None
 
     def uop_push(
         self,
@@ -69,17 +78,18 @@ class UopRecorder:
         """
         if self._open < len(self._loops):
             raise ProgramError("uop_push", "comes after uop_loop_end", "record all micro-ops inside the loops")
-        shared = {"mode": "gemm" if opcode is None else "alu", "opcode": opcode, "imm": imm, "reset": bool(reset)}
-        for name, value in shared.items():
-            if self._shared.setdefault(name, value) != value:
-                known = f"{name} is {_named(value)}, but {_named(self._shared[name])} in the kernel so far"
-                raise ProgramError("uop_push", known, "record another kernel: one instruction runs them all")
+        op = Operation(opcode, imm, bool(reset))
+        self._op = self._op or op
+        for name, value, before in zip(("opcode", "imm", "reset"), op, self._op, strict=True):
+            if value != before:
+                reason = f"{name} is {_named(value)}, but {_named(before)} in the kernel so far"
+                raise ProgramError("uop_push", reason, "record another kernel: one instruction runs them all")
         if imm is not None and (opcode is None or not -(1 << 15) <= imm < 1 << 15):
             raise ProgramError("uop_push", f"imm is {imm}", "only ALU micro-ops have one, of 16 signed bits")
         if dst in (uop[0] for uop in self._uops[-DISTANCE:]):
             reason = f"dst {dst} was written by one of the last {DISTANCE} micro-ops"
             raise ProgramError("uop_push", reason, "put other tiles between: the pipeline has not written it back")
-        self._uops.append((dst, src, wgt))
+        self._uops.append((index(dst), index(src), index(wgt)))
 
     def uop_loop_begin(self, extent: int, dst: int, src: int, wgt: int = 0) -> None:
         """A loop around all micro-ops that moves their indices by `dst`, `src` and `wgt` a round."""
@@ -89,7 +99,7 @@ class UopRecorder:
             raise ProgramError("uop_loop_begin", f"an instruction has at most {MAX_LOOPS} loops", "push it repeatedly")
         if not 1 <= extent < 1 << ITER_BITS:
             raise ProgramError("uop_loop_begin", f"extent is {extent}, outside 1..{(1 << ITER_BITS) - 1}")
-        self._loops.append(Loop(extent, dst, src, wgt))
+        self._loops.append(Loop(index(extent), index(dst), index(src), index(wgt)))
         self._open += 1
 
     def uop_loop_end(self) -> None:
@@ -106,32 +116,31 @@ class UopRecorder:
 
     def kernel(self, call: str, mode: str) -> UopKernel:
         """What was recorded. Raises ProgramError, naming `call`, where an instruction of `mode` cannot run it."""
-        if not self._uops:
+        if not self._uops or self._op is None:
             raise ProgramError(call, "its kernel records no micro-op", "call uop_push in it")
         if self._open:
             raise ProgramError(call, f"its kernel leaves {self._open} loop(s) open", "call uop_loop_end")
-        if self._shared["mode"] != mode:
-            raise ProgramError(
-                call, f"its kernel has {self._shared['mode']} micro-ops", f"use push_{self._shared['mode']}"
-            )
+        if self._op.mode != mode:
+            raise ProgramError(call, f"its kernel has {self._op.mode} micro-ops", f"use push_{self._op.mode}")
         if len(self._uops) > self._config.uop.depth:
             reason = f"its kernel has {len(self._uops)} micro-ops; the cache has {self._config.uop.depth}"
             raise ProgramError(call, reason, "use loops or several kernels")
         uops = np.array(self._uops, np.int64).T
         chips = (self._config.acc, self._config.inp if mode == "gemm" else self._config.acc, self._config.wgt)
-        for index, (field, chip) in enumerate(zip(("dst", "src", "wgt"), chips, strict=True)):
-            steps = [loop[1 + index] for loop in self._loops]
-            reach = int(uops[index].max()) + sum((loop[0] - 1) * loop[1 + index] for loop in self._loops)
-            low = min(int(uops[index].min()), *steps, 0)
+        for row, (field, chip) in enumerate(zip(("dst", "src", "wgt"), chips, strict=True)):
+            factors = [loop[1 + row] for loop in self._loops]
             if mode == "alu" and field == "wgt":
-                if uops[index].any() or any(steps):
+                if uops[row].any() or any(factors):
                     raise ProgramError(call, "its kernel has wgt indices, which the ALU does not read", "leave wgt out")
-            elif low < 0 or reach >= chip.depth:
-                reason = f"{field} is {low}, negative" if low < 0 else f"{field} reaches {reach}"
-                raise ProgramError(call, f"its kernel's {reason}", f"{chip.name} has tiles 0..{chip.depth - 1}")
-        shared = self._shared
-        return UopKernel(uops, tuple(self._loops), shared["opcode"], shared["imm"], bool(shared["reset"]))  # type: ignore[arg-type]
+                continue
+            reach = int(uops[row].max()) + sum((loop.extent - 1) * loop[1 + row] for loop in self._loops)
+            low, high = min(int(uops[row].min()), *factors, 0), max(reach, *factors, 0)
+            if low < 0 or high >= chip.depth:
+                reason = f"its kernel's {field} reaches tile {low if low < 0 else high}"
+                raise ProgramError(call, reason, f"{chip.name} has tiles 0..{chip.depth - 1}")
+        return UopKernel(uops, tuple(self._loops), self._op)
 
 
 def _named(value: object) -> str:
+    """For messages; no opcode is GEMM's."""
     return value.name if isinstance(value, AluOp) else str(value)

@@ -84,7 +84,7 @@ class DeviceMemory:
         if address + size > MAX_BYTES or used + size > MAX_DATA - MAX_TRANSFER:
             raise ProgramError("alloc", f"{size} bytes beside {used} do not fit", f"{MAX_DATA >> 20} MiB is the limit")
         self._made += 1
-        made = Buffer(name, address, size)
+        made = Buffer(name, address, int(size))
         insort(self.buffers, made, key=lambda buffer: buffer.address)
         return made
 

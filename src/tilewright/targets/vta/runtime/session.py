@@ -10,7 +10,7 @@ from enum import IntFlag
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ProgramError
+from tilewright.errors import InputError, ProgramError
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.trace import Trace
@@ -72,9 +72,12 @@ class Runtime:
         check: bool = True,
         dump: Callable[[str], object] = sys.stdout.write,
     ) -> None:
+        known = [model.name for model in TARGET.timing_models]
+        if timing is not None and timing not in known:
+            raise InputError("timing", f"there is no timing model {timing!r}", f"choose one of {', '.join(known)}")
         self.config = config if isinstance(config, Config) else TARGET.config(config, {})
         self.debug, self.dump = debug, dump
-        self._options = RunOptions(timing=timing or TARGET.timing_models[0].name, check=check)
+        self._options = RunOptions(timing=timing or known[0], check=check)
         self._memory = DeviceMemory()
         self._kernels: dict[tuple[Hashable, ...], UopKernel] = {}
         self._launches: list[Launch] = []

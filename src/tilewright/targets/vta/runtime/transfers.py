@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.errors import ProgramError
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
@@ -30,11 +32,14 @@ def check_transfer(
         raise ProgramError(call, f"memory is {Memory(memory).name}", remedy or f"choose {known}")
     if memory == Memory.ACC_8BIT and not SEMANTICS[config.semantics].loads_acc_8bit:
         raise ProgramError(call, f"ACC_8BIT is ignored by {config.semantics}", "use semantics fsim, or ACC")
+    for name, value in (("offset", offset), ("sram_index", base)):
+        if not isinstance(value, int | np.integer):
+            raise ProgramError(call, f"{name} is {value!r}", "give an integer")
     fields = config.formats.mem.by_name
     names = ("y_size", "x_size", "x_stride", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
     for name, value in zip(names, (*shape, stride, *pads), strict=True):
-        if not 0 <= value <= fields[name].high:
-            raise ProgramError(call, f"{name} is {value}, outside 0..{fields[name].high}")
+        if not isinstance(value, int | np.integer) or not 0 <= value <= fields[name].high:
+            raise ProgramError(call, f"{name} is {value!r}, not an integer in 0..{fields[name].high}")
     chip, (rows, columns) = config.sram(memory), shape
     tiles = (pads[0] + rows + pads[1]) * (pads[2] + columns + pads[3])
     if base < 0 or base + tiles > chip.depth:
