@@ -31,8 +31,8 @@ def product(kernel: UopRecorder, thread: int) -> None:
 
 def blocked_gemm(rt: Runtime, x: Array, w: Array, bias: Array, threads: int) -> tuple[Array, RunResult]:
     """out int8 (256, 256), the low bytes of the sums."""
-    inputs, weights = rt.to_device(x, Memory.INP), rt.to_device(w, Memory.WGT)
-    biases, out = rt.to_device(bias, Memory.ACC), rt.empty(x.shape, Memory.OUT)
+    inputs, weights = rt.to_device(x, Memory.INP, "x"), rt.to_device(w, Memory.WGT, "w")
+    biases, out = rt.to_device(bias, Memory.ACC, "bias"), rt.empty(x.shape, Memory.OUT, "out")
     for _ in range(threads):  # both halves of each memory are free at first
         rt.dep_push("compute", "load")
         rt.dep_push("store", "compute")

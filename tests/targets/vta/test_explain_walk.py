@@ -65,6 +65,30 @@ def test_padding_and_missing_loads_have_no_block() -> None:
     assert "row 1: dram 2, block 2, inp[1]" in text
 
 
+def test_a_reset_forgets_the_bias() -> None:
+    """The first sum starts as block 3 of the biases; the second, after a reset, goes nowhere."""
+
+    def one(k: UopRecorder, reset: bool) -> None:
+        k.uop_push(0, 0, reset=reset)
+
+    with Runtime() as rt:
+        x = rt.to_device(np.zeros((2, 16), np.int64), Memory.INP)
+        w = rt.to_device(np.zeros((16, 16), np.int64), Memory.WGT)
+        biases = rt.to_device(np.zeros((4, 16), np.int64), Memory.ACC)
+        rt.load_buffer_2d(x, 1, 1, 1, 1, 0, Memory.INP)
+        rt.load_buffer_2d(w, 0, 1, 1, 1, 0, Memory.WGT)
+        rt.load_buffer_2d(biases, 2, 1, 1, 1, 0, Memory.ACC)
+        for reset in (False, True, False):
+            rt.push_gemm(one, reset)
+        lines = rt.explain().splitlines()
+    assert lines[1:5] == [
+        "  2x1+3",
+        "outer walk, 2 gemm: the same of what one LOAD brings, by its dram_base",
+        "  1x1+1",
+        "  1x1+-",
+    ]
+
+
 def test_nothing_multiplied_is_nothing_to_walk() -> None:
     with Runtime() as rt:
         x = rt.to_device(np.zeros((2, 16), np.int64), Memory.INP)
