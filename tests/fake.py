@@ -59,6 +59,9 @@ class FakeTarget:
     def describe(self, config: base.Config) -> dict[str, Any]:
         return {"macs_per_cycle": 256, "clock_mhz": config.to_dict()["clock"], "bus_bits": 64}
 
+    def header(self, config: base.Config) -> str:
+        return f"#define FAKE_CLOCK {config.to_dict()['clock']}\n"
+
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
         steps: list[Launch | HostStep] = []
         for node in graph.nodes:

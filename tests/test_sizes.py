@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "sim": set(),
     "report": {"graph", "program", "sim"},
     "targets": {"graph", "program", "sim", "report", "hdl", "host"},
+    "template": {"graph", "program", "sim", "targets", "contract"},
 }
 #: `program.run(x)` is sugar for `run(program, x)`: imported when called, and for its result's type.
 LATE = {("program", "run"), ("program", "report")}

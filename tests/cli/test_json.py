@@ -31,6 +31,8 @@ def test_every_command_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "byte planes" in spoken(capsys, "explain", DIGITS, "-t", "vta")["text"]
     assert spoken(capsys, "exec", program)["matches_reference"] is True
     assert spoken(capsys, "targets")
+    assert "#define VTA_BATCH" in spoken(capsys, "header", "vta")["text"]
+    assert spoken(capsys, "new-target", "npu", "-o", str(tmp_path))["target"] == "npu"
 
 
 def test_a_hazard_that_stops_a_run_is_in_the_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,18 @@ def test_an_image_is_read(digit: int, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(capsys.readouterr().out)["predictions"] == [digit]
 
 
+def test_a_configuration_becomes_a_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "vta.h"
+    assert main(["header", "vta", "-c", "ultra96", "--set", "LOG_BATCH=1", "-o", str(path)]) == 0
+    assert capsys.readouterr().out.startswith(f"{path}: ")
+    text = path.read_text()
+    assert '"2x16_i8w8a32_15_15_18_17"' in text
+    assert main(["header", "vta", "-c", "ultra96", "--set", "LOG_BATCH=1"]) == 0
+    assert capsys.readouterr().out == text
+    assert main(["header", "vta", "--set", "LOG_BATCH=99"]) == 2
+    assert "LOG_BATCH" in capsys.readouterr().err
+
+
 def test_a_saved_program_has_no_hazards_and_the_same_cycles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = str(tmp_path / "digits.twp")
     assert main(["compile", MODEL, "-t", "vta", "-c", "ultra96", "-o", program]) == 0

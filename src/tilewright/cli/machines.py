@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import options
+from tilewright.errors import InputError
 
 if TYPE_CHECKING:
     from tilewright.targets.base import Target
@@ -22,7 +23,12 @@ def targets(as_json: bool) -> None:
     """
     from tilewright import targets as found
 
-    machines = [found.get(name) for name in found.names()]
+    machines = []
+    for name in found.names():
+        try:
+            machines.append(found.get(name))
+        except InputError as error:  # a package that is called like a target and is none
+            click.echo(f"tilewright: {error}", err=True)
     if as_json:
         click.echo(json.dumps({"targets": [_to_json(machine) for machine in machines]}))
     else:

@@ -1,22 +1,45 @@
-"""Every sub-package that exports TARGET is a target; there is no list to edit."""
+"""Every sub-package that exports TARGET is a target, and so is every package tilewright_NAME that can be imported.
+
+There is no list to edit: a target of one's own is a folder `tilewright_NAME` in the current directory (with
+`python -m`), on PYTHONPATH, or installed. See docs/new-target.md.
+"""
 
 from __future__ import annotations
 
 import pkgutil
 from importlib import import_module
+from importlib.util import find_spec
 
 from tilewright.errors import InputError
 from tilewright.targets.base import Target
 
+PREFIX = "tilewright_"
+
 
 def names() -> tuple[str, ...]:
     """The targets there are, sorted."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg))
+    found = {module.name for module in pkgutil.iter_modules(__path__) if module.ispkg}
+    own = (module.name for module in pkgutil.iter_modules() if module.ispkg and module.name.startswith(PREFIX))
+    return tuple(sorted(found | {name.removeprefix(PREFIX) for name in own}))
 
 
 def get(name: str) -> Target:
-    """The target called `name`. Raises InputError naming those that exist."""
-    if name not in names():
+    """The target called `name`. Raises InputError naming those that exist, or what is wrong with this one."""
+    places = [
+        place for place in (f"{__name__}.{name}", f"{PREFIX}{name}") if name.isidentifier() and _is_package(place)
+    ]
+    if not places:
         raise InputError("--target", f"there is no target '{name}'", f"choose one of {', '.join(names())}")
-    target: Target = import_module(f"{__name__}.{name}").TARGET
+    if len(places) > 1:
+        raise InputError("--target", f"'{name}' is {' and '.join(places)}", f"rename {places[1]}")
+    target: Target | None = getattr(import_module(places[0]), "TARGET", None)
+    if target is None or target.name != name:
+        reason = "exports no TARGET" if target is None else f"exports a target called '{target.name}'"
+        raise InputError("--target", f"{places[0]} {reason}", f"export TARGET with the name '{name}'")
     return target
+
+
+def _is_package(module: str) -> bool:
+    """Whether a package can be imported; unlike `names` it also sees what import hooks provide."""
+    spec = find_spec(module)
+    return spec is not None and bool(spec.submodule_search_locations) and spec.origin is not None

@@ -1,4 +1,4 @@
-"""The whole contract of a target. A folder in `targets/` exports an object `TARGET` that satisfies it."""
+"""The whole contract of a target: an object `TARGET` that satisfies it. See docs/new-target.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.sim.trace import Trace
 
 
 class Config(Protocol):
-    """A frozen machine configuration, each number sourced. Construction refuses what is illegal (ConfigError)."""
+    """A frozen dataclass of a machine's numbers, each sourced. Construction refuses what is illegal (ConfigError)."""
 
     def to_dict(self) -> dict[str, Any]: ...
     def digest(self) -> str: ...
@@ -83,6 +83,10 @@ class Target(Protocol):
 
     def describe(self, config: Config) -> dict[str, Any]:
         """Sizes and peak, for people: includes `macs_per_cycle` and `clock_mhz`."""
+        ...
+
+    def header(self, config: Config) -> str:
+        """The machine as a C header for gateware, drivers and runtimes: sizes, codes, bits of instructions."""
         ...
 
     def compile(self, graph: Graph, config: Config, rounding: str) -> Program:

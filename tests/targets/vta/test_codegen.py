@@ -20,9 +20,9 @@ from tilewright.model import load
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.trace import Trace
 from tilewright.targets.base import RunOptions
-from tilewright.targets.vta.codegen import compile_graph, counts, explain, supports
+from tilewright.targets.vta.codegen import compile_graph, counts, explain, plan
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode, Unit
+from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.stream import decode, decode_uops
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -166,14 +166,14 @@ def check_portable(launch: Launch, machine: Config) -> None:
     (start,) = (seg["address"] // 4 for seg in launch.meta["segments"] if seg["name"] == "uop")
     cache = np.full((2, machine.uop.depth), -1)
     written_by = np.zeros(machine.acc.depth, np.int64)  # 0 nothing or a reset, 1 a sum or the ALU
-    unit = s.unit
+    unit = machine.pipeline.units_of(s)
     assert s.opcode[-1] == Opcode.FINISH
     assert np.count_nonzero(s.opcode == Opcode.FINISH) == 1
     assert not s.reserved.any()
     for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"):
         assert not getattr(s.mem, name).any()
-    assert not (s.pop_prev | s.push_prev)[unit == Unit.LOAD].any()
-    assert not (s.pop_next | s.push_next)[unit == Unit.STORE].any()
+    assert not (s.pop_prev | s.push_prev)[unit == machine.pipeline.load].any()
+    assert not (s.pop_next | s.push_next)[unit == machine.pipeline.store].any()
     for row, opcode in enumerate(s.opcode.tolist()):
         base, count = int(s.mem.sram_base[row]), int(s.mem.x_size[row] * s.mem.y_size[row])
         if opcode == Opcode.LOAD and s.mem.memory_type[row] == Memory.UOP:
@@ -229,10 +229,10 @@ def test_random_layer(name: str, seed: int) -> None:
         graph = random_graph(rng)
         site = next(graph.sites())
         print(name, seed, part, site.node.op, [t.shape for t in site.inputs if t], site.input(0).zero_point)
-        reason = supports(site, CONFIGS[name])
+        reason = plan(site, CONFIGS[name])
         program = compile_graph(graph, CONFIGS[name], "tflm")
         (step,) = program.steps
-        if reason is not None:
+        if isinstance(reason, str):
             assert isinstance(step, HostStep)
             assert step.reason == reason
             assert "bits; the accumulators" in reason or "fits the buffers" in reason or "padding" in reason
@@ -245,12 +245,12 @@ def test_random_layer(name: str, seed: int) -> None:
 def test_reasons() -> None:
     graph = random_graph(np.random.default_rng(1))
     site = next(graph.sites())
-    assert "4" in str(supports(site, config(LOG_INP_WIDTH=2, LOG_INP_BUFF_SIZE=14)))
+    assert "4" in str(plan(site, config(LOG_INP_WIDTH=2, LOG_INP_BUFF_SIZE=14)))
     wide = Tensor("x", (1, 4), "int16", Quant((1.0,), (0,)))
     narrow = Tensor("w", (3, 4), "int8", Quant((1.0,), (0,)), np.ones((3, 4), np.int8))
     out = Tensor("y", (1, 3), "int8", Quant((1.0,), (0,)))
     odd = Site(Node("n", FullyConnected(), ("x", "w"), ("y",)), (wide, narrow), (out,))
-    assert "int16" in str(supports(odd, config()))
+    assert "int16" in str(plan(odd, config()))
 
 
 def test_explain_and_counts(shared: Path) -> None:

@@ -57,7 +57,7 @@ def test_sizes_of_the_shipped_configuration() -> None:
     assert (PYNQ.wgt.shape, PYNQ.acc.shape, PYNQ.acc.width, PYNQ.out.width) == ((16, 16), (1, 16), 32, 8)
     assert PYNQ.macs_per_cycle == 256
     assert PYNQ.bitstream == "1x16_i8w8a32_15_15_18_17"
-    assert [PYNQ.dram_tile_bytes(m) for m in Memory] == [4, 256, 16, 64, 16, 16]
+    assert [PYNQ.dram_tile_bytes(m) for m in Memory] == [4, 256, 16, 64, 16, 16, 4, 64]
     assert PYNQ.sram(Memory.ACC_8BIT) is PYNQ.acc
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -43,12 +44,35 @@ def test_another_bus_counts_other_words() -> None:
 def test_compiled_products(golden: Golden) -> None:
     program = tw.compile(DIGITS, "vta")
     config = PRESETS["pynq"]
-    walks = {x.name: explain_walk.walk(x, config, short=True) for x in program.launches if x.meta["layout"]["matrix"]}
+    walks = {
+        x.name: explain_walk.walk(x, config, short=True) for x in program.launches if x.meta["layers"][0]["matrix"]
+    }
     assert len(walks) == 3
     golden("digits.walk.txt", "".join(f"{name}\n{text}" for name, text in walks.items()))
     text = targets.get("vta").explain(program)
     assert all(line.strip() in text for walk in walks.values() for line in walk.splitlines())
     assert "wgt  64 x 1024 x 32 bit" in text
+
+
+def test_layers_of_one_launch_are_walked_one_by_one() -> None:
+    """Each by its own instructions and its own numbers."""
+    program = tw.compile(DIGITS, "vta", overrides={"alu": "fused"})
+    (launch,) = [x for x in program.launches if len(x.nodes) > 1]
+    config = PRESETS["pynq"].with_overrides({"alu": "fused"})
+    text = targets.get("vta").explain(program)
+    assert "par  64 x 256 x 8 bit" in text
+    walked = []
+    for index, layer in enumerate(launch.meta["layers"]):
+        found = explain_walk.walk(launch, config, short=True, layer=index).splitlines()
+        if layer["matrix"]:
+            (number,) = re.findall(r"^inner walk, #(\d+) gemm", found[0])
+            assert launch.arrays["layer"][int(number)] == index
+            assert found[1].startswith("  1x1+1 ")
+            assert "\n    ".join([f"\n  {layer['node']}:", *found]) in text
+            walked.append(layer["node"])
+        else:
+            assert f"\n  {layer['node']}:\n    inner" not in text
+    assert walked == ["conv2d_0", "conv2d_2", "add_4"]
 
 
 def test_padding_and_missing_loads_have_no_block() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tilewright.errors import ConfigError, ProgramError
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode, Unit
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import Record, decode, decode_uops, encode, encode_uops
 from tilewright.targets.vta.isa.text import assemble, disassemble
 
@@ -129,7 +129,7 @@ def test_any_fields_of_any_configuration_round_trip(config: Config, data: st.Dat
     for form, opcodes in (("mem", [0, 1]), ("gemm", [2]), ("alu", [4]), ("plain", [3])):
         layout = config.formats.by_name[form]
         values = {f.name: data.draw(st.integers(f.low, f.high), f.name) for f in layout.fields}
-        legal = {"memory_type": len(Memory), "alu_opcode": len(AluOp)}
+        legal = {"memory_type": len(config.memories), "alu_opcode": len(config.alu_ops)}
         values |= {key: values[key] % size for key, size in legal.items() if key in values}
         records.append(values | {"opcode": data.draw(st.sampled_from(opcodes))})
     stream = decode(encode(records, config), config)
@@ -154,9 +154,34 @@ def test_columns_of_other_formats_are_zero() -> None:
 def test_units_follow_opcode_and_memory() -> None:
     records: list[Record] = [{"opcode": Opcode.LOAD, "memory_type": memory} for memory in Memory]
     records += [{"opcode": opcode} for opcode in (Opcode.STORE, Opcode.GEMM, Opcode.ALU, Opcode.FINISH)]
-    unit = decode(encode(records, PYNQ), PYNQ).unit
-    load, compute, store = Unit.LOAD, Unit.COMPUTE, Unit.STORE
-    assert unit.tolist() == [compute, load, load, compute, compute, compute, store, compute, compute, compute]
+    for stages, expected in ((3, [1, 0, 0, 1, 1, 1, 1, 0, 2, 1, 1, 1]), (4, [1, 0, 0, 1, 1, 1, 2, 0, 3, 1, 2, 2])):
+        machine = PYNQ.with_overrides({"stages": stages, "alu": "fused"})
+        assert machine.pipeline.units_of(decode(encode(records, machine), machine, strict=False)).tolist() == expected
+
+
+def test_token_bits_name_the_queues_between_neighbours() -> None:
+    three, four = PYNQ.pipeline, PYNQ.with_overrides({"stages": 4}).pipeline
+    assert [queue.name for queue in four.queues(1)] == [
+        "load->gemm",
+        "gemm->load",
+        "gemm->activate",
+        "activate->gemm",
+        "activate->store",
+        "store->activate",
+    ]
+    for line in (three, four):
+        for number, queue in enumerate(line.queues(1)):
+            ends = [
+                (u, bit)
+                for u in range(len(line.units))
+                for bit in ("pop_prev", "pop_next", "push_prev", "push_next")
+                if line.queue(u, bit) == number
+            ]
+            pushes = [u for u, bit in ends if bit.startswith("push")]
+            pops = [u for u, bit in ends if bit.startswith("pop")]
+            assert (pushes, pops) == ([queue.producer], [queue.consumer])
+    assert three.queue(three.load, "pop_prev") is None
+    assert four.queue(four.store, "push_next") is None
 
 
 def test_small_memories_move_a_factor_into_the_first_word() -> None:

@@ -59,6 +59,11 @@ class Vta:
             **{f"{chip.name}_kib": chip.depth * chip.tile_bytes // 1024 for chip in chips},
         }
 
+    def header(self, config: base.Config) -> str:
+        from tilewright.targets.vta import header
+
+        return header.text(_own(config))
+
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
         from tilewright.targets.vta.codegen import compile_graph
 
@@ -96,7 +101,7 @@ class Vta:
                 left = codegen.unpack(launch, graph, left, program.rounding)
         elif len(program.launches) > 1:  # a bare stream leaves memory; launches use the same names
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
-        return LaunchResult(left, passes.findings, passes.trace, "compute", passes.macs, passes.serial_cycles)
+        return LaunchResult(left, passes.findings, passes.trace, passes.busiest, passes.macs, passes.serial_cycles)
 
     def check(self, program: Program) -> Iterator[Finding]:
         from tilewright.targets.vta.image import Image

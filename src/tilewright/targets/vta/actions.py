@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.vta.elaborate import Elaborated
-from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.kernel import AluKernel, GemmKernel
 from tilewright.targets.vta.moves import NOTHING, Move
 from tilewright.targets.vta.semantics import SEMANTICS
@@ -37,7 +37,7 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
         if index >= 0 and program.accumulates[index]:
             pending.add(index, program.kernels[index])
             continue
-        if index < 0 and moves[step].memory in (NOTHING, Memory.UOP):
+        if index < 0 and moves[step].memory in (NOTHING, *UOP_MEMORIES):
             continue  # tokens only, or control state
         if pending.kernels and pending.conflicts(_touched(program, index, moves[step])):
             found.append(Action(program.fused(tuple(pending.kernels)), f"before instruction {step}"))
@@ -54,8 +54,8 @@ class _Pending:
 
     def __init__(self) -> None:
         self.kernels: list[int] = []
-        self._low = [1 << 62] * 3
-        self._high = [0] * 3
+        self._low = [1 << 62] * 4
+        self._high = [0] * 4
 
     def add(self, index: int, kernel: GemmKernel | AluKernel) -> None:
         assert isinstance(kernel, GemmKernel)
@@ -70,19 +70,20 @@ class _Pending:
 
 
 def _touched(program: Elaborated, kernel: int, move: Move) -> tuple[int, int, int]:
-    """Memory (0 acc, 1 inp, 2 wgt), and the tiles between which those that a step changes or stores lie."""
+    """Memory (0 acc, 1 inp, 2 wgt, 3 par), and the tiles between which those that a step changes or stores lie."""
     if kernel >= 0:
         item = program.kernels[kernel]
         return (0, *item.touched) if isinstance(item, AluKernel) else (0, *item.spans[0])
-    return {Memory.INP: 1, Memory.WGT: 2}.get(Memory(move.memory), 0), move.base, move.end
+    return {Memory.INP: 1, Memory.WGT: 2, Memory.PAR: 3}.get(Memory(move.memory), 0), move.base, move.end
 
 
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
     """Reset GEMMs whose result a STORE reads, and which tiles: only there does the out memory's odd value matter."""
     resets = [isinstance(item, GemmKernel) and item.reset for item in program.kernels]
-    if not any(resets) or not SEMANTICS[program.config.semantics].reset_writes_out:
+    config = program.config
+    if not any(resets) or not (config.gemm_writes_out and SEMANTICS[config.semantics].reset_writes_out):
         return {}
-    writer = np.full(program.config.out.depth, -1, np.int64)
+    writer = np.full(config.out.depth, -1, np.int64)
     stored: dict[int, list[Array]] = {}
     kernel, moves = program.kernel.tolist(), program.moves.each
     for step in sequence.tolist():

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 
 from tilewright.errors import ConfigError
 from tilewright.targets.vta import rules
-from tilewright.targets.vta.isa.fields import UOP_BYTES, Formats, IndexBits, Memory, formats
+from tilewright.targets.vta.isa.fields import UOP_BYTES, AluOp, Formats, IndexBits, Memory, formats
+from tilewright.targets.vta.isa.pipeline import PIPELINES, Pipeline
+from tilewright.targets.vta.semantics import SEMANTICS
 
 
 class Board(NamedTuple):
@@ -73,6 +75,11 @@ class Config:
     queue_depth: int = 512  # instructions per unit; HLS and Chisel
     token_depth: int = 1024  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
     semantics: str = "hls"  # whose meaning of instructions, where upstream's implementations differ: semantics.py
+    stages: int = 3  # 4: the tensor ALU is a unit of its own, with its own micro-ops
+    acc_banks: int = 2  # of four stages: parts of acc, each used by one unit at a time
+    LOG_ALU_UOP_BUFF_SIZE: int = 12  # bytes, of four stages: the ALU's micro-ops
+    alu: str = "upstream"  # "rounding": with MULH and RSHR; "fused": with REQ and its parameters as well
+    LOG_PAR_BUFF_SIZE: int = 14  # bytes, of a fused ALU: its parameters
 
     def __post_init__(self) -> None:
         if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:
@@ -193,9 +200,41 @@ class Config:
         """As deep as `acc`, values as wide as `inp`."""
         return _sram("out", self.index_bits.acc, (self.batch, self.block), self.LOG_INP_WIDTH)
 
+    @cached_property
+    def alu_uop(self) -> Sram:
+        """The micro-ops of an `activate` stage."""
+        bits = self.LOG_ALU_UOP_BUFF_SIZE - 2
+        return self.uop._replace(name="alu_uop", depth=1 << bits, index_bits=bits)
+
+    @cached_property
+    def par(self) -> Sram:
+        """Parameters of REQ: one 32-bit word a channel."""
+        bits = self.LOG_PAR_BUFF_SIZE - 2 - self.LOG_BLOCK
+        return Sram("par", 1 << bits, (1, self.block), 32, 4 * self.block, bits)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        return PIPELINES[self.stages]
+
+    @property
+    def gemm_writes_out(self) -> bool:
+        """Whether GEMM writes the out memory too: with four stages `activate` alone does."""
+        return SEMANTICS[self.semantics].out_memory and self.stages == 3
+
+    @cached_property
+    def memories(self) -> tuple[Memory, ...]:
+        """The ids that LOAD may name."""
+        absent = {Memory.ALU_UOP: self.stages == 3, Memory.PAR: self.alu != "fused"}
+        return tuple(memory for memory in Memory if not absent.get(memory))
+
+    @cached_property
+    def alu_ops(self) -> tuple[AluOp, ...]:
+        last = {"upstream": AluOp.MUL, "rounding": AluOp.RSHR, "fused": AluOp.REQ}[self.alu]
+        return tuple(op for op in AluOp if op <= last)
+
     def sram(self, memory: Memory) -> Sram:
         """The on-chip memory that an id names; ACC_8BIT loads into `acc`."""
-        return (self.uop, self.wgt, self.inp, self.acc, self.out, self.acc)[memory]
+        return (self.uop, self.wgt, self.inp, self.acc, self.out, self.acc, self.alu_uop, self.par)[memory]
 
     def dram_tile_bytes(self, memory: Memory) -> int:
         """Bytes of one tile in DRAM: as on chip, but a quarter of an acc tile for ACC_8BIT."""
@@ -208,8 +247,7 @@ class Config:
 
 
 #: Our own keys and their defaults.
-OWN_KEYS = ("LOG_BUS_WIDTH", "dram_latency", "queue_depth", "token_depth", "semantics")
-OPTIONAL = {f.name: f.default for f in fields(Config) if f.name in OWN_KEYS}
+OPTIONAL = {f.name: f.default for f in fields(Config) if f.default is not MISSING and f.name != "HW_VER"}
 #: Keys that upstream derives and its tools write out; accepted when they agree.
 DERIVED: dict[str, Callable[[Config], int]] = {
     "LOG_BLOCK_IN": lambda c: c.LOG_BLOCK,

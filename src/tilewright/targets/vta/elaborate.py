@@ -28,32 +28,20 @@ from tilewright.sim.steps import (
     Footprints,
     Space,
     StepTable,
-    TokenQueue,
 )
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode, Unit
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS
 from tilewright.targets.vta.isa.stream import Stream, decode_uops
-from tilewright.targets.vta.kernel import ACC, DRAM, INP, OUT, UOP, WGT, AluKernel, GemmKernel, Loop
+from tilewright.targets.vta.kernel import ACC, ALU_UOP, DRAM, INP, OUT, PAR, UOP, WGT, AluKernel, GemmKernel, Loop
 from tilewright.targets.vta.moves import NOTHING, Moves, moves
 from tilewright.targets.vta.semantics import SEMANTICS, Semantics
 
 #: Micro-ops of one instruction, loops included; a program beyond it is refused before it fills the memory.
 MAX_MICRO_OPS = 1 << 22
 
-_SPACE = {Memory.UOP: UOP, Memory.WGT: WGT, Memory.INP: INP, Memory.ACC: ACC, Memory.OUT: OUT, Memory.ACC_8BIT: ACC}
-#: Queue of each (unit, token bit); bits that are not listed are ignored (HLS).
-_POPS = {
-    (Unit.LOAD, "pop_next"): 1,
-    (Unit.COMPUTE, "pop_prev"): 0,
-    (Unit.COMPUTE, "pop_next"): 3,
-    (Unit.STORE, "pop_prev"): 2,
-}
-_PUSHES = {
-    (Unit.LOAD, "push_next"): 0,
-    (Unit.COMPUTE, "push_prev"): 1,
-    (Unit.COMPUTE, "push_next"): 2,
-    (Unit.STORE, "push_prev"): 3,
-}
+#: By memory id.
+_SPACE = (UOP, WGT, INP, ACC, OUT, ACC, ALU_UOP, PAR)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,32 +88,24 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
 
     Raises MachineError for micro-ops loaded from outside DRAM and for absurd loop counts.
     """
-    moved = moves(stream, config, bases)
+    line, moved = config.pipeline, moves(stream, config, bases)
     kernel, kernels, outside = _kernels(stream, config, dram, moved)
     footprint, footprints = _footprints(config, moved, kernel, kernels)
     loops = np.array([item.loop.micro_ops for item in kernels] + [0], np.int64)
     table = StepTable(
-        units=("load", "compute", "store"),
-        queues=_queues(config),
+        units=line.units,
+        queues=line.queues(config.token_depth),
         spaces=_spaces(config, dram),
-        unit=stream.unit,
-        pops=_mask(stream, _POPS),
-        pushes=_mask(stream, _PUSHES),
+        unit=line.units_of(stream),
+        pops=line.mask(stream, POP_BITS),
+        pushes=line.mask(stream, PUSH_BITS),
         footprint=footprint,
         footprints=footprints,
         describe=lambda step: describe(stream, config, step),
     )
-    return Elaborated(config, stream, table, kernel, kernels, loops[kernel], moved, (*_finish(stream), *outside))
-
-
-def _queues(config: Config) -> tuple[TokenQueue, ...]:
-    pairs = (
-        ("load", "compute", 0, 1),
-        ("compute", "load", 1, 0),
-        ("compute", "store", 1, 2),
-        ("store", "compute", 2, 1),
+    return Elaborated(
+        config, stream, table, kernel, kernels, loops[kernel], moved, (*_finish(stream, table.unit), *outside)
     )
-    return tuple(TokenQueue(f"{a}->{b}", i, j, config.token_depth) for a, b, i, j in pairs)
 
 
 def granule(config: Config) -> int:
@@ -138,14 +118,13 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
     chips = (config.uop, config.inp, config.wgt, config.acc, config.out)
     filled = tuple((s.address // unit, -(-s.end // unit)) for s in dram.segments if s.initialised)
     end = max((segment.end for segment in dram.segments), default=0)
-    return (*(Space(chip.name, chip.depth) for chip in chips), Space("DRAM", -(-end // unit), filled, sparse=True))
-
-
-def _mask(stream: Stream, bits: Mapping[tuple[Unit, str], int]) -> Array:
-    mask = np.zeros(len(stream), np.int64)
-    for (unit, name), queue in bits.items():
-        mask |= np.where((stream.unit == unit) & (getattr(stream, name) == 1), 1 << queue, 0)
-    return mask
+    return (
+        *(Space(chip.name, chip.depth) for chip in chips),
+        Space("DRAM", -(-end // unit), filled, sparse=True),
+        Space("alu_uop", config.alu_uop.depth),
+        Space("par", config.par.depth),
+        Space("acc bank", config.acc_banks),
+    )
 
 
 def _kernels(
@@ -155,23 +134,24 @@ def _kernels(
     outside: list[Finding] = []
     kernel = np.full(len(stream), -1, np.int64)
     kernels: list[GemmKernel | AluKernel] = []
-    cache = np.zeros((config.uop.depth, 3), np.int64)
+    caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in (Memory.UOP, Memory.ALU_UOP)}
     by_epoch: dict[tuple[int, ...], int] = {}
     by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
-    load_uop = moved.memory == Memory.UOP
+    load_uop = np.isin(moved.memory, UOP_MEMORIES)
     gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
     epoch = np.cumsum(load_uop)
     keys = _keys(stream, gemm, epoch)
     for row in np.flatnonzero(load_uop | gemm | alu).tolist():
         if load_uop[row]:
             try:
-                _fill(cache, config, dram, moved, row)
+                _fill(caches[Memory(int(moved.memory[row]))], config, dram, moved, row)
             except MachineError as error:  # the micro-ops stay as they were
                 outside.append(Finding(OUT_OF_RANGE, f"#{row} load uop: {error.reason}", (row,), "DRAM"))
             continue
         key = keys[row]
         index = by_epoch.get(key)
         if index is None:
+            cache = caches[Memory.ALU_UOP if key[1] and config.stages == 4 else Memory.UOP]
             content = cache[key[2] : key[3]].tobytes()
             index = by_content.get((content, key[1:]))
             if index is None:
@@ -192,7 +172,8 @@ def _keys(stream: Stream, gemm: Array, epoch: Array) -> list[tuple[int, ...]]:
         columns.append(np.where(gemm, getattr(stream.gemm, name), getattr(stream.alu, name)))
     columns += [stream.gemm.wgt_factor_out, stream.gemm.wgt_factor_in]
     columns.append(np.where(gemm, stream.gemm.reset_reg, stream.alu.alu_opcode))
-    columns += [stream.alu.use_imm, np.where(stream.alu.use_imm == 1, stream.alu.imm, 0), stream.alu.imm < 0]
+    has_imm = (stream.alu.use_imm == 1) | (stream.alu.alu_opcode == AluOp.REQ)
+    columns += [stream.alu.use_imm, np.where(has_imm, stream.alu.imm, 0), stream.alu.imm < 0]
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -206,6 +187,9 @@ def _kernel(key: tuple[int, ...], cache: Array, row: int, rules: Semantics) -> G
     dst, src, wgt = (np.ascontiguousarray(column) for column in cache[bgn:end].T)
     if is_alu:
         first, second = loop.expand(dst, loop.dst), loop.expand(src, loop.src)
+        if code == AluOp.REQ:  # the immediate is a loop factor: one tile of multipliers serves an outer iteration
+            factors = loop.expand(wgt[:1], (imm, 0)).repeat(len(wgt))
+            return AluKernel(loop, AluOp.REQ, None, first, second, factors=factors)
         operand = imm if use_imm else None
         return AluKernel(
             loop, AluOp(code), operand, first, second, bool(use_imm) and rules.immediate_reads_src, bool(negative)
@@ -237,11 +221,11 @@ def _footprints(
     """Footprint 0 is empty, 1..k belong to the kernels, the rest to LOAD and STORE, one each."""
     rules, unit = SEMANTICS[config.semantics], granule(config)
     footprint = kernel + 1
-    of_kernels = Footprints.of([np.zeros((0, 6), np.int64), *(item.footprint(rules) for item in kernels)])
+    of_kernels = Footprints.of([np.zeros((0, 6), np.int64), *(item.footprint(config) for item in kernels)])
     steps = np.flatnonzero(moved.memory != NOTHING)
     memory = moved.memory[steps]
     store = memory == Memory.OUT
-    space = np.array([_SPACE[item] for item in Memory])
+    space = np.array(_SPACE)
     if not rules.out_memory:
         space[Memory.OUT] = ACC
     rows = np.zeros((len(steps), 2, 6), np.int64)
@@ -252,21 +236,21 @@ def _footprints(
     address = moved.address[steps]
     port[:, BASE], port[:, LENGTH] = address // unit, -(-(address % unit + moved.row_bytes[steps]) // unit)
     # Micro-ops are control state: their DRAM is not part of the data check.
-    port[:, COUNT] = np.where(memory == Memory.UOP, 0, moved.rows[steps])
+    port[:, COUNT] = np.where(np.isin(memory, UOP_MEMORIES), 0, moved.rows[steps])
     port[:, STRIDE] = moved.stride[steps] // unit
     footprint[steps] = len(kernels) + 1 + np.arange(len(steps))
     start = np.concatenate([of_kernels.start, of_kernels.start[-1] + 2 * (1 + np.arange(len(steps)))])
     return footprint, Footprints(np.concatenate([of_kernels.rows, rows.reshape(-1, 6)]), start)
 
 
-def _finish(stream: Stream) -> list[Finding]:
+def _finish(stream: Stream, unit: Array) -> list[Finding]:
     finish = np.flatnonzero(stream.opcode == Opcode.FINISH)
     if not finish.size:
         return [Finding(STREAM, "the stream has no FINISH: the host would wait for ever", (len(stream) - 1,))]
-    after = np.flatnonzero(stream.unit[finish[0] + 1 :] == Unit.COMPUTE)
+    after = np.flatnonzero(unit[finish[0] + 1 :] == unit[finish[0]])
     if after.size:
         step = int(finish[0] + 1 + after[0])
-        return [Finding(STREAM, f"#{step} follows FINISH #{finish[0]} in the compute queue and may not run", (step,))]
+        return [Finding(STREAM, f"#{step} follows FINISH #{finish[0]} in its queue and may not run", (step,))]
     return []
 
 

@@ -38,7 +38,7 @@ class Walk:
     `first` ones, which work on the same LOADs.
 
     `outer` int64 [gemms, 3] numbers the LOADs (or STOREs) whose tiles the first micro-op of each one uses, by
-    their DRAM base; `moves` are the first LOAD of each memory and the first STORE.
+    their DRAM base; `moves` are the first LOAD of each memory and the first STORE. `biased`: some sums start as loaded.
     """
 
     gemms: tuple[int, ...]
@@ -46,20 +46,25 @@ class Walk:
     blocks: Array
     outer: Array
     moves: tuple[Move, ...]
+    biased: bool
 
 
-def walk(launch: Launch, config: Config, short: bool = False) -> str:
-    """The tables of a launch; `short`: few lines, without the memory map. Empty where nothing is multiplied."""
+def walk(launch: Launch, config: Config, short: bool = False, layer: int | None = None) -> str:
+    """The tables of a launch, or of one layer of several; `short`: few lines, without the memory map.
+
+    Empty where nothing is multiplied.
+    """
     image = Image.of(launch)
     dram = image.dram({}, 1)
     program = elaborate(decode(image.insns, config), config, dram, image.bases)
-    found = trace(program, dram)
+    mine = None if layer is None else launch.arrays["layer"] == layer
+    found = trace(program, dram, mine)
     if not found.gemms:
         return ""
     lines = SHORT if short else LINES
     first, last = found.gemms[0], found.gemms[found.first - 1]
     which = f"#{first} {program.table.describe(first)}" if first == last else f"#{first}..#{last}, {found.first} gemm"
-    sums = "bias" if any(move.memory == Memory.ACC for move in found.moves) else "output"
+    sums = "bias" if found.biased else "output"
     parts = [f"inner walk, {which}: input x weight + {sums} block"]
     parts += _indented(_table(_lines([tuple(row) for row in found.blocks.tolist()], False), lines))
     parts.append(f"outer walk, {len(found.gemms)} gemm: the same of what one LOAD brings, by its dram_base")
@@ -74,7 +79,8 @@ def walk(launch: Launch, config: Config, short: bool = False) -> str:
 def memory_map(config: Config) -> list[str]:
     """The on-chip memories as the bus sees them: word bits x tiles x words a tile."""
     rows = []
-    for chip in (config.inp, config.wgt, config.acc, config.out, config.uop):
+    extensions = [config.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in config.memories]
+    for chip in (config.inp, config.wgt, config.acc, config.out, config.uop, *extensions):
         width, words = _words(chip, config)
         shape = f"{width} x {chip.depth}" + (f" x {words}" if words > 1 else "")
         rows.append(f"{chip.name}  {shape} bit")
@@ -84,20 +90,25 @@ def memory_map(config: Config) -> list[str]:
     ]
 
 
-def trace(program: Elaborated, dram: Dram) -> Walk:
-    """Follow each tile of inp, wgt and acc from the LOAD that brings it, or to the STORE that takes it."""
+def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> Walk:
+    """Follow each tile of inp, wgt and acc from the LOAD that brings it, or to the STORE that takes it.
+
+    `mine` bool [n]: the instructions that the walk is about; None: all.
+    """
     relation = order(program.table)
     steps = relation.sequence.tolist() if relation.complete else list(range(len(program.table)))
     each, kernel = program.moves.each, program.kernel.tolist()
     stored_at = _stores(program, dram, steps)
     origin = {memory: np.full((program.config.sram(memory).depth, 2), NOWHERE) for memory in OPERANDS}
     firsts: dict[int, Move] = {}
+    chosen = [True] * len(program.table) if mine is None else mine.tolist()
+    biased = False
     gemms: list[int] = []
     blocks: list[Array] = []
     outer: list[list[int]] = []
     for step in steps:
         move = each[step]
-        if move.memory in (*OPERANDS, Memory.OUT) and move.row_bytes:
+        if chosen[step] and move.memory in (*OPERANDS, Memory.OUT) and move.row_bytes:
             firsts.setdefault(move.memory, move)
         if move.memory in origin and move.row_bytes:
             origin[Memory(move.memory)][move.base : move.end] = _tiles(move, program.config, dram, pads=True)
@@ -106,7 +117,10 @@ def trace(program: Elaborated, dram: Dram) -> Walk:
         if item.reset or not item.dst.size:
             origin[Memory.ACC][item.written] = NOWHERE
             continue
+        if not chosen[step]:
+            continue
         loaded = origin[Memory.ACC]
+        biased = biased or bool((loaded[item.dst, 0] != NOWHERE).any())
         sums = np.where(loaded[:, :1] == NOWHERE, stored_at[step], loaded)
         tables = (origin[Memory.INP], origin[Memory.WGT], sums)
         tiles = (item.src, item.wgt, item.dst)
@@ -116,7 +130,8 @@ def trace(program: Elaborated, dram: Dram) -> Walk:
             blocks.append(np.stack([table[tile, 0] for table, tile in zip(tables, tiles, strict=True)], axis=1) + 1)
     ranks = np.stack([_ranks(column) for column in np.array(outer, np.int64).reshape(-1, 3).T], axis=1)
     shown = tuple(firsts[memory] for memory in (*OPERANDS, Memory.OUT) if memory in firsts)
-    return Walk(tuple(gemms), len(blocks), np.concatenate([np.zeros((0, 3), np.int64), *blocks]), ranks, shown)
+    every = np.concatenate([np.zeros((0, 3), np.int64), *blocks])
+    return Walk(tuple(gemms), len(blocks), every, ranks, shown, biased)
 
 
 def _ranks(bases: Array) -> Array:

@@ -15,7 +15,7 @@ from tilewright.sim.dram import Dram, Segment
 from tilewright.targets.vta.isa.fields import INSN_BYTES
 
 REGISTERS = ("uop", "inp", "wgt", "acc", "out")
-KINDS = ("const", "input", "output", "inout")
+KINDS = ("const", "input", "output", "scratch", "inout")
 #: The kinds whose bytes the launch carries, and those that it gives back.
 CARRIED, RETURNED = ("const", "inout"), ("output", "inout")
 MAX_BYTES = 1 << 32  # addresses have 32 bits
@@ -24,7 +24,7 @@ MAX_DATA = 1 << 30
 
 @dataclass(frozen=True)
 class Place:
-    """A segment of DRAM, bytes: constants are shared, inputs and outputs are one a sample.
+    """A segment of DRAM, bytes: constants are shared, the others are one a sample; `scratch` is not given back.
 
     `inout` is a constant at first, and given back.
     """
@@ -86,7 +86,7 @@ class Image:
                 content = np.ascontiguousarray(inputs[place.name]).reshape(samples, place.size)
             else:
                 content = np.zeros((samples, place.size), np.uint8)
-            filled, shared = place.kind != "output", place.kind in CARRIED
+            filled, shared = place.kind in (*CARRIED, "input"), place.kind in CARRIED
             segments.append(Segment(place.name, place.address, content, filled, shared))
         return Dram(segments)
 

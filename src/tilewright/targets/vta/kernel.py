@@ -11,11 +11,16 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.steps import READ, WRITE, runs, touching
+from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp
-from tilewright.targets.vta.semantics import Semantics
+from tilewright.targets.vta.semantics import SEMANTICS
 
-#: The order of `sim.steps.Space` in VTA's step tables.
-UOP, INP, WGT, ACC, OUT, DRAM = range(6)
+#: The order of `sim.steps.Space` in VTA's step tables; BANK: parts of acc that one unit uses at a time.
+UOP, INP, WGT, ACC, OUT, DRAM, ALU_UOP, PAR, BANK = range(9)
+
+
+#: Of REQ: multipliers; shifts and zero points; bounds. See machine.requantise.
+FACTOR_TILES = 3
 
 
 class Loop(NamedTuple):
@@ -33,10 +38,10 @@ class Loop(NamedTuple):
     def micro_ops(self) -> int:
         return max(0, self.uop_end - self.uop_bgn) * self.iter_out * self.iter_in
 
-    def footprint(self) -> Array:
+    def footprint(self, space: int) -> Array:
         """The micro-ops that are read."""
         length = max(0, self.uop_end - self.uop_bgn)
-        return np.array([[UOP, READ, self.uop_bgn, length, 1, 0]], np.int64)
+        return np.array([[space, READ, self.uop_bgn, length, 1, 0]], np.int64)
 
     def expand(self, field: Array, factor: tuple[int, int]) -> Array:
         """int64 [micro_ops], in the order of execution: outer, inner, micro-op."""
@@ -76,13 +81,14 @@ class GemmKernel:
         """Input and weight tiles read."""
         return np.concatenate([runs(INP, READ, self.src), runs(WGT, READ, self.wgt)])
 
-    def footprint(self, rules: Semantics) -> Array:
+    def footprint(self, config: Config) -> Array:
         """Tiles touched. A reset clears; what it reads takes part in a result only if that is stored."""
+        rules = SEMANTICS[config.semantics]
         acc = runs(ACC, WRITE if self.reset else READ | WRITE, self.dst)
         operands = [] if self.reset else [self.operands()]
-        writes_out = rules.out_memory and (rules.reset_writes_out or not self.reset)
+        writes_out = config.gemm_writes_out and (rules.reset_writes_out or not self.reset)
         out = [touching(acc, OUT, WRITE)] if writes_out else []
-        return np.concatenate([self.loop.footprint(), *operands, acc, *out])
+        return np.concatenate([self.loop.footprint(UOP), *operands, acc, *out, *banks(config, self.dst)])
 
     @cached_property
     def written(self) -> Tiles:
@@ -133,6 +139,13 @@ class GemmKernel:
 Span = tuple[int, int]
 
 
+def banks(config: Config, tiles: Array) -> list[Array]:
+    """Footprint rows for the parts of acc that some tiles are in, where units share it by parts."""
+    if config.stages == 3:
+        return []
+    return [runs(BANK, WRITE, tiles // (config.acc.depth // config.acc_banks))]
+
+
 def span(tiles: Array) -> Span:
     """(lowest, highest + 1) of some tile numbers."""
     return (int(tiles.min()), int(tiles.max()) + 1) if tiles.size else (0, 0)
@@ -151,6 +164,11 @@ def in_a_row(tiles: Array) -> Tiles:
     """The same tiles as a slice, where each follows the one before."""
     first = int(tiles[0]) if tiles.size else 0
     return slice(first, first + tiles.size) if np.array_equal(tiles, np.arange(first, first + tiles.size)) else tiles
+
+
+def behind(tiles: Tiles, by: int) -> Tiles:
+    """The tiles `by` behind."""
+    return slice(tiles.start + by, tiles.stop + by) if isinstance(tiles, slice) else tiles + by
 
 
 def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Array]]:
@@ -205,13 +223,20 @@ class AluKernel:
     src: Array
     first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
     negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
+    factors: Array | None = None  # REQ: the first of its FACTOR_TILES tiles of par
 
-    def footprint(self, rules: Semantics) -> Array:
+    def footprint(self, config: Config) -> Array:
         """Tiles touched."""
+        rules = SEMANTICS[config.semantics]
         acc = runs(ACC, READ | WRITE, self.dst)
-        source = [] if self.imm is not None and not rules.immediate_reads_src else [runs(ACC, READ, self.src)]
+        if self.factors is not None:
+            factors = [self.factors + tile for tile in range(FACTOR_TILES)]
+            source = [runs(PAR, READ, np.concatenate([self.src, *factors]))]
+        else:
+            source = [] if self.imm is not None and not rules.immediate_reads_src else [runs(ACC, READ, self.src)]
         out = [touching(acc, OUT, WRITE)] if rules.out_memory else []
-        return np.concatenate([self.loop.footprint(), *source, acc, *out])
+        uops = self.loop.footprint(UOP if config.stages == 3 else ALU_UOP)
+        return np.concatenate([uops, *source, acc, *out, *banks(config, self.dst)])
 
     @cached_property
     def written(self) -> Tiles:
@@ -220,15 +245,27 @@ class AluKernel:
     @cached_property
     def touched(self) -> Span:
         """The accumulator tiles between which all of its own lie."""
-        return span(np.concatenate([self.dst, self.src]))
+        return span(self.dst if self.factors is not None else np.concatenate([self.dst, self.src]))
 
     @cached_property
     def waves(self) -> tuple[tuple[Tiles, Tiles], ...]:
         """The micro-ops as (dst, src) groups, in order, each free of dependences inside."""
+        return tuple((in_a_row(self.dst[mine]), in_a_row(self.src[mine])) for mine in self._groups)
+
+    @cached_property
+    def requantised(self) -> tuple[tuple[Tiles, Tiles, Tiles], ...]:
+        """The same for REQ: (dst, tiles of par with the bias, with the first of the factors)."""
+        assert self.factors is not None
+        dst, src, factors = self.dst, self.src, self.factors
+        return tuple((in_a_row(dst[mine]), in_a_row(src[mine]), in_a_row(factors[mine])) for mine in self._groups)
+
+    @property
+    def _groups(self) -> tuple[Array | slice, ...]:
         reads_own = (self.imm is not None and not self.first_is_src) or np.array_equal(self.dst, self.src)
+        reads_own = reads_own or self.factors is not None  # its source is another memory
         once = np.unique(self.dst).size == self.dst.size
         if once and (reads_own or not np.isin(self.src, self.dst).any()):
-            return ((in_a_row(self.dst), in_a_row(self.src)),)
+            return (slice(None),)
         written: dict[int, int] = {}
         read: dict[int, int] = {}
         level = np.empty(self.dst.size, np.int64)
@@ -239,4 +276,4 @@ class AluKernel:
             written[dst] = wave
             read[src] = max(read.get(src, -1), wave)
             level[index] = wave
-        return tuple((self.dst[level == wave], self.src[level == wave]) for wave in range(int(level.max()) + 1))
+        return tuple(level == wave for wave in range(int(level.max()) + 1))

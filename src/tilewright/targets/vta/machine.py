@@ -11,12 +11,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.array import Array, exact_matmul, float_for
+from tilewright.graph.arithmetic import (
+    INT32_MAX,
+    INT32_MIN,
+    rounding_divide_by_pot,
+    saturating_rounding_doubling_high_mul,
+    wrap_int32,
+)
 from tilewright.sim.dram import Dram
 from tilewright.targets.vta.actions import Action
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
-from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Tiles
+from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel, GemmKernel, Tiles, behind
 from tilewright.targets.vta.moves import Move
 from tilewright.targets.vta.semantics import SEMANTICS
 
@@ -24,7 +31,8 @@ from tilewright.targets.vta.semantics import SEMANTICS
 class Machine:
     """The state of one VTA running `samples` samples in step.
 
-    inp (S, depth, batch, block), wgt (1 or S, depth, block_in, block_out), acc (S, depth, batch, block_out).
+    inp (S, depth, batch, block), wgt (1 or S, depth, block_in, block_out), acc (S, depth, batch, block_out),
+    par (1 or S, depth, 1, block_out).
     """
 
     def __init__(self, config: Config, dram: Dram, samples: int) -> None:
@@ -36,6 +44,7 @@ class Machine:
         self.wgt = np.zeros((1, config.wgt.depth, *config.wgt.shape), exact)
         self.acc = np.zeros((samples, config.acc.depth, *config.acc.shape), f"int{config.acc.width}")
         self.out = np.zeros((samples, config.out.depth, *config.out.shape), np.int32)
+        self.par = np.zeros((1, config.par.depth, *config.par.shape), np.int32)
         # The out memory mirrors the accumulator wherever a GEMM or ALU wrote last; it differs after LOAD ACC.
         self._mirrors = np.ones(config.out.depth, np.bool_)
         self._differs = False  # whether any tile may differ: usually none does
@@ -47,14 +56,15 @@ class Machine:
             if isinstance(work, Move):
                 (self._store if work.memory == Memory.OUT else self._load)(work, action.where)
             elif isinstance(work, AluKernel):
-                self._alu(work)
+                (self._alu if work.factors is None else self._requantise)(work)
             elif work.reset:
                 self._reset(work, action.stored)
             else:
                 self._accumulate(work)
 
     def _reset(self, kernel: GemmKernel, is_stored: bool) -> None:
-        if not self.rules.reset_writes_out:
+        writes_out = self.rules.reset_writes_out and self.config.gemm_writes_out
+        if not writes_out:
             self._keep_out(kernel.written)
         elif is_stored:  # the out memory gets what each destination's last micro-op would have accumulated
             last, again = kernel.last_writes
@@ -64,7 +74,7 @@ class Machine:
             self.out[:, kernel.written] = self.acc[:, kernel.written]
             self.acc = before
         self.acc[:, kernel.written] = 0
-        if is_stored or not self.rules.reset_writes_out:
+        if is_stored or not writes_out:
             self._mirrors[kernel.written], self._differs = not self.rules.out_memory, self.rules.out_memory
         else:
             self._mirror(kernel.written)
@@ -76,6 +86,8 @@ class Machine:
 
     def _accumulate(self, kernel: GemmKernel) -> None:
         samples, block, batch = self.samples, self.config.block, self.config.batch
+        if self.config.stages == 4:
+            self._keep_out(kernel.written)
         for src, wgt, dst in kernel.products:
             places, terms = src.shape
             columns = wgt.shape[0]
@@ -91,6 +103,13 @@ class Machine:
             product = product.reshape(samples, places, batch, columns, block).astype(self.acc.dtype, copy=False)
             for column, tiles in enumerate(dst):
                 self.acc[:, tiles] += product[:, :, :, column]
+        if self.config.stages == 3:
+            self._mirror(kernel.written)
+
+    def _requantise(self, kernel: AluKernel) -> None:
+        for dst, bias, factors in kernel.requantised:
+            tiles = (self.par[:, behind(factors, by)] for by in range(FACTOR_TILES))
+            self.acc[:, dst] = requantise(self.acc[:, dst], self.par[:, bias], *tiles)
         self._mirror(kernel.written)
 
     def _alu(self, kernel: AluKernel) -> None:
@@ -115,10 +134,15 @@ class Machine:
             width = chip.width // 4 if move.memory == Memory.ACC_8BIT else chip.width
             tiles = unpack_values(raw, width).reshape(raw.shape[0], move.rows, move.columns, *chip.shape)
         part = slice(move.base, move.end)
+        array: Array
         if move.memory == Memory.WGT:
             if tiles is not None and tiles.shape[0] > self.wgt.shape[0]:
                 self.wgt = np.repeat(self.wgt, self.samples, axis=0)
             array, tiles = self.wgt, None if tiles is None else tiles.swapaxes(3, 4)
+        elif move.memory == Memory.PAR:
+            if tiles is not None and tiles.shape[0] > self.par.shape[0]:
+                self.par = np.repeat(self.par, self.samples, axis=0)
+            array = self.par
         elif move.memory == Memory.INP:
             array = self.inp
         else:
@@ -155,6 +179,23 @@ class Machine:
             window[:] = pack_values(values.reshape(self.samples, -1), width).reshape(self.samples, *extent)
 
 
+def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
+    """REQ: acc int32 (S, tiles, batch, block), the others int32 (1 or S, tiles, 1, block).
+
+    TFLite's double rounding of acc + bias, which wraps. `scaling` holds, from the low byte, the shifts to the left
+    (before the product) and to the right (0 to 31), then the zero point (16 bits, signed); `bounds` the smallest and
+    the largest result (16 bits each, signed), no bounds where the smallest is above the largest.
+    """
+    left, right = ((scaling >> 8 * byte & 31).astype(np.int64) for byte in range(2))
+    total = wrap_int32((acc + bias).astype(np.int64) << left)
+    scaled = rounding_divide_by_pot(saturating_rounding_doubling_high_mul(total, multiplier.astype(np.int64)), right)
+    scaled += scaling >> 16
+    low, high = bounds << 16 >> 16, bounds >> 16
+    bounded = low <= high
+    low, high = np.where(bounded, low, INT32_MIN), np.where(bounded, high, INT32_MAX)
+    return np.clip(scaled, low, high, out=scaled)
+
+
 def operate(kernel: AluKernel, first: Array, second: Array, config: Config, out: Array | None = None) -> Array:
     """The operation on accumulator values of their dtype, wrapping; `second` is a scalar in the immediate form.
 
@@ -171,6 +212,12 @@ def operate(kernel: AluKernel, first: Array, second: Array, config: Config, out:
         if left.ndim == 0:
             return (np.left_shift if left else np.right_shift)(first, amount, out=out)
         return np.where(left, first << amount, first >> amount)
+    if kernel.op == AluOp.MULH:
+        factor = second.astype(np.int64) << (0 if kernel.imm is None else 16)  # an immediate is the upper half
+        return saturating_rounding_doubling_high_mul(first.astype(np.int64), factor)
+    if kernel.op == AluOp.RSHR:
+        amount = np.abs(second) & 31
+        return np.where(second < 0, first << amount, rounding_divide_by_pot(first.astype(np.int64), amount))
     return np.multiply(first, second, out=out) if SEMANTICS[config.semantics].multiplies else first
 
 

@@ -12,11 +12,13 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.instruction import Column
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Stream
 from tilewright.targets.vta.semantics import SEMANTICS
 
 NOTHING = -1
+#: The control register with the base address of each memory id.
+REGISTER_OF = ("uop", "wgt", "inp", "acc", "out", "acc", "uop", "acc")
 
 
 class Move(NamedTuple):
@@ -97,9 +99,9 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
         memory = np.where(mem.x_size == 0, NOTHING, memory)
     active = memory != NOTHING
     pads = load & active & (rules.full_loads | np.isin(memory, (Memory.INP, Memory.ACC)))
-    one_row = (memory == Memory.UOP) & (not rules.full_loads)
+    one_row = np.isin(memory, UOP_MEMORIES) & (not rules.full_loads)
     tile = np.array([config.dram_tile_bytes(item) for item in Memory] + [0], np.int64)[memory]
-    base = np.array([bases[name] for name in ("uop", "wgt", "inp", "acc", "out", "acc")] + [0], np.int64)[memory]
+    base = np.array([bases[name] for name in REGISTER_OF] + [0], np.int64)[memory]
 
     def where(mask: Array, column: Array) -> Column:
         return np.where(mask, column, 0).astype(np.int64)

@@ -20,12 +20,10 @@ from tilewright.targets.vta import timing
 from tilewright.targets.vta.actions import Action, actions, stored_resets
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated, elaborate
-from tilewright.targets.vta.isa.fields import Memory, Opcode, Unit
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Opcode
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.machine import Machine
 
-#: Priority of the units load, compute, store: what waits in the memories is used before it is replaced.
-LOADS_LAST = (2, 0, 1)
 #: Findings of a kind that are listed.
 LISTED = 8
 
@@ -47,6 +45,12 @@ class Passes:
         if options not in self._actions:
             self._actions[options] = actions(self.elaborated, sequence(self, options), self.stored_resets)
         return self._actions[options]
+
+    @property
+    def busiest(self) -> str:
+        """The unit whose stalls explain the launch."""
+        line = self.elaborated.config.pipeline
+        return line.units[line.gemm]
 
     @property
     def macs(self) -> int:
@@ -108,7 +112,7 @@ def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
 def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
     """LOADs and STOREs that touch DRAM outside its segments."""
     moved = program.moves
-    steps = np.flatnonzero(moved.transfers & (moved.memory != Memory.UOP))
+    steps = np.flatnonzero(moved.transfers & ~np.isin(moved.memory, UOP_MEMORIES))
     low = moved.address[steps]
     high = low + (moved.rows[steps] - 1) * moved.stride[steps] + moved.row_bytes[steps]
     start = np.array([-1, *(segment.address for segment in dram.segments)], np.int64)
@@ -126,20 +130,20 @@ def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
 
 def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
     """STOREs that FINISH does not wait for: the host may read before they are done."""
-    opcode = program.stream.opcode
+    opcode, line = program.stream.opcode, program.config.pipeline
     finish = np.flatnonzero(opcode == Opcode.FINISH)[:1]
     stores = np.flatnonzero((opcode == Opcode.STORE) & program.moves.transfers)
     if not finish.size or not stores.size or not relation.complete:
         return []
-    late = stores[relation.clock[finish[0], Unit.STORE] <= relation.rank[stores]]
+    late = stores[relation.clock[finish[0], line.store] <= relation.rank[stores]]
     if not late.size:
         return []
-    step, end = int(late[0]), int(finish[0])
+    step, end, queue = int(late[0]), int(finish[0]), f"{line.units[-1]}->{line.units[-2]}"
     message = (
         f"#{end} finish does not wait for #{step} {program.table.describe(step)} and {late.size - 1} more; "
-        f"a store->compute token pushed by #{int(late[-1])} and popped by #{end} or earlier is missing"
+        f"a {queue} token pushed by #{int(late[-1])} and popped by #{end} or earlier is missing"
     )
-    return [Finding(STREAM, message, (step, end), queue="store->compute")]
+    return [Finding(STREAM, message, (step, end), queue=queue)]
 
 
 def refuse(passes: Passes) -> None:
@@ -156,5 +160,6 @@ def sequence(passes: Passes, options: RunOptions) -> Array:
     if options.order == "random":
         return random_sequence(passes.elaborated.table, passes.order, options.seed)
     if options.check and not passes.findings:  # all orders agree: one that lets sums of GEMMs come together
-        return eager_sequence(passes.elaborated.table, passes.order, LOADS_LAST)
+        others = len(passes.elaborated.table.units) - 1
+        return eager_sequence(passes.elaborated.table, passes.order, (others, *range(others)))  # loads last
     return passes.order.sequence

@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.findings import PORTABILITY, WRITE_DISTANCE, Finding
 from tilewright.targets.vta.elaborate import Elaborated
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode, Unit
+from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.kernel import AluKernel, GemmKernel
 
 #: A shift by more has another meaning in HLS (five signed bits) than in fsim (all bits).
@@ -56,8 +56,9 @@ def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
     yield "stores from a memory other than out, which fsim refuses", at(store & moves & (kind != Memory.OUT))
     yield "loads out, which fsim refuses", at(load & moves & (kind == Memory.OUT))
     yield "loads 8-bit accumulators, which hls ignores and chisel does not decode", at(load & (kind == Memory.ACC_8BIT))
-    unused = (stream.unit == Unit.LOAD) & ((stream.pop_prev | stream.push_prev) > 0)
-    unused |= (stream.unit == Unit.STORE) & ((stream.pop_next | stream.push_next) > 0)
+    unit, line = program.table.unit, program.config.pipeline
+    unused = (unit == line.load) & ((stream.pop_prev | stream.push_prev) > 0)
+    unused |= (unit == line.store) & ((stream.pop_next | stream.push_next) > 0)
     yield "sets a token bit for a neighbour that its unit does not have, on which fsim crashes", at(unused)
     operates = stream.opcode == Opcode.ALU
     yield "multiplies, which hls and chisel do not", at(operates & (alu.alu_opcode == AluOp.MUL))

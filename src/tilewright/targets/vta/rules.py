@@ -5,7 +5,7 @@ Upstream checks none of this in one place; docs/vta.md says where each rule come
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tilewright.errors import ConfigError
@@ -33,7 +33,14 @@ RANGES = {
     "dram_latency": (0, 1 << 20, "cycles"),
     "queue_depth": (1, 1 << 20, "instructions"),
     "token_depth": (1, 1 << 20, "tokens"),
+    "stages": (3, 4, "load, compute, store; or load, gemm, activate, store"),
+    "acc_banks": (1, 16, "parts of acc"),
+    "LOG_ALU_UOP_BUFF_SIZE": (3, 18, "log2 bytes"),
+    "LOG_PAR_BUFF_SIZE": (3, 18, "log2 bytes"),
 }
+
+
+ALUS = ("upstream", "rounding", "fused")
 
 
 class Restriction(NamedTuple):
@@ -59,6 +66,8 @@ def check(c: Config) -> None:
             continue
         if type(value) is not int or not low <= value <= high:
             refuse(f"{key} is {value!r}, not an integer in {low}..{high} ({reason})")
+    if c.alu not in ALUS:
+        refuse(f"alu is {c.alu!r}", f"choose one of {', '.join(ALUS)}")
     for key in ("LOG_INP_WIDTH", "LOG_WGT_WIDTH"):
         if getattr(c, key) > c.LOG_ACC_WIDTH:
             refuse(f"{key} is {getattr(c, key)}, above LOG_ACC_WIDTH {c.LOG_ACC_WIDTH} (sums hold factors)")
@@ -72,15 +81,36 @@ def check(c: Config) -> None:
         if bits % 8 or bits // 8 > MAX_TILE_BYTES:
             reason = f"a tile is whole bytes, at most {MAX_TILE_BYTES} (the page of upstream's allocators)"
             refuse(f"{sram.name}: a tile has {bits} bits; {reason}", "change LOG_BATCH, LOG_BLOCK or a width")
+    _check_extensions(c, refuse)
     try:
         _ = c.formats
     except ConfigError as error:
         refuse(f"index widths {c.index_bits._asdict()}: {error.where}: {error.reason}", "use smaller buffers")
 
 
+def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
+    """Machines that upstream does not have."""
+    if (c.stages, c.alu) != (3, "upstream") and c.semantics != "hls":
+        refuse(f"semantics {c.semantics} has no other stages or ALU operations than upstream's", "leave it at hls")
+    if c.alu != "upstream" and c.acc.width != 32:
+        refuse(f"alu {c.alu} computes with 32 bits; the accumulators have {c.acc.width}", "set LOG_ACC_WIDTH to 5")
+    if c.alu == "fused" and not 1 <= c.par.index_bits <= min(c.index_bits.acc, c.index_bits.wgt):
+        limit = f"2 to 2^{min(c.index_bits.acc, c.index_bits.wgt)} (a micro-op's acc and wgt fields name them)"
+        refuse(f"there are 2^{c.par.index_bits} parameter tiles, not {limit}", "change LOG_PAR_BUFF_SIZE")
+    if c.stages == 4 and c.alu == "rounding":
+        refuse("four stages have no place for this ALU's constants: acc is used by parts", "set alu to fused")
+    if c.stages == 4:
+        if c.alu_uop.index_bits > c.index_bits.uop:
+            refuse("the ALU has more micro-ops than an instruction can name", "change LOG_ALU_UOP_BUFF_SIZE")
+        if c.acc_banks & (c.acc_banks - 1) or c.acc_banks > c.acc.depth:
+            refuse(f"acc_banks is {c.acc_banks}, not a power of two up to {c.acc.depth} tiles", "set it to 2")
+
+
 def restrictions(c: Config) -> Iterator[Restriction]:
     """In the order hls, chisel, opencl; docs/vta.md has the evidence."""
     bits = c.index_bits
+    if (c.stages, c.alu) != (3, "upstream"):
+        yield Restriction("all", "upstream has three stages and an ALU of five operations")
     if bits.acc > bits.inp:
         yield Restriction("hls", "slices micro-ops with a src of inp index bits; acc is deeper than inp")
     for sram in (c.inp, c.wgt, c.acc, c.out):

@@ -11,7 +11,7 @@ from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
-from tilewright.targets.vta.kernel import AluKernel
+from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Timing:
     gemm: int  # a GEMM micro-op (initiation interval)
     alu: int  # an ALU micro-op
     alu_immediate: int  # an ALU micro-op whose second operand is the immediate
+    requantise: int  # a REQ micro-op
+    factors: int  # reading the factors of an outer iteration of REQ
     dispatch: int  # any instruction, before it does anything
     pad: int  # a tile of zeros written by a padded LOAD
     burst: int  # beats in one request
@@ -33,6 +35,8 @@ MODELS = {
         gemm=1,  # pragma HLS PIPELINE II=1 on the GEMM micro-op loop
         alu=2,  # the same on the ALU's, II=2: the accumulator is read twice
         alu_immediate=2,  # one loop serves both forms
+        requantise=2,  # ours, in the same loop
+        factors=FACTOR_TILES,  # ours: the parameter memory has one port
         dispatch=1,  # assumed: reading the command queue
         pad=1,  # assumed: one tile of zeros a cycle
         burst=256,  # AXI4
@@ -46,14 +50,25 @@ MODELS = {
 }
 
 
+def micro_op(timing: Timing, alu: bool, immediate: bool, fused: bool) -> int:
+    """Cycles of one micro-op."""
+    if not alu:
+        return timing.gemm
+    if fused:
+        return timing.requantise
+    return timing.alu_immediate if immediate else timing.alu
+
+
 def costs(program: Elaborated, timing: Timing) -> Costs:
     """The step costs of a stream under a timing model."""
     stream = program.stream
-    per_uop = [
-        (timing.alu_immediate if item.imm is not None else timing.alu) if isinstance(item, AluKernel) else timing.gemm
-        for item in program.kernels
-    ]
+    per_uop, once = [], []
+    for item in program.kernels:
+        fused = isinstance(item, AluKernel) and item.factors is not None
+        per_uop.append(micro_op(timing, isinstance(item, AluKernel), getattr(item, "imm", None) is not None, fused))
+        once.append(item.loop.iter_out * timing.factors if fused else 0)
     busy = program.micro_ops * np.array([*per_uop, 0], np.int64)[program.kernel]
+    busy += np.array([*once, 0], np.int64)[program.kernel]
     moved = program.moves
     busy += np.where(moved.memory >= 0, moved.tiles - moved.rows * moved.columns, 0) * timing.pad
     store = (moved.memory == Memory.OUT) & moved.transfers

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tilewright.errors import ProgramError
-from tilewright.targets.vta.config import PRESETS
+from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa import text
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.runtime.instructions import ONCE, InstructionBuffer, Loop, serial
-from tilewright.targets.vta.runtime.pipeline import Pipeline
 
 PYNQ = PRESETS["pynq"]
+FOUR = PYNQ.with_overrides({"stages": 4, "alu": "fused"})
 LOAD, COMPUTE, STORE = range(3)
 
 
@@ -96,7 +96,7 @@ def test_a_pop_waits_for_the_next_instruction_of_its_unit() -> None:
 def test_a_micro_op_load_takes_the_pending_pops() -> None:
     made = buffer()
     made.dep_pop(LOAD, COMPUTE)
-    made.load_uops(0, 0, 1)
+    made.load_uops(Memory.UOP, 0, 0, 1)
     gemm(made)
     assert short(made) == ["load pop:load", "gemm"]
 
@@ -165,18 +165,9 @@ def test_serial_order_is_one_chain() -> None:
     assert short(made) == before
 
 
-def four() -> Pipeline:
-    """load, gemm, activate, store; as an `activate` unit it takes ALU, LOAD ACC and FINISH."""
-    takes = np.full((8, 8), 2)
-    takes[Opcode.STORE] = 3
-    takes[[Opcode.GEMM, Opcode.LOAD]] = 1
-    takes[Opcode.LOAD, Memory.ACC] = 2
-    takes[Opcode.LOAD, [Memory.INP, Memory.WGT]] = 0
-    return Pipeline(("load", "gemm", "activate", "store"), takes)
-
-
 def test_another_line_of_units_needs_no_other_code() -> None:
-    made = InstructionBuffer(PYNQ, four())
+    """Four stages: load, gemm, activate, store; FINISH is the activate unit's, whose NOP loads ALU micro-ops."""
+    made = InstructionBuffer(FOUR)
     load(made)
     store(made)
     chain = serial(made)
@@ -188,9 +179,17 @@ def test_another_line_of_units_needs_no_other_code() -> None:
     made.finish()
     assert made.units == [0, 3, 0, 1, 1, 2, 2]
     last = made.rows[-2]
-    assert (last[0], last[5], last[1:5]) == (Opcode.LOAD, Memory.ACC, [1, 1, 0, 0])
+    assert (last[0], last[5], last[1:5]) == (Opcode.LOAD, Memory.ALU_UOP, [1, 1, 0, 0])
     with pytest.raises(ProgramError, match="gemm->activate"):
         made.dep_push(0, 2)
+
+
+@pytest.mark.parametrize("config", [PYNQ, FOUR])
+def test_every_unit_takes_its_nop(config: Config) -> None:
+    line = config.pipeline
+    for unit, (opcode, memory) in enumerate(line.nops):
+        assert line.takes[opcode, memory] == unit
+        assert memory in config.memories
 
 
 def test_fields_are_where_the_formats_have_them() -> None:
@@ -209,3 +208,15 @@ def test_fields_are_where_the_formats_have_them() -> None:
         "alu max uop_bgn=0 uop_end=1 iter_out=1 iter_in=1 dst_factor_out=0 dst_factor_in=0 "
         "src_factor_out=0 src_factor_in=0",
     ]
+
+
+def test_fields_of_extensions() -> None:
+    """REQ's loop over factors is where others have the immediate."""
+    made = InstructionBuffer(FOUR)
+    made.load_uops(Memory.ALU_UOP, 1, 2, 3)
+    made.alu(AluOp.REQ, range(1), Loop(3, 14, 15, 16), ONCE, None)
+    made.alu(AluOp.MULH, range(1), Loop(3, 14, 15, 16), ONCE, None)
+    lines = text.disassemble(made.encode(), np.zeros((0, 4), np.uint8), FOUR).splitlines()
+    assert lines[1] == "load alu_uop sram_base=1 dram_base=2 y_size=1 x_size=3 x_stride=3"
+    assert lines[2].endswith("src_factor_out=15 src_factor_in=0 imm=16")
+    assert lines[3].endswith("src_factor_out=15 src_factor_in=0")

@@ -1,6 +1,6 @@
 """Tokens from slots: the compiler's way to the instruction buffer.
 
-An instruction names the slots (parts of on-chip memories) that it reads and writes. It must follow the last
+An instruction names the slots (parts of memories) that it reads and writes. It must follow the last
 writer of what it reads, and the last writer and readers of what it writes; where that is another unit's
 instruction and nothing has ordered the two yet, a token is pushed by the one and popped by the other. A queue's
 tokens are thereby pushed and popped in the same order, each of them needed, none left over.
@@ -19,8 +19,8 @@ from tilewright.targets.vta.runtime.instructions import ONCE, InstructionBuffer,
 
 NOBODY = -1
 
-#: A slot: (memory, number).
-Slot = tuple[Memory, int]
+#: A part of a memory: (memory, first tile, one past the last).
+Slot = tuple[Memory, int, int]
 
 
 @dataclass
@@ -35,75 +35,144 @@ class StreamBuilder:
     """Fills an instruction buffer; `encode` gives its code."""
 
     def __init__(self, config: Config) -> None:
+        self.config = config
         self._buffer = InstructionBuffer(config)
-        count = len(self._buffer.pipeline.units)
+        self._line = config.pipeline
+        count = len(self._line.units)
         self._clocks: list[tuple[int, ...]] = []
         self._now = [(NOBODY,) * count] * count  # for each unit, the last row of each unit known to have ended
         self._slots: dict[Slot, _Access] = {}
 
-    def load(self, memory: Memory, base: int, address: int, shape: tuple[int, int], stride: int, slot: Slot) -> None:
-        """`shape` (rows, tiles a row) from DRAM tile `address` into tiles from `base` of INP or WGT."""
-        self._follow(self._unit(Opcode.LOAD, memory), (), (slot,))
+    def __len__(self) -> int:
+        return len(self._buffer)
+
+    def load(
+        self,
+        memory: Memory,
+        base: int,
+        address: int,
+        shape: tuple[int, int],
+        stride: int,
+        slot: Slot,
+        after: int = NOBODY,
+    ) -> None:
+        """`shape` (rows, tiles a row) from DRAM tile `address` into tiles from `base` of INP, WGT or PAR.
+
+        `after`: the STORE, by row, that must have ended.
+        """
+        self._follow(self._line.unit_of(Opcode.LOAD, memory), (), (slot,), after)
         self._buffer.transfer(Opcode.LOAD, memory, base, address, shape, stride)
 
-    def load_uops(self, base: int, address: int, count: int) -> None:
+    def load_uops(self, memory: Memory, base: int, address: int, count: int) -> None:
         """`count` micro-ops."""
-        self._follow(self._unit(Opcode.LOAD, Memory.UOP), (), ())
-        self._buffer.load_uops(base, address, count)
+        self._follow(self._line.unit_of(Opcode.LOAD, memory), (), ())
+        self._buffer.load_uops(memory, base, address, count)
 
-    def store(self, base: int, address: int, shape: tuple[int, int], stride: int, slot: Slot) -> None:
-        self._follow(self._unit(Opcode.STORE, Memory.OUT), (slot,), ())
-        self._buffer.transfer(Opcode.STORE, Memory.OUT, base, address, shape, stride)
+    def store(self, base: int, address: int, shape: tuple[int, int], stride: int, slot: Slot) -> int:
+        """Returns the row of the instruction."""
+        self._follow(self._line.store, (_out(slot),), ())
+        return self._buffer.transfer(Opcode.STORE, Memory.OUT, base, address, shape, stride)
 
-    def gemm(self, uops: range, outer: Dim, inner: Dim, reads: Sequence[Slot], acc: Slot, reset: bool = False) -> None:
-        self._follow(self._unit(Opcode.GEMM), reads, (acc,))
+    def gemm(self, uops: range, outer: Dim, inner: Dim, reads: Sequence[Slot], slot: Slot, reset: bool = False) -> None:
+        self._follow(self._line.gemm, reads, (slot, _out(slot)) if self.config.stages == 3 else (slot,))
         self._buffer.gemm(uops, _loop(outer), _loop(inner), reset)
 
-    def alu(self, op: AluOp, uops: range, outer: Dim, inner: Dim, imm: int | None, acc: Slot) -> None:
-        """`imm` None: the second operand is acc[src]."""
-        self._follow(self._unit(Opcode.ALU), (), (acc,))
-        self._buffer.alu(op, uops, _loop(outer), _loop(inner), imm)
+    def alu(
+        self,
+        op: AluOp,
+        uops: range,
+        outer: Dim,
+        inner: Dim,
+        imm: int | None,
+        slot: Slot,
+        reads: Sequence[Slot] = (),
+        factor: int = 0,
+    ) -> None:
+        """`imm` None: the second operand is acc[src]; `factor`: of REQ, tiles of par added an outer iteration."""
+        self._follow(self._line.alu, reads, (slot, _out(slot)))
+        self._buffer.alu(op, uops, _loop(outer)._replace(wgt=factor), _loop(inner), imm)
 
     def finish(self) -> None:
         """FINISH, after every store and every load."""
-        self._follow(self._unit(Opcode.FINISH), (), tuple(self._slots))
+        self._follow(self._line.home, (), tuple(self._slots))
         self._buffer.finish()
 
     def encode(self) -> Raw:
         """uint8 [n, 16]."""
         return self._buffer.encode()
 
-    def _unit(self, opcode: Opcode, memory: int = 0) -> int:
-        return self._buffer.pipeline.unit_of(opcode, memory)
-
-    def _follow(self, unit: int, reads: Sequence[Slot], writes: Sequence[Slot]) -> None:
+    def _follow(self, unit: int, reads: Sequence[Slot], writes: Sequence[Slot], after: int = NOBODY) -> None:
         """Tokens for the instruction of `unit` that is added next."""
-        buffer, index = self._buffer, len(self._buffer)
-        needs = [NOBODY] * len(self._now)
+        needs, units = self._needs(reads, writes), self._buffer.units
+        if after != NOBODY:
+            needs[units[after]] = max(needs[units[after]], after)
+        for other in sorted(range(len(needs)), key=lambda other: -abs(other - unit)):
+            if abs(other - unit) > 1 and needs[other] > self._now[unit][other]:
+                between = other + (1 if unit > other else -1)
+                needs[between] = max(needs[between], self._carrier(between, other, needs[other]))
+        index = self._wait(unit, needs)
         for slot in reads:
-            access = self._slots.setdefault(slot, _Access())
-            if access.writer != NOBODY:
-                other = buffer.units[access.writer]
-                needs[other] = max(needs[other], access.writer)
-            access.readers[unit] = index
+            self._slots[slot].readers[unit] = index
         for slot in writes:
-            access = self._slots.setdefault(slot, _Access())
-            if access.writer != NOBODY:
-                other = buffer.units[access.writer]
-                needs[other] = max(needs[other], access.writer)
-            for other, reader in access.readers.items():
-                if reader != index:
+            self._slots[slot] = _Access(index)
+
+    def _needs(self, reads: Sequence[Slot], writes: Sequence[Slot]) -> list[int]:
+        """For each unit, the last row that must have ended."""
+        needs, units = [NOBODY] * len(self._line.units), self._buffer.units
+        for slots, waits_for_readers in ((reads, False), (writes, True)):
+            for slot in slots:
+                access = self._slots.get(slot) or self._first(slot)
+                if access.writer != NOBODY:
+                    other = units[access.writer]
+                    needs[other] = max(needs[other], access.writer)
+                for other, reader in access.readers.items() if waits_for_readers else ():
                     needs[other] = max(needs[other], reader)
-            access.writer = index
-            access.readers = {}
-        known = self._now[unit]
-        for other, row in enumerate(needs):
-            if other != unit and row > known[other]:
-                buffer.push_from(row, unit)
-                buffer.dep_pop(other, unit)
-                known = tuple(map(max, known, self._clocks[row]))
+        return needs
+
+    def _first(self, slot: Slot) -> _Access:
+        """A slot that is new: whatever has used parts of it so far counts as its own use."""
+        access, units = _Access(), self._buffer.units
+        memory, low, high = slot
+        for (other, a, b), used in self._slots.items():
+            if other == memory and a < high and low < b:
+                rows = [*used.readers.values(), *([used.writer] if used.writer != NOBODY else [])]
+                for row in rows:  # a slot is written first: that must follow them all
+                    access.readers[units[row]] = max(access.readers.get(units[row], NOBODY), row)
+        self._slots[slot] = access
+        return access
+
+    def _carrier(self, unit: int, other: int, need: int) -> int:
+        """The first row of `unit` that follows row `need` of its neighbour `other`; a NOP where there is none yet."""
+        found = NOBODY
+        for index in range(len(self) - 1, need, -1):
+            if self._buffer.units[index] == unit:
+                if self._clocks[index][other] < need:
+                    break
+                found = index
+        if found != NOBODY:
+            return found
+        needs = [NOBODY] * len(self._line.units)
+        needs[other] = need
+        index = self._wait(unit, needs)
+        self._buffer.commit(unit)
+        return index
+
+    def _wait(self, unit: int, needs: Sequence[int]) -> int:
+        """Tokens of its neighbours' rows `needs` for the instruction of `unit` that is added next; its row."""
+        index, known = len(self), self._now[unit]
+        for other in (unit - 1, unit + 1):
+            if (other, unit) in self._line.links and needs[other] > known[other]:
+                self._buffer.push_from(needs[other], unit)
+                self._buffer.dep_pop(other, unit)
+                known = tuple(map(max, known, self._clocks[needs[other]]))
         self._now[unit] = (*known[:unit], index, *known[unit + 1 :])
         self._clocks.append(self._now[unit])
+        return index
+
+
+def _out(slot: Slot) -> Slot:
+    """The part of the out memory with the results of a part of acc."""
+    return Memory.OUT, slot[1], slot[2]
 
 
 def _loop(dim: Dim) -> Loop:

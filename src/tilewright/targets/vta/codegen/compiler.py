@@ -1,62 +1,45 @@
-"""From a graph to a program: a launch for each layer that VTA takes, a host step with its reason for the others."""
+"""From a graph to a program: launches for the layers that VTA takes, a host step with its reason for the others."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
+from tilewright.array import Array
 from tilewright.errors import ConfigError, ProgramError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.targets.vta.codegen.emit import Code, emit, weight_image
-from tilewright.targets.vta.codegen.layer import Layer
-from tilewright.targets.vta.codegen.lower import Lowered, lower
+from tilewright.targets.vta.codegen.chain import Chain, Member, chains, closed, operands, placed
+from tilewright.targets.vta.codegen.emit import Code, Names, emit, weight_image
+from tilewright.targets.vta.codegen.lower import Context
+from tilewright.targets.vta.codegen.pack import TABLES
 from tilewright.targets.vta.codegen.plan import Plan
-from tilewright.targets.vta.codegen.schedule import Schedule, schedule
-from tilewright.targets.vta.codegen.search import best
+from tilewright.targets.vta.codegen.schedule import Schedule, Stage, schedule
 from tilewright.targets.vta.config import Config
 
 TARGET = "vta"
-KINDS = {"wgt": "const", "x": "input", "acc": "output", "uop": "const"}
-
 #: Tokens that a compiled program may have in one queue.
 TOKENS = 2
 
 
-def supports(site: Site, config: Config) -> str | None:
-    """None where VTA takes the node, else the reason for users."""
-    lowered = lower(site, config)
-    if isinstance(lowered, str):
-        return lowered
-    return None if best(lowered.layer, config) else _too_large(config)
-
-
 def plan(site: Site, config: Config) -> Plan | str:
     """The plan of a node, or why VTA does not take it."""
-    lowered = lower(site, config)
-    if isinstance(lowered, str):
-        return lowered
-    found = best(lowered.layer, config)
-    return found[0] if found else _too_large(config)
+    found = placed(site, Context(config, rounding_mode("tflm")))
+    return found if isinstance(found, str) else found[1]
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """The program of a network; steps are the graph's nodes in order."""
+    """The program of a network; steps are in the order of the graph's nodes."""
     if config.token_depth < TOKENS:
         reason = f"token_depth is {config.token_depth}; the compiler keeps up to {TOKENS} tokens in a queue"
         raise ConfigError("VTA config", reason, f"set token_depth to {TOKENS} or more")
-    steps = tuple(_step(site, config) for site in graph.sites())
-    return Program(TARGET, config.to_dict(), config.digest(), rounding_mode(rounding).name, graph, steps)
-
-
-def _step(site: Site, config: Config) -> Launch | HostStep:
-    lowered = lower(site, config)
-    if isinstance(lowered, str):
-        return HostStep(site.node.name, lowered)
-    found = best(lowered.layer, config)
-    if not found:
-        return HostStep(site.node.name, _too_large(config))
-    return _launch(site, lowered, *found, _code(lowered.layer, config), config)
+    mode = rounding_mode(rounding)
+    steps = tuple(
+        step if isinstance(step, HostStep) else _launch(step, graph, config) for step in chains(graph, config, mode)
+    )
+    return Program(TARGET, config.to_dict(), config.digest(), mode.name, graph, steps)
 
 
 def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
@@ -64,36 +47,99 @@ def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
 
     Raises ProgramError where the node is the host's.
     """
-    lowered = lower(site, config)
-    if isinstance(lowered, str):
-        raise ProgramError(f"op '{site.node.name}'", lowered)
-    made = schedule(chosen, config)
-    assert made  # no limit was given
-    return _launch(site, lowered, chosen, made, emit(chosen, made, config), config)
+    found = placed(site, Context(config, rounding_mode("tflm")))
+    if isinstance(found, str):
+        raise ProgramError(f"op '{site.node.name}'", found)
+    chain = Chain()
+    chain.add(site, found[0], chosen, config.batch)
+    return _launch_of(chain, {site.output.name}, config)
+
+
+def _launch(chain: Chain, graph: Graph, config: Config) -> Launch:
+    """The launch of a chain; what only its own members read stays on the machine."""
+    own = {member.site.node.name for member in chain.members}
+    wanted = {name for node in graph.nodes if node.name not in own for name in node.inputs} | set(graph.outputs)
+    return _launch_of(chain, wanted, config)
+
+
+def _launch_of(chain: Chain, wanted: set[str], config: Config) -> Launch:
+    members = chain.members
+    names = [_names(index, member, members) for index, member in enumerate(members)]
+    stages = tuple(Stage(member.plan, tuple(r for r in member.reads if r is not None)) for member in members)
+    made, code = _code(stages, tuple(names), config)
+    kinds = _kinds(members, names, wanted)
+    addresses = code.segments.addresses
+    segments = [
+        {"name": name, "address": addresses[name], "size": size, "kind": kinds[name]}
+        for name, size in code.segments.sizes.items()
+    ]
+    layers = [_layer(member, name, kinds, config) for member, name in zip(members, names, strict=True)]
+    meta: dict[str, Any] = {
+        "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
+        "segments": segments,
+        "layers": layers,
+        "plan": f"about {made.cycles} cycles (timing model hls)",
+    }
+    arrays: dict[str, Array] = {"insns": code.insns, "dram.uop": code.uops.reshape(-1)}
+    if len(members) > 1:
+        arrays["layer"] = code.layer
+    for index, (member, name) in enumerate(zip(members, names, strict=True)):
+        lowered = member.lowered
+        arrays[f"dram.{name.weights}"] = weight_image(member.plan, lowered.tiles)
+        if lowered.parameters is not None:
+            arrays[f"dram.{name.parameters}"] = lowered.parameters.reshape(-1).view("uint8")
+        elif not closed(lowered.layer):
+            tables = (lowered.correction, lowered.row_class, lowered.column_class)
+            arrays |= {f"{table}.{index}": values for table, values in zip(TABLES, tables, strict=True)}
+    nodes = tuple(member.site.node.name for member in members)
+    return Launch(nodes[0] if len(nodes) == 1 else f"{nodes[0]}..{nodes[-1]}", nodes, meta, arrays)
 
 
 @lru_cache(maxsize=256)
-def _code(layer: Layer, config: Config) -> Code:
+def _code(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config) -> tuple[Schedule, Code]:
     """Equal layers share their code: weights and zero points are data."""
-    found = best(layer, config)
-    assert found
-    return emit(*found, config)
+    made = schedule(stages, config)
+    assert made  # no limit was given
+    return made, emit(stages, names, made, config)
 
 
-def _too_large(config: Config) -> str:
-    depths = ", ".join(f"{chip.depth} {chip.name}" for chip in (config.inp, config.wgt, config.acc))
-    return f"no tile of it fits the buffers ({depths} tiles)"
-
-
-def _launch(site: Site, lowered: Lowered, chosen: Plan, made: Schedule, code: Code, config: Config) -> Launch:
-    layer = lowered.layer
-    addresses = code.segments.addresses
-    segments = [
-        {"name": name, "address": addresses[name], "size": size, "kind": KINDS[name]}
-        for name, size in code.segments.sizes.items()
+def _names(index: int, member: Member, members: Sequence[Member]) -> Names:
+    """The names of a member's segments, numbered where there are several members."""
+    number = str(index) if len(members) > 1 else ""
+    results = [
+        f"{'out' if closed(other.lowered.layer) else 'acc'}{position if number else ''}"
+        for position, other in enumerate(members)
     ]
-    layout = {
+    inputs = []
+    for operand, read in enumerate(member.reads):
+        inputs.append(f"x{number}{'b' * operand}" if read is None else results[read])
+    return Names(f"wgt{number}", f"par{number}", tuple(inputs), results[index])
+
+
+def _kinds(members: Sequence[Member], names: Sequence[Names], wanted: set[str]) -> dict[str, str]:
+    kinds = {"uop": "const"}
+    for member, name in zip(members, names, strict=True):
+        kinds |= {name.weights: "const", name.parameters: "const"}
+        kinds |= {source: "input" for source, read in zip(name.inputs, member.reads, strict=True) if read is None}
+        needed = member.site.output.name in wanted or not closed(member.lowered.layer)
+        kinds[name.result] = "output" if needed else "scratch"
+    return kinds
+
+
+def _layer(member: Member, names: Names, kinds: dict[str, str], config: Config) -> dict[str, Any]:
+    """What the host must know of a layer: how its input and its result lie, and for people its plan."""
+    layer = member.lowered.layer
+    return {
+        "node": member.site.node.name,
+        "inputs": [name for name in names.inputs if kinds[name] == "input"],
+        "tensors": [
+            tensor
+            for tensor, name in zip(operands(member.site, layer), names.inputs, strict=True)
+            if kinds[name] == "input"
+        ],
+        "result": names.result if kinds[names.result] == "output" else None,
         "matrix": layer.matrix,
+        "codes": closed(layer),
         "batch": config.batch,
         "block": config.block,
         "in_tiles": layer.in_tiles,
@@ -102,19 +148,5 @@ def _launch(site: Site, lowered: Lowered, chosen: Plan, made: Schedule, code: Co
         "out_pixels": layer.out_pixels,
         "planes": layer.planes,
         "fold": layer.fold,
+        "plan": member.plan.dump(),
     }
-    meta = {
-        "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
-        "segments": segments,
-        "layout": layout,
-        "plan": f"{chosen.dump()}\nabout {made.cycles} cycles (timing model hls)",
-    }
-    arrays = {
-        "insns": code.insns,
-        "dram.uop": code.uops.reshape(-1),
-        "dram.wgt": weight_image(chosen, lowered.tiles),
-        "correction": lowered.correction,
-        "row_class": lowered.row_class,
-        "column_class": lowered.column_class,
-    }
-    return Launch(site.node.name, (site.node.name,), meta, arrays)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.targets.vta.codegen.work import Step
+from tilewright.targets.vta.codegen.step import Step
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.timing import MODELS, Timing
+from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.timing import MODELS, Timing, micro_op
 
 
 @dataclass(frozen=True)
@@ -17,10 +18,10 @@ class Cycles:
     timing: Timing = MODELS["hls"]
 
     def step(self, step: Step) -> int:
-        per_uop = self.timing.gemm
-        if step.op is not None:
-            per_uop = self.timing.alu if step.imm is None else self.timing.alu_immediate
-        return self.timing.dispatch + per_uop * step.kernel.micro_ops
+        fused = step.op == AluOp.REQ
+        per_uop = micro_op(self.timing, step.op is not None, step.imm is not None, fused)
+        once = step.kernel.outer.extent * self.timing.factors if fused else 0
+        return self.timing.dispatch + per_uop * step.kernel.micro_ops + once
 
     def load(self, rows: int, row_bytes: int) -> int:
         beats = -(-row_bytes * 8 // self.config.bus_bits)

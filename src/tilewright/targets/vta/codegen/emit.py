@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.instruction import Raw
-from tilewright.targets.vta.codegen.builder import StreamBuilder
-from tilewright.targets.vta.codegen.clock import Compute, LoadInputs, LoadWeights
+from tilewright.targets.vta.codegen.builder import NOBODY, Slot, StreamBuilder
+from tilewright.targets.vta.codegen.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
 from tilewright.targets.vta.codegen.kernels import Kernel
 from tilewright.targets.vta.codegen.plan import Plan
-from tilewright.targets.vta.codegen.schedule import Schedule
-from tilewright.targets.vta.codegen.transfers import transfers
+from tilewright.targets.vta.codegen.regions import Region, Regions, parameters
+from tilewright.targets.vta.codegen.schedule import Schedule, Stage
+from tilewright.targets.vta.codegen.transfers import covered, transfers
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, AluOp, Memory
 from tilewright.targets.vta.runtime.uops import UopCache, UopLists, ahead
 
 #: Segments start at multiples of a page, the largest tile that is legal; the first page stays empty.
@@ -41,88 +43,191 @@ class Segments:
         return self.addresses[name] // tile_bytes
 
 
+class Names(NamedTuple):
+    """The segments of one layer: weights, parameters, what it reads (an add: two) and its result."""
+
+    weights: str
+    parameters: str
+    inputs: tuple[str, ...]
+    result: str
+
+
 @dataclass(frozen=True, eq=False)
 class Code:
-    """A layer's instructions uint8 [n, 16], micro-ops uint8 [m, 4] and DRAM segments (wgt, x, acc, uop)."""
+    """Instructions uint8 [n, 16], the layer of each int64 [n], micro-ops uint8 [m, 4], and DRAM segments."""
 
     insns: Raw
+    layer: Array
     uops: Raw
     segments: Segments
 
 
-def emit(plan: Plan, schedule: Schedule, config: Config) -> Code:
-    """The code of a scheduled layer. Raises ProgramError where a value does not fit its field."""
-    layer = plan.layer
-    weights = [outs.size * sums.size for outs, sums in plan.weight_chunks]
-    first = np.concatenate([[0], np.cumsum(weights)]) * (1 if layer.shared else layer.taps)
-    first = first.tolist()
-    plane = layer.out_tiles * layer.out_pixels
-    segments = Segments(
-        {
-            "wgt": first[-1] * config.wgt.tile_bytes,
-            "x": layer.in_tiles * layer.size[0] * layer.size[1] * config.inp.tile_bytes,
-            "acc": layer.planes * plane * config.out.tile_bytes,
-        }
-    )
-    x, wgt = segments.tile("x", config.inp.tile_bytes), segments.tile("wgt", config.wgt.tile_bytes)
-    out = segments.tile("acc", config.out.tile_bytes)
-    inp_tiles, wgt_tiles, acc_tiles = plan.slot_tiles(config)
-    lists = Lists(plan, config)
-    wanted = [lists.of(item) if isinstance(item, Compute) else -1 for item in schedule.items]
-    offsets = lists.uops.offsets
-    segments = replace(segments, sizes={**segments.sizes, "uop": offsets[-1] * config.uop.tile_bytes})
-    uop = segments.tile("uop", config.uop.tile_bytes)
+def emit(stages: Sequence[Stage], names: Sequence[Names], schedule: Schedule, config: Config) -> Code:
+    """The code of scheduled layers. Raises ProgramError where a value does not fit its field."""
+    lists = {memory: Lists(schedule.regions) for memory in UOP_MEMORIES}
+    wanted = [lists[_list_memory(item, config)].of(layer, item) for layer, item in schedule.items]
+    sizes: dict[str, int] = {}
+    for stage, name in zip(stages, names, strict=True):
+        sizes |= _sizes(stage.plan, name, config)
+    sizes["uop"] = sum(part.uops.offsets[-1] for part in lists.values()) * config.uop.tile_bytes
+    segments = Segments(sizes)
     builder = StreamBuilder(config)
-    cache = UopCache(offsets, config.uop.depth, lambda base, at, count: builder.load_uops(base, uop + at, count), ahead)
-    for item, wants in zip(schedule.items, wanted, strict=True):
+    caches: dict[Memory, UopCache] = {}
+    start = segments.tile("uop", config.uop.tile_bytes)
+    for memory, part in lists.items():
+        caches[memory] = _cache(builder, part.uops, start, memory, config)
+        start += part.uops.offsets[-1]
+    stored: dict[str, Array] = {}
+    emitters = [
+        _Emitter(stage.plan, where, name, segments, stored, builder, config)
+        for stage, where, name in zip(stages, schedule.regions, names, strict=True)
+    ]
+    layer_of: list[int] = []
+    for (layer, item), wants in zip(schedule.items, wanted, strict=True):
         if isinstance(item, Compute):
-            reads = [(Memory.INP, item.inp), (Memory.WGT, item.wgt)] if item.inp >= 0 else []
-            acc, kernel, step = (Memory.ACC, item.acc), item.step.kernel, item.step
-            uops = cache.find(wants)
-            if step.op is None:
-                builder.gemm(uops, kernel.outer, kernel.inner, reads, acc, step.reset)
-            else:
-                builder.alu(step.op, uops, kernel.outer, kernel.inner, step.imm, acc)
-        elif isinstance(item, LoadInputs):
-            rows, columns = item.group.rows, item.group.columns
-            for part in transfers(layer.size, *item.chunk.inputs, rows.first, rows.size, columns.first, columns.size):
-                at = item.slot * inp_tiles + part.at
-                shape = (part.rows, part.length)
-                builder.load(Memory.INP, at, x + part.offset, shape, part.stride, (Memory.INP, item.slot))
-        elif isinstance(item, LoadWeights):
-            begin, end = first[item.chunk], first[item.chunk + 1]
-            count, slot = end - begin, (Memory.WGT, item.slot)
-            builder.load(Memory.WGT, item.slot * wgt_tiles, wgt + begin, (1, count), count, slot)
+            emitters[layer].compute(item, caches[_list_memory(item, config)].find(wants))
         else:
-            rows, columns = item.group.rows, item.group.columns
-            for part in transfers(layer.out, *item.group.outs, rows.start, rows.extent, columns.start, columns.extent):
-                at, address = item.acc * acc_tiles + part.at, out + item.plane * plane + part.offset
-                builder.store(at, address, (part.rows, part.length), part.stride, (Memory.ACC, item.acc))
+            emitters[layer].move(item)
+        layer_of += [layer] * (len(builder) - len(layer_of))
     builder.finish()
-    return Code(builder.encode(), lists.uops.encode(config), segments)
+    layer_of += [len(stages) - 1] * (len(builder) - len(layer_of))
+    uops = np.concatenate([part.uops.encode(config) for part in lists.values()])
+    return Code(builder.encode(), np.array(layer_of, np.int64), uops, segments)
+
+
+def _list_memory(item: Item, config: Config) -> Memory:
+    """The memory of an instruction's micro-ops."""
+    return config.pipeline.uop_memory(alu=isinstance(item, Compute) and item.step.op is not None)
+
+
+def _cache(builder: StreamBuilder, lists: UopLists, start: int, memory: Memory, config: Config) -> UopCache:
+    def load(base: int, at: int, count: int) -> None:
+        builder.load_uops(memory, base, start + at, count)
+
+    return UopCache(lists.offsets, config.sram(memory).depth, load, ahead)
+
+
+def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
+    """Bytes of a layer's segments."""
+    layer = plan.layer
+    sizes = {names.weights: _weight_tiles(plan)[-1] * config.wgt.tile_bytes}
+    if layer.codes:
+        tile = config.sram(parameters(config)[0]).tile_bytes
+        sizes[names.parameters] = layer.parameters * (1 if layer.kind == "add" else layer.out_tiles) * tile
+    for name in names.inputs:
+        sizes[name] = layer.in_tiles * layer.size[0] * layer.size[1] * config.inp.tile_bytes
+    sizes[names.result] = layer.planes * layer.out_tiles * layer.out_pixels * config.out.tile_bytes
+    return sizes
+
+
+def _weight_tiles(plan: Plan) -> list[int]:
+    """The first tile of each weight chunk in DRAM, and their number in all."""
+    counts = [plan.weight_tiles(chunk) for chunk in range(len(plan.weight_chunks))]
+    return [0, *(int(tile) for tile in np.cumsum(counts))]
+
+
+class _Emitter:
+    """The instructions of one layer."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        where: Regions,
+        names: Names,
+        segments: Segments,
+        stored: dict[str, Array],
+        builder: StreamBuilder,
+        config: Config,
+    ) -> None:
+        self.plan, self.where, self.names, self.segments = plan, where, names, segments
+        self.stored = stored  # of each result: the row that stores each tile
+        stored[names.result] = np.full(plan.layer.planes * plan.layer.out_tiles * plan.layer.out_pixels, NOBODY)
+        self.builder, self.config = builder, config
+        self.weights = _weight_tiles(plan)
+
+    def compute(self, item: Compute, uops: range) -> None:
+        where, step = self.where, item.step
+        acc = _part(Memory.ACC, where.acc, item.acc)
+        if step.op is None:
+            reads = []
+            if item.inp >= 0:
+                reads = [_part(Memory.INP, where.inp, item.inp), _part(Memory.WGT, where.wgt, item.wgt)]
+            self.builder.gemm(uops, step.kernel.outer, step.kernel.inner, reads, acc, step.reset)
+        else:
+            reads = [_part(parameters(self.config)[0], where.par, item.par)] if step.parameters else []
+            factor = step.factor if step.op == AluOp.REQ and step.kernel.outer.extent > 1 else 0
+            self.builder.alu(step.op, uops, step.kernel.outer, step.kernel.inner, step.imm, acc, reads, factor)
+
+    def move(self, item: Item) -> None:
+        layer, config, where = self.plan.layer, self.config, self.where
+        if isinstance(item, LoadInputs):
+            rows, columns, inputs = item.group.rows, item.group.columns, item.chunk.inputs
+            slot, at = _part(Memory.INP, where.inp, item.slot), where.inp.at(item.slot)
+            for name in self.names.inputs:
+                first = self.segments.tile(name, config.inp.tile_bytes)
+                for part in transfers(layer.size, *inputs, rows.first, rows.size, columns.first, columns.size):
+                    shape = (part.rows, part.length)
+                    after = int(self.stored[name][covered(part)].max()) if name in self.stored else NOBODY
+                    self.builder.load(Memory.INP, at + part.at, first + part.offset, shape, part.stride, slot, after)
+                at += inputs.size * rows.size * columns.size
+        elif isinstance(item, LoadWeights):
+            start = self.segments.tile(self.names.weights, config.wgt.tile_bytes) + self.weights[item.chunk]
+            slot, count = _part(Memory.WGT, where.wgt, item.slot), item.tiles.size
+            at = where.wgt.at(item.slot) + item.tiles.first
+            self.builder.load(Memory.WGT, at, start + item.tiles.first, (1, count), count, slot)
+        elif isinstance(item, LoadParameters):
+            memory, whole = parameters(config)[0], layer.kind == "add"
+            count = layer.parameters * (1 if whole else item.outs.size)
+            start = self.segments.tile(self.names.parameters, config.sram(memory).tile_bytes)
+            start += 0 if whole else layer.parameters * item.outs.first
+            slot = _part(memory, where.par, item.slot)
+            self.builder.load(memory, where.par.at(item.slot), start, (1, count), count, slot)
+        else:
+            assert isinstance(item, Store)
+            self._store(item)
+
+    def _store(self, item: Store) -> None:
+        layer, rows, columns = self.plan.layer, item.group.rows, item.group.columns
+        first = self.segments.tile(self.names.result, self.config.out.tile_bytes)
+        first += item.plane * layer.out_tiles * layer.out_pixels
+        slot, at = _part(Memory.ACC, self.where.acc, item.acc), self.where.acc.at(item.acc)
+        for part in transfers(layer.out, *item.group.outs, rows.start, rows.extent, columns.start, columns.extent):
+            address, shape = first + part.offset, (part.rows, part.length)
+            row = self.builder.store(at + part.at, address, shape, part.stride, slot)
+            if item.plane == 0:
+                self.stored[self.names.result][covered(part)] = row
+
+
+def _part(memory: Memory, region: Region, slot: int) -> Slot:
+    return memory, region.at(slot), region.at(slot + 1)
 
 
 class Lists:
-    """The micro-op list that each instruction of a layer runs."""
+    """The list in one micro-op memory that each instruction runs."""
 
-    def __init__(self, plan: Plan, config: Config) -> None:
+    def __init__(self, where: Sequence[Regions]) -> None:
         self.uops = UopLists()
-        self._slots = plan.slot_tiles(config)
-        self._seen: dict[tuple[Kernel, int, int, int], int] = {}
+        self._where = where
+        self._seen: dict[tuple[Kernel, int, int, int, int, int], int] = {}
 
-    def of(self, item: Compute) -> int:
-        """The number of the instruction's list in `uops`."""
-        kernel, step = item.step.kernel, item.step
-        known = (kernel, item.acc, item.inp, item.wgt)
+    def of(self, layer: int, item: Item) -> int:
+        """The number of the list in `uops`, -1 where an instruction runs none."""
+        if not isinstance(item, Compute):
+            return -1
+        kernel, step, where = item.step.kernel, item.step, self._where[layer]
+        known = (kernel, layer, item.acc, item.inp, item.wgt, item.par)
         if known in self._seen:
             return self._seen[known]
-        inp, wgt, acc = self._slots
-        dst = kernel.dst + item.acc * acc
-        if step.op is not None:
-            src, weights = kernel.src + item.acc * acc, kernel.wgt
+        acc = where.acc.at(item.acc)
+        dst, src, wgt = kernel.dst + acc, kernel.src, kernel.wgt
+        if step.op is None:
+            src, wgt = src + where.inp.at(max(item.inp, 0)), wgt + where.wgt.at(max(item.wgt, 0))
+        elif step.parameters:
+            src, wgt = src + where.par.at(item.par), wgt + where.par.at(item.par)
+            wgt = wgt if step.op == AluOp.REQ else np.zeros_like(wgt)
         else:
-            src, weights = kernel.src + max(item.inp, 0) * inp, kernel.wgt + max(item.wgt, 0) * wgt
-        self._seen[known] = self.uops.add(dst, src, weights)
+            src = src + acc
+        self._seen[known] = self.uops.add(dst, src, wgt)
         return self._seen[known]
 
 

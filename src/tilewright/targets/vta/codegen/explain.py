@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tilewright.array import Array
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.vta import explain_walk
@@ -72,10 +75,30 @@ def _launch(launch: Launch, config: Config) -> list[str]:
     chips = {"inp": config.inp, "wgt": config.wgt, "acc": config.acc}
     used = ", ".join(f"{found[f'{name}_tiles']} of {chip.depth} {name}" for name, chip in chips.items())
     return [
-        *str(launch.meta["plan"]).split("\n"),
+        *(line for layer in launch.meta["layers"] for line in _plan(layer, len(launch.nodes) > 1)),
+        str(launch.meta["plan"]),
         f"{found['instructions']} instructions; micro-ops executed: {found['gemm_uops']} gemm, "
         f"{found['reset_uops']} reset, {found['alu_uops']} alu",
         f"buffers used: {used}; {found['listed_uops']} micro-ops listed for a cache of {config.uop.depth}",
         f"bytes moved: {bytes_}",
-        *(explain_walk.walk(launch, config, short=True).splitlines() if launch.meta["layout"]["matrix"] else ()),
+        *(line for index, _ in enumerate(launch.meta["layers"]) for line in _walk(launch, index, config)),
     ]
+
+
+def _plan(layer: Mapping[str, Any], named: bool) -> list[str]:
+    return _under(layer, str(layer["plan"]).split("\n"), named)
+
+
+def _walk(launch: Launch, index: int, config: Config) -> list[str]:
+    """The block walk of a layer that is a product of matrices."""
+    layer = launch.meta["layers"][index]
+    if not layer["matrix"]:
+        return []
+    named = len(launch.nodes) > 1
+    lines = explain_walk.walk(launch, config, short=True, layer=index if named else None).splitlines()
+    return _under(layer, lines, named) if lines else []
+
+
+def _under(layer: Mapping[str, Any], lines: list[str], named: bool) -> list[str]:
+    """Lines about a layer, under its name where its launch has several."""
+    return [f"{layer['node']}:", *(f"  {line}" for line in lines)] if named else lines

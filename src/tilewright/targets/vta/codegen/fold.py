@@ -27,10 +27,13 @@ class Fold(NamedTuple):
     window: Window
 
 
-def rows(w: Array, count: int, config: Config) -> Fold:
-    """A product of `count` rows with w (O, 1, K): as many rows to a tile as their outputs leave room for."""
+def rows(w: Array, count: int, config: Config, single: bool = False) -> Fold:
+    """A product of `count` rows with w (O, 1, K): as many rows to a tile as their outputs leave room for.
+
+    `single`: one, because the input lies so.
+    """
     outputs, _, depth = w.shape
-    pixels = min(config.block // outputs, count)
+    pixels = 1 if single else min(config.block // outputs, count)
     if pixels < 2:
         return Fold(1, w, Window())
     more_weights = (pixels - 1) * -(-depth // config.block) * config.wgt.tile_bytes * 8 // config.bus_bits
@@ -42,10 +45,12 @@ def rows(w: Array, count: int, config: Config) -> Fold:
     return Fold(pixels, wide.reshape(pixels * outputs, 1, pixels * depth), Window())
 
 
-def columns(w: Array, start: Array, channels: int, window: Window, width: int, config: Config) -> Fold:
+def columns(
+    w: Array, start: Array, channels: int, window: Window, width: int, config: Config, single: bool = False
+) -> Fold:
     """A window over an image of `width` output columns; output o reads w.shape[2] of `channels` from start[o]."""
     outputs, _, depth = w.shape
-    pixels = min(config.block // max(channels, outputs), width)
+    pixels = 1 if single else min(config.block // max(channels, outputs), width)
     if pixels < 2:
         return Fold(1, w, window)
     (high, wide), stride, dilation, left = window.kernel, window.stride[1], window.dilation[1], window.padding[2]

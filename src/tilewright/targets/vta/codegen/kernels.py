@@ -116,17 +116,17 @@ def _sum_kernels(
                 Dim(bottom - top, width, stride[0] * in_width, 0, False),
                 Dim(right - left, 1, stride[1], 0, False),
             )
-            kernels += nest(_merged(dims), (top * width + left, src, w * (y * kernel_width + x)), limit)
+            kernels += nest(merged(dims), (top * width + left, src, w * (y * kernel_width + x)), limit)
     return tuple(kernels)
 
 
-def _merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
+def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
     """Dimensions of one step dropped, and neighbours joined where together they are one affine dimension."""
     kept = [dim for dim in dims if dim.extent > 1]
     for outer, inner in permutations(kept, 2):
         if outer.sums == inner.sums and outer[1:4] == tuple(inner.extent * step for step in inner[1:4]):
             joined = inner._replace(extent=outer.extent * inner.extent)
-            return _merged([joined if dim is inner else dim for dim in kept if dim is not outer])
+            return merged([joined if dim is inner else dim for dim in kept if dim is not outer])
     return tuple(kept)
 
 

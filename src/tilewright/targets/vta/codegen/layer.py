@@ -7,17 +7,56 @@ of) products with weight tiles into a grid of output tiles of the same layout.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tilewright.graph.ops import Window
+from tilewright.targets.vta.kernel import FACTOR_TILES
 
 #: Which input tiles an output tile reads: all; its own; or a range of its own (`bands`).
 Link = Literal["dense", "diagonal", "banded"]
 
 
 @dataclass(frozen=True)
+class Codes:
+    """How sums become codes on chip. An output tile's bias depends on which taps lie inside the image: its class.
+
+    `rows`, `columns`: the class of each row and column of output tiles. The parameters of a channel tile are a bias
+    for each pair of classes, then the factors. `immediates`: what an ALU without REQ has in its instructions.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    immediates: Immediates | None
+
+    @property
+    def classes(self) -> tuple[int, int]:
+        return max(self.rows) + 1, max(self.columns) + 1
+
+    @property
+    def biases(self) -> int:
+        """Bias tiles of a channel tile."""
+        return self.classes[0] * self.classes[1]
+
+    @property
+    def tiles(self) -> int:
+        """Parameter tiles of a channel tile."""
+        return self.biases + FACTOR_TILES
+
+
+class Immediates(NamedTuple):
+    """Zero point and bounds of the output codes; whether any channel shifts to the left first."""
+
+    zero_point: int
+    low: int
+    high: int
+    left: bool
+
+
+@dataclass(frozen=True)
 class Layer:
     """Geometry of one layer in tiles; equal layers have equal plans and instruction streams.
+
+    An `add` layer reads two tensors of the same tiles. `codes` None: sums leave as `planes` bytes each.
 
     A `matrix` layer has no window: its rows (pixels, `batch` a tile) lie along one row of tiles. `shared`: one
     weight tile serves every tap and channel (pools). `planes`: bytes of an accumulator that are stored.
@@ -25,7 +64,7 @@ class Layer:
     and `window` count folded columns. `packing` says it all for people.
     """
 
-    kind: Literal["sum", "max"]
+    kind: Literal["sum", "max", "add"]
     matrix: bool
     size: tuple[int, int]
     out: tuple[int, int]
@@ -39,6 +78,17 @@ class Layer:
     clamp: tuple[int, int] | None
     fold: int
     packing: str
+    codes: Codes | None = None
+
+    @property
+    def operands(self) -> int:
+        """Input tensors."""
+        return 2 if self.kind == "add" else 1
+
+    @property
+    def parameters(self) -> int:
+        """Parameter tiles of an output channel tile; of all for an `add`: a set for each operand, one for the sum."""
+        return self.codes.tiles * (3 if self.kind == "add" else 1) if self.codes else 0
 
     @property
     def taps(self) -> int:

@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
-from tilewright.graph.ir import Graph, Node, Site
-from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, Linear
+from tilewright.graph.ir import Graph, Site
+from tilewright.graph.ops import Add, AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, Linear
 from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.reference import value_of
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch
 
+#: What the host subtracts from sums: by row class, column class and channel.
+TABLES = ("correction", "row_class", "column_class")
+
 
 def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
-    """The input segment "x", uint8 (S, size): tiles [channel tile][row][column][batch][block], padded with 0."""
-    site = graph.site(node_of(launch, graph))
-    form = launch.meta["layout"]
-    codes = value_of(graph, values, site.input(0).name)
-    assert codes is not None
+    """What the host gives: uint8 (S, size) by segment; tiles [channel tile][row][column][batch][block], 0 beyond."""
+    sizes = {segment["name"]: segment["size"] for segment in launch.meta["segments"]}
+    packed = {}
+    for form in launch.meta["layers"]:
+        site = graph.site(graph.node(form["node"]))
+        for name, tensor in zip(form["inputs"], form["tensors"], strict=True):
+            if form["in_tiles"] * form["in_pixels"] * form["batch"] * form["block"] != sizes[name]:
+                raise ProgramError(
+                    f"launch '{launch.name}'", "its layout does not fit its input segment", "compile it again"
+                )
+            if not 0 < form["fold"] <= form["block"]:
+                raise ProgramError(f"launch '{launch.name}'", "its layout has no legal fold", "compile it again")
+            codes = value_of(graph, values, tensor)
+            assert codes is not None
+            packed[name] = _tiles(site, codes, form)
+    return packed
+
+
+def _tiles(site: Site, codes: Array, form: Mapping[str, Any]) -> Array:
+    """Codes (S, *shape) as tiles, uint8 (S, size)."""
     samples, batch, block = codes.shape[0], form["batch"], form["block"]
     in_tiles, pixels = form["in_tiles"], form["in_pixels"]
-    (size,) = (segment["size"] for segment in launch.meta["segments"] if segment["name"] == "x")
-    if in_tiles * pixels * batch * block != size or not 0 < form["fold"] <= block:
-        raise ProgramError(f"launch '{launch.name}'", "its layout does not fit its input segment", "compile it again")
     if form["matrix"]:
         rows = _folded(_rows(site, codes), form["fold"])
         tiles = np.zeros((samples, in_tiles, pixels * batch, block), np.int8)
@@ -41,7 +57,7 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
     if rows.shape[2] % block:
         tiles[:, whole, :count, : rows.shape[2] % block] = rows[:, :, whole * block :]
     base = tiles if tiles.base is None else tiles.base
-    return {"x": base.reshape(samples, -1).view(np.uint8)}
+    return base.reshape(samples, -1).view(np.uint8)
 
 
 def _rows(site: Site, codes: Array) -> Array:
@@ -50,6 +66,8 @@ def _rows(site: Site, codes: Array) -> Array:
     samples = codes.shape[0]
     if isinstance(op, FullyConnected):
         return codes.reshape(samples, -1, site.input(1).shape[1])
+    if isinstance(op, Add):
+        return codes.reshape(samples, -1, codes.shape[-1])
     if not isinstance(op, Conv2D | DepthwiseConv2D):
         raise ProgramError(f"op '{site.node.name}'", f"a {op.kind} is not laid out as a matrix", "compile it again")
     window = op.window
@@ -66,17 +84,30 @@ def _folded(pixels: Array, fold: int) -> Array:
 
 
 def unpack(launch: Launch, graph: Graph, outputs: Mapping[str, Array], rounding: str) -> dict[str, Array]:
-    """The node's output codes {name: (S, *shape)} from the segment "acc": byte planes, lowest first."""
-    site = graph.site(node_of(launch, graph))
-    op, form = site.node.op, launch.meta["layout"]
-    data = outputs["acc"]
+    """The codes of each node's result that is wanted, {name: (S, *shape)}, from their segments."""
+    found = {}
+    for index, form in enumerate(launch.meta["layers"]):
+        if form["result"] is not None:
+            site = graph.site(graph.node(form["node"]))
+            tables = {name: launch.arrays.get(f"{name}.{index}") for name in TABLES}
+            found[site.output.name] = _result(site, form, outputs[form["result"]], tables, rounding)
+    return found
+
+
+def _result(
+    site: Site, form: Mapping[str, Any], data: Array, tables: Mapping[str, Array | None], rounding: str
+) -> Array:
+    """Codes from a result's byte planes, lowest first: what they are, or sums that the host finishes."""
+    op = site.node.op
     samples, batch, block, planes = data.shape[0], form["batch"], form["block"], form["planes"]
     stored = data.reshape(samples, planes, form["out_tiles"], form["out_pixels"], batch, block)
     stored = stored.reshape(samples, planes, form["out_tiles"], -1, block) if form["matrix"] else stored[:, :, :, :, 0]
     channels, fold = site.output.shape[-1], form["fold"]
     width = site.output.size // channels if form["matrix"] else site.output.shape[2]
     pixels = site.output.size // channels // width * -(-width // fold)
-    acc = stored[:, planes - 1].view(np.int8).astype(np.int32)
+    acc = stored[:, planes - 1].view(np.int8)
+    if planes > 1:
+        acc = acc.astype(np.int32)
     for plane in range(planes - 2, -1, -1):
         acc <<= 8
         acc |= stored[:, plane]
@@ -85,21 +116,15 @@ def unpack(launch: Launch, graph: Graph, outputs: Mapping[str, Array], rounding:
     if fold > 1:
         acc = acc.reshape(-1, -(-width // fold) * fold, channels)[:, :width]
     acc = acc.reshape(samples, *site.output.shape)
+    if form["codes"]:
+        return acc.astype(site.output.dtype)
+    acc = acc.astype(np.int32, copy=False)
     if isinstance(op, Linear):
-        correction = launch.arrays["correction"]
+        correction, rows, columns = (tables[name] for name in TABLES)
+        assert correction is not None and rows is not None and columns is not None
         if correction.any():
-            if correction.shape[:2] == (1, 1):
-                acc = acc - correction[0, 0]
-            else:
-                rows, columns = launch.arrays["row_class"], launch.arrays["column_class"]
-                acc = acc - correction[rows[:, None], columns]
-        return {site.output.name: op.finish(site, acc, rounding_mode(rounding))}
-    if isinstance(op, AveragePool2D):
-        return {site.output.name: op.finish(site, acc)[0]}
-    return {site.output.name: acc.astype(site.output.dtype)}
-
-
-def node_of(launch: Launch, graph: Graph) -> Node:
-    """The one node that a launch computes."""
-    (name,) = launch.nodes
-    return graph.node(name)
+            one_class = correction.shape[:2] == (1, 1)
+            acc = acc - (correction[0, 0] if one_class else correction[rows[:, None], columns])
+        return op.finish(site, acc, rounding_mode(rounding))
+    assert isinstance(op, AveragePool2D)
+    return op.finish(site, acc)[0]

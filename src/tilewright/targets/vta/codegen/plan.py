@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 from tilewright.targets.vta.codegen.kernels import Block
 from tilewright.targets.vta.codegen.layer import Layer
 from tilewright.targets.vta.codegen.tile import Span, cut, spans
-from tilewright.targets.vta.config import Config
 
 
 class Range(NamedTuple):
@@ -25,6 +24,15 @@ class Chunk(NamedTuple):
 
     inputs: Range
     weights: int
+
+
+class Needs(NamedTuple):
+    """Tiles that a slot holds at most."""
+
+    inp: int
+    wgt: int
+    acc: int
+    par: int
 
 
 class Group(NamedTuple):
@@ -81,6 +89,11 @@ class Plan:
             for outs in _ranges(self.layer.out_tiles, self.outs)
             for sums in _ranges(self._depth(outs), self.sums)
         )
+
+    def weight_tiles(self, chunk: int) -> int:
+        """Weight tiles of a chunk."""
+        outs, sums = self.weight_chunks[chunk]
+        return outs.size * sums.size * (1 if self.layer.shared else self.layer.taps)
 
     def _depth(self, outs: Range) -> int:
         if self.layer.link == "banded":
@@ -139,9 +152,16 @@ class Plan:
     def block(self, group: Group, chunk: Chunk) -> Block:
         return Block(group.outs.size, 1 if self.layer.link == "diagonal" else chunk.inputs.size)
 
-    def slot_tiles(self, config: Config) -> tuple[int, int, int]:
-        """Tiles of an input, weight and accumulator slot."""
-        return config.inp.depth // self.inp, config.wgt.depth // self.wgt, config.acc.depth // self.acc
+    def needs(self) -> Needs:
+        """Tiles that a slot of each memory must hold."""
+        layer, rows, columns = self.layer, spans(self.layer, 0, self.rows), spans(self.layer, 1, self.columns)
+        box = max(row.size for row in rows) * max(column.size for column in columns)
+        pixels = max(row.extent for row in rows) * max(column.extent for column in columns)
+        carried = self.outs if layer.link == "diagonal" else self.sums
+        held = {"sum": pixels, "max": pixels + box, "add": 2 * pixels}[layer.kind]
+        weights = 1 if layer.shared else self.outs * self.sums * layer.taps
+        parameters = layer.parameters * (1 if layer.kind == "add" else self.outs)
+        return Needs(box * carried * layer.operands, weights, held * self.outs, parameters)
 
     def dump(self) -> str:
         """One line a choice, for people."""

@@ -1,27 +1,39 @@
-"""The order of a layer's instructions: loads, sums, shifts and stores placed by a simulated clock.
+"""The order of the instructions of one layer, or of several in a row: placed by a simulated clock.
 
-Loads follow the order of the sums. The compute unit shifts a group as soon as the store of its last byte plane
-is done and sums the next group meanwhile, so that shifts and stores of one group overlap the sums of others.
-Sorted by start the instructions are a legal order of execution, with each unit's in the order it runs them.
+Loads follow the order of the sums. A group whose sums leave as byte planes is shifted as soon as the store of its
+last plane is done, and the next group is summed meanwhile, so that shifts and stores of one group overlap the sums of
+others. Sorted by start the instructions are a legal order of execution, with each unit's in the order it runs them.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tilewright.targets.vta.codegen.clock import NO_LIMIT, Clock, Item
+from tilewright.targets.vta.codegen.clock import Clock
+from tilewright.targets.vta.codegen.items import Item
 from tilewright.targets.vta.codegen.plan import Group, Plan
-from tilewright.targets.vta.codegen.work import opening, shift, sums
+from tilewright.targets.vta.codegen.regions import Regions
+from tilewright.targets.vta.codegen.slots import NO_LIMIT
+from tilewright.targets.vta.codegen.work import closing, opening, shift, sums
 from tilewright.targets.vta.config import Config
+
+
+class Stage(NamedTuple):
+    """A layer's plan, and which layers before it, by number, write what it reads."""
+
+    plan: Plan
+    reads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Items in stream order, and when the last one would end."""
+    """(Layer, item) in stream order, the slots of each layer, and when the last item would end."""
 
-    items: tuple[Item, ...]
+    items: tuple[tuple[int, Item], ...]
+    regions: tuple[Regions, ...]
     cycles: int
 
 
@@ -35,53 +47,75 @@ class _Waiting(NamedTuple):
     store_cycles: int
 
 
-def schedule(plan: Plan, config: Config, give_up: int = NO_LIMIT) -> Schedule | None:
-    """Items of a layer, None when it takes `give_up` cycles or more. The plan must fit the config."""
-    clock = Clock(plan, config)
+def schedule(stages: Sequence[Stage], config: Config, give_up: int = NO_LIMIT) -> Schedule | None:
+    """Items of some layers, None when they take `give_up` cycles or more. The plans must fit the config."""
+    clock = Clock(stages, config)
+    turn = 0
+    for stage in stages:
+        clock.begin()
+        if not _layer(clock, stage.plan, turn, give_up):
+            return None
+        turn += sum(1 for _ in stage.plan.groups())
+        clock.end()
+    clock.items.sort(key=lambda item: item[:2])
+    items = tuple((layer, item) for _, _, layer, item in clock.items)
+    return Schedule(items, tuple(clock.regions), max(clock.time) + clock.commands())
+
+
+def _layer(clock: Clock, plan: Plan, turn: int, give_up: int) -> bool:
+    """Place a layer's instructions; `turn`: accumulator slots are used in turn, through all layers."""
+    config, planes, gemm, alu = clock.config, plan.layer.planes, clock.line.gemm, clock.line.alu
     limit = max(1, config.uop.depth // 4)
-    groups = list(plan.groups())
-    planes = plan.layer.planes
+    listed = limit if gemm == alu else max(1, config.alu_uop.depth // 4)
     waiting: deque[_Waiting] = deque()
-    free: list[int | None] = [0] * plan.acc  # when each accumulator slot's last store is done; None: not yet known
+    known = [True] * plan.acc  # whether it is known when an accumulator slot is free again
 
     def shift_first() -> None:
         ready, group, acc, plane, spent = waiting.popleft()
         for step in shift(group.tiles, config.LOG_ACC_WIDTH):
             clock.run(step, ready, acc)
-        store(group, acc, plane, clock.compute, spent)
+        store(group, acc, plane, clock.time[alu], spent)
 
     def store(group: Group, acc: int, plane: int, ready: int, spent: int) -> None:
-        done = clock.stored(group, acc, plane, ready, spent)
+        done = clock.store(group, acc, plane, ready, spent)
+        clock.out.free[acc] = done
         if plane + 1 < planes:
             waiting.append(_Waiting(done, group, acc, plane + 1, spent))
         else:
-            free[acc] = done
+            known[acc] = True
+            clock.acc.free[acc] = done if gemm == alu else ready  # one unit writes the results, so it waits for them
 
-    for index, group in enumerate(groups):
-        if clock.compute >= give_up:
-            return None
+    for index, group in enumerate(plan.groups(), turn):
+        if clock.time[gemm] >= give_up:
+            return False
         acc = index % plan.acc
-        while free[acc] is None:
+        while not known[acc]:
             shift_first()
-        available = free[acc]
-        assert available is not None
-        while waiting and waiting[0].ready <= max(clock.compute, available):
+        available = clock.acc.free[acc]
+        while waiting and waiting[0].ready <= max(clock.time[alu], available):
             shift_first()
-        free[acc] = None
+        known[acc] = False
         for step in opening(plan.layer, group):
             clock.run(step, available, acc)
+        par = clock.parameters(group)
         for chunk in group.chunks:
+            if clock.inputs_stored(group, chunk) > clock.time[clock.line.load]:  # what does not depend on them first
+                clock.weights(chunk.weights)
             inp, wgt = clock.inputs(group, chunk), clock.weights(chunk.weights)
             loaded = max(clock.inp.ready[inp], clock.wgt.ready[wgt])
             for step in sums(plan, group, chunk, limit):
-                while waiting and waiting[0].ready <= max(clock.compute, loaded):
+                while waiting and waiting[0].ready <= max(clock.time[alu], loaded):
                     shift_first()
-                reads = step.op is None
-                clock.run(step, loaded, acc, inp if reads else -1, wgt if reads else -1)
-            clock.inp.free[inp] = clock.wgt.free[wgt] = clock.compute
-        store(group, acc, 0, clock.compute, clock.store_cycles(group))
+                clock.run(step, loaded, acc, inp, wgt)
+            clock.inp.free[inp] = clock.wgt.free[wgt] = clock.time[gemm]
+        ready = max(clock.time[gemm], clock.out.free[acc])
+        if par >= 0:
+            ready = max(ready, clock.par.ready[par])
+        for step in closing(plan.layer, group, listed, copies=gemm != alu):
+            ready = clock.run(step, ready, acc, par=par)
+        if par >= 0:
+            clock.par.free[par] = ready
+        store(group, acc, 0, ready, clock.store_cycles(group))
     while waiting:
         shift_first()
-    clock.items.sort(key=lambda item: item[:2])
-    end = max(clock.compute, clock.store, clock.load)
-    return Schedule(tuple(item for _, _, item in clock.items), end + clock.commands())
+    return True

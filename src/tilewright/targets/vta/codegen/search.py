@@ -9,14 +9,16 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.vta.codegen.clock import NO_LIMIT
 from tilewright.targets.vta.codegen.costs import Cycles
 from tilewright.targets.vta.codegen.kernels import OVERHEAD
 from tilewright.targets.vta.codegen.layer import Layer
 from tilewright.targets.vta.codegen.plan import Plan
-from tilewright.targets.vta.codegen.schedule import Schedule, schedule
+from tilewright.targets.vta.codegen.regions import accumulators, parameters
+from tilewright.targets.vta.codegen.schedule import Schedule, Stage, schedule
+from tilewright.targets.vta.codegen.slots import NO_LIMIT
 from tilewright.targets.vta.codegen.transfers import LARGEST
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.timing import Timing
 
 #: Plans whose schedules are made; the formula ranks them all.
 FINALISTS = 18
@@ -35,7 +37,7 @@ def best(layer: Layer, config: Config) -> tuple[Plan, Schedule] | None:
     made: list[tuple[Plan, Schedule]] = []
     limit = NO_LIMIT
     for plan in candidates(layer, config):
-        if found := schedule(plan, config, limit):
+        if found := schedule([Stage(plan)], config, limit):
             made.append((plan, found))
             limit = min(limit, int(HOPELESS * found.cycles))
     if not made:
@@ -44,7 +46,7 @@ def best(layer: Layer, config: Config) -> tuple[Plan, Schedule] | None:
     winner = made[0]
     for plan, _ in made[:REFINED]:
         for variant in _variants(plan):
-            if (found := schedule(variant, config, limit)) and score(found) < score(winner[1]):
+            if (found := schedule([Stage(variant)], config, limit)) and score(found) < score(winner[1]):
                 winner = variant, found
     return winner
 
@@ -102,18 +104,25 @@ def _grid(layer: Layer, config: Config) -> dict[str, Array]:
         channels=np.array([0, 1]),
         inp=np.array([n for n in INP_SLOTS if n <= config.inp.depth]),
         wgt=wgt,
-        acc=np.array([n for n in ACC_SLOTS if n <= config.acc.depth]),
+        acc=np.array([n for n in ACC_SLOTS if n <= config.acc.depth and _whole_banks(n, config)]),
     )
     grid = {name: values[choices["tile"]] for name, values in tiles.items()} | choices
     weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
     carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
+    sets = 1 if layer.kind == "add" else grid["outs"]
     fits = _fits_image(layer, config, grid, carried, grid["outs"]) & (
         weights <= np.minimum(config.wgt.depth // grid["wgt"], LARGEST)
     )
+    fits &= layer.parameters * sets <= parameters(config)[2]
     one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
     fits &= (grid["channels"] == 0) | ~(one_tile | (grid["outs"] == layer.out_tiles))  # else the orders are the same
     fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load is a token at most
     return {name: values[fits] for name, values in grid.items()}
+
+
+def _whole_banks(slots: int, config: Config) -> bool:
+    """Whether no two slots share a part of acc that one unit uses at a time."""
+    return config.stages == 3 or config.acc_banks % slots == 0
 
 
 def _product(**axes: Array) -> dict[str, Array]:
@@ -134,10 +143,10 @@ def _input(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
 def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: Array | int, outs: Array | int) -> Array:
     height, width = _input(layer, grid)
     pixels = grid["rows"] * grid["columns"]
-    held = pixels + (height * width if layer.kind == "max" else 0)
+    held = pixels * layer.operands + (height * width if layer.kind == "max" else 0)
     inp = config.inp.depth // grid.get("inp", np.ones(1, np.int64))
-    acc = config.acc.depth // grid.get("acc", np.ones(1, np.int64))
-    fits: Array = (height * width * carried <= inp) & (held * outs <= acc)
+    acc = accumulators(config) // grid.get("acc", np.ones(1, np.int64))
+    fits: Array = (height * width * carried * layer.operands <= inp) & (held * outs <= acc)
     return fits
 
 
@@ -156,6 +165,7 @@ def _cost(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     whole = (width == layer.size[1]) | (height == 1)
     rows = np.where(whole, np.where(box == layer.size[0] * layer.size[1], 1, carried), carried * height)
     inp_load = timing.dispatch + rows * latency + carried * box * config.inp.tile_bytes / bus
+    inp_load = inp_load * layer.operands
     again = groups * chunks
     if layer.link == "dense":
         held = np.where(grid["channels"] == 0, grid["inp"] >= chunks, grid["inp"] >= spatial * chunks)
@@ -173,11 +183,11 @@ def _cost(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     # Compute.
     instructions = _instructions(layer, grid, spatial) * chunks
     macs = layer.gemm_uops() if layer.kind == "sum" else layer.in_tiles * layer.size[0] * layer.size[1]
-    per_tile = 1 + (layer.planes - 1) * timing.alu_immediate
-    if layer.kind == "max":
-        per_tile += timing.alu_immediate * (1 + 2 * bool(layer.clamp)) + timing.alu * layer.taps
+    clears, operates = layer.operands, _alu_cycles(layer, timing)
     outputs = layer.out_pixels * layer.out_tiles
-    compute = macs + outputs * per_tile + groups * (instructions + layer.planes) * OVERHEAD
+    units = (macs * layer.operands + outputs * clears, outputs * operates)
+    compute = sum(units) if config.stages == 3 else max(units)
+    compute = compute + groups * (instructions + layer.planes) * OVERHEAD
     # Stores.
     full = (grid["columns"] == layer.out[1]) | (grid["rows"] == 1)
     pixels = grid["rows"] * grid["columns"]
@@ -197,6 +207,19 @@ def _cost(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     wait = np.where(grid["acc"] == 1, store_one, np.maximum(0, store_one - compute / groups / max(1, layer.planes)))
     total += np.where(grid["acc"] <= 2, (groups - 1) * layer.planes * wait * 0.5, 0.0)
     return np.asarray(total, np.float64)
+
+
+def _alu_cycles(layer: Layer, timing: Timing) -> int:
+    """Cycles of the ALU on one output tile."""
+    cycles = (layer.planes - 1) * timing.alu_immediate
+    if layer.kind == "max":
+        cycles += timing.alu_immediate * (1 + 2 * bool(layer.clamp)) + timing.alu * layer.taps
+    if layer.codes:
+        once = timing.requantise
+        if layer.codes.immediates:
+            once = 3 * timing.alu + 3 * timing.alu_immediate
+        cycles += 3 * once + timing.alu if layer.kind == "add" else once
+    return cycles
 
 
 def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array:

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
+from tilewright.array import Array
+
 #: x_size, y_size and x_stride have 16 bits.
 LARGEST = (1 << 16) - 1
 
@@ -18,6 +22,14 @@ class Transfer(NamedTuple):
     rows: int
     length: int
     stride: int
+
+
+@lru_cache(maxsize=65536)
+def covered(part: Transfer) -> Array:
+    """The tensor's tiles that a transfer moves, int64 [rows * length]."""
+    rows = part.offset + np.arange(part.rows)[:, None] * part.stride
+    tiles: Array = (rows + np.arange(part.length)).reshape(-1)
+    return tiles
 
 
 @lru_cache(maxsize=65536)

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.targets.vta.codegen.kernels import ONE, Dim, Kernel, nest, rectangles, sum_kernels
+from tilewright.targets.vta.codegen.epilogue import epilogue
+from tilewright.targets.vta.codegen.kernels import ONE, Dim, Kernel, merged, nest, rectangles, sum_kernels
 from tilewright.targets.vta.codegen.layer import Layer
 from tilewright.targets.vta.codegen.plan import Chunk, Group, Plan
+from tilewright.targets.vta.codegen.step import Step, over
 from tilewright.targets.vta.isa.fields import AluOp
 
 #: The code below all others: the maximum of nothing.
 LEAST = -128
-
-
-class Step(NamedTuple):
-    """A GEMM (`op` None) or ALU instruction; `reset` GEMMs clear. `imm` None: two operands from acc."""
-
-    kernel: Kernel
-    op: AluOp | None = None
-    imm: int | None = None
-    reset: bool = False
-
-
-@lru_cache(maxsize=1024)
-def over(tiles: int) -> Kernel:
-    """Each of `tiles` tiles from the slot's first, in place."""
-    start = np.zeros(1, np.int64)
-    return Kernel(start, start, start, ONE, Dim(tiles, 1, 1, 0, False))
 
 
 @lru_cache(maxsize=1024)
@@ -50,35 +35,55 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
     return tuple(Step(over(tiles), AluOp.SHR, amount) for amount in amounts)
 
 
-def accumulator_tiles(layer: Layer, group: Group) -> int:
-    """Tiles of the group's slot: the outputs and, for a maximum, the codes that are compared."""
-    if layer.kind == "sum":
-        return group.tiles
-    return group.tiles + group.outs.size * group.rows.size * group.columns.size
-
-
 def opening(layer: Layer, group: Group) -> tuple[Step, ...]:
-    """What needs no data."""
-    tiles = accumulator_tiles(layer, group)
-    if layer.kind == "sum":
-        return (clear(tiles),)
-    return (clear(tiles), Step(over(group.tiles), AluOp.MIN, LEAST))
+    """What needs no data: the group's slot cleared, the outputs and the codes that are compared or added."""
+    tiles = {"sum": group.tiles, "max": group.tiles + _compared(group), "add": 2 * group.tiles}[layer.kind]
+    return (clear(tiles),)
+
+
+def _compared(group: Group) -> int:
+    return group.outs.size * group.rows.size * group.columns.size
 
 
 def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]:
     """What one chunk of inputs and weights adds. `limit`: micro-ops in a list."""
     layer = plan.layer
+    if layer.kind == "sum":
+        kernels = sum_kernels(layer, group.rows, group.columns, plan.block(group, chunk), limit)
+        return tuple(Step(kernel) for kernel in kernels)
+    if layer.kind == "add":
+        outs, box = group.outs.size, group.columns.size  # a part of a group may have the input of the whole
+        dims = (
+            Dim(2, group.tiles, outs * box, 0, False),
+            Dim(outs, group.pixels, box, 0, False),
+            Dim(group.pixels, 1, 1, 0, False),
+        )
+        return tuple(Step(kernel) for kernel in nest(merged(dims), (0, group.columns.offset, 0), limit))
+    return tuple(Step(k) for k in nest((Dim(_compared(group), 1, 1, 0, False),), (group.tiles, 0, 0), limit))
+
+
+def closing(layer: Layer, group: Group, limit: int, copies: bool) -> tuple[Step, ...]:
+    """What the ALU does with the sums before they are stored.
+
+    `copies`: where it has nothing to do it copies their lowest byte into the out memory.
+    """
     if layer.kind == "max":
         return _maximum(layer, group, limit)
-    kernels = sum_kernels(layer, group.rows, group.columns, plan.block(group, chunk), limit)
-    return tuple(Step(kernel) for kernel in kernels)
+    if layer.codes:
+        return epilogue(layer, group)
+    return (copy(group.tiles),) if copies else ()
+
+
+@lru_cache(maxsize=1024)
+def copy(tiles: int) -> Step:
+    return Step(over(tiles), AluOp.ADD, 0)
 
 
 def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """Codes into accumulators by identity weights, then the ALU compares them tap by tap."""
+    """The ALU compares, tap by tap, codes that identity weights have brought into accumulators."""
     rows, columns, outs = group.rows, group.columns, group.outs.size
     window, plane, first = layer.window, group.rows.size * group.columns.size, group.tiles
-    steps = [Step(kernel) for kernel in nest((Dim(outs * plane, 1, 1, 0, False),), (first, 0, 0), limit)]
+    steps = [Step(over(group.tiles), AluOp.MIN, LEAST)]
     for y, ys, top, bottom, x, xs, left, right in rectangles(rows, columns):
         src = (top * window.stride[0] + y * window.dilation[0] + rows.offset) * columns.size
         src += left * window.stride[1] + x * window.dilation[1] + columns.offset

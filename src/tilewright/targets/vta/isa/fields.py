@@ -11,8 +11,6 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-
 from tilewright.program.instruction import Field, Layout
 
 
@@ -27,7 +25,10 @@ class Opcode(IntEnum):
 
 
 class Memory(IntEnum):
-    """Memory ids of LOAD and STORE; ACC_8BIT loads int8 from DRAM into the accumulator, sign-extended."""
+    """Memory ids of LOAD and STORE; ACC_8BIT loads int8 from DRAM into the accumulator, sign-extended.
+
+    Ours: ALU_UOP, the micro-ops of an `activate` stage; PAR, the parameters of the fused requantisation.
+    """
 
     UOP = 0
     WGT = 1
@@ -35,31 +36,30 @@ class Memory(IntEnum):
     ACC = 3
     OUT = 4
     ACC_8BIT = 5
+    ALU_UOP = 6
+    PAR = 7
+
+
+#: Control state: LOADs of these take no part in the check of data.
+UOP_MEMORIES = (Memory.UOP, Memory.ALU_UOP)
 
 
 class AluOp(IntEnum):
-    """Operations of ALU; SHR shifts left by a negative amount."""
+    """Operations of ALU; SHR shifts left by a negative amount.
+
+    Ours, for machines whose `alu` is "rounding" or "fused": MULH, the high 32 bits of twice the product, rounded;
+    RSHR, a shift right rounded half away from zero; REQ (fused only), a whole requantisation.
+    """
 
     MIN = 0
     MAX = 1
     ADD = 2
     SHR = 3
     MUL = 4
+    MULH = 5
+    RSHR = 6
+    REQ = 7
 
-
-class Unit(IntEnum):
-    """The three cores that take instructions; `prev` and `next` of a token bit follow this order."""
-
-    LOAD = 0
-    COMPUTE = 1
-    STORE = 2
-
-
-#: The Unit whose queue takes an instruction, int64 [opcode, memory id] (id 0 where there is none). LOADs of
-#: memories other than INP and WGT go to compute, and so does what no reference decodes.
-UNITS = np.full((8, 8), int(Unit.COMPUTE))
-UNITS[Opcode.STORE] = Unit.STORE
-UNITS[Opcode.LOAD, [Memory.INP, Memory.WGT]] = Unit.LOAD
 
 #: The format of each opcode; FINISH and unknown opcodes are plain.
 FORMAT_OF: dict[int, str] = {Opcode.LOAD: "mem", Opcode.STORE: "mem", Opcode.GEMM: "gemm", Opcode.ALU: "alu"}

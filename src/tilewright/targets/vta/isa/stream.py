@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.program.instruction import Column, Field, Layout, Raw
-from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, INSN_BYTES, UNITS, AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, INSN_BYTES, Opcode
 
 if TYPE_CHECKING:
     from tilewright.targets.vta.config import Config
@@ -95,11 +95,6 @@ class Stream:
     def __len__(self) -> int:
         return len(self.opcode)
 
-    @property
-    def unit(self) -> Column:
-        """The Unit that each instruction is queued for; LOADs of other than INP or WGT go to compute."""
-        return UNITS[self.opcode, self.mem.memory_type]
-
 
 @dataclass(frozen=True, eq=False)
 class Uops:
@@ -130,9 +125,9 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
     stream = _assembled(common, parts, reserved)
     if strict:
         mem = (stream.opcode == Opcode.LOAD) | (stream.opcode == Opcode.STORE)
-        _refuse_unknown(stream.opcode, stream.opcode >= 0, Opcode, "opcode")
-        _refuse_unknown(stream.mem.memory_type, mem, Memory, "memory id")
-        _refuse_unknown(stream.alu.alu_opcode, stream.opcode == Opcode.ALU, AluOp, "ALU opcode")
+        _refuse_unknown(stream.opcode, stream.opcode >= 0, tuple(Opcode), "opcode")
+        _refuse_unknown(stream.mem.memory_type, mem, config.memories, "memory id")
+        _refuse_unknown(stream.alu.alu_opcode, stream.opcode == Opcode.ALU, config.alu_ops, "ALU opcode")
     return stream
 
 
@@ -226,8 +221,8 @@ def _assembled(common: dict[str, Column], parts: dict[str, dict[str, Column]], r
     )
 
 
-def _refuse_unknown(column: Column, mine: Array, known: type[IntEnum], what: str) -> None:
-    bad = mine & (column >= len(known))
+def _refuse_unknown(column: Column, mine: Array, known: tuple[IntEnum, ...], what: str) -> None:
+    bad = mine & ~np.isin(column, known)
     if bad.any():
         row = int(np.argmax(bad))
         names = ", ".join(f"{member.name} {member.value}" for member in known)

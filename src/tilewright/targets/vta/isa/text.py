@@ -16,13 +16,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
 from tilewright.errors import ProgramError
 from tilewright.program.instruction import Layout, Raw
-from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, UNITS, UOP_BYTES, AluOp, Memory, Opcode, Unit
+from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, UOP_BYTES, AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS, Pipeline
 from tilewright.targets.vta.isa.stream import Stream, decode, decode_uops, encode
 
 if TYPE_CHECKING:
@@ -52,22 +54,20 @@ MNEMONIC = Naming("opcode", Opcode, "op")
 OPERAND = {"mem": Naming("memory_type", Memory, "mem"), "alu": Naming("alu_opcode", AluOp, "op")}
 #: Left out when 0, so that the usual instruction is short.
 USUALLY_ZERO = {"reset_reg", "use_imm", "imm", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"}
-#: Who is at the other end of a unit's tokens.
-NEIGHBOURS = {
-    Unit.LOAD: ("prev", "compute"),
-    Unit.COMPUTE: ("load", "store"),
-    Unit.STORE: ("compute", "next"),
-}
-#: By unit, the word for each token bit: {"pop_prev": "pop:load", ..}.
-TOKENS = {
-    unit: {
-        "pop_prev": f"pop:{before}",
-        "pop_next": f"pop:{behind}",
-        "push_prev": f"push:{before}",
-        "push_next": f"push:{behind}",
-    }
-    for unit, (before, behind) in NEIGHBOURS.items()
-}
+
+
+@lru_cache
+def _tokens(line: Pipeline) -> tuple[dict[str, str], ...]:
+    """By unit, the word for each token bit: {"pop_prev": "pop:load", ..}."""
+    found = []
+    for unit in range(len(line.units)):
+        words = {}
+        for bit in (*POP_BITS, *PUSH_BITS):
+            verb, side = bit.split("_")
+            other = line.neighbour(unit, bit)
+            words[bit] = f"{verb}:{side if other is None else line.units[other]}"
+        found.append(words)
+    return tuple(found)
 
 
 def disassemble(insns: Raw, uops: Raw, config: Config, numbered: bool = False) -> str:
@@ -124,8 +124,9 @@ def _instructions(stream: Stream, config: Config) -> Iterator[str]:
         if form != "plain"
     }
     operands = {form: getattr(getattr(stream, form), naming.field).tolist() for form, naming in OPERAND.items()}
-    bits = {name: getattr(stream, name).tolist() for name in TOKENS[Unit.LOAD]}
-    units, reserved = stream.unit.tolist(), _integers(stream.reserved)
+    bits = {name: getattr(stream, name).tolist() for name in (*POP_BITS, *PUSH_BITS)}
+    tokens = _tokens(config.pipeline)
+    units, reserved = config.pipeline.units_of(stream).tolist(), _integers(stream.reserved)
     for row, opcode in enumerate(stream.opcode.tolist()):
         form = FORMAT_OF.get(opcode, "plain")
         words = [MNEMONIC.show(opcode)]
@@ -134,7 +135,7 @@ def _instructions(stream: Stream, config: Config) -> Iterator[str]:
         for name, column in columns.get(form, {}).items():
             if column[row] or name not in USUALLY_ZERO:
                 words.append(f"{name}={column[row]}")
-        words += [token for name, token in TOKENS[Unit(units[row])].items() if bits[name][row]]
+        words += [token for name, token in tokens[units[row]].items() if bits[name][row]]
         yield " ".join(words + _hex(reserved[row]))
 
 
@@ -158,8 +159,8 @@ def _instruction(words: Sequence[Word], config: Config) -> dict[str, int]:
     record = {"opcode": opcode}
     if form in OPERAND:
         record[OPERAND[form].field] = _named(words, 1, OPERAND[form])
-    unit = Unit(int(UNITS[opcode, record.get("memory_type", 0)]))
-    tokens = {token: name for name, token in TOKENS[unit].items()}
+    unit = int(config.pipeline.takes[opcode, record.get("memory_type", 0)])
+    tokens = {token: name for name, token in _tokens(config.pipeline)[unit].items()}
     return _fields(words[len(record) :], config.formats.by_name[form], record, tokens)
 
 

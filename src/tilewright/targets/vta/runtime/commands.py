@@ -18,19 +18,14 @@ RESERVE = 16
 
 
 class Commands:
-    """The command buffer of one launch; it starts with an empty micro-op cache."""
+    """The command buffer of one launch; it starts with empty micro-op caches, which share the lists in DRAM."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.insns, self.lists = InstructionBuffer(config), UopLists()
         self.used: set[Buffer] = set()
         self.stored: set[Buffer] = set()
-        first = UOPS // config.uop.tile_bytes
-
-        def load(base: int, offset: int, count: int) -> None:
-            self.insns.load_uops(base, first + offset, count)
-
-        self._cache = UopCache(self.lists.offsets, config.uop.depth, load, alone)
+        self._caches = {memory: self._cache(memory) for memory in config.pipeline.uop_memories}
 
     def __bool__(self) -> bool:
         return bool(len(self.insns) or self.insns.pending)
@@ -63,16 +58,25 @@ class Commands:
             self.stored.add(buffer)
 
     def run(self, call: str, kernel: UopKernel) -> None:
-        """The GEMM or ALU of a kernel, after a LOAD UOP where the cache lacks its micro-ops."""
+        """The GEMM or ALU of a kernel, after a LOAD of its micro-ops where the cache lacks them."""
         if (self.lists.offsets[-1] + kernel.uops.shape[1]) * self.config.uop.tile_bytes > MAX_TRANSFER:
             raise ProgramError(call, f"the micro-ops exceed {MAX_TRANSFER >> 10} KiB", "synchronize() earlier")
         dst, src, wgt = kernel.uops
-        uops = self._cache.find(self.lists.add(dst, src, wgt))
         op = kernel.op
+        memory = self.config.pipeline.uop_memory(alu=op.opcode is not None)
+        uops = self._caches[memory].find(self.lists.add(dst, src, wgt))
         if op.opcode is None:
             self.insns.gemm(uops, *kernel.nest, op.reset)
         else:
             self.insns.alu(op.opcode, uops, *kernel.nest, op.imm, op.reset)
+
+    def _cache(self, memory: Memory) -> UopCache:
+        first = UOPS // self.config.uop.tile_bytes
+
+        def load(base: int, offset: int, count: int) -> None:
+            self.insns.load_uops(memory, base, first + offset, count)
+
+        return UopCache(self.lists.offsets, self.config.sram(memory).depth, load, alone)
 
     def finished(self, force_serial: bool) -> InstructionBuffer:
         """A copy with FINISH at its end, behind all that is recorded."""

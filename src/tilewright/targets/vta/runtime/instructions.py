@@ -17,10 +17,12 @@ from tilewright.errors import ProgramError
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import INSN_BYTES, AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.pipeline import Link
 from tilewright.targets.vta.isa.stream import COMMON_NAMES, Alu, Gemm, Mem, Stream, encode
-from tilewright.targets.vta.runtime.pipeline import Link, Pipeline, pipeline_of
 
 COMMON = len(COMMON_NAMES)
+#: Columns of a row.
+COLUMN = {name: index for index, name in enumerate(COMMON_NAMES)}
 MEM_FIELDS, GEMM_FIELDS, ALU_FIELDS = (len(part.__dataclass_fields__) for part in (Mem, Gemm, Alu))
 X_SIZE = COMMON + list(Mem.__dataclass_fields__).index("x_size")
 TRANSFERS = (Opcode.LOAD, Opcode.STORE)
@@ -46,8 +48,8 @@ class InstructionBuffer:
     What adds an instruction returns its row; `encode` gives the code of all.
     """
 
-    def __init__(self, config: Config, pipeline: Pipeline | None = None) -> None:
-        self.config, self.pipeline = config, pipeline or pipeline_of(config)
+    def __init__(self, config: Config) -> None:
+        self.config, self.pipeline = config, config.pipeline
         self.rows: list[list[int]] = []  # opcode, token bits, then the fields of the format
         self.units: list[int] = []
         self._pending: list[list[int]] = [[] for _ in self.pipeline.units]  # columns of the pop bits, by unit
@@ -73,9 +75,9 @@ class InstructionBuffer:
         """LOAD or STORE of `shape` (rows, tiles a row), from SRAM tile `base` and DRAM tile `address` on."""
         return self._add([opcode, 0, 0, 0, 0, memory, base, address, *shape, stride, *pads], memory)
 
-    def load_uops(self, base: int, address: int, count: int) -> int:
-        """LOAD of `count` micro-ops; one row, as HLS has no other."""
-        return self.transfer(Opcode.LOAD, Memory.UOP, base, address, (1, count), count)
+    def load_uops(self, memory: Memory, base: int, address: int, count: int) -> int:
+        """LOAD of `count` micro-ops into UOP or ALU_UOP; one row, as HLS has no other."""
+        return self.transfer(Opcode.LOAD, memory, base, address, (1, count), count)
 
     def gemm(self, uops: range, outer: Loop, inner: Loop, reset: bool = False) -> int:
         factors = (outer.dst, inner.dst, outer.src, inner.src, outer.wgt, inner.wgt)
@@ -83,10 +85,13 @@ class InstructionBuffer:
         return self._add([Opcode.GEMM, 0, 0, 0, 0, int(reset), *loops, *factors])
 
     def alu(self, op: AluOp, uops: range, outer: Loop, inner: Loop, imm: int | None, reset: bool = False) -> int:
-        """`imm` None: the second operand is acc[src]. `reset` is a bit without effect."""
+        """`imm` None: the second operand is acc[src], or par's, whose factors move by `outer.wgt` (REQ).
+
+        `reset` is a bit without effect.
+        """
         factors = (outer.dst, inner.dst, outer.src, inner.src)
         loops = (uops.start, uops.stop, outer.extent, inner.extent)
-        operand = (op, int(imm is not None), imm or 0)
+        operand = (op, int(imm is not None), outer.wgt if op == AluOp.REQ else imm or 0)
         return self._add([Opcode.ALU, 0, 0, 0, 0, int(reset), *loops, *factors, *operand])
 
     def finish(self) -> int:
@@ -94,7 +99,7 @@ class InstructionBuffer:
 
     def push_from(self, row: int, target: int) -> None:
         """Instruction `row` pushes a token to `target` when it is done; its bit must be free."""
-        push = self._link(self.units[row], target, "push").push
+        push = COLUMN[self._link(self.units[row], target, "push").push]
         assert not self.rows[row][push], f"instruction {row} already pushes to {self.pipeline.units[target]}"
         self.rows[row][push] = 1
 
@@ -103,7 +108,7 @@ class InstructionBuffer:
 
         Otherwise a NOP of `source` pushes it. LOADs that move nothing do not count as `source`'s (upstream).
         """
-        push = self._link(source, target, "dep_push").push
+        push = COLUMN[self._link(source, target, "dep_push").push]
         self.commit(source)
         last = self.rows[-1] if self.rows else None
         empty = last is not None and last[0] == Opcode.LOAD and not last[X_SIZE]
@@ -113,7 +118,7 @@ class InstructionBuffer:
 
     def dep_pop(self, source: int, target: int) -> None:
         """The next instruction of `target` pops a token of `source`; a second such pop sends a NOP ahead."""
-        pop = self._link(source, target, "dep_pop").pop
+        pop = COLUMN[self._link(source, target, "dep_pop").pop]
         if pop in self._pending[target]:
             self.commit(target)
         self._pending[target].append(pop)
@@ -141,7 +146,7 @@ class InstructionBuffer:
 
     def copy(self) -> InstructionBuffer:
         """An independent copy, pending pops included."""
-        other = InstructionBuffer(self.config, self.pipeline)
+        other = InstructionBuffer(self.config)
         other.rows, other.units = [list(row) for row in self.rows], list(self.units)
         other._pending = [list(pops) for pops in self._pending]
         return other
@@ -196,7 +201,7 @@ def serial(recorded: InstructionBuffer) -> InstructionBuffer:
     Upstream's rewriting gives no order where a load follows a store, which have no queue; here a NOP of each unit
     between them passes the token on. NOPs that were recorded are left out.
     """
-    made = InstructionBuffer(recorded.config, recorded.pipeline)
+    made = InstructionBuffer(recorded.config)
     finish = [int(Opcode.FINISH), *[0] * (COMMON - 1)]
     for row in (*recorded.rows, finish):
         if is_nop(row):

@@ -173,7 +173,10 @@ class Runtime:
         self._push("alu", record, signature)
 
     def dep_push(self, source: str, target: str) -> None:
-        """A token from unit to unit ("load", "compute", "store") when what is recorded of `source` is done."""
+        """A token from unit to unit ("load", "compute", "store") when what is recorded of `source` is done.
+
+        With four stages the units are "load", "gemm", "activate", "store"; only neighbours have queues.
+        """
         self._recording("dep_push").dep_push(self._unit("dep_push", source), self._unit("dep_push", target))
 
     def dep_pop(self, source: str, target: str) -> None:
@@ -185,8 +188,9 @@ class Runtime:
     def synchronize(self) -> RunResult:
         """Run what was recorded to its end; stores are then in their buffers, the micro-op cache is empty.
 
-        Every unit sends compute a token behind which FINISH stands; with FORCE_SERIAL all tokens are set anew, each
-        instruction after the one before. Raises HazardError, with findings, for a deadlock.
+        Every unit sends a token to that of FINISH (compute; activate, of four) behind which FINISH stands; with
+        FORCE_SERIAL all tokens are set anew, each instruction after the one before. Raises HazardError, with
+        findings, for a deadlock.
         """
         self._refuse_closed("synchronize")
         if not self._commands:

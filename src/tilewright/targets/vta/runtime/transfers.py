@@ -6,11 +6,11 @@ import numpy as np
 
 from tilewright.errors import ProgramError
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.runtime.memory import Buffer
 from tilewright.targets.vta.semantics import SEMANTICS
 
-LOADED = (Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT)
+LOADED = (Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT, Memory.PAR)
 
 
 def check_transfer(
@@ -25,10 +25,12 @@ def check_transfer(
     pads: tuple[int, int, int, int],
 ) -> None:
     """Raise ProgramError naming the call and the argument that has no field, memory or bytes to go to."""
-    loads = call.startswith("load")
-    if memory not in (LOADED if loads else (Memory.OUT,)):
-        remedy = "push_gemm and push_alu load micro-ops" if memory == Memory.UOP else ""
-        known = ", ".join(item.name for item in (LOADED if loads else (Memory.OUT,)))
+    moved = [item for item in LOADED if item in config.memories] if call.startswith("load") else [Memory.OUT]
+    if memory not in moved:
+        remedy = "push_gemm and push_alu load micro-ops" if memory in UOP_MEMORIES else ""
+        if memory == Memory.PAR and len(moved) > 1:
+            remedy = "set alu to fused: other machines have no parameters"
+        known = ", ".join(item.name for item in moved)
         raise ProgramError(call, f"memory is {Memory(memory).name}", remedy or f"choose {known}")
     if memory == Memory.ACC_8BIT and not SEMANTICS[config.semantics].loads_acc_8bit:
         raise ProgramError(call, f"ACC_8BIT is ignored by {config.semantics}", "use semantics fsim, or ACC")

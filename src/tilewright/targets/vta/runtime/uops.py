@@ -1,4 +1,4 @@
-"""Micro-op lists in DRAM, and the micro-op buffer as a cache of them."""
+"""Micro-op lists in DRAM, and a micro-op memory as a cache of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
 
 
 class UopCache:
-    """Lists in the buffer of `depth` micro-ops; `load(base, offset, count)` emits a LOAD UOP.
+    """Lists in the buffer of `depth` micro-ops; `load(base, offset, count)` emits a LOAD.
 
     A missing list is written at a pointer that goes round, over whatever is there; `policy` says what comes with it.
     """

@@ -1,0 +1,187 @@
+"""What every target promises, as checks to run on one: `for check in CHECKS: check(target)`.
+
+Each raises AssertionError, or what the target raised. A target's tests run them all; so do Tilewright's own on every
+target that it finds.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ConfigError
+from tilewright.graph.ir import Graph, Node, Quant, Tensor
+from tilewright.graph.ops import Conv2D, FullyConnected, Op, Reshape, Softmax, Window
+from tilewright.program import file, listing
+from tilewright.program.program import Program
+from tilewright.targets.base import Target
+
+Check = Callable[[Target], None]
+SAMPLES = 5
+
+
+def says_what_it_is(target: Target) -> None:
+    """Presets have a peak and a clock, timing models their evidence, configurations a header."""
+    assert target.name.isidentifier() and target.title and target.timing_models
+    assert all(model.evidence for model in target.timing_models)
+    for preset in target.presets:
+        config = target.config(preset, {})
+        facts = target.describe(config)
+        assert facts["macs_per_cycle"] > 0 and facts["clock_mhz"] > 0
+        header = target.header(config)
+        assert header.isascii() and header.endswith("\n") and "#ifndef " in header
+
+
+def configurations_round_trip(target: Target) -> None:
+    """What a program keeps of a configuration is all of it; an unknown key is a ConfigError."""
+    for preset in (None, *target.presets):
+        config = target.config(preset, {})
+        again = target.config(json.loads(json.dumps(config.to_dict())), {})
+        assert again == config, preset
+        assert (again.to_dict(), again.digest()) == (config.to_dict(), config.digest()), preset
+    for source, key in ((None, "no_such_key"), ({"no_such_key": 1}, "")):
+        try:
+            target.config(source, {key: "1"} if key else {})
+        except ConfigError:
+            continue
+        raise AssertionError(f"a configuration with an unknown key is taken: {source or key}")
+
+
+def outputs_equal_the_reference(target: Target) -> None:
+    """Bit for bit, without hazards, under every rounding mode; every step has cycles, or a reason to be the host's."""
+    for rounding in ("tflm", "litert", "xnnpack"):
+        program = target.compile(network(), target.config(None, {}), rounding)
+        result = program.run(inputs())
+        assert result.matches_reference is True, f"outputs differ from the reference ({rounding})"
+        assert result.findings == (), result.findings[0]
+        assert [layer.name for layer in result.layers] == [step.name for step in program.steps]
+        assert any(layer.where == target.name for layer in result.layers), "the target takes no layer"
+        for layer in result.layers:
+            assert (layer.where == "host") == bool(layer.reason), layer.name
+            assert layer.where == "host" or layer.cycles > 0, layer.name
+            assert layer.cycles <= layer.serial_cycles or not layer.serial_cycles, layer.name
+
+
+def a_saved_program_is_the_same_program(target: Target) -> None:
+    """A file holds all that a run needs."""
+    program = _program(target)
+    with tempfile.TemporaryDirectory() as folder:
+        file.save(program, Path(folder) / "p.twp")
+        again = file.load(Path(folder) / "p.twp")
+    assert again.run(inputs()).cycles == program.run(inputs()).cycles
+    _same(again.run(inputs()).outputs, program.run(inputs()).outputs, "saved")
+    assert target.explain(again) == target.explain(program)
+
+
+def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
+    """By time, and four random ones."""
+    program = _program(target)
+    expected = program.run(inputs()).outputs
+    orders: list[dict[str, Any]] = [{"order": "time"}, *({"order": "random", "seed": seed} for seed in range(4))]
+    for options in orders:
+        _same(program.run(inputs(), **options).outputs, expected, str(options))
+
+
+def samples_do_not_influence_each_other(target: Target) -> None:
+    """Alone or together, values and cycles are the same."""
+    program = _program(target)
+    together = program.run(inputs())
+    for index in range(SAMPLES):
+        alone = program.run(inputs()[index : index + 1])
+        assert alone.cycles == together.cycles
+        expected = {name: values[index : index + 1] for name, values in together.outputs.items()}
+        _same(alone.outputs, expected, f"sample {index}")
+
+
+def text_is_read_back_exactly(target: Target) -> None:
+    """Disassembled and assembled again, with and without the lines that name the machine."""
+    program = _program(target)
+    text = target.disassemble(program)
+    for source in (text, listing.with_machine(program, text)):
+        again = target.assemble(source, target.config(program.config, {}))
+        assert target.disassemble(again) == text
+        for first, second in zip(program.launches, again.launches, strict=True):
+            np.testing.assert_array_equal(first.arrays["insns"], second.arrays["insns"])
+
+
+def check_finds_nothing_in_compiled_programs(target: Target) -> None:
+    assert list(target.check(_program(target))) == []
+
+
+def json_is_stable(target: Target) -> None:
+    """The keys that scripts rely on."""
+    found = json.loads(json.dumps(_program(target).run(inputs()).to_json()))
+    keys = "model target config rounding timing samples cycles macs utilization seconds matches_reference hazards"
+    assert {*keys.split(), "layers"} <= set(found)
+    keys = "name op where cycles macs utilization dram_read_bytes dram_write_bytes stalls"
+    assert all(set(keys.split()) <= set(layer) for layer in found["layers"])
+    assert found["cycles"] == sum(layer["cycles"] for layer in found["layers"])
+
+
+CHECKS: tuple[Check, ...] = (
+    says_what_it_is,
+    configurations_round_trip,
+    outputs_equal_the_reference,
+    a_saved_program_is_the_same_program,
+    every_order_that_tokens_allow_gives_the_same,
+    samples_do_not_influence_each_other,
+    text_is_read_back_exactly,
+    check_finds_nothing_in_compiled_programs,
+    json_is_stable,
+)
+
+
+@cache
+def network() -> Graph:
+    """A small int8 network of random weights: 3x3 and 1x1 convolutions, two fully connected layers, a softmax."""
+    rng = np.random.default_rng(0)
+    tensors = {"x": Tensor("x", (1, 6, 6, 3), "int8", Quant((0.03,), (-7,)))}
+    nodes: list[Node] = []
+
+    def add(name: str, op: Op, shape: tuple[int, ...], scale: float, zero: int, *weights: int) -> None:
+        before = nodes[-1].outputs[0] if nodes else "x"
+        operands = [before]
+        if weights:
+            channels = shape[-1]
+            per_channel = Quant(
+                tuple(float(np.float32(s)) for s in rng.uniform(0.002, 0.01, channels)), (0,) * channels
+            )
+            data = rng.integers(-127, 128, weights).astype(np.int8)
+            bias = rng.integers(-2000, 2000, channels).astype(np.int32)
+            tensors[f"{name}/w"] = Tensor(f"{name}/w", weights, "int8", per_channel, data)
+            tensors[f"{name}/b"] = Tensor(f"{name}/b", bias.shape, "int32", None, bias)
+            operands += [f"{name}/w", f"{name}/b"]
+        tensors[f"{name}/y"] = Tensor(f"{name}/y", shape, "int8", Quant((float(np.float32(scale)),), (zero,)))
+        nodes.append(Node(name, op, tuple(operands), (f"{name}/y",)))
+
+    same = Window.same((6, 6), (3, 3), (2, 2), (1, 1))
+    add("conv3x3", Conv2D("relu", same), (1, 3, 3, 20), 0.06, -128, 20, 3, 3, 3)
+    add("conv1x1", Conv2D("none", Window()), (1, 3, 3, 7), 0.2, 5, 7, 1, 1, 20)
+    add("flat", Reshape((1, 63)), (1, 63), 0.2, 5)
+    add("dense", FullyConnected("relu"), (1, 33), 0.7, -128, 33, 63)
+    add("scores", FullyConnected("none"), (1, 10), 2.0, 3, 10, 33)
+    add("softmax", Softmax(), (1, 10), 1 / 256, -128)
+    return Graph("contract", tensors, tuple(nodes), ("x",), ("softmax/y", "scores/y")).validate()
+
+
+@cache
+def inputs() -> Array:
+    """Random codes for `network`, int8 (SAMPLES, 1, 6, 6, 3)."""
+    return np.random.default_rng(1).integers(-128, 128, (SAMPLES, 1, 6, 6, 3)).astype(np.int8)
+
+
+def _program(target: Target) -> Program:
+    return target.compile(network(), target.config(None, {}), "tflm")
+
+
+def _same(found: Mapping[str, Array], expected: Mapping[str, Array], what: str) -> None:
+    assert set(found) == set(expected), what
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=f"{what}: {name}")

@@ -1,0 +1,84 @@
+"""C headers: macros in commented groups, and bit-field structures, from the layouts that encode and decode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tilewright.program.instruction import Layout
+
+#: What a macro stands for: a number, or C tokens as they are.
+Macros = Mapping[str, int | str]
+
+ASSERT = """\
+#if defined(__cplusplus) && __cplusplus >= 201103L
+#define TILEWRIGHT_ASSERT(condition, text) static_assert(condition, text)
+#elif !defined(__cplusplus) && defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+#define TILEWRIGHT_ASSERT(condition, text) _Static_assert(condition, text)
+#else
+#define TILEWRIGHT_ASSERT(condition, text)
+#endif"""
+
+
+class Group(NamedTuple):
+    """Macros under one comment. `given`: a build may define them too (-D), but not otherwise: an #error."""
+
+    comment: str
+    macros: Macros
+    given: bool = False
+
+
+def header(guard: str, about: str, groups: Sequence[Group], code: Sequence[str] = ()) -> str:
+    """A header of macros, then `code`: declarations and assertions, in C and C++."""
+    lines = [f"/* {about} Written by tilewright; do not edit. */", f"#ifndef {guard}", f"#define {guard}"]
+    for group in groups:
+        lines += ["", f"/* {group.comment} */", *(_same(group.macros) if group.given else ())]
+        width = max(map(len, group.macros), default=0)
+        lines += [f"#define {name:{width}} {value}" for name, value in group.macros.items()]
+    if code:
+        lines += ["", "#include <stdint.h>", "", ASSERT, "", *code]
+    return "\n".join(lines).rstrip() + f"\n\n#endif /* {guard} */\n"
+
+
+def _same(macros: Macros) -> Iterator[str]:
+    """An #error where a build defines one of these otherwise; tokens that are no numbers cannot be compared."""
+    numbers = {name: value for name, value in macros.items() if isinstance(value, int) or value[:2] == "0x"}
+    tests = [f"(defined({name}) && {name} != {value})" for name, value in numbers.items()]
+    if tests:
+        yield "#if " + " || \\\n    ".join(tests)
+        yield '#error "a macro of the command line is of another configuration"'
+        yield "#endif"
+
+
+def bit_ranges(prefix: str, layout: Layout) -> dict[str, int]:
+    """The first and last bit of each field: PREFIX_FIELD_0 and PREFIX_FIELD_1."""
+    ranges = {}
+    for field in layout.fields:
+        first = layout.offsets[field.name]
+        ranges[f"{prefix}_{field.name.upper()}_0"] = first
+        ranges[f"{prefix}_{field.name.upper()}_1"] = first + field.width - 1
+    return ranges
+
+
+def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None) -> list[str]:
+    """A bit-field structure of the layout's fields, its gaps and its size spelt out; `names`: fields called otherwise.
+
+    As common C compilers for little-endian machines lay it out: from the low bit of each word on.
+    """
+    lines, bit, word = ["typedef struct {"], 0, layout.word_bits
+    for field in layout.fields:
+        lines += _gap(bit, layout.offsets[field.name], word)
+        bit = layout.offsets[field.name] + field.width
+        kind = f"{'' if field.signed else 'u'}int{word}_t"
+        lines.append(f"  {kind} {(names or {}).get(field.name, field.name)} : {field.width}; /* {field.doc} */")
+    lines += [*_gap(bit, layout.bits, word), f"}} {name};"]
+    assertion = f'TILEWRIGHT_ASSERT(sizeof({name}) == {layout.nbytes}, "{name} has {layout.bits} bits");'
+    return [*lines, assertion, ""]
+
+
+def _gap(start: int, end: int, word: int) -> Iterator[str]:
+    """Unnamed bits from `start` to `end`, a field a word."""
+    while start < end:
+        stop = min(end, start - start % word + word)
+        yield f"  uint{word}_t : {stop - start};"
+        start = stop

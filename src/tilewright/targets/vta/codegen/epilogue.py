@@ -1,0 +1,120 @@
+"""Sums to codes on chip: TFLite's requantisation and its ADD, as instructions of either extended ALU.
+
+Parameters of a channel tile lie behind each other: a bias for each class, then the factors. With REQ these are
+multipliers, scaling and bounds; without, multipliers and the shifts to the left (negated) and to the right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.targets.vta.codegen.kernels import ONE, Dim, Kernel
+from tilewright.targets.vta.codegen.layer import Codes, Layer
+from tilewright.targets.vta.codegen.plan import Group
+from tilewright.targets.vta.codegen.step import Step, over
+from tilewright.targets.vta.isa.fields import AluOp
+
+#: TFLite's ADD works with so many more bits (add.h).
+ADD_LEFT_SHIFT = 20
+
+
+class Patch(NamedTuple):
+    """Rows top..bottom-1 and columns left..right-1 of a group, whose tiles have the bias of one class."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+    bias: int
+
+
+def epilogue(layer: Layer, group: Group) -> tuple[Step, ...]:
+    """The steps for one group, whose sums are in the first tiles of its slot."""
+    codes = layer.codes
+    assert codes
+    if layer.kind == "add":
+        return _add(codes, group.tiles)
+    rows = codes.rows[group.rows.start : group.rows.start + group.rows.extent]
+    columns = codes.columns[group.columns.start : group.columns.start + group.columns.extent]
+    patches = tuple(
+        Patch(top, bottom, left, right, y * codes.classes[1] + x)
+        for top, bottom, y in _runs(rows)
+        for left, right, x in _runs(columns)
+    )
+    return _requantise(codes, patches, group.columns.extent, group.pixels, group.outs.size, 0, 0)
+
+
+def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """(first, one past the last, class) of each run of equal classes."""
+    at = 0
+    for value, run in groupby(classes):
+        length = len(list(run))
+        yield at, at + length, value
+        at += length
+
+
+@lru_cache(maxsize=1024)
+def _add(codes: Codes, tiles: int) -> tuple[Step, ...]:
+    """Both operands rescaled, added, rescaled: each a set of parameters."""
+    whole = (Patch(0, 1, 0, tiles, 0),)
+    start = np.zeros(1, np.int64)
+    total = Kernel(start, start + tiles, start, ONE, Dim(tiles, 1, 1, 0, False))
+    operands = [_requantise(codes, whole, tiles, tiles, 1, k * tiles, k * codes.tiles, False) for k in (0, 1)]
+    result = _requantise(codes, whole, tiles, tiles, 1, 0, 2 * codes.tiles)
+    return (*operands[0], *operands[1], Step(total, AluOp.ADD), *result)
+
+
+@lru_cache(maxsize=4096)
+def _requantise(
+    codes: Codes,
+    patches: tuple[Patch, ...],
+    width: int,
+    pixels: int,
+    outs: int,
+    first: int,
+    parameters: int,
+    to_codes: bool = True,
+) -> tuple[Step, ...]:
+    """Tiles from `first` of the slot, `outs` channel tiles of `pixels` in rows of `width`."""
+    channels = Dim(outs, pixels, codes.tiles, 0, False) if outs > 1 else ONE
+    factors = parameters + codes.biases
+
+    def tensor(op: AluOp, patch: Patch, source: int) -> Step:
+        """An operation with a tile of parameters for each channel tile."""
+        dst, inner = _tiles(patch, width)
+        one = np.ones_like(dst)
+        return Step(
+            Kernel(dst + first, one * source, one * factors, channels, inner), op, None, False, True, codes.tiles
+        )
+
+    if codes.immediates is None:
+        return tuple(tensor(AluOp.REQ, patch, parameters + patch.bias) for patch in patches)
+    zero_point, low, high, left = codes.immediates
+    whole = Patch(0, pixels // width, 0, width, 0)
+    return (
+        *(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in patches),
+        *([tensor(AluOp.RSHR, whole, factors + 1)] if left else []),
+        tensor(AluOp.MULH, whole, factors),
+        tensor(AluOp.RSHR, whole, factors + 2),
+        *(
+            Step(over(outs * pixels, first), op, imm)
+            for op, imm in ((AluOp.ADD, zero_point), (AluOp.MAX, low), (AluOp.MIN, high))
+            if to_codes
+        ),
+    )
+
+
+def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
+    """Listed tiles of a patch and the loop over the others: short lists."""
+    rows, columns = patch.bottom - patch.top, patch.right - patch.left
+    start = patch.top * width + patch.left
+    if columns == width or rows == 1:
+        return np.array([start], np.int64), Dim(rows * columns, 1, 0, 0, False)
+    if rows >= columns:
+        return start + np.arange(columns), Dim(rows, width, 0, 0, False)
+    return start + np.arange(rows) * width, Dim(columns, 1, 0, 0, False)

@@ -1,0 +1,115 @@
+"""Parameters of requantisation on chip, as tiles of 32-bit words: a bias for each class, then the factors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.arithmetic import clamp_range, quantize_multiplier
+from tilewright.graph.ir import Site
+from tilewright.graph.ops import Add, Linear
+from tilewright.graph.requant import Requant
+from tilewright.graph.rounding import Rounding
+from tilewright.targets.vta.codegen.epilogue import ADD_LEFT_SHIFT
+from tilewright.targets.vta.codegen.layer import Codes, Immediates
+from tilewright.targets.vta.config import Config
+
+
+class Scaling(NamedTuple):
+    """TFLite's multipliers and shifts (positive: left), int64 [n] or []; zero point and bounds, None for none."""
+
+    multiplier: Array
+    shift: Array
+    extra_left: int = 0
+    zero_point: int = 0
+    bounds: tuple[int, int] | None = None
+
+
+class Parameters(NamedTuple):
+    """`tiles` int32 [channel tile, biases and factors, block]; `codes` describes them."""
+
+    tiles: Array
+    codes: Codes
+
+
+def of_linear(
+    site: Site,
+    op: Linear,
+    correction: Array,
+    row_class: Array,
+    column_class: Array,
+    fold: int,
+    config: Config,
+    rounding: Rounding,
+) -> Parameters | None:
+    """What turns sums of products of codes into output codes; None where this machine does not round so.
+
+    `correction` int32 [row class, column class, channel] is subtracted; `fold` pixels share a tile.
+    """
+    if config.alu == "upstream" or op.rule(rounding) != "double" or site.output.dtype != "int8":
+        return None
+    requant = Requant.of_product(site.input(0), site.input(1), site.output, op.activation, rounding.delegated)
+    channels = correction.shape[2]
+    multiplier, shift = (np.broadcast_to(part, channels) for part in quantize_multiplier(requant.real))
+    scaling = Scaling(multiplier, shift, 0, requant.zero_point, (requant.low, requant.high))
+    bias = site.constant(2) if site.optional(2) is not None else np.zeros(channels, np.int32)
+    if not correction.any():
+        row_class, column_class, correction = 0 * row_class, 0 * column_class, correction[:1, :1]
+    biases = bias.astype(np.int64) - correction
+    patterns, columns = _folded(column_class, fold)
+    lanes = biases[:, patterns].reshape(correction.shape[0] * len(patterns), fold * channels)
+    wide = Scaling(np.tile(scaling.multiplier, fold), np.tile(scaling.shift, fold), *scaling[2:])
+    tiles = _tiles(np.concatenate([lanes, factors(wide, config)]), config.block)
+    return Parameters(tiles, Codes(tuple(row_class.tolist()), tuple(columns.tolist()), _immediates([scaling], config)))
+
+
+def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
+    """Two operands and their sum, each a bias and factors; equal for all channels."""
+    out = site.output
+    scales = [np.float64(site.input(index).scale) for index in (0, 1)]
+    twice = 2 * max(scales)
+    parts: list[Scaling] = [Scaling(*quantize_multiplier(scale / twice), extra_left=ADD_LEFT_SHIFT) for scale in scales]
+    low_high = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
+    last = quantize_multiplier(twice / ((1 << ADD_LEFT_SHIFT) * np.float64(out.scale)))
+    parts.append(Scaling(*last, zero_point=out.zero_point, bounds=low_high))
+    biases = (-site.input(0).zero_point, -site.input(1).zero_point, 0)
+    rows = [
+        np.concatenate([np.full((1, 1), bias), factors(part, config)]) for bias, part in zip(biases, parts, strict=True)
+    ]
+    lanes = np.broadcast_to(np.concatenate(rows), (len(rows) * len(rows[0]), config.block))
+    return Parameters(_tiles(lanes, config.block), Codes((0,), (0,) * pixels, _immediates(parts, config)))
+
+
+def factors(scaling: Scaling, config: Config) -> Array:
+    """int64 [FACTOR_TILES, n]: words for REQ, or the operands of MULH and RSHR."""
+    multiplier, shift = np.atleast_1d(scaling.multiplier), np.atleast_1d(scaling.shift)
+    left, right = np.maximum(shift, 0) + scaling.extra_left, np.maximum(-shift, 0)
+    if config.alu != "fused":
+        return np.stack([multiplier, -left, right])
+    low, high = scaling.bounds or (1, 0)
+    words = left | right << 8 | scaling.zero_point << 16
+    return np.stack([multiplier, words, np.full_like(words, (low & 0xFFFF) | high << 16)])
+
+
+def _immediates(parts: list[Scaling], config: Config) -> Immediates | None:
+    if config.alu == "fused":
+        return None
+    low, high = parts[-1].bounds or (0, 0)
+    return Immediates(parts[-1].zero_point, low, high, any(part.extra_left or (part.shift > 0).any() for part in parts))
+
+
+def _folded(column_class: Array, fold: int) -> tuple[Array, Array]:
+    """(Classes of a tile's pixels [n, fold], the class of each column of tiles) where `fold` pixels share a tile."""
+    padded = np.pad(column_class, (0, -len(column_class) % fold), mode="edge").reshape(-1, fold)
+    patterns, columns = np.unique(padded, axis=0, return_inverse=True)
+    return patterns, columns.reshape(-1)
+
+
+def _tiles(lanes: Array, block: int) -> Array:
+    """Words [rows, lanes] as tiles int32 [channel tile, row, block]."""
+    count = -(-lanes.shape[1] // block)
+    wide = np.zeros((lanes.shape[0], count * block), np.int64)
+    wide[:, : lanes.shape[1]] = lanes
+    return np.ascontiguousarray(wide.astype(np.int32).reshape(-1, count, block).transpose(1, 0, 2))

@@ -1,0 +1,1 @@
+"""What `tilewright new-target` copies: a whole target, tested as it stands."""

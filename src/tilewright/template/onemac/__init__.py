@@ -1,0 +1,130 @@
+"""OneMac: a DMA unit and a unit of one multiply-accumulate a cycle, joined by token queues. A target to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tilewright.array import Array
+from tilewright.errors import ConfigError, HazardError, ProgramError
+from tilewright.graph.ir import Graph
+from tilewright.program.header import Group, bit_ranges, header
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
+from tilewright.targets import base
+from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
+
+from . import codegen, listing, timing
+from .config import PRESETS, Config
+from .image import Image
+from .isa import LAYOUT, Opcode
+from .machine import Machine
+from .passes import run_passes
+
+
+class OneMac:
+    """The target; see tilewright/targets/base.py for the contract."""
+
+    name = codegen.NAME
+    title = "OneMac: a DMA unit and one multiply-accumulate a cycle, joined by token queues"
+    presets = tuple(PRESETS)
+    timing_models = tuple(model.source for model in timing.MODELS.values())
+    passes = frozenset({"order", "time", "values"})
+
+    def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
+        return Config.read(source, overrides)
+
+    def describe(self, config: base.Config) -> dict[str, Any]:
+        return {"macs_per_cycle": timing.MACS_PER_CYCLE, **_own(config).to_dict()}
+
+    def header(self, config: base.Config) -> str:
+        sizes = {f"ONEMAC_{key.upper()}": value for key, value in _own(config).to_dict().items()}
+        opcodes = {f"ONEMAC_OPCODE_{opcode.name}": int(opcode) for opcode in Opcode}
+        groups = [
+            Group("sizes", sizes),
+            Group("opcodes", opcodes),
+            Group("bits of an instruction: first, last", bit_ranges("ONEMAC_INSN", LAYOUT)),
+        ]
+        return header("ONEMAC_H_", "The machine OneMac.", groups)
+
+    def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
+        return codegen.compile_graph(graph, _own(config), rounding)
+
+    def launch(
+        self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
+    ) -> LaunchResult:
+        config, image = _config_of(program), Image.of(launch)
+        site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
+        with _untrusted(launch):
+            inputs = codegen.pack(site, values) if site else {}
+            samples = next((array.shape[0] for array in inputs.values()), 1)
+            dram = image.dram(inputs, samples)
+        found = run_passes(image, config, dram, options)
+        for finding in found.findings:
+            if finding.kind in (DEADLOCK, OUT_OF_RANGE):  # values are undefined from some step on
+                inside = tuple(finding.inside(launch.name) for finding in found.findings)
+                raise HazardError(f"launch '{launch.name}'", str(finding), findings=inside)
+        if options.values:
+            Machine(config, dram, samples).run(image.columns, found.sequence.tolist())
+        left = {name: dram[name] for name in image.outputs}
+        if site:
+            with _untrusted(launch):
+                left = codegen.unpack(site, left, program.rounding)
+        elif len(program.launches) > 1:  # bare launches may use the same names
+            left = {f"{launch.name}/{name}": data for name, data in left.items()}
+        macs = int((image.columns["length"] * image.columns["count"]).sum())
+        return LaunchResult(left, found.findings, found.trace, "mac", macs, found.serial_cycles)
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        options = RunOptions(timing=self.timing_models[0].name, values=False)
+        for launch in program.launches:
+            image = Image.of(launch)
+            found = run_passes(image, _config_of(program), image.dram({}, 1), options)
+            yield from (finding.inside(launch.name) for finding in found.findings)
+
+    def disassemble(self, program: Program) -> str:
+        return listing.disassemble(program)
+
+    def assemble(self, text: str, config: base.Config) -> Program:
+        return Program(self.name, config.to_dict(), config.digest(), "tflm", None, listing.assemble(text))
+
+    def explain(self, program: Program) -> str:
+        lines = []
+        for step in program.steps:
+            if isinstance(step, HostStep):
+                lines.append(f"{step.name}: host, {step.reason}")
+            else:
+                count = len(step.arrays["insns"])
+                lines.append(f"{step.name}: {self.name}\n  {step.meta['plan']}\n  {count} instructions")
+        return "\n".join(lines) + "\n"
+
+    def conform(self, path: Path) -> ConformCase:
+        return ConformCase(path.stem, False, f"{self.name} has no golden vectors; replay yours in `conform`")
+
+
+@contextmanager
+def _untrusted(launch: Launch) -> Iterator[None]:
+    """A saved launch says itself how its data lies: what does not fit is the file's fault."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"its segments do not fit its network: {error}"
+        raise ProgramError(f"launch '{launch.name}'", reason, "compile it again") from None
+
+
+def _own(config: base.Config) -> Config:
+    if not isinstance(config, Config):
+        raise ConfigError("config", f"is {type(config).__name__}, not OneMac's")
+    return config
+
+
+def _config_of(program: Program) -> Config:
+    config = Config.read(program.config, {})
+    if config.digest() != program.digest:
+        raise ProgramError("program", "its configuration does not have the digest it was saved with")
+    return config
+
+
+TARGET = OneMac()

@@ -1,0 +1,176 @@
+"""From a network to launches, in three steps: a plan (numbers), a schedule (an order), instructions (tokens).
+
+A layer is a matrix product: rows of inputs with all weights. The host adds the bias, rescales and clips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Graph, Site
+from tilewright.graph.ops import Conv2D, FullyConnected, Linear
+from tilewright.graph.rounding import rounding_mode
+from tilewright.program.instruction import Raw
+from tilewright.program.program import HostStep, Launch, Program
+
+from .config import Config
+from .isa import UNIT, Opcode, Unit, encode
+
+NAME = "onemac"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A product (rows x depth) (depth x outputs), cut into `group` outputs and `chunk` inputs at a time.
+
+    Half of each memory is a slot: one is filled while the other is used.
+    """
+
+    rows: int
+    depth: int
+    outputs: int
+    group: int
+    chunk: int
+
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.depth} x {self.outputs}: {self.group} outputs, {self.chunk} inputs at a time"
+
+
+def plan(site: Site, config: Config) -> Plan | str:
+    """The plan of a node, or why the host runs it."""
+    op = site.node.op
+    if not isinstance(op, FullyConnected | Conv2D):
+        return f"the machine multiplies matrices; {op.kind} is none"
+    x, w, bias = site.input(0), site.input(1), site.optional(2)
+    if isinstance(op, Conv2D):
+        window = op.window
+        if window.kernel != (1, 1) or window.stride != (1, 1) or any(window.padding) or w.shape[3] != x.shape[3]:
+            return "only 1x1 convolutions without stride, padding and groups are matrix products"
+    if w.data is None or x.data is not None or (bias and bias.data is None):
+        return "weights and bias must be constant, the input not"
+    if w.dtype != "int8" or x.dtype != "int8" or (w.quant and any(w.quant.zero_point)):
+        return "inputs and weights must be int8, weights with zero point 0"
+    outputs, depth = w.shape[0], w.shape[-1]
+    slot = config.buffer_bytes // 2
+    group = min(outputs, config.accumulators // 2, slot - 1)
+    pieces = -(-depth // (slot // (1 + group)))
+    return Plan(x.size // depth, depth, outputs, group, chunk=-(-depth // pieces))
+
+
+class Job(NamedTuple):
+    """One DOT: `outs` outputs from `out` on of a row, inputs from `k` on, weights at byte `wgt` of their image."""
+
+    row: int
+    out: int
+    outs: int
+    k: int
+    length: int
+    wgt: int
+
+
+def schedule(p: Plan) -> Iterator[Job]:
+    """All DOTs in order; the weight image has the same order."""
+    for row in range(p.rows):
+        wgt = 0
+        for out in range(0, p.outputs, p.group):
+            outs = min(p.group, p.outputs - out)
+            for k in range(0, p.depth, p.chunk):
+                length = min(p.chunk, p.depth - k)
+                yield Job(row, out, outs, k, length, wgt)
+                wgt += outs * length
+
+
+def weight_image(p: Plan, weights: Array) -> Raw:
+    """int8 (outputs, depth) as the bytes that the LOADs of one row read, one after another."""
+    parts = [
+        weights[j.out : j.out + j.outs, j.k : j.k + j.length].ravel()
+        for j in schedule(Plan(1, p.depth, p.outputs, p.group, p.chunk))
+    ]
+    return np.concatenate(parts).view(np.uint8)
+
+
+class Stream:
+    """Instructions under construction. A token is pushed and popped where an instruction needs the other unit's.
+
+    An instruction follows the last writer of the slots that it reads, and the last users of those that it writes.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, int]] = []
+        self._known = dict.fromkeys(Unit, -1)  # the last instruction of the other unit known to have ended
+        self._users: dict[tuple[str, int], dict[Unit, int]] = {}  # by slot, the last instruction of each unit
+
+    def add(self, opcode: Opcode, *slots: tuple[str, int], **fields: int) -> None:
+        unit, index = UNIT[opcode], len(self.rows)
+        other = Unit.MAC if unit == Unit.DMA else Unit.DMA
+        row = {"opcode": int(opcode), **fields}
+        # Whatever the other unit did with a slot is a reason to wait: one of the two always writes it.
+        need = max(self._users.setdefault(slot, {}).get(other, -1) for slot in slots)
+        if need > self._known[unit]:
+            row["pop"], self.rows[need]["push"] = 1, 1
+            self._known[unit] = need
+        for slot in slots:
+            self._users[slot][unit] = index
+        self.rows.append(row)
+
+
+def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
+    """The code of a layer; `x`, `w`, `acc` are the addresses of its segments."""
+    stream, slot, jobs = Stream(), config.buffer_bytes // 2, list(schedule(p))
+
+    def load(index: int) -> None:
+        job, base = jobs[index], index % 2 * slot
+        place = ("buf", index % 2)
+        stream.add(Opcode.LOAD, place, buf=base, dram=x + job.row * p.depth + job.k, length=job.length)
+        stream.add(Opcode.LOAD, place, buf=base + p.chunk, dram=w + job.wgt, length=job.length * job.outs)
+
+    load(0)
+    groups = 0
+    for index, job in enumerate(jobs):
+        if index + 1 < len(jobs):
+            load(index + 1)  # before the STORE, which waits for this DOT
+        half, base = groups % 2, index % 2 * slot
+        operands = {"buf": base, "wgt": base + p.chunk, "length": job.length, "zero": zero}
+        sums = {"acc": half * (config.accumulators // 2), "count": job.outs}
+        stream.add(Opcode.DOT, ("buf", index % 2), ("acc", half), **operands, **sums, clear=int(job.k == 0))
+        if job.k + job.length == p.depth:
+            stream.add(Opcode.STORE, ("acc", half), dram=acc + 4 * (job.row * p.outputs + job.out), **sums)
+            groups += 1
+    return encode(stream.rows)
+
+
+def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
+    """The program of a network; steps are its nodes in order."""
+    steps: list[Launch | HostStep] = []
+    for site in graph.sites():
+        found = plan(site, config)
+        steps.append(HostStep(site.node.name, found) if isinstance(found, str) else _launch(site, found, config))
+    return Program(NAME, config.to_dict(), config.digest(), rounding_mode(rounding).name, graph, tuple(steps))
+
+
+def _launch(site: Site, p: Plan, config: Config) -> Launch:
+    weights = weight_image(p, site.constant(1).reshape(p.outputs, p.depth))
+    x, acc = p.rows * p.depth, 4 * p.rows * p.outputs
+    segments = [["x", "input", x], ["w", "const", len(weights)], ["acc", "output", acc]]
+    insns = emit(p, config, site.input(0).zero_point, 0, x, x + len(weights))
+    meta = {"segments": segments, "plan": str(p)}
+    return Launch(site.node.name, (site.node.name,), meta, {"insns": insns, "dram.w": weights})
+
+
+def pack(site: Site, values: Mapping[str, Array]) -> dict[str, Array]:
+    """What the launch reads, uint8 (S, bytes) by segment."""
+    codes = values[site.input(0).name]
+    return {"x": np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)}
+
+
+def unpack(site: Site, left: Mapping[str, Array], rounding: str) -> dict[str, Array]:
+    """The node's output codes {name: (S, *shape)} from the accumulators that the launch stored."""
+    op, acc = site.node.op, left["acc"]
+    assert isinstance(op, Linear)
+    sums = np.ascontiguousarray(acc).view("<i4").reshape(acc.shape[0], *site.output.shape)
+    return {site.output.name: op.finish(site, sums, rounding_mode(rounding))}

@@ -1,0 +1,101 @@
+"""The machine: instructions as steps with footprints (no data), then what they do to data.
+
+buf: bytes, inputs and weights. acc: int32. Control state there is none: every address is in the instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tilewright.array import Array, exact_matmul
+from tilewright.program.instruction import Column
+from tilewright.sim.dram import Dram, Segment
+from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, TokenQueue
+
+from .config import Config
+from .isa import UNIT, Opcode, Unit, show
+
+#: Memories in footprints; elements are bytes, and accumulators in ACC. Every segment of DRAM is one, DRAM the first.
+BUF, ACC, DRAM = range(3)
+
+
+def steps(columns: Mapping[str, Column], config: Config, dram: Dram) -> StepTable:
+    """One step an instruction: its unit, tokens and footprint."""
+    unit = np.array([UNIT[opcode] for opcode in Opcode], np.int64)[columns["opcode"]]
+    depth = config.token_depth
+    on_chip = (Space("buf", config.buffer_bytes), Space("acc", config.accumulators))
+    return StepTable(
+        units=("dma", "mac"),
+        queues=(TokenQueue("dma->mac", Unit.DMA, Unit.MAC, depth), TokenQueue("mac->dma", Unit.MAC, Unit.DMA, depth)),
+        spaces=(*on_chip, *(_space(segment) for segment in dram.segments)),
+        unit=unit,
+        pops=columns["pop"] << (1 - unit),  # the queue that the other unit fills
+        pushes=columns["push"] << unit,
+        footprint=np.arange(len(unit)),
+        footprints=Footprints.of([_touched(row, dram) for row in _rows(columns)]),
+        describe=lambda step: show(columns, step),
+    )
+
+
+def _touched(row: Mapping[str, int], dram: Dram) -> Array:
+    """What one instruction reads and writes: rows of (memory, mode, first element, length, 1, 0)."""
+    index = max(0, sum(segment.address <= row["dram"] for segment in dram.segments) - 1)
+    first = row["dram"] - dram.segments[index].address
+    if row["opcode"] == Opcode.LOAD:
+        touched = [(BUF, WRITE, row["buf"], row["length"]), (DRAM + index, READ, first, row["length"])]
+    elif row["opcode"] == Opcode.STORE:
+        touched = [(ACC, READ, row["acc"], row["count"]), (DRAM + index, WRITE, first, 4 * row["count"])]
+    elif row["opcode"] == Opcode.DOT:
+        touched = [
+            (BUF, READ, row["buf"], row["length"]),
+            (BUF, READ, row["wgt"], row["length"] * row["count"]),
+            (ACC, WRITE if row["clear"] else READ | WRITE, row["acc"], row["count"]),
+        ]
+    else:
+        raise NotImplementedError(f"what {Opcode(row['opcode']).name} reads and writes")
+    return np.array([(*touch, 1, 0) for touch in touched], np.int64)
+
+
+def _space(segment: Segment) -> Space:
+    size = segment.end - segment.address
+    return Space(f"DRAM {segment.name}", size, ((0, size),) if segment.initialised else (), sparse=True)
+
+
+def _rows(columns: Mapping[str, Column]) -> list[dict[str, int]]:
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values]
+
+
+class Machine:
+    """The data memories of one machine that runs `samples` samples in step: buf, acc (samples, size)."""
+
+    def __init__(self, config: Config, dram: Dram, samples: int) -> None:
+        self.dram, self.samples = dram, samples
+        self.buf = np.zeros((samples, config.buffer_bytes), np.int8)
+        self.acc = np.zeros((samples, config.accumulators), "<i4")
+
+    def run(self, columns: Mapping[str, Column], sequence: Sequence[int]) -> None:
+        """Execute the instructions in this order."""
+        rows = _rows(columns)
+        meaning = {Opcode.LOAD: self._load, Opcode.DOT: self._dot, Opcode.STORE: self._store}
+        for step in sequence:
+            meaning[Opcode(rows[step]["opcode"])](rows[step], f"instruction {step}")
+
+    def _load(self, row: Mapping[str, int], where: str) -> None:
+        data = self.dram.window(row["dram"], 1, row["length"], 0, where)[:, 0]
+        self.buf[:, row["buf"] : row["buf"] + row["length"]] = data.view(np.int8)
+
+    def _store(self, row: Mapping[str, int], where: str) -> None:
+        acc = np.ascontiguousarray(self.acc[:, row["acc"] : row["acc"] + row["count"]])
+        self.dram.writable(self.samples, row["dram"], 1, 4 * row["count"], 0, where)[:, 0] = acc.view(np.uint8)
+
+    def _dot(self, row: Mapping[str, int], where: str) -> None:
+        length, count = row["length"], row["count"]
+        inputs = self.buf[:, row["buf"] : row["buf"] + length].astype(np.float32) - np.float32(row["zero"])
+        weights = self.buf[:, row["wgt"] : row["wgt"] + length * count].reshape(self.samples, count, length)
+        acc = self.acc[:, row["acc"] : row["acc"] + count]
+        if row["clear"]:
+            acc[:] = 0
+        acc += exact_matmul(inputs[:, None], weights.swapaxes(1, 2), 255, 128)[:, 0]

@@ -1,0 +1,142 @@
+"""OneMac keeps the contract, does what its language says, and is found out where a token is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tilewright import contract
+from tilewright.errors import HazardError, ProgramError
+from tilewright.program.program import Launch, Program
+from tilewright.targets.base import RunOptions, Target
+
+from . import TARGET, codegen, isa
+from .config import Config
+
+MODEL = "guess"
+CODE = """\
+.launch "two"
+.segment x input 2
+.segment w const 4
+0201ff03
+.segment y output 8
+.code
+load buf=0 dram=0 length=2
+load buf=2 dram=2 length=4 push
+dot buf=0 wgt=2 acc=0 length=2 count=2 clear=1 zero=-1 pop push
+store acc=0 dram=6 count=2 pop
+"""
+
+
+def assembled(text: str, config: Config | None = None) -> Program:
+    return TARGET.assemble(text, config or Config())
+
+
+def only(program: Program) -> Launch:
+    (launch,) = program.launches
+    return launch
+
+
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: str(check.__name__))
+def test_contract(check: Callable[[Target], None]) -> None:
+    check(TARGET)
+
+
+@pytest.mark.parametrize("changes", [{"buffer_bytes": 7, "accumulators": 2}, {"buffer_bytes": 50}, {"bus_bits": 64}])
+def test_other_sizes_give_the_same_outputs(changes: dict[str, int]) -> None:
+    program = TARGET.compile(contract.network(), Config(**changes), "tflm")
+    result = program.run(contract.inputs())
+    assert (result.matches_reference, result.findings) == (True, ())
+
+
+def test_an_instruction_means_what_it_says() -> None:
+    result = TARGET.launch(assembled(CODE), only(assembled(CODE)), {}, RunOptions(timing=MODEL))
+    # x = 0 0 and zero = -1: sums of (0 + 1) * weight
+    np.testing.assert_array_equal(result.values["y"].view("<i4"), [[3, 2]])
+    assert result.executed_macs == 4
+
+
+def test_time_follows_the_table() -> None:
+    trace = TARGET.launch(assembled(CODE), only(assembled(CODE)), {}, RunOptions(timing=MODEL)).trace
+    assert trace is not None
+    # load: dispatch 1, latency 20, 1 beat of 4 bytes; dot: dispatch 1, 4 MACs; store: 1, 20, 2 beats, response 20
+    assert (trace.end - trace.start).tolist() == [22, 22, 5, 43]
+    assert (trace.start[2], trace.start[3]) == (trace.end[1], trace.end[2])  # tokens take no time
+
+
+@pytest.mark.parametrize(("old", "new"), [("zero=-1 pop", "zero=-1"), ("count=2 pop", "count=2")])
+def test_a_missing_pop_is_a_race_and_leaves_a_token(old: str, new: str) -> None:
+    found = {finding.kind for finding in TARGET.check(assembled(CODE.replace(old, new)))}
+    assert found == {"race", "token_leak"}
+
+
+def test_a_missing_push_stops_the_run() -> None:
+    broken = assembled(CODE.replace("length=4 push", "length=4"))
+    with pytest.raises(HazardError, match="mac waits at #2"):
+        TARGET.launch(broken, only(broken), {}, RunOptions())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where"),
+    [("dram=2", "dram=3", "DRAM w"), ("buf=2 ", "buf=4094 ", "buf"), ("acc=0 dram=6", "acc=31 dram=6", "acc")],
+)
+def test_accesses_outside_are_found(old: str, new: str, where: str) -> None:
+    found = [finding for finding in TARGET.check(assembled(CODE.replace(old, new))) if finding.kind == "out_of_range"]
+    assert [finding.space for finding in found] == [where]
+
+
+def test_any_fields_round_trip() -> None:
+    rng = np.random.default_rng(7)
+    rows = []
+    for opcode, operands in isa.OPERANDS.items():
+        for name in (*operands, *isa.TOKENS):
+            field = isa.LAYOUT.by_name[name]
+            rows += [{"opcode": int(opcode), name: value} for value in (field.low, field.high)]
+            rows.append({"opcode": int(opcode), name: int(rng.integers(field.low, field.high + 1))})
+    code = isa.encode(rows)
+    columns = isa.decode(code)
+    lines = [isa.show(columns, row) for row in range(len(rows))]
+    np.testing.assert_array_equal(isa.encode([isa.read(line, 1) for line in lines]), code)
+
+
+def test_a_damaged_launch_is_the_files_fault() -> None:
+    good = only(assembled(CODE))
+    for meta, arrays in (
+        ({}, good.arrays),
+        ({"segments": [["x", "inputs", 2]]}, good.arrays),
+        ({"segments": [["w", "const", 5]]}, good.arrays),
+        (good.meta, {}),
+        (good.meta, {**good.arrays, "insns": good.arrays["insns"][:0]}),
+    ):
+        program = Program(TARGET.name, Config().to_dict(), Config().digest(), "tflm", None, ())
+        with pytest.raises(ProgramError, match="launch 'two'"):
+            TARGET.launch(program, Launch("two", (), meta, arrays), {}, RunOptions())
+
+
+def test_what_is_no_instruction_is_refused() -> None:
+    with pytest.raises(ProgramError, match="instruction 0"):
+        isa.decode(isa.encode([{"opcode": 7}]))
+    with pytest.raises(ProgramError, match="instruction 1"):
+        isa.decode(isa.encode([{"opcode": 0}, {"opcode": 0, "count": 1}]))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("jump", "column 1: found 'jump'"),
+        ("load buf=0 size=4", "column 12: found 'size=4'"),
+        ("dot zero=128", "expected zero=-128..127"),
+        ("dot zero=x", "expected a number"),
+    ],
+)
+def test_text_errors_name_the_column(line: str, said: str) -> None:
+    with pytest.raises(ProgramError, match=said):
+        isa.read(line, 3)
+
+
+def test_every_node_on_the_host_has_a_reason() -> None:
+    reasons = {site.node.name: codegen.plan(site, Config()) for site in contract.network().sites()}
+    on_host = {name for name, reason in reasons.items() if isinstance(reason, str)}
+    assert on_host == {"conv3x3", "flat", "softmax"}
