@@ -106,14 +106,14 @@ def _block(
         if progress:
             progress(index, len(program.steps), step.name)
         if isinstance(step, HostStep):
-            layer, results, found = _host(program, step, values)
+            rows, results, found = _host(program, step, values)
         else:
-            layer, results, found = _launch(target, program, step, values, options, peak)
+            rows, results, found = _launch(target, program, step, values, options, peak)
         values.update(results)
         done = {step.node} if isinstance(step, HostStep) else set(step.nodes)
         for name in [name for name in values if last_use.get(name) in done and name not in graph.outputs]:
             del values[name]
-        layers.append(layer)
+        layers.extend(rows)
         findings.extend(finding.inside(step.name) for finding in found)
     return {name: values[name] for name in graph.outputs}, layers, findings
 
@@ -136,7 +136,7 @@ def _graph(program: Program) -> Graph:
 
 def _host(
     program: Program, step: HostStep, values: Mapping[str, Array]
-) -> tuple[Layer, dict[str, Array], list[Finding]]:
+) -> tuple[list[Layer], dict[str, Array], list[Finding]]:
     began = perf_counter()
     graph = _graph(program)
     results = host.run_node(graph, step.node, values, program.rounding)
@@ -149,19 +149,45 @@ def _host(
         macs=node.op.macs(graph.site(node)),
         seconds=perf_counter() - began,
     )
-    return layer, results, []
+    return [layer], results, []
 
 
 def _launch(
     target: Target, program: Program, step: Launch, values: Mapping[str, Array], options: RunOptions, peak: int
-) -> tuple[Layer, dict[str, Array], list[Finding]]:
+) -> tuple[list[Layer], dict[str, Array], list[Finding]]:
     began = perf_counter()
     graph = _graph(program)
     result = target.launch(program, step, values, options)
     nodes = [graph.node(name) for name in step.nodes]
-    macs = sum(node.op.macs(graph.site(node)) for node in nodes)
-    layer = layer_of(target, step, "+".join(node.op.kind for node in nodes), macs, peak, result, began)
-    return layer, dict(result.values), list(result.findings)
+    macs = [node.op.macs(graph.site(node)) for node in nodes]
+    whole = layer_of(target, step, "+".join(node.op.kind for node in nodes), sum(macs), peak, result, began)
+    layers = [whole]
+    if result.parts:
+        layers = [
+            replace(
+                whole,
+                name=node.name,
+                op=node.op.kind,
+                cycles=part.cycles,
+                serial_cycles=part.serial_cycles,
+                macs=count,
+                executed_macs=executed,
+                utilization=_utilization(count, part.cycles, peak),
+                dram_read_bytes=part.bytes_read,
+                dram_write_bytes=part.bytes_written,
+                stalls=part.stalls,
+                seconds=whole.seconds / len(nodes),
+                trace=None if index else whole.trace,
+            )
+            for index, (node, count, part, executed) in enumerate(
+                zip(nodes, macs, result.parts, result.macs_of, strict=True)
+            )
+        ]
+    return layers, dict(result.values), list(result.findings)
+
+
+def _utilization(macs: int, cycles: int, peak: int) -> float:
+    return macs / (cycles * peak) if cycles else 0.0
 
 
 def layer_of(target: Target, step: Launch, op: str, macs: int, peak: int, result: LaunchResult, began: float) -> Layer:
@@ -176,7 +202,7 @@ def layer_of(target: Target, step: Launch, op: str, macs: int, peak: int, result
         serial_cycles=result.serial_cycles,
         macs=macs,
         executed_macs=result.executed_macs,
-        utilization=macs / (cycles * peak) if cycles else 0.0,
+        utilization=_utilization(macs, cycles, peak),
         dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0,
         dram_write_bytes=int(trace.bytes_written.sum()) if trace else 0,
         stalls=trace.stalls(result.unit) if trace else {},

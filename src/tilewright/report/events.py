@@ -48,17 +48,18 @@ def timeline(result: Result) -> Timeline:
     events: list[Event] = []
     now = flows = 0
     for layer in result.layers:
-        if layer.trace is None:
+        if layer.where == "host":
             args: Args = {"op": layer.op, "reason": layer.reason, "host seconds": round(layer.seconds, 6)}
             events.append(Event(HOST, layer.name, now, None, args))
             continue
         about: Args = {"op": layer.op, "cycles": layer.cycles, "MACs": layer.macs, **_stalls(layer)}
-        events.append(Event(LAYERS, layer.name, now, layer.trace.cycles, about))
-        tracks += [unit for unit in layer.trace.table.units if unit not in tracks[2:]]
-        tokens = _tokens(layer.trace, flows)
-        events += _steps(layer.trace, now, tokens, tracks)
-        flows += sum(len(gives) for gives, _ in tokens)
-        now += layer.trace.cycles
+        events.append(Event(LAYERS, layer.name, now, layer.cycles, about))
+        if layer.trace:
+            tracks += [unit for unit in layer.trace.table.units if unit not in tracks[2:]]
+            tokens = _tokens(layer.trace, flows)
+            events += _steps(layer.trace, now, tokens, tracks)
+            flows += sum(len(gives) for gives, _ in tokens)
+        now += layer.cycles
     about_run = {
         "made by": "tilewright",
         "time unit": "1 ns is 1 cycle of the machine; host steps take no time",

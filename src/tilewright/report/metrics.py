@@ -17,7 +17,8 @@ class Layer:
 
     `macs` counts the layer's as the field does (padding taps included); `executed_macs` what the machine did;
     `serial_cycles` is what the layer would take if each step waited for the one before it in the stream.
-    `utilization` is macs / (peak * cycles). `stalls` are cycles by cause of the unit that does the work.
+    `utilization` is macs / (peak * cycles). `stalls` are cycles by cause of the unit that does the work. `trace` is
+    that of a whole launch, with the first of its layers.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,17 @@ from tilewright.sim.steps import StepTable
 
 #: Causes of a wait before a step starts: nothing, the command not yet delivered, or CAUSE_TOKEN + queue index.
 CAUSE_NONE, CAUSE_COMMAND, CAUSE_TOKEN = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one of several layers takes of a launch: cycles, bytes, and stalls of the unit that does the work."""
+
+    cycles: int
+    serial_cycles: int
+    bytes_read: int
+    bytes_written: int
+    stalls: Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +51,38 @@ class Trace:
 
     def stalls(self, unit: str) -> dict[str, int]:
         """Cycles that one unit stood idle, by cause; 'drain' is from its last step to the end of the launch."""
-        index = self.table.units.index(unit)
-        mine = np.flatnonzero(self.table.unit == index)
-        waits = np.bincount(self.cause[mine], self.wait[mine], minlength=CAUSE_TOKEN + len(self.table.queues))
-        stalls = {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
+        mine = np.flatnonzero(self.table.unit == self.table.units.index(unit))
         drain = self.cycles - (int(self.end[mine].max()) if len(mine) else 0)
-        return {**stalls, **({"drain": drain} if drain else {})}
+        return {**self._waits(mine), **({"drain": drain} if drain else {})}
+
+    def _waits(self, steps: Array) -> dict[str, int]:
+        waits = np.bincount(self.cause[steps], self.wait[steps], minlength=CAUSE_TOKEN + len(self.table.queues))
+        return {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
+
+    def parts(self, part: Array, serial: Trace, unit: str) -> tuple[Part, ...]:
+        """The launch divided: `part` [n] numbers the part of each step, from 0; `serial` is its trace in serial order.
+
+        A part's cycles are from the end of those before it to its own end: their sum is the launch's.
+        """
+        found, before = [], 0
+        alone = np.diff(serial.end, prepend=0)
+        works = self.table.unit == self.table.units.index(unit)
+        count = int(part.max(initial=0)) + 1
+        for index in range(count):
+            mine = part == index
+            end = max(before, int(self.end[mine].max(initial=0))) if index + 1 < count else self.cycles
+            read = int(self.bytes_read[mine].sum()) + self.fetch_bytes * int(mine.sum()) // len(part)
+            found.append(
+                Part(
+                    cycles=end - before,
+                    serial_cycles=int(alone[mine].sum()),
+                    bytes_read=read,
+                    bytes_written=int(self.bytes_written[mine].sum()),
+                    stalls=self._waits(np.flatnonzero(mine & works)),
+                )
+            )
+            before = end
+        return tuple(found)
 
     def cause_names(self) -> list[str]:
         return ["", "instruction fetch", *(f"{queue.name} token" for queue in self.table.queues)]

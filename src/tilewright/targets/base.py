@@ -11,7 +11,7 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
-from tilewright.sim.trace import Trace
+from tilewright.sim.trace import Part, Trace
 
 
 class Config(Protocol):
@@ -45,7 +45,8 @@ class LaunchResult:
     """What one launch did. `values` are graph tensors (S, *shape).
 
     `executed_macs` leaves out padding; `unit` names the unit whose stalls explain the launch; `serial_cycles` is
-    the time without any overlap (0: not known).
+    the time without any overlap (0: not known). A launch of several layers says what each takes, in `parts`, and
+    what each multiplied, in `macs_of`.
     """
 
     values: Mapping[str, Array]
@@ -54,6 +55,8 @@ class LaunchResult:
     unit: str = ""
     executed_macs: int = 0
     serial_cycles: int = 0
+    parts: tuple[Part, ...] = ()
+    macs_of: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

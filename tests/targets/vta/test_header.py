@@ -149,7 +149,8 @@ def test_it_is_cpp_too(config: Config, tmp_path: Path) -> None:
 
 
 def test_upstreams_pack_of_opcode_names_is_complete() -> None:
-    found = macros(PYNQ)
+    found = macros(PYNQ.with_overrides({"stages": 4, "alu": "fused"}))
+    assert not {"VTA_ALU_OPCODE_REQ", "VTA_MEM_ID_PAR"} & macros(PYNQ).keys()  # upstream's machine has neither
     for kind, codes in (("OPCODE", Opcode), ("ALU_OPCODE", AluOp), ("MEM_ID", Memory)):
         assert [int(found[f"VTA_{kind}_{code.name}"]) for code in codes] == [int(code) for code in codes]
 

@@ -101,7 +101,18 @@ class Vta:
                 left = codegen.unpack(launch, graph, left, program.rounding)
         elif len(program.launches) > 1:  # a bare stream leaves memory; launches use the same names
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
-        return LaunchResult(left, passes.findings, passes.trace, passes.busiest, passes.macs, passes.serial_cycles)
+        layer, trace, serial = launch.arrays.get("layer"), passes.trace, passes.serial
+        macs = passes.macs
+        return LaunchResult(
+            left,
+            passes.findings,
+            trace,
+            passes.busiest,
+            int(macs.sum()),
+            serial.cycles if serial else 0,
+            trace.parts(layer, serial, passes.busiest) if trace and serial and layer is not None else (),
+            tuple(np.bincount(layer, macs).astype(int).tolist()) if layer is not None else (),
+        )
 
     def check(self, program: Program) -> Iterator[Finding]:
         from tilewright.targets.vta.image import Image

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from tilewright.program.header import Group, header, structure
 from tilewright.program.instruction import Layout
-from tilewright.targets.vta.config import BOARDS, DERIVED, OWN_KEYS, Config, Sram
-from tilewright.targets.vta.isa.fields import INSN_BYTES, ITER_BITS, SRAM_BASE_BITS, UOP_BYTES, AluOp, Memory, Opcode
+from tilewright.targets.vta.config import BOARDS, DERIVED, OPTIONAL, Config, Sram
+from tilewright.targets.vta.isa.fields import INSN_BYTES, ITER_BITS, SRAM_BASE_BITS, UOP_BYTES, Memory, Opcode
 
 #: config/pkg_config.py: register blocks, 4 KiB each, and the address of the first; other boards have pynq's.
 BLOCKS = ("FETCH", "LOAD", "COMPUTE", "STORE")
@@ -50,7 +50,7 @@ def text(config: Config) -> str:
         Group("widths in bits, tile shape", _widths(config)),
         Group("memories: size and element in bytes, depth in elements", _memories(config)),
         Group("elements in beats of the bus", _ratios(config)),
-        Group("codes", _codes()),
+        Group("codes", _codes(config)),
         Group("widths of fields", _fields(config)),
         Group("bits of LOAD and STORE by field, first _0 and last _1, as older releases", _bits("MEM", layouts.mem)),
         Group("bits of GEMM", _bits("GEM", layouts.gemm)),
@@ -67,7 +67,7 @@ def text(config: Config) -> str:
 
 def _keys(config: Config) -> dict[str, int | str]:
     """Every key of the JSON and what upstream adds to it, as -DVTA_KEY=value."""
-    keys = {key: value for key, value in config.to_dict().items() if key not in OWN_KEYS}
+    keys = {key: value for key, value in config.to_dict().items() if key not in OPTIONAL}
     if not re.fullmatch(r"[\w.+-]+", config.HW_VER, re.ASCII):
         keys["HW_VER"] = json.dumps(config.HW_VER)
     derived = {key: follows(config) for key, follows in DERIVED.items()}
@@ -91,6 +91,7 @@ def _build(config: Config) -> dict[str, int | str]:
         "VTA_BITSTREAM": f'"{config.bitstream}"',
         "VTA_CLOCK_MHZ": config.clock_mhz,
         "VTA_HLS_PERIOD_NS": BOARDS[config.TARGET].hls_period_ns,
+        "VTA_STAGES": config.stages,
     }
 
 
@@ -118,7 +119,8 @@ def _tiles(config: Config) -> tuple[Sram, ...]:
 
 def _memories(config: Config) -> dict[str, int | str]:
     macros: dict[str, int | str] = {"VTA_INS_ELEM_BYTES": INSN_BYTES}
-    for chip in (config.uop, *_tiles(config)):
+    own = [config.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in config.memories]
+    for chip in (config.uop, *_tiles(config), *own):
         name = f"VTA_{{}}{chip.name.upper()}_{{}}"
         macros[name.format("", "ELEM_BYTES")] = chip.tile_bytes
         macros[name.format("", "BUFF_SIZE")] = chip.depth * chip.tile_bytes
@@ -131,8 +133,8 @@ def _ratios(config: Config) -> dict[str, int | str]:
     return {f"{chip.name.upper()}_MAT_AXI_RATIO": 8 * chip.tile_bytes // config.bus_bits for chip in _tiles(config)}
 
 
-def _codes() -> dict[str, int | str]:
-    kinds = (("OPCODE", Opcode), ("ALU_OPCODE", AluOp), ("MEM_ID", Memory))
+def _codes(config: Config) -> dict[str, int | str]:
+    kinds = (("OPCODE", tuple(Opcode)), ("ALU_OPCODE", config.alu_ops), ("MEM_ID", config.memories))
     return {f"VTA_{kind}_{code.name}": int(code) for kind, codes in kinds for code in codes}
 
 

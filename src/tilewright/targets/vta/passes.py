@@ -37,7 +37,7 @@ class Passes:
     stored_resets: Mapping[int, Array]
     findings: tuple[Finding, ...]
     trace: Trace | None
-    serial_cycles: int = 0
+    serial: Trace | None = None
     _actions: dict[RunOptions, tuple[Action, ...]] = field(default_factory=dict)
 
     def actions(self, options: RunOptions) -> tuple[Action, ...]:
@@ -53,11 +53,11 @@ class Passes:
         return line.units[line.gemm]
 
     @property
-    def macs(self) -> int:
-        """Multiply-accumulates that the GEMM core executed; resets multiply nothing that counts."""
-        counts = np.array([*self.elaborated.accumulates, False])
-        uops = self.elaborated.micro_ops[counts[self.elaborated.kernel]].sum()
-        return int(uops) * self.elaborated.config.macs_per_cycle
+    def macs(self) -> Array:
+        """Multiply-accumulates that the GEMM core executed, int64 [n]; resets multiply nothing that counts."""
+        counts = np.array([*self.elaborated.accumulates, False])[self.elaborated.kernel]
+        macs: Array = self.elaborated.micro_ops * counts * self.elaborated.config.macs_per_cycle
+        return macs
 
 
 def run_passes(
@@ -103,7 +103,7 @@ def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
     costs, port, fetch = timing.costs(program, model), timing.channel(config, model), timing.fetch(config)
     try:
         trace = timeline(program.table, relation, costs, port, fetch)
-        serial = timeline(program.table, relation, costs, port, fetch, serial=True).cycles
+        serial = timeline(program.table, relation, costs, port, fetch, serial=True)
     except HazardError as error:  # a queue too short for the program
         return Passes(program, relation, stored, (*findings, Finding(DEADLOCK, error.reason)), None)
     return Passes(program, relation, stored, tuple(findings), trace, serial)
