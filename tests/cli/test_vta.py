@@ -34,6 +34,22 @@ def test_digits_run_exactly_and_every_report_is_written(tmp_path: Path, capsys: 
     assert found["timing_evidence"][:20] in page.read_text()
 
 
+def test_every_timing_model_runs_and_says_what_it_rests_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cycles = {}
+    for name, evidence in (("hls", "declared"), ("chisel", "never run"), ("ideal", "a lower bound, no machine")):
+        page, trace = tmp_path / "r.html", tmp_path / "t.json"
+        reports = ["--html", str(page), "--trace", str(trace)]
+        assert main([*RUN, "-i", SAMPLES, "--timing", name, "--json", *reports]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["timing"], found["hazards"], found["matches_reference"]) == (name, 0, True)
+        assert all(evidence in text for text in (found["timing_evidence"], page.read_text(), trace.read_text()))
+        assert main([*RUN, "-i", SAMPLES, "--timing", name]) == 0
+        assert evidence in " ".join(capsys.readouterr().out.split())
+        cycles[name] = found["cycles"]
+        assert found["serial_cycles"] >= found["cycles"] > 0
+    assert cycles["ideal"] < min(cycles["hls"], cycles["chisel"])
+
+
 @pytest.mark.parametrize("digit", [1, 7])
 def test_an_image_is_read(digit: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RUN, "-i", str(DIGITS / "images" / f"{digit}.png"), "--json"]) == 0

@@ -32,7 +32,7 @@ def costs(busy: list[int], rows: list[int] | None = None, row_bytes: list[int] |
     columns: list[Array] = [
         np.array(c, np.int64) for c in ([lead] * len(busy), busy, rows or none, row_bytes or none, none)
     ]
-    return Costs(*columns)
+    return Costs.of(*columns)
 
 
 def trace_of(steps: StepTable, cost: Costs, channel: Channel = PORT, fetch: Fetch = FETCH) -> Trace:
@@ -85,7 +85,7 @@ def test_two_units_share_the_channel_in_order_of_request() -> None:
 
 def test_a_write_does_not_wait_for_reads_unless_the_bus_is_shared() -> None:
     steps, cost = steps_of([0, 2]), costs([0, 0], [1, 1], [32, 32])
-    cost = Costs(cost.lead, cost.busy, cost.rows, cost.row_bytes, np.array([0, 1], np.int64))
+    cost = cost._replace(writes=np.array([0, 1], np.int64))
     assert trace_of(steps, cost).contention.tolist() == [0, 0]
     assert trace_of(steps, cost, Channel(8, 10, 4, shared=True)).contention[1] > 0
 

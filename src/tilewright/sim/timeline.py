@@ -2,58 +2,93 @@
 
 A step starts when its unit is free, its tokens are there and its command has been delivered. It may move
 data in rows over the DRAM channel, then computes for `busy` cycles and ends; its tokens are there from then on.
-Transfers are granted in order of request; the grant unit is a burst.
+The channel is granted burst by burst; how is data (Channel), and so is how commands arrive (Fetch).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import HazardError
-from tilewright.sim.jit import compiled
+from tilewright.sim.events import simulate
 from tilewright.sim.order import NEVER, NO_STEP, Order
 from tilewright.sim.steps import StepTable
 from tilewright.sim.trace import Trace
 
-#: Microseconds of _simulate for each event, uncompiled.
-EVENT_US = 8
+#: Microseconds of `simulate` for each event, uncompiled.
+EVENT_US = 12
 
 
-@dataclass(frozen=True)
-class Channel:
-    """The DRAM port. `latency`: cycles from a request to its first beat; `burst`: beats a request at most.
+class Channel(NamedTuple):
+    """The DRAM port. `latency`: cycles from a grant to its first beat; `burst`: beats of one at most (0: there is no
+    port; what transfers take is part of Costs.busy).
 
-    `pipelined`: a unit requests its next row as soon as the last is granted, not when its data has come;
-    `shared`: reads and writes take turns on one data bus.
+    Without a command channel (`in_flight` 0) bursts are granted in order of request. Those of one row follow each
+    other; a unit requests its next row when its data has come, or as soon as the last is granted (`pipelined`).
+
+    With one, reads are granted one a cycle in order of Costs.priority (fetch first), none in the cycle of a last
+    beat, at most `in_flight` that have not ended; `spacing` cycles from a grant to the unit's next request. Only a
+    burst that finds no other one waiting for its first beat pays the latency. A write's first beat comes
+    `write_latency` after its request, the unit's next request `write_response` after its last beat.
     """
 
     beat_bytes: int
     latency: int
     burst: int = 256  # AXI4
     pipelined: bool = False
-    shared: bool = False
+    shared: bool = False  # reads and writes take turns on one data bus
+    in_flight: int = 0
+    spacing: int = 0
+    write_latency: int = 0
+    write_response: int = 0
 
 
-@dataclass(frozen=True)
-class Fetch:
-    """How commands reach the units: `insn_bytes` each, read in bursts, queues of `depth`, in stream order."""
+class Fetch(NamedTuple):
+    """How commands reach the units: `insn_bytes` each, in stream order, `depth` to a queue.
+
+    Depth 0: there is no fetch, all commands are there from the start. Commands are read in batches of `batch` (0: as
+    many as a burst holds) and delivered one a cycle: each when it has arrived, or with `whole` when the batch has;
+    `lag` cycles later. `turn`: cycles from the last delivery, or from the cycle before the launch, to the next
+    request. A command leaves its queue when its step starts, or with `held` when it ends.
+    """
 
     insn_bytes: int
     depth: int
+    batch: int = 0
+    whole: bool = False
+    lag: int = 0
+    turn: int = 1
+    held: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Costs:
-    """What each step costs, int64 [n]: cycles `lead` before its transfers, `rows` of `row_bytes`, then `busy`."""
+class Costs(NamedTuple):
+    """What each step costs, int64 [n]: cycles `lead` before its transfers, `rows` of `row_bytes`, then `busy`.
+
+    A row starts at byte `address` + row * `stride`; bursts end at multiples of the longest one. `fill` [n, 3]:
+    cycles that pass beside the transfers, from the start: in those without a beat, in any, again in those without.
+    `bubble`: beats of a write after which a cycle is lost (0: none).
+    """
 
     lead: Array
     busy: Array
     rows: Array
     row_bytes: Array
     writes: Array  # 0 reads DRAM, 1 writes it
+    address: Array
+    stride: Array
+    priority: Array  # of its reads; lower goes first, then the lower unit
+    fill: Array
+    bubble: Array
+
+    @classmethod
+    def of(cls, lead: Array, busy: Array, rows: Array, row_bytes: Array, writes: Array, **others: Array) -> Costs:
+        """With zeros for the columns that are not given."""
+        none, fill = np.zeros(len(lead), np.int64), np.zeros((len(lead), 3), np.int64)
+        given = {"address": none, "stride": none, "priority": none, "fill": fill, "bubble": none} | others
+        return cls(lead, busy, rows, row_bytes, writes, **given)
 
 
 def timeline(
@@ -65,26 +100,10 @@ def timeline(
     if not order.complete:
         raise HazardError("time", "; ".join(str(finding) for finding in order.findings))
     start, steps = table.by_unit()
-    beats = -(-costs.row_bytes // channel.beat_bytes)
-    events = 3 * len(table) + int((costs.rows * (1 + beats // channel.burst)).sum())
-    begin, end, wait, cause, contention, done = _simulate.of(EVENT_US * events)(
-        start,
-        steps,
-        table.unit,
-        order.giver,
-        _makes_room(table),
-        costs.lead,
-        costs.busy,
-        costs.rows,
-        beats,
-        costs.writes,
-        channel.latency,
-        channel.burst,
-        channel.pipelined,
-        channel.shared,
-        -(-fetch.insn_bytes // channel.beat_bytes),
-        fetch.depth,
-        serial,
+    bursts = 2 + costs.row_bytes // max(1, channel.beat_bytes * channel.burst)
+    events = 3 * len(table) + int((costs.rows * bursts).sum())
+    begin, end, wait, cause, contention, done = simulate.of(EVENT_US * events)(
+        start, steps, table.unit, order.giver, _makes_room(table), costs, channel, fetch, serial
     )
     if done < len(table):
         raise HazardError(
@@ -119,161 +138,3 @@ def _makes_room(table: StepTable) -> Array:
         freed = pops[: len(late)]
         room[late[: len(freed)], index] = freed
     return room
-
-
-@compiled
-def _simulate(
-    first: Array,
-    steps: Array,
-    unit: Array,
-    giver: Array,
-    room: Array,
-    lead: Array,
-    busy: Array,
-    rows: Array,
-    beats: Array,
-    writes: Array,
-    latency: int,
-    burst: int,
-    pipelined: bool,
-    shared: bool,
-    insn_beats: int,
-    depth: int,
-    serial: bool,
-) -> tuple[Array, Array, Array, Array, Array, int]:
-    units = first.shape[0] - 1
-    count = unit.shape[0]
-    queues = giver.shape[1]
-    never = 1 << 62
-    begin = np.full(count, never, np.int64)
-    end = np.full(count, never, np.int64)
-    wait = np.zeros(count, np.int64)
-    cause = np.zeros(count, np.int64)
-    contention = np.zeros(count, np.int64)
-    delivered = np.full(count, never, np.int64)
-    position = first[:-1].copy()
-    free = np.zeros(units, np.int64)  # when the unit's last step ended
-    # A unit inside a step: its next request, rows and beats still to move, when its last data comes.
-    moving = np.zeros(units, np.bool_)
-    ending = np.zeros(units, np.bool_)  # its work is done; its tokens may still need room
-    request = np.zeros(units, np.int64)
-    rows_left = np.zeros(units, np.int64)
-    beats_left = np.zeros(units, np.int64)
-    data_end = np.zeros(units, np.int64)
-    channel = np.zeros(2, np.int64)  # when each data bus is free: read, write
-    # Fetch: a batch of one burst is read, then its instructions are delivered one a cycle.
-    fetched = 0  # instructions whose batch has been read
-    sent = 0
-    fetch_time = 0
-    arrival = np.zeros(count, np.int64)
-    batch = max(1, burst // insn_beats)
-    backlog = np.zeros(units, np.int64)  # delivered but not started
-    done = 0
-    while done < count:
-        # The earliest of all possible events; ties go to fetch, then to the lower unit.
-        best_time = never
-        best = -2
-        if sent < count:
-            if sent == fetched:
-                best_time = fetch_time
-                best = -1
-            elif backlog[unit[sent]] < depth:
-                best_time = max(fetch_time, arrival[sent])
-                best = -1
-        for u in range(units):
-            if ending[u]:
-                s = steps[position[u]]
-                t = data_end[u] + busy[s]
-                for q in range(queues):
-                    r = room[s, q]
-                    if r == -2:
-                        t = never
-                    elif r >= 0:
-                        t = max(t, begin[r])
-            elif moving[u]:
-                t = request[u]
-            elif position[u] < first[u + 1]:
-                s = steps[position[u]]
-                t = max(free[u], delivered[s])
-                if serial and s > 0:
-                    t = max(t, end[s - 1])
-                for q in range(queues):
-                    g = giver[s, q]
-                    if g >= 0:
-                        t = max(t, end[g])
-            else:
-                t = never
-            if t < best_time:
-                best_time = t
-                best = u
-        if best == -2:
-            break
-        if best == -1:
-            if sent == fetched:
-                many = min(batch, count - fetched)
-                at = max(channel[0], best_time + latency)
-                for k in range(many):
-                    arrival[fetched + k] = at + (k + 1) * insn_beats
-                channel[0] = at + many * insn_beats
-                if shared:
-                    channel[1] = channel[0]
-                fetched += many
-            else:
-                delivered[sent] = best_time + 1
-                backlog[unit[sent]] += 1
-                fetch_time = best_time + 1
-                sent += 1
-            continue
-        u = best
-        s = steps[position[u]]
-        if ending[u]:
-            end[s] = best_time
-            free[u] = best_time
-            position[u] += 1
-            ending[u] = False
-            done += 1
-            continue
-        if not moving[u]:
-            begin[s] = best_time
-            wait[s] = best_time - free[u]
-            if wait[s] > 0:
-                cause[s] = 1
-                latest = delivered[s]
-                for q in range(queues):
-                    g = giver[s, q]
-                    if g >= 0 and end[g] > latest:
-                        latest = end[g]
-                        cause[s] = 2 + q
-            if sent < count and unit[sent] == u and backlog[u] == depth:
-                fetch_time = max(fetch_time, best_time)  # it waited for this place
-            backlog[u] -= 1
-            rows_left[u] = rows[s]
-            if rows[s] > 0 and beats[s] > 0:
-                moving[u] = True
-                request[u] = best_time + lead[s]
-                beats_left[u] = beats[s]
-                data_end[u] = request[u]
-                continue
-            data_end[u] = best_time + lead[s]
-        else:
-            bus = 1 if writes[s] else 0
-            ready = best_time + latency
-            at = max(channel[bus], ready)
-            contention[s] += max(0, channel[bus] - max(ready, data_end[u]))
-            many = min(burst, beats_left[u])
-            channel[bus] = at + many
-            if shared:
-                channel[1 - bus] = channel[bus]
-            data_end[u] = at + many
-            beats_left[u] -= many
-            if beats_left[u] > 0:
-                request[u] = at  # bursts of one row follow each other
-                continue
-            rows_left[u] -= 1
-            if rows_left[u] > 0:
-                beats_left[u] = beats[s]
-                request[u] = at if pipelined else data_end[u]
-                continue
-            moving[u] = False
-        ending[u] = True
-    return begin, end, wait, cause, contention, done

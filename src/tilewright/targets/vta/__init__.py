@@ -19,6 +19,7 @@ from tilewright.targets import base
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import PRESETS, Config
+from tilewright.targets.vta.ports import ports
 
 if TYPE_CHECKING:
     from tilewright.targets.vta.passes import Passes
@@ -50,13 +51,21 @@ class Vta:
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = _own(config)
         chips = (machine.uop, machine.inp, machine.wgt, machine.acc, machine.out)
+        own = {name: model.intervals(machine) for name, model in timing.MODELS.items()}
+        forms = next(iter(own.values()))._fields
         return {
             "macs_per_cycle": machine.macs_per_cycle,
             "clock_mhz": machine.clock_mhz,
             "array": f"{machine.batch}x{machine.block}x{machine.block}",
+            "units": ", ".join(machine.pipeline.units),
+            "alu": ", ".join(op.name for op in machine.alu_ops),
+            "on_chip_kib": round(sum(machine.storage.values()) / 1024, 1),
             "bus_bits": machine.bus_bits,
             **{f"{chip.name}_tiles": chip.depth for chip in chips},
             **{f"{chip.name}_kib": chip.depth * chip.tile_bytes // 1024 for chip in chips},
+            **{f"{key}_needed": port.needed for key, port in ports(machine).items()},
+            **{key: port.provided for key, port in ports(machine).items()},
+            **{f"{form}_cycles": ", ".join(f"{n} {getattr(i, form)}" for n, i in own.items()) for form in forms},
         }
 
     def header(self, config: base.Config) -> str:

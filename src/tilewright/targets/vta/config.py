@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tilewright.errors import ConfigError
 from tilewright.targets.vta import rules
-from tilewright.targets.vta.isa.fields import UOP_BYTES, AluOp, Formats, IndexBits, Memory, formats
+from tilewright.targets.vta.isa.fields import INSN_BYTES, UOP_BYTES, AluOp, Formats, IndexBits, Memory, formats
 from tilewright.targets.vta.isa.pipeline import PIPELINES, Pipeline
 from tilewright.targets.vta.semantics import SEMANTICS
 
@@ -76,10 +76,15 @@ class Config:
     token_depth: int = 1024  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
     semantics: str = "hls"  # whose meaning of instructions, where upstream's implementations differ: semantics.py
     stages: int = 3  # 4: the tensor ALU is a unit of its own, with its own micro-ops
-    acc_banks: int = 2  # of four stages: parts of acc, each used by one unit at a time
+    acc_banks: int = 4  # of four stages: parts of acc, each used by one unit at a time
     LOG_ALU_UOP_BUFF_SIZE: int = 12  # bytes, of four stages: the ALU's micro-ops
     alu: str = "upstream"  # "rounding": with MULH and RSHR; "fused": with REQ and its parameters as well
     LOG_PAR_BUFF_SIZE: int = 14  # bytes, of a fused ALU: its parameters
+    alu_lanes: int | None = None  # values that the tensor ALU processes a cycle; None: a tile. See ports.py
+    inp_read_bits: int | None = None  # bits a cycle of each SRAM port; None: what a GEMM micro-op a cycle needs
+    wgt_read_bits: int | None = None
+    acc_read_bits: int | None = None
+    acc_write_bits: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:
@@ -239,6 +244,18 @@ class Config:
     def dram_tile_bytes(self, memory: Memory) -> int:
         """Bytes of one tile in DRAM: as on chip, but a quarter of an acc tile for ACC_8BIT."""
         return self.acc.tile_bytes // 4 if memory == Memory.ACC_8BIT else self.sram(memory).tile_bytes
+
+    @property
+    def storage(self) -> dict[str, int]:
+        """Bytes on chip: the memories, command queues, and token queues (a bit a token)."""
+        chips = [self.uop, self.inp, self.wgt, self.acc, self.out]
+        chips += [self.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in self.memories]
+        units = len(self.pipeline.units)
+        return {
+            **{chip.name: chip.depth * chip.tile_bytes for chip in chips},
+            "command queues": units * self.queue_depth * INSN_BYTES,
+            "token queues": 2 * (units - 1) * self.token_depth // 8,
+        }
 
     @property
     def restrictions(self) -> tuple[rules.Restriction, ...]:

@@ -13,7 +13,6 @@ from tilewright.sim.dram import Dram
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import Order, eager_sequence, order, random_sequence
-from tilewright.sim.timeline import timeline
 from tilewright.sim.trace import Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta import timing
@@ -99,13 +98,13 @@ def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
         findings += unfinished(program, relation)
     if (options.timing is None and options.order != "time") or not relation.complete:
         return Passes(program, relation, stored, tuple(findings), None)
-    model = timing.MODELS[options.timing or "hls"]
-    costs, port, fetch = timing.costs(program, model), timing.channel(config, model), timing.fetch(config)
+    model = options.timing or timing.DEFAULT
     try:
-        trace = timeline(program.table, relation, costs, port, fetch)
-        serial = timeline(program.table, relation, costs, port, fetch, serial=True)
+        trace = timing.run(program, relation, model)
+        serial = timing.run(program, relation, model, serial=True)
     except HazardError as error:  # a queue too short for the program
         return Passes(program, relation, stored, (*findings, Finding(DEADLOCK, error.reason)), None)
+    findings += timing.lost(program, trace, model)
     return Passes(program, relation, stored, tuple(findings), trace, serial)
 
 

@@ -39,6 +39,11 @@ RANGES = {
     "LOG_PAR_BUFF_SIZE": (3, 18, "log2 bytes"),
 }
 
+#: Keys of the compute core, powers of two; None: as much as a GEMM micro-op a cycle asks for.
+CORE_KEYS = ("alu_lanes", "inp_read_bits", "wgt_read_bits", "acc_read_bits", "acc_write_bits")
+RANGES |= dict.fromkeys(CORE_KEYS, (1, 8 * MAX_TILE_BYTES, "at most a tile of 4096 bytes a cycle"))
+RANGES["acc_read_bits"] = (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes a cycle")
+
 
 ALUS = ("upstream", "rounding", "fused")
 
@@ -62,10 +67,12 @@ def check(c: Config) -> None:
         refuse(f"semantics is {c.semantics!r}", f"choose one of {', '.join(SEMANTICS)}")
     for key, (low, high, reason) in RANGES.items():
         value = getattr(c, key)
-        if value is None and key == "LOG_BUS_WIDTH":
+        if value is None and key in ("LOG_BUS_WIDTH", *CORE_KEYS):
             continue
         if type(value) is not int or not low <= value <= high:
             refuse(f"{key} is {value!r}, not an integer in {low}..{high} ({reason})")
+        if key in CORE_KEYS and value & (value - 1):
+            refuse(f"{key} is {value}, not a power of two", "memories and lanes are built in powers of two")
     if c.alu not in ALUS:
         refuse(f"alu is {c.alu!r}", f"choose one of {', '.join(ALUS)}")
     for key in ("LOG_INP_WIDTH", "LOG_WGT_WIDTH"):

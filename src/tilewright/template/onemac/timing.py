@@ -46,7 +46,7 @@ def costs(columns: Mapping[str, Column], config: Config, timing: Timing) -> Cost
         Opcode.DOT: length * count * timing.mac,
         Opcode.STORE: config.dram_latency,  # assumed: the write response, before the token
     }
-    return Costs(
+    return Costs.of(
         lead=np.full(len(opcode), timing.dispatch, np.int64),
         busy=_each(opcode, busy),
         rows=(row_bytes > 0).astype(np.int64),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.targets.vta.codegen.step import Step
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import AluOp
-from tilewright.targets.vta.timing import MODELS, Timing, micro_op
+from tilewright.targets.vta.ports import Intervals
+from tilewright.targets.vta.timing import MODELS, Timing
 
 
 @dataclass(frozen=True)
@@ -17,10 +18,13 @@ class Cycles:
     config: Config
     timing: Timing = MODELS["hls"]
 
+    @cached_property
+    def intervals(self) -> Intervals:
+        return self.timing.intervals(self.config)
+
     def step(self, step: Step) -> int:
-        fused = step.op == AluOp.REQ
-        per_uop = micro_op(self.timing, step.op is not None, step.imm is not None, fused)
-        once = step.kernel.outer.extent * self.timing.factors if fused else 0
+        per_uop = self.intervals.of(step.op, step.imm is not None)
+        once = self.timing.once(step.op, step.kernel.outer.extent)
         return self.timing.dispatch + per_uop * step.kernel.micro_ops + once
 
     def load(self, rows: int, row_bytes: int) -> int:

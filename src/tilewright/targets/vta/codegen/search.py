@@ -18,7 +18,7 @@ from tilewright.targets.vta.codegen.schedule import Schedule, Stage, schedule
 from tilewright.targets.vta.codegen.slots import NO_LIMIT
 from tilewright.targets.vta.codegen.transfers import LARGEST
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.timing import Timing
+from tilewright.targets.vta.ports import Intervals
 
 #: Plans whose schedules are made; the formula ranks them all.
 FINALISTS = 18
@@ -28,7 +28,7 @@ HOPELESS = 1.1
 REFINED = 4
 #: Numbers of parts that an extent is cut into, and slots tried (the most first: equal cuts differ in little else).
 PARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
-INP_SLOTS, WGT_SLOTS, ACC_SLOTS = (4, 3, 2, 1), (16, 8, 4, 2, 1), (3, 2, 1)
+INP_SLOTS, WGT_SLOTS = (4, 3, 2, 1), (16, 8, 4, 2, 1)
 
 
 @lru_cache(maxsize=1024)
@@ -104,7 +104,7 @@ def _grid(layer: Layer, config: Config) -> dict[str, Array]:
         channels=np.array([0, 1]),
         inp=np.array([n for n in INP_SLOTS if n <= config.inp.depth]),
         wgt=wgt,
-        acc=np.array([n for n in ACC_SLOTS if n <= config.acc.depth and _whole_banks(n, config)]),
+        acc=np.array([n for n in _acc_slots(config) if n <= config.acc.depth]),
     )
     grid = {name: values[choices["tile"]] for name, values in tiles.items()} | choices
     weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
@@ -120,9 +120,9 @@ def _grid(layer: Layer, config: Config) -> dict[str, Array]:
     return {name: values[fits] for name, values in grid.items()}
 
 
-def _whole_banks(slots: int, config: Config) -> bool:
-    """Whether no two slots share a part of acc that one unit uses at a time."""
-    return config.stages == 3 or config.acc_banks % slots == 0
+def _acc_slots(config: Config) -> tuple[int, ...]:
+    """No two slots share a part of acc that one unit uses at a time."""
+    return (3, 2, 1) if config.stages == 3 else tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0)
 
 
 def _product(**axes: Array) -> dict[str, Array]:
@@ -154,6 +154,7 @@ def _cost(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     """Predicted cycles of each candidate."""
     cycles = Cycles(config)
     timing, latency, bus = cycles.timing, config.dram_latency, config.bus_bits // 8
+    own = cycles.intervals
     height, width = _input(layer, grid)
     spatial = -(-layer.out[0] // grid["rows"]) * -(-layer.out[1] // grid["columns"])
     channel = -(-layer.out_tiles // grid["outs"])
@@ -183,9 +184,9 @@ def _cost(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     # Compute.
     instructions = _instructions(layer, grid, spatial) * chunks
     macs = layer.gemm_uops() if layer.kind == "sum" else layer.in_tiles * layer.size[0] * layer.size[1]
-    clears, operates = layer.operands, _alu_cycles(layer, timing)
+    clears, operates = layer.operands, _alu_cycles(layer, own)
     outputs = layer.out_pixels * layer.out_tiles
-    units = (macs * layer.operands + outputs * clears, outputs * operates)
+    units = ((macs * layer.operands + outputs * clears) * own.gemm, outputs * operates)
     compute = sum(units) if config.stages == 3 else max(units)
     compute = compute + groups * (instructions + layer.planes) * OVERHEAD
     # Stores.
@@ -196,7 +197,7 @@ def _cost(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     store = groups * layer.planes * store_one
     # Together: the longest of the three, with what stands alone before and behind it.
     first, chunk = inp_load + wgt_load, compute / (groups * chunks)
-    shift = timing.alu_immediate * tiles + timing.dispatch
+    shift = own.alu_immediate * tiles + timing.dispatch
     last = layer.planes * store_one + (layer.planes - 1) * shift
     load_bound = load + chunk + last
     compute_bound = compute + first + last
@@ -209,16 +210,16 @@ def _cost(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     return np.asarray(total, np.float64)
 
 
-def _alu_cycles(layer: Layer, timing: Timing) -> int:
+def _alu_cycles(layer: Layer, own: Intervals) -> int:
     """Cycles of the ALU on one output tile."""
-    cycles = (layer.planes - 1) * timing.alu_immediate
+    cycles = (layer.planes - 1) * own.alu_immediate
     if layer.kind == "max":
-        cycles += timing.alu_immediate * (1 + 2 * bool(layer.clamp)) + timing.alu * layer.taps
+        cycles += own.alu_immediate * (1 + 2 * bool(layer.clamp)) + own.alu * layer.taps
     if layer.codes:
-        once = timing.requantise
+        once = own.requantise
         if layer.codes.immediates:
-            once = 3 * timing.alu + 3 * timing.alu_immediate
-        cycles += 3 * once + timing.alu if layer.kind == "add" else once
+            once = 3 * own.alu + 3 * own.alu_immediate
+        cycles += 3 * once + own.alu if layer.kind == "add" else once
     return cycles
 
 

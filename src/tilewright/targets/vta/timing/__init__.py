@@ -1,0 +1,38 @@
+"""What each VTA instruction costs: one frozen table a timing model, each number with its source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.sim.findings import Finding
+from tilewright.sim.order import Order
+from tilewright.sim.timeline import timeline
+from tilewright.sim.tokens import lost_tokens
+from tilewright.sim.trace import Trace
+from tilewright.targets.vta.elaborate import Elaborated
+from tilewright.targets.vta.timing.chisel import CHISEL
+from tilewright.targets.vta.timing.hls import HLS
+from tilewright.targets.vta.timing.ideal import IDEAL
+from tilewright.targets.vta.timing.model import Timing
+
+__all__ = ["DEFAULT", "MODELS", "Timing", "lost", "run"]
+
+MODELS = {model.source.name: model for model in (HLS, CHISEL, IDEAL)}
+DEFAULT = "hls"
+
+
+def run(program: Elaborated, relation: Order, name: str, serial: bool = False) -> Trace:
+    """The trace of a launch under model `name`; `serial`: without any overlap.
+
+    Raises HazardError for a command or token queue that fills for good.
+    """
+    model, table = MODELS[name], program.table
+    if not model.tokens_wait:
+        table = replace(table, queues=tuple(replace(queue, depth=len(table)) for queue in table.queues))
+    return timeline(table, relation, *model.simulated(program, model), serial)
+
+
+def lost(program: Elaborated, trace: Trace, name: str) -> list[Finding]:
+    """Tokens that the model's counters lose; the trace is as if they had not been."""
+    limit = MODELS[name].token_limit
+    return [] if limit is None else lost_tokens(trace, min(limit, program.config.token_depth))

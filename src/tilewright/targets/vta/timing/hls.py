@@ -1,0 +1,47 @@
+"""Upstream's HLS design as its sources intend it; nothing measured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.sim.timeline import Channel, Costs, Fetch
+from tilewright.targets.base import TimingModel
+from tilewright.targets.vta.elaborate import Elaborated
+from tilewright.targets.vta.isa.fields import INSN_BYTES
+from tilewright.targets.vta.timing.model import Simulated, Timing, compute, stores, zeros
+
+#: Assumed: a tile of zeros a cycle, after the data.
+PAD = 1
+
+
+def simulated(program: Elaborated, timing: Timing) -> Simulated:
+    """Rows of a transfer one after the other (assumed: each is a memcpy); the write response ends a STORE.
+
+    Upstream's vivado.tcl joins its AXI masters (instructions, micro-ops, three data ports) into one port; reads
+    and writes have a data bus each (AXI).
+    """
+    config, moved, store = program.config, program.moves, stores(program)
+    costs = Costs.of(
+        lead=np.full(len(program.stream), timing.dispatch, np.int64),
+        busy=compute(program, timing) + PAD * zeros(program) + np.where(store, config.dram_latency, 0),
+        rows=np.where(moved.transfers, moved.rows, 0),
+        row_bytes=moved.row_bytes,
+        writes=store.astype(np.int64),
+    )
+    return Simulated(costs, Channel(config.bus_bits // 8, config.dram_latency), Fetch(INSN_BYTES, config.queue_depth))
+
+
+HLS = Timing(
+    gemm=1,  # pragma HLS PIPELINE II=1 on the GEMM micro-op loop
+    alu=2,  # the same on the ALU's, II=2: the accumulator is read twice
+    alu_immediate=2,  # one loop serves both forms
+    requantise=2,  # ours: the same loop
+    dispatch=1,  # assumed: reading the command queue
+    pipeline=0,  # assumed: filling and draining hidden
+    source=TimingModel(
+        "hls",
+        "initiation intervals as declared in upstream's HLS source; DRAM latency and width from the config; "
+        "dispatch, fetch, padding, rows and write response assumed; not calibrated against hardware",
+    ),
+    simulated=simulated,
+)

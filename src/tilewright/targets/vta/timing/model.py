@@ -1,0 +1,75 @@
+"""What makes a timing model: numbers for the compute core, and how the machine around it is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.timeline import Channel, Costs, Fetch
+from tilewright.targets.base import TimingModel
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.elaborate import Elaborated
+from tilewright.targets.vta.isa.fields import AluOp, Memory
+from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel
+from tilewright.targets.vta.ports import Intervals, intervals
+
+
+class Simulated(NamedTuple):
+    """A stream as the time pass takes it."""
+
+    costs: Costs
+    channel: Channel
+    fetch: Fetch
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Cycles. Intervals are the model's own; lanes and ports of the config may lengthen them (ports.py)."""
+
+    gemm: int  # a GEMM micro-op
+    alu: int  # an ALU micro-op
+    alu_immediate: int  # an ALU micro-op whose second operand is the immediate
+    requantise: int  # a REQ micro-op: ours, reads one accumulator and one bias
+    dispatch: int  # an instruction, before it does anything
+    pipeline: int  # a GEMM or ALU instruction, besides its micro-ops
+    source: TimingModel
+    simulated: Callable[[Elaborated, Timing], Simulated]
+    tokens_wait: bool = True  # a push waits while its queue is full
+    token_limit: int | None = None  # tokens that a counter holds; one more is lost
+
+    def intervals(self, config: Config) -> Intervals:
+        """Cycles a micro-op takes on a machine: the model's own, longer where lanes or ports are short."""
+        return intervals(config, self.gemm, self.alu, self.alu_immediate, self.requantise)
+
+    def once(self, op: AluOp | None, outer: int) -> int:
+        """Cycles besides the micro-ops: REQ reads the factors of each outer iteration, a tile a cycle."""
+        return self.pipeline + (FACTOR_TILES * outer if op == AluOp.REQ else 0)
+
+
+def compute(program: Elaborated, timing: Timing) -> Array:
+    """Cycles of each GEMM and ALU instruction in the core, int64 [n]; 0 for others."""
+    own = timing.intervals(program.config)
+    per_uop, once = [], []
+    for item in program.kernels:
+        op, immediate = (item.op, item.imm is not None) if isinstance(item, AluKernel) else (None, False)
+        per_uop.append(own.of(op, immediate))
+        once.append(timing.once(op, item.loop.iter_out))
+    busy: Array = program.micro_ops * np.array([*per_uop, 0], np.int64)[program.kernel]
+    busy += np.array([*once, 0], np.int64)[program.kernel]
+    return busy
+
+
+def stores(program: Elaborated) -> Array:
+    """Which steps write DRAM, bool [n]."""
+    mask: Array = (program.moves.memory == Memory.OUT) & program.moves.transfers
+    return mask
+
+
+def zeros(program: Elaborated) -> Array:
+    """Tiles of padding that each LOAD writes, int64 [n]."""
+    moved = program.moves
+    return np.where(moved.memory >= 0, moved.tiles - moved.rows * moved.columns, 0)

@@ -1,0 +1,55 @@
+"""ALU lanes and SRAM ports: the intervals that follow, and what is legal."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.targets.vta.test_chisel_reference import config_of
+from tests.targets.vta.test_timing import alone, alu, gemm
+from tilewright.errors import ConfigError
+from tilewright.targets import get
+from tilewright.targets.vta import timing
+
+#: What a key does to the cycles of a micro-op: (GEMM, tensor ALU, immediate ALU) on hls, then chisel, then ideal.
+UNSET = [(1, 2, 2), (1, 2, 1), (1, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, UNSET),
+        ({"alu_lanes": 16}, UNSET),
+        ({"alu_lanes": 8}, [(1, 2, 2), (1, 2, 2), (1, 2, 2)]),
+        ({"alu_lanes": 4}, [(1, 4, 4)] * 3),
+        ({"alu_lanes": 1}, [(1, 16, 16)] * 3),
+        ({"inp_read_bits": 128, "wgt_read_bits": 2048, "acc_read_bits": 512, "acc_write_bits": 512}, UNSET),
+        ({"inp_read_bits": 64}, [(2, 2, 2), (2, 2, 1), (2, 2, 1)]),
+        ({"wgt_read_bits": 512}, [(4, 2, 2), (4, 2, 1), (4, 2, 1)]),
+        ({"acc_read_bits": 256}, [(2, 4, 2), (2, 4, 2), (2, 4, 2)]),
+        ({"acc_write_bits": 128}, [(4, 4, 4)] * 3),
+        ({"acc_read_bits": 1024}, [(1, 2, 2), (1, 2, 1), (1, 1, 1)]),
+        ({"LOG_BATCH": 1, "alu_lanes": 16}, [(1, 2, 2)] * 3),
+        ({"LOG_BATCH": 1, "alu_lanes": 32}, UNSET),
+    ],
+)
+def test_lanes_and_ports_lengthen_intervals(changes: dict[str, int], expected: list[tuple[int, int, int]]) -> None:
+    for name, cycles in zip(timing.MODELS, expected, strict=True):
+        forms = (gemm, lambda n: alu(n, 0), alu)
+        found = tuple(alone(form(11), name, **changes) - alone(form(10), name, **changes) for form in forms)
+        assert found == cycles, name
+
+
+@pytest.mark.parametrize("value", [0, 3, 1 << 20, "many"])
+@pytest.mark.parametrize("key", ["alu_lanes", "inp_read_bits", "wgt_read_bits", "acc_read_bits", "acc_write_bits"])
+def test_lanes_and_ports_are_powers_of_two(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=key):
+        config_of(**{key: value})
+
+
+def test_describe_shows_needed_and_provided_bits_and_what_follows() -> None:
+    facts = get("vta").describe(config_of(wgt_read_bits="1024"))
+    assert (facts["wgt_read_bits"], facts["wgt_read_bits_needed"]) == (1024, 2048)
+    assert (facts["acc_read_bits"], facts["acc_read_bits_needed"]) == (512, 512)
+    assert facts["gemm_cycles"] == "hls 2, chisel 2, ideal 2"
+    assert facts["alu_immediate_cycles"] == "hls 2, chisel 1, ideal 1"
+    assert "wgt_read_bits" not in config_of().to_dict()
