@@ -65,7 +65,7 @@ def measure(graph: Graph, launch: Launch, config: Config) -> dict[str, float]:
     dram = image.dram(codegen.pack(launch, graph, {"x": codes}), 1)
     options, timed = RunOptions(timing="hls"), RunOptions(timing="hls", values=False)
     passes = run_passes(image.insns, config, dram, image.bases, 1, options)
-    actions = passes.actions(options)
+    plan = passes.plan(options, 1)
     macs = graph.nodes[0].op.macs(graph.site(graph.nodes[0]))
     rng = np.random.default_rng(3)
     left = rng.integers(-128, 128, (SIZE * SIZE, 9 * CHANNELS)).astype(np.float32)
@@ -73,7 +73,7 @@ def measure(graph: Graph, launch: Launch, config: Config) -> dict[str, float]:
     values, products, static = [], [], []
     for _ in range(ROUNDS):
         machine = Machine(config, dram, 1)
-        values.append(seconds(partial(machine.run, actions)))
+        values.append(seconds(partial(machine.run, plan)))
         products.append(seconds(lambda: left @ right))
         static.append(seconds(partial(run_passes, image.insns, config, dram, image.bases, 1, timed)))
     return {

@@ -36,6 +36,7 @@ class Dram:
             if before.end > after.address:
                 raise MachineError("DRAM", f"segment '{before.name}' overlaps '{after.name}'")
         self._starts = [segment.address for segment in self.segments]
+        self._pool: Array | None = None
 
     def __getitem__(self, name: str) -> Array:
         return next(segment.data for segment in self.segments if segment.name == name)
@@ -51,9 +52,37 @@ class Dram:
     def writable(self, samples: int, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
         """The same view to write, (samples, rows, row_bytes); a shared segment becomes the samples' own."""
         segment = self._segment(address, address + (rows - 1) * stride + row_bytes, where)
-        if segment.shared:
-            segment.data, segment.shared = np.repeat(segment.data, samples, axis=0), False
+        _own(segment, samples)
         return _view(segment, address, (rows, row_bytes), stride)
+
+    def pool(self, samples: int, address: Array, end: Array, written: Array) -> tuple[Array, Array]:
+        """All bytes as one vector, uint8 [m], of which the segments become views; and where ranges of bytes lie there.
+
+        The ranges `address` to `end` int64 [n] are to be read, or `written` bool [n]. Where: int64 [n, 2], the first
+        sample's place in the vector, and how far apart samples are: 0 where they share one. Raises MachineError for
+        a range that leaves its segment.
+        """
+        starts, ends = (np.array([getattr(s, name) for s in self.segments], np.int64) for name in ("address", "end"))
+        home = np.searchsorted(starts, address, side="right") - 1
+        used = end > address
+        outside = used & ((home < 0) | (end > np.append(ends, 0)[home]))
+        for index in np.flatnonzero(outside)[:1]:
+            self._segment(int(address[index]), int(end[index]), "DRAM")
+        for index in np.unique(home[written & used]):
+            _own(self.segments[index], samples)
+        if self._pool is None or any(segment.data.base is not self._pool for segment in self.segments):
+            self._pool = np.concatenate([np.zeros(0, np.uint8), *(s.data.reshape(-1) for s in self.segments)])
+            first = 0
+            for segment in self.segments:
+                part = self._pool[first : first + segment.data.size]
+                segment.data = part.reshape(segment.data.shape)
+                first += segment.data.size
+        offset = np.cumsum([0, *(segment.data.size for segment in self.segments)])[:-1]
+        pitch = np.array([s.data.shape[1] if s.data.shape[0] > 1 else 0 for s in self.segments], np.int64)
+        place = np.zeros((len(address), 2), np.int64)
+        home = home[used]
+        place[used] = np.stack([address[used] - starts[home] + offset[home], pitch[home]], axis=1)
+        return self._pool, place
 
     def _segment(self, address: int, end: int, where: str) -> Segment:
         index = bisect_right(self._starts, address) - 1
@@ -62,6 +91,11 @@ class Dram:
             reason = f"DRAM bytes {address:#x}..{end:#x} are not inside one segment"
             raise MachineError(where, reason, f"segments are {known or 'none'}")
         return self.segments[index]
+
+
+def _own(segment: Segment, samples: int) -> None:
+    if segment.shared:
+        segment.data, segment.shared = np.repeat(segment.data, samples, axis=0), False
 
 
 def _view(segment: Segment, address: int, extent: tuple[int, int], stride: int) -> Array:

@@ -24,10 +24,14 @@ class Compiled(Generic[P, R]):
         self._native: Callable[P, R] | None = None
         self._spent = 0
 
-    def of(self, microseconds: int) -> Callable[P, R]:
-        """The function for a call that would take about so long uncompiled: so, while that is soon done."""
+    def due(self, microseconds: int) -> bool:
+        """Whether to run compiled a call that would take about so long otherwise: not while that is soon done."""
         self._spent += microseconds
-        return self.python if self._spent < PATIENCE and self._native is None else self
+        return self._spent >= PATIENCE or self._native is not None
+
+    def of(self, microseconds: int) -> Callable[P, R]:
+        """The function for a call that would take about so long uncompiled."""
+        return self if self.due(microseconds) else self.python
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._native is None:

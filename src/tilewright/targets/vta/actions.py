@@ -29,20 +29,19 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     Accumulating GEMMs are put off until something touches their tiles: sums commute, and a few large products
     take less time than many small ones.
     """
-    kernel, moves = program.kernel.tolist(), program.moves.each
+    kernels, moves = program.kernel[sequence].tolist(), program.moves.of(sequence)
     found: list[Action] = []
     pending = _Pending()
-    for step in sequence.tolist():
-        index = kernel[step]
+    for step, index, move in zip(sequence.tolist(), kernels, moves, strict=True):
         if index >= 0 and program.accumulates[index]:
             pending.add(index, program.kernels[index])
             continue
-        if index < 0 and moves[step].memory in (NOTHING, *UOP_MEMORIES):
+        if index < 0 and move.memory in (NOTHING, *UOP_MEMORIES):
             continue  # tokens only, or control state
-        if pending.kernels and pending.conflicts(_touched(program, index, moves[step])):
+        if pending.kernels and pending.conflicts(_touched(program, index, move)):
             found.append(Action(program.fused(tuple(pending.kernels)), f"before instruction {step}"))
             pending = _Pending()
-        work = program.kernels[index] if index >= 0 else moves[step]
+        work = program.kernels[index] if index >= 0 else move
         found.append(Action(work, f"instruction {step}", step in stored))
     if pending.kernels:
         found.append(Action(program.fused(tuple(pending.kernels)), "end"))
@@ -85,14 +84,14 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
         return {}
     writer = np.full(config.out.depth, -1, np.int64)
     stored: dict[int, list[Array]] = {}
-    kernel, moves = program.kernel.tolist(), program.moves.each
-    for step in sequence.tolist():
-        if kernel[step] >= 0:
-            writer[program.kernels[kernel[step]].written] = step if resets[kernel[step]] else -1
-        elif moves[step].memory == Memory.OUT:
-            low = moves[step].base
-            writers = writer[low : moves[step].end]
-            if writers.max(initial=-1) >= 0:
-                for reset in np.unique(writers[writers >= 0]).tolist():
-                    stored.setdefault(reset, []).append(low + np.flatnonzero(writers == reset))
+    written = [item.written for item in program.kernels]
+    moved, is_store = program.moves, program.moves.memory == Memory.OUT
+    steps = sequence[(program.kernel[sequence] >= 0) | is_store[sequence]]
+    columns = program.kernel, moved.base, moved.base + moved.tiles
+    for step, kernel, low, high in zip(steps.tolist(), *(column[steps].tolist() for column in columns), strict=True):
+        if kernel >= 0:
+            writer[written[kernel]] = step if resets[kernel] else -1
+        elif (writers := writer[low:high]).max(initial=-1) >= 0:
+            for reset in np.unique(writers[writers >= 0]).tolist():
+                stored.setdefault(reset, []).append(low + np.flatnonzero(writers == reset))
     return {step: np.unique(np.concatenate(tiles)) for step, tiles in stored.items()}

@@ -6,7 +6,7 @@ implementations differ, `semantics` decides; see docs/vta.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -140,15 +140,14 @@ def _kernels(
     load_uop = np.isin(moved.memory, UOP_MEMORIES)
     gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
     epoch = np.cumsum(load_uop)
-    keys = _keys(stream, gemm, epoch)
-    for row in np.flatnonzero(load_uop | gemm | alu).tolist():
+    rows = np.flatnonzero(load_uop | gemm | alu)
+    for row, key in zip(rows.tolist(), _keys(stream, gemm, epoch, rows), strict=True):
         if load_uop[row]:
             try:
                 _fill(caches[Memory(int(moved.memory[row]))], config, dram, moved, row)
             except MachineError as error:  # the micro-ops stay as they were
                 outside.append(Finding(OUT_OF_RANGE, f"#{row} load uop: {error.reason}", (row,), "DRAM"))
             continue
-        key = keys[row]
         index = by_epoch.get(key)
         if index is None:
             cache = caches[Memory.ALU_UOP if key[1] and config.stages == 4 else Memory.UOP]
@@ -163,8 +162,8 @@ def _kernels(
     return kernel, tuple(kernels), outside
 
 
-def _keys(stream: Stream, gemm: Array, epoch: Array) -> list[tuple[int, ...]]:
-    """(epoch, 0 GEMM / 1 ALU, bgn, end, iterations, factors, reset or op, use_imm, imm, imm < 0) of every row."""
+def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
+    """(epoch, 0 GEMM / 1 ALU, bgn, end, iterations, factors, reset or op, use_imm, imm, imm < 0) of some rows."""
     columns = [epoch, np.where(gemm, 0, 1)]
     for name in ("uop_bgn", "uop_end", "iter_out", "iter_in"):
         columns.append(np.where(gemm, getattr(stream.gemm, name), getattr(stream.alu, name)))
@@ -174,7 +173,7 @@ def _keys(stream: Stream, gemm: Array, epoch: Array) -> list[tuple[int, ...]]:
     columns.append(np.where(gemm, stream.gemm.reset_reg, stream.alu.alu_opcode))
     has_imm = (stream.alu.use_imm == 1) | (stream.alu.alu_opcode == AluOp.REQ)
     columns += [stream.alu.use_imm, np.where(has_imm, stream.alu.imm, 0), stream.alu.imm < 0]
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
 def _kernel(key: tuple[int, ...], cache: Array, row: int, rules: Semantics) -> GemmKernel | AluKernel:

@@ -177,39 +177,46 @@ def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Ar
     dst, src, wgt = dst[order], src[order], wgt[order]
     first = np.flatnonzero(np.diff(dst, prepend=-1))
     depth = np.diff(np.append(first, dst.size))
-    families: list[tuple[Array, list[Array], list[Array]]] = []
-    for terms in np.unique(depth)[::-1]:  # longest lists first: shorter ones join them
+    families: list[_Family] = []
+    for terms in sorted(set(depth.tolist()), reverse=True):  # longest lists first: shorter ones join them
         heads = first[depth == terms]
         rows = heads[:, None] + np.arange(terms)
-        lists, group = np.unique(wgt[rows], axis=0, return_inverse=True)
-        for index, weights in enumerate(lists):
-            mine = group.reshape(-1) == index
-            family, place = _join(families, weights)
-            inputs = np.full((int(mine.sum()), family[0].size), NO_TILE, np.int64)
+        same: dict[bytes, list[int]] = {}
+        for index, weights in enumerate(wgt[rows]):
+            same.setdefault(weights.tobytes(), []).append(index)
+        for mine in same.values():
+            family, place = _join(families, wgt[rows[mine[0]]].tolist())
+            inputs = np.full((len(mine), len(family.weights)), NO_TILE, np.int64)
             inputs[:, place] = src[rows[mine]]
-            family[1].append(inputs)
-            family[2].append(dst[heads[mine]])
+            family.src.append(inputs)
+            family.dst.append(dst[heads[mine]])
     found = []
-    for weights, sources, targets in families:
-        target = np.concatenate(targets)
+    for family in families:
+        target = np.concatenate(family.dst)
         ascending = np.argsort(target)
-        found.append((np.ascontiguousarray(np.concatenate(sources)[ascending]), weights, target[ascending]))
+        source = np.ascontiguousarray(np.concatenate(family.src)[ascending])
+        found.append((source, np.array(family.weights, np.int64), target[ascending]))
     return found
 
 
-def _join(
-    families: list[tuple[Array, list[Array], list[Array]]], weights: Array
-) -> tuple[tuple[Array, list[Array], list[Array]], Array]:
+class _Family(NamedTuple):
+    """Destinations that read some of the tiles `weights`; `place` of each there, empty where one occurs twice."""
+
+    weights: list[int]
+    place: dict[int, int]
+    src: list[Array]
+    dst: list[Array]
+
+
+def _join(families: list[_Family], weights: list[int]) -> tuple[_Family, list[int]]:
     """The family for a list of weight tiles, and the place of each in it; a new one where the list fits none."""
-    distinct = np.unique(weights).size == weights.size
+    place = {tile: index for index, tile in enumerate(weights)}
+    distinct = len(place) == len(weights)
     for family in families:
-        known = family[0]
-        if distinct and 3 * weights.size >= known.size and np.isin(weights, known).all():
-            by_value = np.argsort(known)
-            if np.unique(known).size == known.size:
-                return family, by_value[np.searchsorted(known, weights, sorter=by_value)]
-    families.append((weights, [], []))
-    return families[-1], np.arange(weights.size)
+        if distinct and 3 * len(weights) >= len(family.weights) and place.keys() <= family.place.keys():
+            return family, [family.place[tile] for tile in weights]
+    families.append(_Family(weights, place if distinct else {}, [], []))
+    return families[-1], list(range(len(weights)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,13 +19,15 @@ from tilewright.graph.arithmetic import (
     wrap_int32,
 )
 from tilewright.sim.dram import Dram
+from tilewright.targets.vta import loop
 from tilewright.targets.vta.actions import Action
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
-from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel, GemmKernel, Tiles, behind
+from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel, GemmKernel, Loop, Tiles, behind
 from tilewright.targets.vta.moves import Move
 from tilewright.targets.vta.semantics import SEMANTICS
+from tilewright.targets.vta.stretch import ARRAYS_US, Stretch
 
 
 class Machine:
@@ -49,18 +51,74 @@ class Machine:
         self._mirrors = np.ones(config.out.depth, np.bool_)
         self._differs = False  # whether any tile may differ: usually none does
 
-    def run(self, actions: Sequence[Action]) -> None:
-        """Execute the actions in order."""
-        for action in actions:
-            work = action.work
-            if isinstance(work, Move):
-                (self._store if work.memory == Memory.OUT else self._load)(work, action.where)
-            elif isinstance(work, AluKernel):
-                (self._alu if work.factors is None else self._requantise)(work)
-            elif work.reset:
-                self._reset(work, action.stored)
+    def run(self, plan: Sequence[Action | Stretch]) -> None:
+        """Execute the plan in order."""
+        for part in plan:
+            if isinstance(part, Action):
+                self._act(part)
+            elif loop.run.due(ARRAYS_US * len(part.numbers)):
+                self._stretch(part)
             else:
-                self._accumulate(work)
+                self.run(part.actions)
+
+    def _act(self, action: Action) -> None:
+        work = action.work
+        if isinstance(work, Move):
+            (self._store if work.memory == Memory.OUT else self._load)(work, action.where)
+        elif isinstance(work, AluKernel):
+            (self._alu if work.factors is None else self._requantise)(work)
+        elif work.reset:
+            self._reset(work, action.stored)
+        else:
+            self._accumulate(work)
+
+    def _stretch(self, stretch: Stretch) -> None:
+        """The steps in one compiled loop, sample by sample."""
+        table, steps, shifts = stretch.table, stretch.table.steps, self._shifts()
+        stores, loads_wgt = steps[:, 0] == loop.STORE, (steps[:, 0] == loop.LOAD) & (steps[:, 2] == loop.TO_WGT)
+        memory, places = self.dram.pool(self.samples, table.address, table.end, stores)
+        if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
+            self.wgt = np.repeat(self.wgt, self.samples, axis=0)
+        loaded = steps[loads_wgt]
+        end = loaded[:, 3] + loaded[:, 6] * loaded[:, 7]
+        part = slice(loaded[:, 3].min(initial=self.config.wgt.depth), end.max(initial=0))
+        wgt, mirrors = self.wgt[:, part].copy(), self._mirrors  # each sample begins with what there is now
+        for sample in range(self.samples):
+            own, self._mirrors = min(sample, len(self.wgt) - 1), mirrors.copy()
+            self.wgt[own, part] = wgt[own]
+            chips = self.inp[sample], self.wgt[own], self.acc[sample], self.out[sample]
+            inp, weights, acc, out = (chip.reshape(-1, self.config.block) for chip in chips)
+            loop.run(
+                steps,
+                places[:, 0] + sample * places[:, 1],
+                table.kernels,
+                table.tiles,
+                shifts,
+                memory,
+                inp,
+                weights,
+                acc,
+                out,
+                self._mirrors,
+                self.rules.out_memory,
+            )
+        self._differs = not self._mirrors.all()
+
+    def _shifts(self) -> Array:
+        """int64 [2, 2n]: SHR's amount for the low log2(n) bits of a second operand, then for negative ones; left < 0.
+
+        Row 1 is for a negative immediate field.
+        """
+        kind = np.dtype(np.int32) if self.rules.wide_alu else self.acc.dtype
+        bits = 8 * kind.itemsize
+        operand = np.concatenate([np.arange(bits), np.arange(-bits, 0)]).astype(kind)
+        none = np.zeros(0, np.int64)
+        rows = []
+        for negative in (False, True):
+            kernel = AluKernel(Loop(0, 0, 0, 0, (0, 0), (0, 0)), AluOp.SHR, None, none, none, False, negative)
+            left, amount = shift_amount(kernel, operand, self.config)
+            rows.append(np.where(left, -amount.astype(np.int64), amount))
+        return np.array(rows, np.int64)
 
     def _reset(self, kernel: GemmKernel, is_stored: bool) -> None:
         writes_out = self.rules.reset_writes_out and self.config.gemm_writes_out

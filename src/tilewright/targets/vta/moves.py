@@ -82,9 +82,14 @@ class Moves:
         return (self.rows > 0) & (self.row_bytes > 0)
 
     @cached_property
-    def each(self) -> tuple[Move, ...]:
+    def each(self) -> list[Move]:
         """The rows one by one, for what is done one by one."""
-        return tuple(map(Move._make, zip(*(getattr(self, name).tolist() for name in Move._fields), strict=True)))
+        return self.of(np.arange(len(self.memory)))
+
+    def of(self, steps: Array) -> list[Move]:
+        """Some rows one by one."""
+        columns = (getattr(self, name)[steps].tolist() for name in Move._fields)
+        return list(map(Move._make, zip(*columns, strict=True)))
 
 
 def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:

@@ -16,12 +16,13 @@ from tilewright.sim.order import Order, eager_sequence, order, random_sequence
 from tilewright.sim.trace import Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta import timing
-from tilewright.targets.vta.actions import Action, actions, stored_resets
+from tilewright.targets.vta.actions import Action, stored_resets
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Opcode
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.machine import Machine
+from tilewright.targets.vta.stretch import Stretch, plan
 
 #: Findings of a kind that are listed.
 LISTED = 8
@@ -37,13 +38,14 @@ class Passes:
     findings: tuple[Finding, ...]
     trace: Trace | None
     serial: Trace | None = None
-    _actions: dict[RunOptions, tuple[Action, ...]] = field(default_factory=dict)
+    _plans: dict[tuple[RunOptions, int], tuple[Action | Stretch, ...]] = field(default_factory=dict)
 
-    def actions(self, options: RunOptions) -> tuple[Action, ...]:
-        """What the value pass does, in the order that `options` ask for."""
-        if options not in self._actions:
-            self._actions[options] = actions(self.elaborated, sequence(self, options), self.stored_resets)
-        return self._actions[options]
+    def plan(self, options: RunOptions, samples: int) -> tuple[Action | Stretch, ...]:
+        """What the value pass does for so many samples, in the order that `options` ask for."""
+        key = options, samples
+        if key not in self._plans:
+            self._plans[key] = plan(self.elaborated, sequence(self, options), self.stored_resets, samples)
+        return self._plans[key]
 
     @property
     def busiest(self) -> str:
@@ -77,7 +79,7 @@ def run_passes(
     if options.values:
         if known is None:
             refuse(passes)
-        Machine(config, dram, samples).run(passes.actions(options))
+        Machine(config, dram, samples).run(passes.plan(options, samples))
     return passes
 
 
