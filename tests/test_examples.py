@@ -25,6 +25,13 @@ def test_a_missing_token_is_named_and_shows_in_the_results() -> None:
     assert without > 1
 
 
+def test_the_blocked_gemm_is_right_and_threads_overlap() -> None:
+    one, two, ratio = run("examples/blocked_gemm.py").splitlines()[-3:]
+    for line in (one, two):
+        assert "0 errors in 65536 outputs, 0 hazards" in line
+    assert 0.5 < float(ratio.split()[3]) < 0.8
+
+
 def test_the_digits_are_recognised() -> None:
     text = run(
         "-m", "tilewright", "run", "examples/digits/digits.tflite", "-t", "vta", "-i", "examples/digits/samples.npz"

@@ -21,7 +21,6 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.trace import Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.codegen import compile_graph, counts, explain, plan
-from tilewright.targets.vta.codegen.cache import UopCache
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.stream import decode, decode_uops
@@ -241,21 +240,6 @@ def test_random_layer(name: str, seed: int) -> None:
         if seed % 4 == 0:
             x[:] = rng.choice([-128, 127])
         check_against_reference(program, x)
-
-
-def test_micro_op_cache_takes_turns() -> None:
-    loads: list[tuple[int, int, int]] = []
-    cache = UopCache([0, 3, 5, 9, 10], 8, lambda base, offset, count: loads.append((base, offset, count)))
-    assert cache.find(0) == range(0, 3)  # a list longer than a quarter of the buffer comes alone
-    assert cache.find(1) == range(3, 5)
-    assert cache.find(0) == range(0, 3)
-    assert cache.find(2) == range(0, 4)  # round, over lists 0 and 1
-    assert cache.find(3) == range(4, 5)
-    assert cache.find(0) == range(5, 8)
-    assert loads == [(0, 0, 3), (3, 3, 2), (0, 5, 4), (4, 9, 1), (5, 0, 3)]
-    together = UopCache([0, 3, 5], 8, lambda base, offset, count: loads.append((base, offset, count)))
-    assert together.find(1) == range(0, 2)
-    assert together.find(0) == range(2, 5)
 
 
 def test_reasons() -> None:

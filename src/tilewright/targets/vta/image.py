@@ -15,14 +15,19 @@ from tilewright.sim.dram import Dram, Segment
 from tilewright.targets.vta.isa.fields import INSN_BYTES
 
 REGISTERS = ("uop", "inp", "wgt", "acc", "out")
-KINDS = ("const", "input", "output", "scratch")
+KINDS = ("const", "input", "output", "scratch", "inout")
+#: The kinds whose bytes the launch carries, and those that it gives back.
+CARRIED, RETURNED = ("const", "inout"), ("output", "inout")
 MAX_BYTES = 1 << 32  # addresses have 32 bits
 MAX_DATA = 1 << 30
 
 
 @dataclass(frozen=True)
 class Place:
-    """A segment of DRAM, bytes: constants are shared, the others are one a sample; `scratch` is not given back."""
+    """A segment of DRAM, bytes: constants are shared, the others are one a sample; `scratch` is not given back.
+
+    `inout` is a constant at first, and given back.
+    """
 
     name: str
     address: int
@@ -62,7 +67,7 @@ class Image:
             raise ProgramError(where, f"has more than {MAX_DATA >> 20} MiB of segments", "split it")
         data = {}
         for place in places:
-            if place.kind == "const":
+            if place.kind in CARRIED:
                 content = launch.arrays.get(f"dram.{place.name}")
                 if content is None or content.dtype != np.uint8 or content.size != place.size:
                     raise ProgramError(
@@ -75,22 +80,19 @@ class Image:
         """The memory before the launch; `inputs` uint8 (samples, size) by segment, zeros where one is not given."""
         segments = []
         for place in self.places:
-            if place.kind == "const":
+            if place.kind in CARRIED:
                 content = self.data[place.name].reshape(1, place.size)
             elif place.name in inputs:
                 content = np.ascontiguousarray(inputs[place.name]).reshape(samples, place.size)
             else:
                 content = np.zeros((samples, place.size), np.uint8)
-            segments.append(
-                Segment(
-                    place.name, place.address, content, place.kind in ("const", "input"), shared=place.kind == "const"
-                )
-            )
+            filled, shared = place.kind in (*CARRIED, "input"), place.kind in CARRIED
+            segments.append(Segment(place.name, place.address, content, filled, shared))
         return Dram(segments)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        return tuple(place.name for place in self.places if place.kind == "output")
+        return tuple(place.name for place in self.places if place.kind in RETURNED)
 
 
 def _address(value: Any) -> bool:

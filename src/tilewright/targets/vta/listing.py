@@ -13,8 +13,8 @@
     dst=0 src=0 wgt=0
 
 `.insn` and `.uop` are those of isa/text.py. The micro-ops are the bytes of the const segment `uop`, which is at
-address 0 where a launch does not declare it. Bytes of another const segment follow it, in hex; what is missing at
-its end is zero, and without `size` it is as long as its bytes. Base registers that are left out are 0. Lines
+address 0 where a launch does not declare it. Bytes of another const or inout segment follow it, in hex; what is
+missing at its end is zero, and without `size` it is as long as its bytes. Base registers that are left out are 0. Lines
 before the first `.launch` are a launch named `asm`. A name with blanks or other unusual characters is a JSON
 string, with # written \\u0023.
 """
@@ -33,7 +33,7 @@ from tilewright.array import Array
 from tilewright.program.instruction import Raw
 from tilewright.program.program import Launch, Program
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import KINDS, Image
+from tilewright.targets.vta.image import CARRIED, KINDS, Image
 from tilewright.targets.vta.isa import text as isa
 from tilewright.targets.vta.isa.text import Word
 
@@ -92,7 +92,7 @@ def _lines(launch: Launch, config: Config) -> Iterator[str]:
     uops = np.zeros(0, np.uint8)
     for place in image.places:
         yield f".segment {_written(place.name)} address={place.address:#x} size={place.size:#x} kind={place.kind}"
-        if place.kind == "const":
+        if place.kind in CARRIED:
             data = image.data[place.name].reshape(-1)
             if place.name == "uop" and place.size % config.uop.tile_bytes == 0:
                 uops = data
@@ -157,7 +157,7 @@ def _segment(words: Sequence[Word], known: Collection[str], room: int) -> _Segme
     kind = found["kind"].text.removeprefix("kind=")
     if kind not in KINDS:
         found["kind"].refuse(f"one of {', '.join(KINDS)}", len("kind="))
-    if kind != "const" and "size" not in found:
+    if kind not in CARRIED and "size" not in found:
         words[-1].refuse("size= after it, as it has no bytes here")
     size = _number(found["size"], room, len("size=")) if "size" in found else None
     address = _number(found["address"], MAX_ADDRESS, len("address="))
@@ -166,8 +166,9 @@ def _segment(words: Sequence[Word], known: Collection[str], room: int) -> _Segme
 
 def _data(segment: _Segment, words: Sequence[Word]) -> int:
     """Add a line of bytes; by how many a segment without `size` grew."""
-    if segment.kind != "const":
-        words[0].refuse(f"a directive: only const segments have bytes here, and '{segment.name}' is {segment.kind}")
+    if segment.kind not in CARRIED:
+        known = " and ".join(CARRIED)
+        words[0].refuse(f"a directive: only {known} segments have bytes here, and '{segment.name}' is {segment.kind}")
     if words[0].text == "zero":
         if len(words) != 2:
             words[-1].refuse("the end of the line" if len(words) > 1 else "a number of bytes after it")
@@ -194,7 +195,7 @@ def _launch(part: _Part, config: Config) -> Launch:
     _refuse_overlap(segments.values())
     arrays: dict[str, Array] = {"insns": insns, "dram.uop": np.zeros(0, np.uint8)}
     for item in segments.values():
-        if item.kind == "const":
+        if item.kind in CARRIED:
             arrays[f"dram.{item.name}"] = np.frombuffer(item.data.ljust(item.extent, b"\0"), np.uint8)
     layout = [
         {"name": item.name, "address": item.address, "size": item.extent, "kind": item.kind}

@@ -11,7 +11,6 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.codegen.builder import NOBODY, Slot, StreamBuilder
-from tilewright.targets.vta.codegen.cache import UopCache
 from tilewright.targets.vta.codegen.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
 from tilewright.targets.vta.codegen.kernels import Kernel
 from tilewright.targets.vta.codegen.plan import Plan
@@ -20,7 +19,7 @@ from tilewright.targets.vta.codegen.schedule import Schedule, Stage
 from tilewright.targets.vta.codegen.transfers import covered, transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, AluOp, Memory
-from tilewright.targets.vta.isa.stream import Uops, encode_uops
+from tilewright.targets.vta.runtime.uops import UopCache, UopLists, ahead
 
 #: Segments start at multiples of a page, the largest tile that is legal; the first page stays empty.
 PAGE = 4096
@@ -70,14 +69,14 @@ def emit(stages: Sequence[Stage], names: Sequence[Names], schedule: Schedule, co
     sizes: dict[str, int] = {}
     for stage, name in zip(stages, names, strict=True):
         sizes |= _sizes(stage.plan, name, config)
-    sizes["uop"] = sum(part.count for part in lists.values()) * config.uop.tile_bytes
+    sizes["uop"] = sum(part.uops.offsets[-1] for part in lists.values()) * config.uop.tile_bytes
     segments = Segments(sizes)
     builder = StreamBuilder(config)
     caches: dict[Memory, UopCache] = {}
     start = segments.tile("uop", config.uop.tile_bytes)
     for memory, part in lists.items():
-        caches[memory] = _cache(builder, part, start, memory, config)
-        start += part.count
+        caches[memory] = _cache(builder, part.uops, start, memory, config)
+        start += part.uops.offsets[-1]
     stored: dict[str, Array] = {}
     emitters = [
         _Emitter(stage.plan, where, name, segments, stored, builder, config)
@@ -89,24 +88,23 @@ def emit(stages: Sequence[Stage], names: Sequence[Names], schedule: Schedule, co
             emitters[layer].compute(item, caches[_list_memory(item, config)].find(wants))
         else:
             emitters[layer].move(item)
-        layer_of += [layer] * (len(builder.rows) - len(layer_of))
+        layer_of += [layer] * (len(builder) - len(layer_of))
     builder.finish()
-    layer_of += [len(stages) - 1] * (len(builder.rows) - len(layer_of))
-    uops = np.concatenate([part.encode(config) for part in lists.values()])
+    layer_of += [len(stages) - 1] * (len(builder) - len(layer_of))
+    uops = np.concatenate([part.uops.encode(config) for part in lists.values()])
     return Code(builder.encode(), np.array(layer_of, np.int64), uops, segments)
 
 
 def _list_memory(item: Item, config: Config) -> Memory:
     """The memory of an instruction's micro-ops."""
-    own = config.pipeline.alu != config.pipeline.gemm and isinstance(item, Compute) and item.step.op is not None
-    return Memory.ALU_UOP if own else Memory.UOP
+    return config.pipeline.uop_memory(alu=isinstance(item, Compute) and item.step.op is not None)
 
 
-def _cache(builder: StreamBuilder, lists: Lists, start: int, memory: Memory, config: Config) -> UopCache:
+def _cache(builder: StreamBuilder, lists: UopLists, start: int, memory: Memory, config: Config) -> UopCache:
     def load(base: int, at: int, count: int) -> None:
-        builder.load_uops(base, start + at, count, memory)
+        builder.load_uops(memory, base, start + at, count)
 
-    return UopCache(lists.offsets, config.sram(memory).depth, load)
+    return UopCache(lists.offsets, config.sram(memory).depth, load, ahead)
 
 
 def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
@@ -205,16 +203,15 @@ def _part(memory: Memory, region: Region, slot: int) -> Slot:
 
 
 class Lists:
-    """The distinct micro-op lists of one micro-op memory, in the order of first use."""
+    """The list in one micro-op memory that each instruction runs."""
 
     def __init__(self, where: Sequence[Regions]) -> None:
+        self.uops = UopLists()
         self._where = where
-        self._index: dict[tuple[bytes, bytes, bytes], int] = {}
         self._seen: dict[tuple[Kernel, int, int, int, int, int], int] = {}
-        self._parts: list[Array] = []
 
     def of(self, layer: int, item: Item) -> int:
-        """The number of the list that an instruction runs, -1 where it runs none."""
+        """The number of the list in `uops`, -1 where an instruction runs none."""
         if not isinstance(item, Compute):
             return -1
         kernel, step, where = item.step.kernel, item.step, self._where[layer]
@@ -230,26 +227,8 @@ class Lists:
             wgt = wgt if step.op == AluOp.REQ else np.zeros_like(wgt)
         else:
             src = src + acc
-        key = (dst.tobytes(), src.tobytes(), wgt.tobytes())
-        if key not in self._index:
-            self._index[key] = len(self._parts)
-            self._parts.append(np.stack([dst, src, wgt]))
-        self._seen[known] = self._index[key]
-        return self._index[key]
-
-    @property
-    def offsets(self) -> list[int]:
-        """The first micro-op of each list, and their number in all."""
-        return [0, *(int(end) for end in np.cumsum([part.shape[1] for part in self._parts]))]
-
-    @property
-    def count(self) -> int:
-        return self.offsets[-1]
-
-    def encode(self, config: Config) -> Raw:
-        parts = self._parts or [np.zeros((3, 0), np.int64)]
-        dst, src, wgt = np.concatenate(parts, axis=1)
-        return encode_uops(Uops(dst, src, wgt, np.zeros((len(dst), 4), np.uint8)), config)
+        self._seen[known] = self.uops.add(dst, src, wgt)
+        return self._seen[known]
 
 
 def weight_image(plan: Plan, tiles: Array) -> Array:

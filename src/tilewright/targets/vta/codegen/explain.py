@@ -7,15 +7,16 @@ from typing import Any
 
 from tilewright.array import Array
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.targets.vta import explain_walk
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import Alu, Gemm, Stream, decode
 
 
 def explain(program: Program) -> str:
-    """One paragraph a step."""
+    """One paragraph a step, behind the memories of the machine."""
     config = Config.from_json(program.config)
-    parts = []
+    parts = explain_walk.memory_map(config)
     for step in program.steps:
         if isinstance(step, HostStep):
             parts.append(f"{step.node}: host, {step.reason}")
@@ -80,9 +81,24 @@ def _launch(launch: Launch, config: Config) -> list[str]:
         f"{found['reset_uops']} reset, {found['alu_uops']} alu",
         f"buffers used: {used}; {found['listed_uops']} micro-ops listed for a cache of {config.uop.depth}",
         f"bytes moved: {bytes_}",
+        *(line for index, _ in enumerate(launch.meta["layers"]) for line in _walk(launch, index, config)),
     ]
 
 
 def _plan(layer: Mapping[str, Any], named: bool) -> list[str]:
-    lines = str(layer["plan"]).split("\n")
+    return _under(layer, str(layer["plan"]).split("\n"), named)
+
+
+def _walk(launch: Launch, index: int, config: Config) -> list[str]:
+    """The block walk of a layer that is a product of matrices."""
+    layer = launch.meta["layers"][index]
+    if not layer["matrix"]:
+        return []
+    named = len(launch.nodes) > 1
+    lines = explain_walk.walk(launch, config, short=True, layer=index if named else None).splitlines()
+    return _under(layer, lines, named) if lines else []
+
+
+def _under(layer: Mapping[str, Any], lines: list[str], named: bool) -> list[str]:
+    """Lines about a layer, under its name where its launch has several."""
     return [f"{layer['node']}:", *(f"  {line}" for line in lines)] if named else lines

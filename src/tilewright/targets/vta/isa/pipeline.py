@@ -6,7 +6,10 @@ Three stages are upstream's. Four separate the tensor ALU from the GEMM core, as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +21,20 @@ from tilewright.targets.vta.isa.stream import Stream
 
 #: The token bits of an instruction: to or from the unit before (prev) and behind (next).
 POP_BITS, PUSH_BITS = ("pop_prev", "pop_next"), ("push_prev", "push_next")
+#: The transfers that may serve as a NOP (x_size 0, tokens only); a unit's is the first that it takes.
+NOPS = (
+    (Opcode.LOAD, Memory.INP),
+    (Opcode.LOAD, Memory.UOP),
+    (Opcode.LOAD, Memory.ALU_UOP),
+    (Opcode.STORE, Memory.OUT),
+)
+
+
+class Link(NamedTuple):
+    """The token bits of one queue: its producer's and its consumer's."""
+
+    push: str
+    pop: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +66,48 @@ class Pipeline:
     def store(self) -> int:
         return len(self.units) - 1
 
+    @property
+    def home(self) -> int:
+        """The unit that takes FINISH."""
+        return self.unit_of(Opcode.FINISH)
+
+    @property
+    def uop_memories(self) -> tuple[Memory, ...]:
+        """The memories of micro-ops: GEMM's, and ALU's where that is another."""
+        return tuple(dict.fromkeys((self.uop_memory(alu=False), self.uop_memory(alu=True))))
+
+    def uop_memory(self, alu: bool) -> Memory:
+        """The memory of the micro-ops of an ALU or GEMM instruction."""
+        return Memory.ALU_UOP if alu and self.alu != self.gemm else Memory.UOP
+
+    @cached_property
+    def links(self) -> dict[tuple[int, int], Link]:
+        """The queues in their order, by (producer, consumer)."""
+        found = {}
+        for unit in range(len(self.units)):
+            for push, pop in zip(PUSH_BITS, reversed(POP_BITS), strict=True):
+                other = self.neighbour(unit, push)
+                if other is not None:
+                    found[unit, other] = Link(push, pop)
+        return found
+
+    @cached_property
+    def nops(self) -> tuple[tuple[Opcode, Memory], ...]:
+        """What each unit's NOP is."""
+        return tuple(next(nop for nop in NOPS if self.unit_of(*nop) == unit) for unit in range(len(self.units)))
+
+    @cached_property
+    def _takes(self) -> list[list[int]]:
+        return self.takes.tolist()
+
+    def unit_of(self, opcode: int, memory: int = 0) -> int:
+        """The unit whose queue takes an instruction."""
+        return self._takes[opcode][memory]
+
+    def path(self, source: int, target: int) -> Sequence[int]:
+        """The units from one to another, both included: a token goes from each to the next."""
+        return range(source, target + 1) if source <= target else range(source, target - 1, -1)
+
     def units_of(self, stream: Stream) -> Column:
         """int64 [n]."""
         return self.takes[stream.opcode, stream.mem.memory_type]
@@ -68,12 +127,7 @@ class Pipeline:
 
     def queues(self, depth: int) -> tuple[TokenQueue, ...]:
         """All queues, `depth` tokens each."""
-        found = []
-        for a in range(len(self.units) - 1):
-            for producer, consumer in ((a, a + 1), (a + 1, a)):
-                name = f"{self.units[producer]}->{self.units[consumer]}"
-                found.append(TokenQueue(name, producer, consumer, depth))
-        return tuple(found)
+        return tuple(TokenQueue(f"{self.units[a]}->{self.units[b]}", a, b, depth) for a, b in self.links)
 
     def mask(self, stream: Stream, bits: tuple[str, str]) -> Array:
         """For each instruction the queues of its token bits `bits`, as a bit mask; others are ignored (HLS)."""

@@ -1,0 +1,19 @@
+"""A runtime for VTA with the concepts of TVM's (vta/runtime/runtime.cc); docs/vta.md, Runtime, maps the names.
+
+with Runtime("pynq") as rt:
+    x = rt.to_device(matrix, Memory.INP)
+    ...
+    rt.load_buffer_2d(x, 0, 4, 64, 16, 0, Memory.INP)
+    rt.dep_push("load", "compute")
+    ...
+    print(rt.synchronize().cycles)
+
+The compiler's streams are made by the same `instructions` and `uops`.
+"""
+
+from tilewright.targets.vta.isa.fields import AluOp, Memory
+from tilewright.targets.vta.runtime.kernels import UopRecorder
+from tilewright.targets.vta.runtime.memory import Buffer
+from tilewright.targets.vta.runtime.session import Debug, RunResult, Runtime
+
+__all__ = ["AluOp", "Buffer", "Debug", "Memory", "RunResult", "Runtime", "UopRecorder"]

@@ -1,0 +1,126 @@
+"""Device memory: buffers that the host allocates, and where they lie in DRAM."""
+
+from __future__ import annotations
+
+from bisect import insort
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ProgramError
+from tilewright.targets.vta.image import MAX_BYTES, MAX_DATA
+
+#: Buffers start at multiples of a page, the largest tile that is legal (upstream: VTA_PAGE_BYTES).
+PAGE = 4096
+#: The area of micro-ops, and the most that instructions or micro-ops may take (upstream: VTA_MAX_XFER).
+UOPS, MAX_TRANSFER = PAGE, 1 << 25
+
+
+class Buffer:
+    """A handle on `size` bytes of device memory at `address`, uninitialised (zeros) at first."""
+
+    def __init__(self, name: str, address: int, size: int) -> None:
+        self.name, self.address, self.size = name, address, size
+        #: Whether the host or a STORE has written it.
+        self.filled = False
+        self.freed = False
+        self._data = np.zeros(size, np.uint8)
+        self._snapshot: Array | None = None
+
+    @property
+    def data(self) -> Array:
+        """Its bytes, uint8 [size], read-only (upstream: VTABufferCPUPtr)."""
+        self.usable("data")
+        view = self._data.view()
+        view.flags.writeable = False
+        return view
+
+    def write(self, data: Array, offset: int = 0) -> None:
+        """Bytes uint8 [n] from `offset` on. Raises ProgramError for a freed buffer and bytes beyond the end."""
+        self.usable("write")
+        self.refuse_beyond("write", offset, data.size)
+        self._data[offset : offset + data.size] = data
+        self.filled, self._snapshot = True, None
+
+    def snapshot(self) -> Array:
+        """Its bytes as they are now, shared until the next write."""
+        if self._snapshot is None:
+            self._snapshot = self._data.copy()
+        return self._snapshot
+
+    def usable(self, call: str) -> None:
+        """Raise ProgramError where the buffer is freed."""
+        if self.freed:
+            raise ProgramError(call, f"buffer '{self.name}' is freed", "allocate another")
+
+    def refuse_beyond(self, call: str, offset: int, size: int) -> None:
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise ProgramError(call, f"bytes {offset}..{offset + size} leave buffer '{self.name}' of {self.size} bytes")
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.name!r}, {self.size} bytes at {self.address:#x}{', freed' if self.freed else ''})"
+
+
+class DeviceMemory:
+    """The buffers of one runtime: first fit, behind the area of the micro-ops."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []  # by address
+        self._made = 0
+
+    def alloc(self, size: int, name: str | None) -> Buffer:
+        """Raises ProgramError where it does not fit, or the name is taken."""
+        if size < 1:
+            raise ProgramError("alloc", f"size is {size}", "ask for one byte or more")
+        name = f"buffer{self._made}" if name is None else name
+        if name == "uop" or any(buffer.name == name for buffer in self.buffers):
+            raise ProgramError("alloc", f"the name '{name}' is taken", "choose another, or none")
+        address = UOPS + MAX_TRANSFER
+        for taken in self.buffers:
+            if address + size <= taken.address:
+                break
+            address = -(-(taken.address + taken.size) // PAGE) * PAGE
+        used = sum(buffer.size for buffer in self.buffers)
+        if address + size > MAX_BYTES or used + size > MAX_DATA - MAX_TRANSFER:
+            raise ProgramError("alloc", f"{size} bytes beside {used} do not fit", f"{MAX_DATA >> 20} MiB is the limit")
+        self._made += 1
+        made = Buffer(name, address, int(size))
+        insort(self.buffers, made, key=lambda buffer: buffer.address)
+        return made
+
+    def free(self, buffer: Buffer) -> None:
+        """Raises ProgramError where it is not this memory's, or freed already."""
+        self.own("free", buffer)
+        self.buffers.remove(buffer)
+        buffer.freed = True
+
+    def own(self, call: str, buffer: Buffer) -> None:
+        """Raise ProgramError unless a buffer is live and of this memory."""
+        buffer.usable(call)
+        if not any(known is buffer for known in self.buffers):
+            raise ProgramError(call, f"buffer '{buffer.name}' is another runtime's", "allocate it in this one")
+
+
+def copy(source: Buffer | Array, source_offset: int, target: Buffer | Array, target_offset: int, size: int) -> None:
+    """`size` bytes between buffers and arrays, each a side; offsets in bytes. Raises ProgramError beyond an end."""
+    if isinstance(source, Buffer):
+        source.usable("copy")
+        source.refuse_beyond("copy", source_offset, size)
+        piece = source.data[source_offset : source_offset + size]
+    else:
+        flat = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+        _inside("source", flat.size, source_offset, size)
+        piece = flat[source_offset : source_offset + size]
+    if isinstance(target, Buffer):
+        target.write(piece, target_offset)
+        return
+    if not target.flags.c_contiguous or not target.flags.writeable:
+        raise ProgramError("copy", "the target array is not contiguous and writable", "copy into a new one")
+    into = target.reshape(-1).view(np.uint8)
+    _inside("target", into.size, target_offset, size)
+    into[target_offset : target_offset + size] = piece
+
+
+def _inside(side: str, have: int, offset: int, size: int) -> None:
+    if offset < 0 or size < 0 or offset + size > have:
+        raise ProgramError("copy", f"bytes {offset}..{offset + size} leave the {side} array of {have} bytes")

@@ -1,0 +1,286 @@
+"""The runtime: what a program calls to record instructions and run them; see docs/vta.md, Runtime."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from enum import IntFlag
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import InputError, ProgramError
+from tilewright.program.program import Launch, Program
+from tilewright.sim.findings import Finding
+from tilewright.sim.trace import Trace
+from tilewright.targets.base import LaunchResult, RunOptions
+from tilewright.targets.vta import TARGET, explain_walk
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa import text
+from tilewright.targets.vta.isa.fields import INSN_BYTES, UOP_BYTES, Memory, Opcode
+from tilewright.targets.vta.isa.stream import Uops, encode_uops
+from tilewright.targets.vta.runtime import memory as device
+from tilewright.targets.vta.runtime import tiles
+from tilewright.targets.vta.runtime.commands import Commands
+from tilewright.targets.vta.runtime.instructions import NO_PADS, InstructionBuffer
+from tilewright.targets.vta.runtime.kernels import UopKernel, UopRecorder
+from tilewright.targets.vta.runtime.memory import Buffer, DeviceMemory
+from tilewright.targets.vta.runtime.transfers import check_transfer
+
+
+class Debug(IntFlag):
+    """Upstream's flags (VTASetDebugMode); those that skip barriers have no meaning here."""
+
+    DUMP_INSN = 2
+    DUMP_UOP = 4
+    FORCE_SERIAL = 32
+
+
+NO_DEBUG = Debug(0)
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """What a synchronised launch did; `cycles` are 0 where nothing was recorded."""
+
+    cycles: int
+    serial_cycles: int
+    macs: int
+    findings: tuple[Finding, ...]
+    trace: Trace | None
+
+    @classmethod
+    def of(cls, result: LaunchResult) -> RunResult:
+        cycles = result.trace.cycles if result.trace else 0
+        return cls(cycles, result.serial_cycles, result.executed_macs, result.findings, result.trace)
+
+
+class Runtime:
+    """Device memory, and a command queue of one VTA. Runtimes share nothing; errors are TilewrightErrors.
+
+    `config`: a Config or a preset's name. `check`: look for hazards at `synchronize`. `dump` takes what `debug`
+    asks for. As a context manager it is closed at the end of the block: what was not synchronised is dropped.
+    """
+
+    def __init__(
+        self,
+        config: Config | str | None = None,
+        *,
+        debug: Debug = NO_DEBUG,
+        timing: str | None = None,
+        check: bool = True,
+        dump: Callable[[str], object] = sys.stdout.write,
+    ) -> None:
+        known = [model.name for model in TARGET.timing_models]
+        if timing is not None and timing not in known:
+            raise InputError("timing", f"there is no timing model {timing!r}", f"choose one of {', '.join(known)}")
+        self.config = config if isinstance(config, Config) else TARGET.config(config, {})
+        self.debug, self.dump = debug, dump
+        self._options = RunOptions(timing=timing or known[0], check=check)
+        self._memory = DeviceMemory()
+        self._kernels: dict[tuple[Hashable, ...], UopKernel] = {}
+        self._launches: list[Launch] = []
+        self._commands = Commands(self.config)
+        self._closed = False
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free every buffer and drop what was recorded since the last `synchronize`."""
+        for buffer in list(self._memory.buffers):
+            self._memory.free(buffer)
+        self._commands = Commands(self.config)
+        self._closed = True
+
+    # Buffers
+
+    def alloc(self, size: int, name: str | None = None) -> Buffer:
+        """`size` bytes of device memory."""
+        self._refuse_closed("alloc")
+        return self._memory.alloc(size, name)
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer back. Raises ProgramError where recorded instructions still use it."""
+        if buffer in self._commands.used:
+            raise ProgramError("free", f"recorded instructions use buffer '{buffer.name}'", "synchronize first")
+        self._memory.free(buffer)
+
+    def copy(
+        self, source: Buffer | Array, source_offset: int, target: Buffer | Array, target_offset: int, size: int
+    ) -> None:
+        """`size` bytes between buffers and arrays; offsets in bytes."""
+        for side in (source, target):
+            if isinstance(side, Buffer):
+                self._memory.own("copy", side)
+        device.copy(source, source_offset, target, target_offset, size)
+
+    def to_device(self, matrix: Array, memory: Memory, name: str | None = None) -> Buffer:
+        """A new buffer with a matrix (M, N) as tiles of a memory; weights are (outputs, inputs)."""
+        packed = tiles.pack(matrix, memory, self.config)
+        buffer = self.alloc(packed.size, name)
+        buffer.write(packed)
+        return buffer
+
+    def empty(self, shape: tuple[int, int], memory: Memory, name: str | None = None) -> Buffer:
+        """A new buffer for a matrix (M, N) as tiles of a memory."""
+        rows, columns = tiles.grid(memory, shape, self.config)
+        return self.alloc(rows * columns * self.config.sram(memory).tile_bytes, name)
+
+    def from_device(self, buffer: Buffer, memory: Memory, shape: tuple[int, int]) -> Array:
+        """The matrix (M, N) that a buffer holds as tiles of a memory."""
+        self._memory.own("from_device", buffer)
+        return tiles.unpack(buffer.data, memory, shape, self.config)
+
+    # Recording
+
+    def load_buffer_2d(
+        self,
+        source: Buffer,
+        offset: int,
+        x_size: int,
+        y_size: int,
+        x_stride: int,
+        sram_index: int,
+        memory: Memory,
+        *,
+        x_pad: tuple[int, int] = (0, 0),
+        y_pad: tuple[int, int] = (0, 0),
+    ) -> None:
+        """LOAD of `y_size` rows of `x_size` tiles, `x_stride` apart, from tile `offset` of a buffer.
+
+        They lie in a row on chip, from tile `sram_index` on; pads (before, after) are tiles and rows of zeros.
+        """
+        pads = (y_pad[0], y_pad[1], x_pad[0], x_pad[1])
+        self._transfer(Opcode.LOAD, source, offset, (y_size, x_size), x_stride, sram_index, memory, pads)
+
+    def store_buffer_2d(
+        self, sram_index: int, memory: Memory, target: Buffer, offset: int, x_size: int, y_size: int, x_stride: int
+    ) -> None:
+        """STORE of out tiles from `sram_index` on, to rows of a buffer as `load_buffer_2d` reads them."""
+        self._transfer(Opcode.STORE, target, offset, (y_size, x_size), x_stride, sram_index, memory, NO_PADS)
+
+    def push_gemm(self, record: Callable[..., object], *signature: Hashable) -> None:
+        """Run a kernel of GEMM micro-ops; `record(recorder, *signature)` is called the first time only."""
+        self._push("gemm", record, signature)
+
+    def push_alu(self, record: Callable[..., object], *signature: Hashable) -> None:
+        """Run a kernel of ALU micro-ops, recorded like those of `push_gemm`."""
+        self._push("alu", record, signature)
+
+    def dep_push(self, source: str, target: str) -> None:
+        """A token from unit to unit ("load", "compute", "store") when what is recorded of `source` is done.
+
+        With four stages the units are "load", "gemm", "activate", "store"; only neighbours have queues.
+        """
+        self._recording("dep_push").dep_push(self._unit("dep_push", source), self._unit("dep_push", target))
+
+    def dep_pop(self, source: str, target: str) -> None:
+        """The next instruction of unit `target` waits for a token of `source`."""
+        self._recording("dep_pop").dep_pop(self._unit("dep_pop", source), self._unit("dep_pop", target))
+
+    # Running
+
+    def synchronize(self) -> RunResult:
+        """Run what was recorded to its end; stores are then in their buffers, the micro-op cache is empty.
+
+        Every unit sends a token to that of FINISH (compute; activate, of four) behind which FINISH stands; with
+        FORCE_SERIAL all tokens are set anew, each instruction after the one before. Raises HazardError, with
+        findings, for a deadlock.
+        """
+        self._refuse_closed("synchronize")
+        if not self._commands:
+            return RunResult(0, 0, 0, (), None)
+        launch, stored = self._launch(), self._commands.stored
+        if self.debug & Debug.DUMP_INSN:
+            self.dump(f"# {launch.name}\n{self.instructions()}")
+        self._launches.append(launch)
+        self._commands = Commands(self.config)
+        result = TARGET.launch(self._program((launch,)), launch, {}, self._options)
+        for buffer in stored:
+            buffer.write(result.values[buffer.name][0])
+        return RunResult.of(result)
+
+    def program(self) -> Program:
+        """All launches, and as the last what was recorded since: to be saved, checked, listed, executed.
+
+        Each carries the data of its buffers from before it ran. Raises ProgramError where there is none.
+        """
+        launches = (*self._launches, *((self._launch(),) if self._commands else ()))
+        if not launches:
+            raise ProgramError("program", "nothing is recorded")
+        return self._program(launches)
+
+    def instructions(self) -> str:
+        """The text of what `synchronize` runs next: with tokens drained and FINISH at its end."""
+        code = self._commands.finished(self._force_serial).encode()
+        return text.disassemble(code, np.zeros((0, UOP_BYTES), np.uint8), self.config, True).removesuffix(".uop\n")
+
+    def explain(self) -> str:
+        """The block walk and memory map of what is recorded, or else of the last launch."""
+        return explain_walk.walk(self.program().launches[-1], self.config)
+
+    @property
+    def _force_serial(self) -> bool:
+        return bool(self.debug & Debug.FORCE_SERIAL)
+
+    def _launch(self) -> Launch:
+        return self._commands.launch(f"launch{len(self._launches)}", self._force_serial)
+
+    def _program(self, launches: tuple[Launch, ...]) -> Program:
+        return Program(TARGET.name, self.config.to_dict(), self.config.digest(), "tflm", None, launches)
+
+    def _transfer(
+        self,
+        opcode: Opcode,
+        buffer: Buffer,
+        offset: int,
+        shape: tuple[int, int],
+        stride: int,
+        base: int,
+        memory: Memory,
+        pads: tuple[int, int, int, int],
+    ) -> None:
+        call = f"{opcode.name.lower()}_buffer_2d"
+        self._recording(call)
+        self._memory.own(call, buffer)
+        check_transfer(call, self.config, buffer, offset, shape, stride, base, memory, pads)
+        self._commands.transfer(opcode, memory, base, buffer, offset, shape, stride, pads)
+
+    def _push(self, mode: str, record: Callable[..., object], signature: tuple[Hashable, ...]) -> None:
+        call = f"push_{mode}"
+        self._recording(call)
+        kernel = self._kernels.get((mode, record, *signature))
+        if kernel is None:
+            recorder = UopRecorder(self.config)
+            record(recorder, *signature)
+            kernel = self._kernels[mode, record, *signature] = recorder.kernel(call, mode)
+            if self.debug & Debug.DUMP_UOP:
+                self.dump(self._listed(kernel))
+        self._commands.run(call, kernel)
+
+    def _listed(self, kernel: UopKernel) -> str:
+        dst, src, wgt = kernel.uops
+        code = encode_uops(Uops(dst, src, wgt, np.zeros((len(dst), UOP_BYTES), np.uint8)), self.config)
+        none = np.zeros((0, INSN_BYTES), np.uint8)
+        return text.disassemble(none, code, self.config, True).removeprefix(".insn\n")
+
+    def _unit(self, call: str, name: str) -> int:
+        units = self._commands.insns.pipeline.units
+        if name not in units:
+            raise ProgramError(call, f"there is no unit {name!r}", f"the units are {', '.join(units)}")
+        return units.index(name)
+
+    def _refuse_closed(self, call: str) -> None:
+        if self._closed:
+            raise ProgramError(call, "the runtime is closed", "make another")
+
+    def _recording(self, call: str) -> InstructionBuffer:
+        """Where instructions go. Raises ProgramError where the runtime is closed or has no room for more."""
+        self._refuse_closed(call)
+        self._commands.room(call)
+        return self._commands.insns

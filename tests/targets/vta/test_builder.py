@@ -1,0 +1,123 @@
+"""Tokens from slots: who waits for whom, and who carries a token between units that are no neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.conftest import ROOT
+from tilewright import targets
+from tilewright.targets.vta.codegen.builder import StreamBuilder
+from tilewright.targets.vta.codegen.kernels import ONE
+from tilewright.targets.vta.config import PRESETS, Config
+from tilewright.targets.vta.isa import text
+from tilewright.targets.vta.isa.fields import AluOp, Memory
+
+PYNQ = PRESETS["pynq"]
+FOUR = PYNQ.with_overrides({"stages": 4, "alu": "fused"})
+INP, PAR, ACC = (Memory.INP, 0, 1), (Memory.PAR, 0, 4), (Memory.ACC, 0, 1)
+
+
+def load(to: StreamBuilder, slot: tuple[Memory, int, int], after: int = -1) -> None:
+    to.load(slot[0], slot[1], 0, (1, 1), 1, slot, after)
+
+
+def short(of: StreamBuilder, config: Config) -> list[str]:
+    """Mnemonic and memory (`nop` for one without data), then the tokens."""
+    found = []
+    for line in text.disassemble(of.encode(), np.zeros((0, 4), np.uint8), config).splitlines()[1:-1]:
+        words = line.split()
+        name = " ".join(words[: 1 + (words[0] in ("load", "store"))])
+        tokens = [word for word in words if word.startswith(("pop:", "push:"))]
+        found.append(" ".join(["nop " + name if "x_size=0" in words else name, *tokens]))
+    return found
+
+
+def test_neighbours_order_each_other() -> None:
+    made = StreamBuilder(PYNQ)
+    for _ in range(2):
+        load(made, INP)
+        made.gemm(range(1), ONE, ONE, [INP], ACC)
+    row = made.store(0, 0, (1, 1), 1, ACC)
+    load(made, INP, row)  # what is stored is loaded again
+    made.finish()
+    assert short(made, PYNQ) == [
+        "load inp push:compute",
+        "gemm pop:load push:load",
+        "load inp pop:compute push:compute",
+        "gemm pop:load push:store",
+        "store out pop:compute push:compute",
+        "nop load uop pop:store push:load",
+        "load inp pop:compute push:compute",
+        "finish pop:load",
+    ]
+
+
+def test_parts_that_overlap_are_ordered_too() -> None:
+    made = StreamBuilder(PYNQ)
+    for first, last in ((0, 4), (4, 8), (3, 5)):
+        slot = (Memory.INP, first, last)
+        load(made, slot)
+        made.gemm(range(1), ONE, ONE, [slot], ACC)
+    assert short(made, PYNQ) == [
+        "load inp push:compute",
+        "gemm pop:load",
+        "load inp push:compute",
+        "gemm pop:load push:load",  # the later of the two that it overlaps
+        "load inp pop:compute push:compute",
+        "gemm pop:load",
+    ]
+
+
+def test_nops_of_the_units_between_carry_tokens() -> None:
+    """Parameters go from load to activate past gemm, twice into the same tiles."""
+    made = StreamBuilder(FOUR)
+    for _ in range(2):
+        load(made, PAR)
+        made.alu(AluOp.REQ, range(1), ONE, ONE, None, ACC, [PAR])
+    made.store(0, 0, (1, 1), 1, ACC)
+    made.finish()
+    assert short(made, FOUR) == [
+        "load par push:gemm",
+        "nop load uop pop:load push:activate",
+        "alu pop:gemm push:gemm",
+        "nop load uop pop:activate push:load",
+        "load par pop:gemm push:gemm",
+        "nop load uop pop:load push:activate",
+        "alu pop:gemm push:store",
+        "store out pop:activate push:activate",
+        "finish pop:store",
+    ]
+
+
+def test_an_instruction_that_knows_carries_instead() -> None:
+    """A GEMM behind the load of parameters waits for its inputs anyway; activate's NOP passes the store's token on."""
+    made = StreamBuilder(FOUR)
+    load(made, PAR)
+    load(made, INP)
+    made.gemm(range(1), ONE, ONE, [INP], ACC)
+    made.alu(AluOp.REQ, range(1), ONE, ONE, None, ACC, [PAR])
+    row = made.store(0, 0, (1, 1), 1, ACC)
+    load(made, INP, row)
+    assert short(made, FOUR) == [
+        "load par",
+        "load inp push:gemm",
+        "gemm pop:load push:activate",
+        "alu pop:gemm push:store",
+        "store out pop:activate push:activate",
+        "nop load alu_uop pop:store push:gemm",
+        "nop load uop pop:activate push:load",
+        "load inp pop:gemm",
+    ]
+
+
+@pytest.mark.parametrize("stages", [3, 4])
+@pytest.mark.parametrize("alu", ["upstream", "rounding", "fused"])
+def test_compiled_streams_are_ordered(stages: int, alu: str) -> None:
+    """The small caches make micro-op loads and their tokens many."""
+    if (stages, alu) == (4, "rounding"):
+        pytest.skip("no such machine")
+    overrides = {"stages": str(stages), "alu": alu, "LOG_UOP_BUFF_SIZE": "8", "LOG_ALU_UOP_BUFF_SIZE": "6"}
+    program = tw.compile(ROOT / "examples" / "digits" / "digits.tflite", "vta", overrides=overrides)
+    assert list(targets.get("vta").check(program)) == []
