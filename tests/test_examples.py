@@ -38,3 +38,14 @@ def test_the_digits_are_recognised() -> None:
     )
     assert "99 of 100 right" in text
     assert "all outputs are equal" in text
+
+
+def test_five_machines_are_compared() -> None:
+    text = run("examples/vta_machines.py")
+    rows = {line.split("  ")[0]: line.split() for line in text.splitlines() if line.strip()}
+    assert "all outputs equal the reference, 0 hazards" in text
+    assert rows["add_4"][1] == "host"
+    assert rows["add_4"][3] != "host"
+    cycles = [int(cell.replace(",", "")) for cell in rows["all"][1:]]
+    assert cycles[2] < cycles[0]  # fused
+    assert float(rows["alu_uop, KiB"][-1]) > 0

@@ -1,0 +1,39 @@
+"""How near compiled networks come to what their own work bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from tests.conftest import ROOT
+from tests.mlperf import FILES, model_path
+from tilewright.model import inputs
+from tilewright.targets.vta.limits import limits, total
+
+DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_networks_on_the_fused_alu_take_little_more_than_their_work(name: str, shared: Path) -> None:
+    """Issue: cycles at most 1.15 x max(GEMM + ALU, DRAM), bit-exact, nothing finished by the host."""
+    graph = tw.load(model_path(shared, name))
+    program = tw.compile(graph, "vta", overrides={"alu": "fused"})
+    result = program.run(inputs.random(graph).values, timing="hls")
+    assert result.matches_reference
+    assert not result.findings
+    assert result.cycles <= 1.15 * total(limits(program, "hls")).bound
+    assert {layer.op for layer in result.layers if layer.where == "host"} <= {"reshape", "softmax"}
+
+
+@pytest.mark.parametrize("keys", [{}, {"alu": "fused"}, {"stages": "4"}], ids=str)
+def test_no_program_beats_its_limits(keys: dict[str, str]) -> None:
+    program = tw.compile(DIGITS, "vta", overrides=keys)
+    assert program.graph
+    result = program.run(inputs.random(program.graph).values, timing="ideal")
+    found = limits(program, "ideal")
+    assert total(found).bound <= result.cycles
+    assert set(found) == {layer.name for layer in result.layers if layer.where == "vta"}
+    work = {layer.name: layer.executed_macs for layer in result.layers}
+    assert all(part.gemm * 256 >= work[name] for name, part in found.items())
