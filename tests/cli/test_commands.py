@@ -79,8 +79,14 @@ def test_explain_shows_every_stage(use: Use, capsys: Capture) -> None:
 def test_targets_lists_presets_and_evidence(use: Use, capsys: Capture) -> None:
     assert main(["targets"]) == 0
     out = capsys.readouterr().out
-    for text in ("small", "large", "timing model guess: nothing at all", "all presets: bus bits 64"):
+    for text in ("small", "large", "timing model guess: nothing at all", "bus bits: 64"):
         assert text in out
+    assert main(["targets", "fake", "-c", "large"]) == 0
+    out = capsys.readouterr().out
+    assert "large" in out
+    assert "small" not in out
+    assert main(["targets", "-c", "large"]) == 2
+    assert "need a TARGET" in capsys.readouterr().err
     assert main(["targets", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["targets"][0]["presets"]["small"]["macs_per_cycle"] == 256
 

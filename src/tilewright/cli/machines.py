@@ -15,25 +15,33 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.argument("target", required=False)
+@options.machine
 @options.as_json
-def targets(as_json: bool) -> None:
+def targets(target: str | None, config: str | None, overrides: dict[str, str], as_json: bool) -> None:
     """List the targets: presets, sizes, timing models.
 
-    Each timing model comes with the evidence behind it.
+    Each timing model comes with the evidence behind it. With TARGET, that one's presets, or the machine that -c and
+    --set name.
     """
     from tilewright import targets as found
 
+    if (config or overrides) and not target:
+        raise InputError("targets", "-c and --set need a TARGET", f"choose one of {', '.join(found.names())}")
     machines = []
-    for name in found.names():
+    for name in [target] if target else found.names():
         try:
             machines.append(found.get(name))
-        except InputError as error:  # a package that is called like a target and is none
-            click.echo(f"tilewright: {error}", err=True)
+        except InputError as error:
+            if target:
+                raise
+            click.echo(f"tilewright: {error}", err=True)  # a package that is called like a target and is none
+    about = [_to_json(machine, config, overrides) for machine in machines]
     if as_json:
-        click.echo(json.dumps({"targets": [_to_json(machine) for machine in machines]}))
+        click.echo(json.dumps({"targets": about}))
     else:
-        for machine in machines:
-            _show(machine)
+        for facts in about:
+            _show(facts)
 
 
 @click.command()
@@ -64,21 +72,24 @@ def conform(target: str, paths: tuple[str, ...], as_json: bool) -> int:
     return 1 if failures else 0
 
 
-def _to_json(machine: Target) -> dict[str, Any]:
+def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> dict[str, Any]:
+    presets = {name: machine.describe(machine.config(name, {})) for name in machine.presets}
+    if config or overrides:
+        presets = {config or machine.presets[0]: machine.describe(machine.config(config, overrides))}
     return {
         "name": machine.name,
         "title": machine.title,
         "passes": sorted(machine.passes),
-        "presets": {name: machine.describe(machine.config(name, {})) for name in machine.presets},
+        "presets": presets,
         "timing_models": [{"name": model.name, "evidence": model.evidence} for model in machine.timing_models],
     }
 
 
-def _show(machine: Target) -> None:
+def _show(about: dict[str, Any]) -> None:
     from tilewright.report.text import console, table
 
-    about, to = _to_json(machine), console()
-    to.print(f"{machine.name}: {machine.title}", style="bold", soft_wrap=True)
+    to = console()
+    to.print(f"{about['name']}: {about['title']}", style="bold", soft_wrap=True)
     presets: dict[str, dict[str, Any]] = about["presets"]
     columns = ("macs_per_cycle", "clock_mhz")
     sizes = dict.fromkeys(key for preset in presets.values() for key in preset if key not in columns)
@@ -90,9 +101,12 @@ def _show(machine: Target) -> None:
         made.add_row(name, *(str(preset.get(key, "-")) for key in shown))
     to.print(made)
     first = next(iter(presets.values()))
-    to.print("all presets:", ", ".join(f"{key.replace('_', ' ')} {first[key]}" for key in same))
-    for model in machine.timing_models:
-        to.print(f"timing model {model.name}: {model.evidence}")
+    for key in same:
+        value = first[key]
+        text = "; ".join(f"{name} {of}" for name, of in value.items()) if isinstance(value, dict) else value
+        to.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)
+    for model in about["timing_models"]:
+        to.print(f"timing model {model['name']}: {model['evidence']}", soft_wrap=True)
     to.print(f"passes: {', '.join(about['passes'])}\n")
 
 

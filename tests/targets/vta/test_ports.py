@@ -48,8 +48,11 @@ def test_lanes_and_ports_are_powers_of_two(key: str, value: object) -> None:
 
 def test_describe_shows_needed_and_provided_bits_and_what_follows() -> None:
     facts = get("vta").describe(config_of(wgt_read_bits="1024"))
-    assert (facts["wgt_read_bits"], facts["wgt_read_bits_needed"]) == (1024, 2048)
-    assert (facts["acc_read_bits"], facts["acc_read_bits_needed"]) == (512, 512)
-    assert facts["gemm_cycles"] == "hls 2, chisel 2, ideal 2"
-    assert facts["alu_immediate_cycles"] == "hls 2, chisel 1, ideal 1"
+    assert facts["ports"]["wgt read"] == "1024 bits a cycle, 2048 needed"
+    assert facts["ports"]["acc read"] == "512 bits a cycle, 512 needed"
+    assert facts["cycles_a_micro_op"] == {
+        "hls": "gemm 2, alu 2, alu immediate 2",
+        "chisel": "gemm 2, alu 2, alu immediate 1",
+        "ideal": "gemm 2, alu 2, alu immediate 1",
+    }
     assert "wgt_read_bits" not in config_of().to_dict()

@@ -19,6 +19,7 @@ from tilewright.targets import base
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import PRESETS, Config
+from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.ports import ports
 
 if TYPE_CHECKING:
@@ -50,22 +51,30 @@ class Vta:
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = _own(config)
-        chips = (machine.uop, machine.inp, machine.wgt, machine.acc, machine.out)
-        own = {name: model.intervals(machine) for name, model in timing.MODELS.items()}
-        forms = next(iter(own.values()))._fields
+        chips = [machine.uop, machine.inp, machine.wgt, machine.acc, machine.out]
+        chips += [machine.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in machine.memories]
+        models = {name: model.intervals(machine)._asdict() for name, model in timing.MODELS.items()}
+        if AluOp.REQ not in machine.alu_ops:
+            models = {
+                name: {form: n for form, n in own.items() if form != "requantise"} for name, own in models.items()
+            }
         return {
             "macs_per_cycle": machine.macs_per_cycle,
             "clock_mhz": machine.clock_mhz,
+            "bus_bits": machine.bus_bits,
             "array": f"{machine.batch}x{machine.block}x{machine.block}",
             "units": ", ".join(machine.pipeline.units),
             "alu": ", ".join(op.name for op in machine.alu_ops),
+            "memories": {chip.name: f"{chip.depth} x {chip.tile_bytes} B" for chip in chips},
             "on_chip_kib": round(sum(machine.storage.values()) / 1024, 1),
-            "bus_bits": machine.bus_bits,
-            **{f"{chip.name}_tiles": chip.depth for chip in chips},
-            **{f"{chip.name}_kib": chip.depth * chip.tile_bytes // 1024 for chip in chips},
-            **{f"{key}_needed": port.needed for key, port in ports(machine).items()},
-            **{key: port.provided for key, port in ports(machine).items()},
-            **{f"{form}_cycles": ", ".join(f"{n} {getattr(i, form)}" for n, i in own.items()) for form in forms},
+            "ports": {
+                key.removesuffix("_bits").replace("_", " "): f"{port.provided} bits a cycle, {port.needed} needed"
+                for key, port in ports(machine).items()
+            },
+            "cycles_a_micro_op": {
+                name: ", ".join(f"{form.replace('_', ' ')} {cycles}" for form, cycles in own.items())
+                for name, own in models.items()
+            },
         }
 
     def header(self, config: base.Config) -> str:
