@@ -78,7 +78,7 @@ class Config:
     stages: int = 3  # 4: the tensor ALU is a unit of its own, with its own micro-ops
     acc_banks: int = 4  # of four stages: parts of acc, each used by one unit at a time
     LOG_ALU_UOP_BUFF_SIZE: int = 12  # bytes, of four stages: the ALU's micro-ops
-    alu: str = "upstream"  # "rounding": with MULH and RSHR; "fused": with REQ and its parameters as well
+    alu: str = "upstream"  # "rounding": with MULH and RSHR; "fused": with REQ as well; "float": REQ in float32
     LOG_PAR_BUFF_SIZE: int = 14  # bytes, of a fused ALU: its parameters
     alu_lanes: int | None = None  # values that the tensor ALU processes a cycle; None: a tile. See ports.py
     inp_read_bits: int | None = None  # bits a cycle of each SRAM port; None: what a GEMM micro-op a cycle needs
@@ -229,13 +229,18 @@ class Config:
     @cached_property
     def memories(self) -> tuple[Memory, ...]:
         """The ids that LOAD may name."""
-        absent = {Memory.ALU_UOP: self.stages == 3, Memory.PAR: self.alu != "fused"}
+        absent = {Memory.ALU_UOP: self.stages == 3, Memory.PAR: not self.has_parameters}
         return tuple(memory for memory in Memory if not absent.get(memory))
 
     @cached_property
     def alu_ops(self) -> tuple[AluOp, ...]:
-        last = {"upstream": AluOp.MUL, "rounding": AluOp.RSHR, "fused": AluOp.REQ}[self.alu]
+        last = {"upstream": AluOp.MUL, "rounding": AluOp.RSHR}.get(self.alu, AluOp.REQ)
         return tuple(op for op in AluOp if op <= last)
+
+    @property
+    def has_parameters(self) -> bool:
+        """Whether there is REQ and the memory that it reads."""
+        return self.alu in ("fused", "float")
 
     def sram(self, memory: Memory) -> Sram:
         """The on-chip memory that an id names; ACC_8BIT loads into `acc`."""

@@ -14,6 +14,7 @@ from tilewright.array import Array, exact_matmul, float_for
 from tilewright.graph.arithmetic import (
     INT32_MAX,
     INT32_MIN,
+    round_half_even,
     rounding_divide_by_pot,
     saturating_rounding_doubling_high_mul,
     wrap_int32,
@@ -167,7 +168,8 @@ class Machine:
     def _requantise(self, kernel: AluKernel) -> None:
         for dst, bias, factors in kernel.requantised:
             tiles = (self.par[:, behind(factors, by)] for by in range(FACTOR_TILES))
-            self.acc[:, dst] = requantise(self.acc[:, dst], self.par[:, bias], *tiles)
+            rule = requantise_float if self.config.alu == "float" else requantise
+            self.acc[:, dst] = rule(self.acc[:, dst], self.par[:, bias], *tiles)
         self._mirror(kernel.written)
 
     def _alu(self, kernel: AluKernel) -> None:
@@ -247,6 +249,16 @@ def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bound
     left, right = ((scaling >> 8 * byte & 31).astype(np.int64) for byte in range(2))
     total = wrap_int32((acc + bias).astype(np.int64) << left)
     scaled = rounding_divide_by_pot(saturating_rounding_doubling_high_mul(total, multiplier.astype(np.int64)), right)
+    return _bounded(scaled, scaling, bounds)
+
+
+def requantise_float(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
+    """REQ of a "float" ALU: the multiplier is a float32, its product with float32(acc + bias) rounded half to even."""
+    scaled = round_half_even((acc + bias).astype(np.float32) * multiplier.view(np.float32))
+    return _bounded(scaled, scaling, bounds)
+
+
+def _bounded(scaled: Array, scaling: Array, bounds: Array) -> Array:
     scaled += scaling >> 16
     low, high = bounds << 16 >> 16, bounds >> 16
     bounded = low <= high

@@ -45,7 +45,7 @@ RANGES |= dict.fromkeys(CORE_KEYS, (1, 8 * MAX_TILE_BYTES, "at most a tile of 40
 RANGES["acc_read_bits"] = (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes a cycle")
 
 
-ALUS = ("upstream", "rounding", "fused")
+ALUS = ("upstream", "rounding", "fused", "float")
 
 
 class Restriction(NamedTuple):
@@ -101,7 +101,7 @@ def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
         refuse(f"semantics {c.semantics} has no other stages or ALU operations than upstream's", "leave it at hls")
     if c.alu != "upstream" and c.acc.width != 32:
         refuse(f"alu {c.alu} computes with 32 bits; the accumulators have {c.acc.width}", "set LOG_ACC_WIDTH to 5")
-    if c.alu == "fused" and not 1 <= c.par.index_bits <= min(c.index_bits.acc, c.index_bits.wgt):
+    if c.has_parameters and not 1 <= c.par.index_bits <= min(c.index_bits.acc, c.index_bits.wgt):
         limit = f"2 to 2^{min(c.index_bits.acc, c.index_bits.wgt)} (a micro-op's acc and wgt fields name them)"
         refuse(f"there are 2^{c.par.index_bits} parameter tiles, not {limit}", "change LOG_PAR_BUFF_SIZE")
     if c.stages == 4 and c.alu == "rounding":

@@ -15,8 +15,8 @@ from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, Linear, MaxPool2D, Window
 from tilewright.graph.ops.linear import centre
 from tilewright.graph.rounding import Rounding
+from tilewright.targets.vta.codegen import codes, parameters, weights
 from tilewright.targets.vta.codegen import fold as folding
-from tilewright.targets.vta.codegen import parameters, weights
 from tilewright.targets.vta.codegen.layer import Layer, Link
 from tilewright.targets.vta.codegen.transfers import LARGEST
 from tilewright.targets.vta.config import Config
@@ -68,13 +68,13 @@ class Context(NamedTuple):
 def lower(site: Site, context: Context) -> Lowered | str:
     """The layer of a node, or why VTA does not take it."""
     op, config = site.node.op, context.config
-    takes_add = isinstance(op, Add) and config.alu != "upstream"
+    takes_add = isinstance(op, Add) and config.alu in ("rounding", "fused")
     if not isinstance(op, Linear | AveragePool2D | MaxPool2D) and not takes_add:
         return REASONS.get(op.kind, f"VTA has no operation for {op.kind}")
     if config.inp.width != 8 or config.wgt.width != 8:
         return f"the machine's values have {config.inp.width} bits and its weights {config.wgt.width}; the codes 8"
     x = site.input(0)
-    if x.dtype != "int8":
+    if x.dtype not in codes.DTYPES:
         return f"its input is {x.dtype}; VTA multiplies int8"
     if x.data is not None:
         return "its input is constant"
@@ -101,7 +101,7 @@ def _add(site: Site, op: Add, context: Context) -> Lowered | str:
         return f"rounding {context.rounding.name} adds by another rule than TFLite's kernels"
     if {tensor.shape for tensor in (site.input(0), other)} != {out.shape} or other.data is not None:
         return "its operands are not two tensors of one shape"
-    if other.dtype != "int8" or out.dtype != "int8":
+    if other.dtype not in codes.DTYPES or out.dtype not in codes.DTYPES:
         return f"it adds {other.dtype} to {out.dtype}; VTA's buffers hold int8"
     channels, block = out.shape[-1], config.block
     width = -(-(out.size // channels) // config.batch)
@@ -204,7 +204,7 @@ def _matrix(site: Site, w: Array, rows: int, context: Context, packing: str) -> 
     )
     start = np.zeros(fold.weights.shape[0], np.int64)
     one = np.zeros(1, np.int64)
-    correction = (w.sum(axis=(1, 2)) * site.input(0).zero_point).astype(np.int32)[None, None]
+    correction = (w.sum(axis=(1, 2)) * codes.zero_point(site.input(0))).astype(np.int32)[None, None]
     lowered = Lowered(layer, weights.tiles_of(fold.weights, start, layer, block), correction, one, one)
     return _finished(site, lowered, context)
 
@@ -223,7 +223,8 @@ def _spatial(site: Site, w: Array, start: Array, window: Window, context: Contex
     layer = _windowed(site, fold, start, config, "sum", planes)
     (row_class, rows), (column_class, columns) = classes
     per_tap = w.sum(axis=2).reshape(-1, *window.kernel)  # (O, KH, KW)
-    correction = np.einsum("akb,ra,cb->rck", per_tap.transpose(1, 0, 2), rows, columns) * site.input(0).zero_point
+    correction = np.einsum("akb,ra,cb->rck", per_tap.transpose(1, 0, 2), rows, columns)
+    correction = correction * codes.zero_point(site.input(0))
     start = start if fold.pixels == 1 else np.zeros(fold.weights.shape[0], np.int64)
     tiles = weights.tiles_of(fold.weights, start, layer, config.block)
     return _finished(site, Lowered(layer, tiles, correction.astype(np.int32), row_class, column_class), context)
@@ -243,7 +244,8 @@ def _pool(site: Site, op: AveragePool2D | MaxPool2D, context: Context) -> Lowere
         return planes
     clamp = None
     if maximum:
-        low, high = clamp_range(op.activation, site.output.scale, site.output.zero_point, site.output.dtype)
+        bounds = clamp_range(op.activation, site.output.scale, site.output.zero_point, site.output.dtype)
+        low, high = (bound - codes.offset(site.output) for bound in bounds)
         clamp = None if (low, high) == (weights.CODE_MIN, weights.CODE_MAX) else (low, high)
     start = np.arange(channels)
     one = folding.Fold(1, np.broadcast_to(np.int32(1), (channels, taps, 1)), op.window)

@@ -15,6 +15,7 @@ from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.reference import value_of
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch
+from tilewright.targets.vta.codegen import codes
 
 #: What the host subtracts from sums: by row class, column class and channel.
 TABLES = ("correction", "row_class", "column_class")
@@ -33,21 +34,21 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
                 )
             if not 0 < form["fold"] <= form["block"]:
                 raise ProgramError(f"launch '{launch.name}'", "its layout has no legal fold", "compile it again")
-            codes = value_of(graph, values, tensor)
-            assert codes is not None
-            packed[name] = _tiles(site, codes, form)
+            value = value_of(graph, values, tensor)
+            assert value is not None
+            packed[name] = _tiles(site, codes.held(value), form)
     return packed
 
 
-def _tiles(site: Site, codes: Array, form: Mapping[str, Any]) -> Array:
-    """Codes (S, *shape) as tiles, uint8 (S, size)."""
-    samples, batch, block = codes.shape[0], form["batch"], form["block"]
+def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
+    """Codes int8 (S, *shape) as tiles, uint8 (S, size)."""
+    samples, batch, block = held.shape[0], form["batch"], form["block"]
     in_tiles, pixels = form["in_tiles"], form["in_pixels"]
     if form["matrix"]:
-        rows = _folded(_rows(site, codes), form["fold"])
+        rows = _folded(_rows(site, held), form["fold"])
         tiles = np.zeros((samples, in_tiles, pixels * batch, block), np.int8)
     else:
-        rows = _folded(codes.reshape(-1, *codes.shape[3:]), form["fold"]).reshape(samples, pixels, -1)
+        rows = _folded(held.reshape(-1, *held.shape[3:]), form["fold"]).reshape(samples, pixels, -1)
         tiles = np.zeros((samples, in_tiles, pixels, batch, block), np.int8)[:, :, :, 0]
     whole = rows.shape[2] // block
     count = rows.shape[1]
@@ -60,18 +61,18 @@ def _tiles(site: Site, codes: Array, form: Mapping[str, Any]) -> Array:
     return base.reshape(samples, -1).view(np.uint8)
 
 
-def _rows(site: Site, codes: Array) -> Array:
+def _rows(site: Site, held: Array) -> Array:
     """The rows of a matrix layer, int8 (S, M, K): what each output pixel reads; padding is the zero point."""
     op = site.node.op
-    samples = codes.shape[0]
+    samples = held.shape[0]
     if isinstance(op, FullyConnected):
-        return codes.reshape(samples, -1, site.input(1).shape[1])
+        return held.reshape(samples, -1, site.input(1).shape[1])
     if isinstance(op, Add):
-        return codes.reshape(samples, -1, codes.shape[-1])
+        return held.reshape(samples, -1, held.shape[-1])
     if not isinstance(op, Conv2D | DepthwiseConv2D):
         raise ProgramError(f"op '{site.node.name}'", f"a {op.kind} is not laid out as a matrix", "compile it again")
     window = op.window
-    views = window.view(window.pad(merge_samples(codes), site.input(0).zero_point))
+    views = window.view(window.pad(merge_samples(held), codes.zero_point(site.input(0))))
     return np.ascontiguousarray(views).reshape(samples, -1, int(np.prod(views.shape[3:])))
 
 
@@ -117,7 +118,7 @@ def _result(
         acc = acc.reshape(-1, -(-width // fold) * fold, channels)[:, :width]
     acc = acc.reshape(samples, *site.output.shape)
     if form["codes"]:
-        return acc.astype(site.output.dtype)
+        return codes.given_back(acc.astype(np.int8), site.output)
     acc = acc.astype(np.int32, copy=False)
     if isinstance(op, Linear):
         correction, rows, columns = (tables[name] for name in TABLES)
@@ -127,4 +128,4 @@ def _result(
             acc = acc - (correction[0, 0] if one_class else correction[rows[:, None], columns])
         return op.finish(site, acc, rounding_mode(rounding))
     assert isinstance(op, AveragePool2D)
-    return op.finish(site, acc)[0]
+    return op.finish(site, acc + codes.offset(site.input(0)) * op.counts(site))[0]

@@ -7,14 +7,18 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import clamp_range, quantize_multiplier
+from tilewright.graph.arithmetic import RequantRule, clamp_range, quantize_multiplier
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, Linear
 from tilewright.graph.requant import Requant
 from tilewright.graph.rounding import Rounding
+from tilewright.targets.vta.codegen import codes
 from tilewright.targets.vta.codegen.epilogue import ADD_LEFT_SHIFT
 from tilewright.targets.vta.codegen.layer import Codes, Immediates
 from tilewright.targets.vta.config import Config
+
+#: The rule of requantisation that each ALU follows; upstream's has none.
+RULES: dict[str, RequantRule] = {"rounding": "double", "fused": "double", "float": "float"}
 
 
 class Scaling(NamedTuple):
@@ -48,12 +52,15 @@ def of_linear(
 
     `correction` int32 [row class, column class, channel] is subtracted; `fold` pixels share a tile.
     """
-    if config.alu == "upstream" or op.rule(rounding) != "double" or site.output.dtype != "int8":
+    if op.rule(rounding) != RULES.get(config.alu) or site.output.dtype not in codes.DTYPES:
         return None
     requant = Requant.of_product(site.input(0), site.input(1), site.output, op.activation, rounding.delegated)
     channels = correction.shape[2]
-    multiplier, shift = (np.broadcast_to(part, channels) for part in quantize_multiplier(requant.real))
-    scaling = Scaling(multiplier, shift, 0, requant.zero_point, (requant.low, requant.high))
+    less = codes.offset(site.output)
+    factor = (requant.real32.view(np.int32).astype(np.int64), 0 * requant.real32.astype(np.int64))
+    factor = factor if config.alu == "float" else quantize_multiplier(requant.real)
+    multiplier, shift = (np.broadcast_to(part, channels) for part in factor)
+    scaling = Scaling(multiplier, shift, 0, requant.zero_point - less, (requant.low - less, requant.high - less))
     bias = site.constant(2) if site.optional(2) is not None else np.zeros(channels, np.int32)
     if not correction.any():
         row_class, column_class, correction = 0 * row_class, 0 * column_class, correction[:1, :1]
@@ -71,10 +78,10 @@ def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     twice = 2 * max(scales)
     parts: list[Scaling] = [Scaling(*quantize_multiplier(scale / twice), extra_left=ADD_LEFT_SHIFT) for scale in scales]
-    low_high = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
+    low, high = (b - codes.offset(out) for b in clamp_range(op.activation, out.scale, out.zero_point, out.dtype))
     last = quantize_multiplier(twice / ((1 << ADD_LEFT_SHIFT) * np.float64(out.scale)))
-    parts.append(Scaling(*last, zero_point=out.zero_point, bounds=low_high))
-    biases = (-site.input(0).zero_point, -site.input(1).zero_point, 0)
+    parts.append(Scaling(*last, zero_point=codes.zero_point(out), bounds=(low, high)))
+    biases = (-codes.zero_point(site.input(0)), -codes.zero_point(site.input(1)), 0)
     rows = [
         np.concatenate([np.full((1, 1), bias), factors(part, config)]) for bias, part in zip(biases, parts, strict=True)
     ]
@@ -86,7 +93,7 @@ def factors(scaling: Scaling, config: Config) -> Array:
     """int64 [FACTOR_TILES, n]: words for REQ, or the operands of MULH and RSHR."""
     multiplier, shift = np.atleast_1d(scaling.multiplier), np.atleast_1d(scaling.shift)
     left, right = np.maximum(shift, 0) + scaling.extra_left, np.maximum(-shift, 0)
-    if config.alu != "fused":
+    if config.alu == "rounding":
         return np.stack([multiplier, -left, right])
     low, high = scaling.bounds or (1, 0)
     words = left | right << 8 | scaling.zero_point << 16
@@ -94,7 +101,7 @@ def factors(scaling: Scaling, config: Config) -> Array:
 
 
 def _immediates(parts: list[Scaling], config: Config) -> Immediates | None:
-    if config.alu == "fused":
+    if config.alu != "rounding":
         return None
     low, high = parts[-1].bounds or (0, 0)
     return Immediates(parts[-1].zero_point, low, high, any(part.extra_left or (part.shift > 0).any() for part in parts))

@@ -41,7 +41,7 @@ def accumulators(config: Config) -> int:
 
 def parameters(config: Config) -> tuple[Memory, int, int]:
     """The memory that parameters are in, its first tile for them and how many there are."""
-    if config.alu == "fused":
+    if config.has_parameters:
         return Memory.PAR, 0, config.par.depth
     return Memory.ACC, accumulators(config), config.acc.depth - accumulators(config)
 

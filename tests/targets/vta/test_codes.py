@@ -1,0 +1,58 @@
+"""Layers on every ALU and both roundings, with signed and unsigned codes, against the integer reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.targets.vta.test_codegen import random_graph
+from tilewright.graph.ir import Graph, Tensor
+from tilewright.targets.vta.codegen import codes, compile_graph
+from tilewright.targets.vta.config import PRESETS
+
+MACHINES: tuple[tuple[dict[str, str], str], ...] = (
+    ({}, "tflm"),
+    ({}, "xnnpack"),
+    ({"alu": "rounding"}, "tflm"),
+    ({"alu": "fused"}, "tflm"),
+    ({"alu": "fused"}, "xnnpack"),  # finished by the host: REQ rounds otherwise
+    ({"alu": "float"}, "xnnpack"),
+    ({"alu": "float", "stages": "4"}, "xnnpack"),
+    ({"alu": "fused", "stages": "4", "acc_banks": "2"}, "tflm"),
+)
+
+
+def unsigned(graph: Graph) -> Graph:
+    """The same network with uint8 activations: zero points and codes 128 more."""
+
+    def shifted(tensor: Tensor) -> Tensor:
+        if tensor.dtype != "int8" or tensor.data is not None or tensor.quant is None:
+            return tensor
+        quant = replace(tensor.quant, zero_point=tuple(z + 128 for z in tensor.quant.zero_point))
+        return replace(tensor, dtype="uint8", quant=quant)
+
+    return replace(graph, tensors={name: shifted(tensor) for name, tensor in graph.tensors.items()})
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("keys", "rounding"), MACHINES, ids=str)
+def test_random_layers_of_signed_and_unsigned_codes(keys: dict[str, str], rounding: str, seed: int) -> None:
+    config = PRESETS["pynq"].with_overrides(keys)
+    for part in range(3):
+        rng = np.random.default_rng([seed, part])
+        graph = random_graph(rng)
+        x = rng.integers(-128, 128, (2, *graph.tensors["x"].shape)).astype(np.int8)
+        print(seed, part, [str(node.op) for node in graph.nodes])
+        for version, inputs in ((graph, x), (unsigned(graph), x.view(np.uint8) ^ np.uint8(128))):
+            result = compile_graph(version, config, rounding).run(inputs)
+            assert result.matches_reference
+            assert not result.findings
+
+
+def test_codes_are_held_as_int8() -> None:
+    tensor = Tensor("x", (256,), "uint8")
+    values = np.arange(256, dtype=np.uint8)
+    assert codes.held(values).tolist() == list(range(-128, 128))
+    assert np.array_equal(codes.given_back(codes.held(values), tensor), values)
