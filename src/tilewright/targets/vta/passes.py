@@ -42,7 +42,10 @@ class Passes:
     def actions(self, options: RunOptions) -> tuple[Action, ...]:
         """What the value pass does, in the order that `options` ask for."""
         if options not in self._actions:
-            self._actions[options] = actions(self.elaborated, sequence(self, options), self.stored_resets)
+            steps = sequence(self, options)
+            # With races, another order may store what another instruction left.
+            stored = self.stored_resets if options.order == "stream" else stored_resets(self.elaborated, steps)
+            self._actions[options] = actions(self.elaborated, steps, stored)
         return self._actions[options]
 
     @property
