@@ -112,9 +112,7 @@ class Interpreter:
             self.reads: set[Element] = set()
             self.writes: set[Element] = set()
             record = {
-                name: value
-                for name, value in self.records[index].items()
-                if not name.startswith(("pop", "push"))
+                name: value for name, value in self.records[index].items() if not name.startswith(("pop", "push"))
             }
             opcode = record.pop("opcode")
             if opcode == LOAD:
@@ -244,4 +242,6 @@ class Interpreter:
         self.reads |= {("par", tile) for tile in (bias, factors, factors + 1, factors + 2)}
         columns = [self.par[tile].tolist() for tile in (bias, factors, factors + 1, factors + 2)]
         rows = self.acc[d].tolist()
-        return np.array([[requantise(value, *words) for value, *words in zip(row, *columns, strict=True)] for row in rows])
+        return np.array(
+            [[requantise(value, *words) for value, *words in zip(row, *columns, strict=True)] for row in rows]
+        )

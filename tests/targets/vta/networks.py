@@ -61,7 +61,10 @@ class Builder:
         scale = real * quant.scale[0] / self.tensors[x].scale
         weights = Quant(tuple(float(np.float32(s)) for s in scale), (0,) * len(scale), axis if len(scale) > 1 else 0)
         bias = rng.integers(-(1 << 12), 1 << 12, channels).astype(np.int32)
-        constants = [Tensor("w", shape, "int8", weights, data.astype(np.int8)), Tensor("b", (channels,), "int32", None, bias)]
+        constants = [
+            Tensor("w", shape, "int8", weights, data.astype(np.int8)),
+            Tensor("b", (channels,), "int32", None, bias),
+        ]
         return self.layer(op, x, constants=tuple(constants[: 1 + (rng.random() < 0.8)]), quant=quant)
 
     def window(self, size: tuple[int, int], pointwise: bool) -> Window:
@@ -70,7 +73,9 @@ class Builder:
         if pointwise:
             return Window((1, 1), stride)
         kernel = [int(rng.integers(1, min(5, extent) + 1)) for extent in size]
-        dilation = [int(rng.integers(1, 3)) if (k - 1) * 2 + 1 <= extent else 1 for k, extent in zip(kernel, size, strict=True)]
+        dilation = [
+            int(rng.integers(1, 3)) if (k - 1) * 2 + 1 <= extent else 1 for k, extent in zip(kernel, size, strict=True)
+        ]
         if rng.random() < 0.5:
             return Window.same(size, (kernel[0], kernel[1]), stride, (dilation[0], dilation[1]))
         pads = [int(rng.integers(0, (k - 1) * d + 1)) for k, d in zip(kernel, dilation, strict=True) for _ in "ab"]

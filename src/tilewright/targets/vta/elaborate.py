@@ -110,7 +110,8 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
 
 def granule(config: Config) -> int:
     """Bytes of the smallest tile: the element in which DRAM footprints count."""
-    return min(config.inp.tile_bytes, config.wgt.tile_bytes, config.acc.tile_bytes, config.out.tile_bytes)
+    chips = (config.inp, config.wgt, config.acc, config.out, *([config.par] if config.alu == "fused" else []))
+    return min(chip.tile_bytes for chip in chips)
 
 
 def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
@@ -260,7 +261,7 @@ def describe(stream: Stream, config: Config, step: int) -> str:
     if opcode in (Opcode.LOAD, Opcode.STORE):
         mem = stream.mem
         memory = Memory(int(mem.memory_type[step]))
-        tiles = int(mem.x_size[step] * (1 if memory == Memory.UOP else mem.y_size[step]))
+        tiles = int(mem.x_size[step] * (1 if memory in UOP_MEMORIES else mem.y_size[step]))
         base = int(mem.sram_base[step])
         name = config.sram(memory).name
         return (
