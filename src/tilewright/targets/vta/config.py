@@ -215,7 +215,7 @@ class Config:
     def par(self) -> Sram:
         """Parameters of REQ: one 32-bit word a channel."""
         bits = self.LOG_PAR_BUFF_SIZE - 2 - self.LOG_BLOCK
-        return Sram("par", 1 << bits, (1, self.block), 32, 4 * self.block, bits)
+        return Sram("par", 1 << max(bits, 0), (1, self.block), 32, 4 * self.block, bits)
 
     @cached_property
     def pipeline(self) -> Pipeline:

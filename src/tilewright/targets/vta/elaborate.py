@@ -216,7 +216,7 @@ def describe(stream: Stream, config: Config, step: int) -> str:
     if opcode in (Opcode.LOAD, Opcode.STORE):
         mem = stream.mem
         memory = Memory(int(mem.memory_type[step]))
-        tiles = int(mem.x_size[step] * (1 if memory == Memory.UOP else mem.y_size[step]))
+        tiles = int(mem.x_size[step] * (1 if memory in UOP_MEMORIES else mem.y_size[step]))
         base = int(mem.sram_base[step])
         name = config.sram(memory).name
         return (

@@ -137,7 +137,8 @@ def _derived(
 
 def granule(config: Config) -> int:
     """Bytes of the smallest tile: the element in which DRAM footprints count."""
-    return min(config.inp.tile_bytes, config.wgt.tile_bytes, config.acc.tile_bytes, config.out.tile_bytes)
+    chips = (config.inp, config.wgt, config.acc, config.out, *([config.par] if config.has_parameters else []))
+    return min(chip.tile_bytes for chip in chips)
 
 
 def _moves(config: Config, moved: Moves, rules: Semantics) -> Array:

@@ -44,7 +44,10 @@ class Passes:
         """What the value pass does for so many samples, in the order that `options` ask for."""
         key = options, samples
         if key not in self._plans:
-            self._plans[key] = plan(self.elaborated, sequence(self, options), self.stored_resets, samples)
+            steps = sequence(self, options)
+            # With races, another order may store what another instruction left.
+            stored = self.stored_resets if options.order == "stream" else stored_resets(self.elaborated, steps)
+            self._plans[key] = plan(self.elaborated, steps, stored, samples)
         return self._plans[key]
 
     @property

@@ -78,16 +78,18 @@ def _kernels(program: Elaborated) -> Iterator[tuple[str, Array]]:
 
 
 def _stale_stores(program: Elaborated, sequence: Array) -> Array:
-    """STOREs of tiles last written by a reset GEMM or a LOAD."""
+    """STOREs of tiles last written by a reset GEMM or a LOAD; with four stages those leave the out memory alone."""
     fresh = np.zeros(program.config.acc.depth, np.bool_)
     stale = []
-    moves, kernel = program.moves.each, program.kernel.tolist()
+    moves, kernel, one_unit = program.moves.each, program.kernel.tolist(), program.config.stages == 3
     for step in sequence.tolist():
         if kernel[step] >= 0:
             item = program.kernels[kernel[step]]
+            if isinstance(item, GemmKernel) and not one_unit:
+                continue
             fresh[item.written] = not (isinstance(item, GemmKernel) and item.reset)
         elif moves[step].memory in (Memory.ACC, Memory.ACC_8BIT):
-            fresh[moves[step].base : moves[step].end] = False
+            fresh[moves[step].base : moves[step].end] &= not one_unit
         elif moves[step].memory == Memory.OUT and not fresh[moves[step].base : moves[step].end].all():
             stale.append(step)
     return np.array(sorted(stale), np.int64)

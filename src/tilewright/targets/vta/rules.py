@@ -108,7 +108,8 @@ def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
         refuse("four stages have no place for this ALU's constants: acc is used by parts", "set alu to fused")
     if c.stages == 4:
         if c.alu_uop.index_bits > c.index_bits.uop:
-            refuse("the ALU has more micro-ops than an instruction can name", "change LOG_ALU_UOP_BUFF_SIZE")
+            limit = f"2^{c.index_bits.uop}, the most that an instruction can name (LOG_UOP_BUFF_SIZE)"
+            refuse(f"the ALU has 2^{c.alu_uop.index_bits} micro-ops, above {limit}", "change LOG_ALU_UOP_BUFF_SIZE")
         if c.acc_banks & (c.acc_banks - 1) or c.acc_banks > c.acc.depth:
             refuse(f"acc_banks is {c.acc_banks}, not a power of two up to {c.acc.depth} tiles", "set it to 2")
 

@@ -25,10 +25,14 @@ Slot = tuple[Memory, int, int]
 
 @dataclass
 class _Access:
-    """The last instruction (row) that wrote a slot, and the last of each unit that has read it since."""
+    """The last instruction (row) that wrote a slot, and the last of each unit that has read it since.
+
+    `others`: of slots that share tiles with it, as layers divide a memory differently.
+    """
 
     writer: int = NOBODY
     readers: dict[int, int] = field(default_factory=dict)
+    others: list[_Access] = field(default_factory=list)
 
 
 class StreamBuilder:
@@ -114,32 +118,31 @@ class StreamBuilder:
         for slot in reads:
             self._slots[slot].readers[unit] = index
         for slot in writes:
-            self._slots[slot] = _Access(index)
+            access = self._slots[slot]
+            access.writer = index
+            access.readers.clear()
 
     def _needs(self, reads: Sequence[Slot], writes: Sequence[Slot]) -> list[int]:
         """For each unit, the last row that must have ended."""
-        needs, units = [NOBODY] * len(self._line.units), self._buffer.units
-        for slots, waits_for_readers in ((reads, False), (writes, True)):
-            for slot in slots:
-                access = self._slots.get(slot) or self._first(slot)
-                if access.writer != NOBODY:
-                    other = units[access.writer]
-                    needs[other] = max(needs[other], access.writer)
-                for other, reader in access.readers.items() if waits_for_readers else ():
-                    needs[other] = max(needs[other], reader)
+        needs = [NOBODY] * len(self._line.units)
+        for slot in reads:  # it has been written, after all uses of other slots there
+            _wait(needs, self._access(slot).writer, self._buffer.units)
+        for slot in writes:
+            own = self._access(slot)
+            for access in (own, *own.others):
+                for row in (access.writer, *access.readers.values()):
+                    _wait(needs, row, self._buffer.units)
         return needs
 
-    def _first(self, slot: Slot) -> _Access:
-        """A slot that is new: whatever has used parts of it so far counts as its own use."""
-        access, units = _Access(), self._buffer.units
-        memory, low, high = slot
-        for (other, a, b), used in self._slots.items():
-            if other == memory and a < high and low < b:
-                rows = [*used.readers.values(), *([used.writer] if used.writer != NOBODY else [])]
-                for row in rows:  # a slot is written first: that must follow them all
-                    access.readers[units[row]] = max(access.readers.get(units[row], NOBODY), row)
-        self._slots[slot] = access
-        return access
+    def _access(self, slot: Slot) -> _Access:
+        if slot not in self._slots:
+            new, (memory, low, high) = _Access(), slot
+            for (other, a, b), used in self._slots.items():
+                if other == memory and a < high and low < b:
+                    new.others.append(used)
+                    used.others.append(new)
+            self._slots[slot] = new
+        return self._slots[slot]
 
     def _carrier(self, unit: int, other: int, need: int) -> int:
         """The first row of `unit` that follows row `need` of its neighbour `other`; a NOP where there is none yet."""
@@ -168,6 +171,12 @@ class StreamBuilder:
         self._now[unit] = (*known[:unit], index, *known[unit + 1 :])
         self._clocks.append(self._now[unit])
         return index
+
+
+def _wait(needs: list[int], row: int, units: Sequence[int]) -> None:
+    """Have a row, if it is one, among those that must have ended."""
+    if row != NOBODY:
+        needs[units[row]] = max(needs[units[row]], row)
 
 
 def _out(slot: Slot) -> Slot:

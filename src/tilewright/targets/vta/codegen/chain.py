@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple
 
 from tilewright.graph.ir import Graph, Site
+from tilewright.graph.ops import Conv2D, DepthwiseConv2D
 from tilewright.graph.rounding import Rounding
 from tilewright.program.program import HostStep
 from tilewright.targets.vta.codegen.layer import Layer
@@ -24,6 +26,7 @@ class Layout(NamedTuple):
     fold: int
     columns: int  # of pixels in a row, where several share a tile
     rows: bool  # several rows of a matrix share a tile
+    host: bool = False  # as only the host lays it out
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,23 @@ def lies(layer: Layer, size: tuple[int, int], tiles: int, columns: int, batch: i
 
 
 def read(layer: Layer, site: Site, batch: int) -> Layout:
-    return lies(layer, layer.size, layer.in_tiles, _columns(site.input(0).shape), batch)
+    lying = lies(layer, layer.size, layer.in_tiles, _columns(site.input(0).shape), batch)
+    return lying._replace(host=_laid_out_by_host(layer, site))
+
+
+def _laid_out_by_host(layer: Layer, site: Site) -> bool:
+    """Whether a layer reads patches, or zeros beyond the last of the pixels that share a tile.
+
+    Where a layer writes such tiles there is something behind the last pixel.
+    """
+    op = site.node.op
+    if not isinstance(op, Conv2D | DepthwiseConv2D):
+        return False
+    if layer.matrix:
+        return prod(op.window.kernel) > 1
+    width, window = site.input(0).shape[2], op.window
+    last = (site.output.shape[2] - 1) * window.stride[1] + window.extent[1] - 1 - window.padding[2]
+    return width % layer.fold > 0 and last >= width
 
 
 def written(layer: Layer, site: Site, batch: int) -> Layout:

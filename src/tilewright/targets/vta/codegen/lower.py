@@ -101,6 +101,8 @@ def _add(site: Site, op: Add, context: Context) -> Lowered | str:
         return f"rounding {context.rounding.name} adds by another rule than TFLite's kernels"
     if {tensor.shape for tensor in (site.input(0), other)} != {out.shape} or other.data is not None:
         return "its operands are not two tensors of one shape"
+    if not context.codes:
+        return "its parameters do not fit the memory that the machine has for them"
     if other.dtype not in codes.DTYPES or out.dtype not in codes.DTYPES:
         return f"it adds {other.dtype} to {out.dtype}; VTA's buffers hold int8"
     channels, block = out.shape[-1], config.block

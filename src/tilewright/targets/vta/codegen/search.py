@@ -121,8 +121,10 @@ def _grid(layer: Layer, config: Config) -> dict[str, Array]:
 
 
 def _acc_slots(config: Config) -> tuple[int, ...]:
-    """No two slots share a part of acc that one unit uses at a time."""
-    return (3, 2, 1) if config.stages == 3 else tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0)
+    """No two slots share a part of acc that one unit uses at a time, and no queue fills: a slot is a token."""
+    if config.stages == 3:
+        return (3, 2, 1)
+    return tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0 and n <= config.token_depth)
 
 
 def _product(**axes: Array) -> dict[str, Array]:
