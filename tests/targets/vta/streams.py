@@ -160,7 +160,7 @@ def gemm(rng: np.random.Generator, config: Config) -> Record:
 
 
 def alu(rng: np.random.Generator, config: Config) -> Record:
-    op = int(rng.choice([op for op in config.alu_ops if op != MUL]))
+    op = int(rng.choice([int(op) for op in config.alu_ops if op != MUL]))
     record = {"opcode": ALU, **loops(rng, min(config.uop.depth, config.alu_uop.depth)), "alu_opcode": op}
     record["uop_end"] = max(record["uop_end"], record["uop_bgn"] + (op == REQ))
     for name, depth in (("dst", config.acc.depth), ("src", config.par.depth if op == REQ else config.acc.depth)):

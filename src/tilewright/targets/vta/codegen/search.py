@@ -104,7 +104,9 @@ def _grid(layer: Layer, config: Config) -> dict[str, Array]:
         channels=np.array([0, 1]),
         inp=np.array([n for n in INP_SLOTS if n <= config.inp.depth]),
         wgt=wgt,
-        acc=np.array([n for n in ACC_SLOTS if n <= config.acc.depth and _whole_banks(n, config)]),
+        acc=np.array(
+            [n for n in ACC_SLOTS if n <= min(config.acc.depth, config.token_depth) and _whole_banks(n, config)]
+        ),
     )
     grid = {name: values[choices["tile"]] for name, values in tiles.items()} | choices
     weights = grid["outs"] * grid["sums"] * layer.taps if not layer.shared else np.ones_like(grid["outs"])
@@ -117,6 +119,7 @@ def _grid(layer: Layer, config: Config) -> dict[str, Array]:
     one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
     fits &= (grid["channels"] == 0) | ~(one_tile | (grid["outs"] == layer.out_tiles))  # else the orders are the same
     fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load is a token at most
+    fits &= grid["acc"] <= config.token_depth  # and so is a store
     return {name: values[fits] for name, values in grid.items()}
 
 
