@@ -160,14 +160,14 @@ def gemm(rng: np.random.Generator, config: Config) -> Record:
 
 
 def alu(rng: np.random.Generator, config: Config) -> Record:
-    op = int(rng.choice([int(op) for op in config.alu_ops if op != MUL]))
+    op = rng.choice(np.array([int(op) for op in config.alu_ops if int(op) != MUL])).item()
     record = {"opcode": ALU, **loops(rng, min(config.uop.depth, config.alu_uop.depth)), "alu_opcode": op}
     record["uop_end"] = max(record["uop_end"], record["uop_bgn"] + (op == REQ))
     for name, depth in (("dst", config.acc.depth), ("src", config.par.depth if op == REQ else config.acc.depth)):
         record |= {f"{name}_factor_{loop}": factor(rng, depth) for loop in ("out", "in")}
     if op == REQ:  # wgt fields are below half of par
         return record | {"imm": int(rng.integers(0, max(1, config.par.depth // 2 - 2))), "use_imm": 0}
-    imm = int(rng.choice([rng.integers(-40, 40), rng.integers(-(1 << 15), 1 << 15), -(1 << 15)]))
+    imm = int(rng.choice([int(rng.integers(-40, 40)), int(rng.integers(-(1 << 15), 1 << 15)), -(1 << 15)]))
     return record | {"use_imm": int(rng.integers(2)), "imm": imm}
 
 

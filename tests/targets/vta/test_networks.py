@@ -90,7 +90,7 @@ def check_program(program: Program, golden: dict[str, Array], random: int = 0) -
 
 
 def any_machine(rng: np.random.Generator) -> Config:
-    """Sizes from tiny to usual, queues from one command and two tokens."""
+    """Sizes from tiny to usual, queues from one command and eight tokens."""
     alu = str(rng.choice(["upstream", "rounding", "fused", "fused"]))
     batch, block = int(rng.choice([0, 0, 1, 2])), int(rng.choice([3, 4, 4, 5]))
     sizes = {
@@ -103,7 +103,7 @@ def any_machine(rng: np.random.Generator) -> Config:
         "LOG_BUS_WIDTH": rng.choice([6, 6, 7, 9]),
         "stages": 3 if alu == "rounding" else rng.choice([3, 4]),
         "acc_banks": rng.choice([1, 2, 4, 8]),
-        "token_depth": rng.choice([2, 3, 4, 8, 100]),
+        "token_depth": rng.choice([8, 16, 100]),
         "queue_depth": rng.choice([1, 2, 8, 512]),
         "dram_latency": rng.choice([0, 16, 100]),
     }
