@@ -244,7 +244,7 @@ def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bound
 
     TFLite's double rounding of acc + bias, which wraps. `scaling` holds, from the low byte, the shifts to the left
     (before the product) and to the right (0 to 31), then the zero point (16 bits, signed); `bounds` the smallest and
-    the largest result (16 bits each, signed), no bounds where the smallest is above the largest.
+    the largest result (16 bits each, signed), no bounds where the smallest is above the largest: those of 32 bits.
     """
     left, right = ((scaling >> 8 * byte & 31).astype(np.int64) for byte in range(2))
     total = wrap_int32((acc + bias).astype(np.int64) << left)

@@ -8,7 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import Conv2D, DepthwiseConv2D
+from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from tilewright.graph.rounding import Rounding
 from tilewright.program.program import HostStep
 from tilewright.targets.vta.codegen.layer import Layer
@@ -19,8 +19,9 @@ from tilewright.targets.vta.config import Config
 
 
 class Layout(NamedTuple):
-    """How a tensor lies in DRAM: channel tiles, tiles of pixels, and what shares a tile."""
+    """How a tensor lies in DRAM: channels of a pixel, their tiles, tiles of pixels, and what shares a tile."""
 
+    channels: int
     channel_tiles: int
     pixels: int
     fold: int
@@ -63,14 +64,15 @@ def operands(site: Site, layer: Layer) -> list[str]:
     return [site.input(index).name for index in range(layer.operands)]
 
 
-def lies(layer: Layer, size: tuple[int, int], tiles: int, columns: int, batch: int) -> Layout:
+def lies(layer: Layer, channels: int, size: tuple[int, int], tiles: int, columns: int, batch: int) -> Layout:
     """How a layer's input or result lies; `columns`: pixels in a row of the image."""
     shares = layer.matrix and batch > 1
-    return Layout(tiles, size[0] * size[1], layer.fold, columns if layer.fold > 1 else 0, shares)
+    return Layout(channels, tiles, size[0] * size[1], layer.fold, columns if layer.fold > 1 else 0, shares)
 
 
 def read(layer: Layer, site: Site, batch: int) -> Layout:
-    lying = lies(layer, layer.size, layer.in_tiles, _columns(site.input(0).shape), batch)
+    channels = site.input(1 if isinstance(site.node.op, FullyConnected) else 0).shape[-1]  # of a row of a product
+    lying = lies(layer, channels, layer.size, layer.in_tiles, _columns(site.input(0).shape), batch)
     return lying._replace(host=_laid_out_by_host(layer, site))
 
 
@@ -90,7 +92,7 @@ def _laid_out_by_host(layer: Layer, site: Site) -> bool:
 
 
 def written(layer: Layer, site: Site, batch: int) -> Layout:
-    return lies(layer, layer.out, layer.out_tiles, _columns(site.output.shape), batch)
+    return lies(layer, site.output.shape[-1], layer.out, layer.out_tiles, _columns(site.output.shape), batch)
 
 
 def _columns(shape: tuple[int, ...]) -> int:

@@ -11,6 +11,8 @@ from tilewright.errors import ConfigError, ProgramError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.findings import DEADLOCK
+from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.codegen.chain import Chain, Member, chains, closed, operands, placed
 from tilewright.targets.vta.codegen.emit import Code, Names, emit, weight_image
 from tilewright.targets.vta.codegen.lower import Context
@@ -18,10 +20,14 @@ from tilewright.targets.vta.codegen.pack import TABLES
 from tilewright.targets.vta.codegen.plan import Plan
 from tilewright.targets.vta.codegen.schedule import Schedule, Stage, schedule
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.passes import run_passes
 
 TARGET = "vta"
 #: Tokens that a compiled program may have in one queue.
 TOKENS = 2
+#: Token queues of so many never filled in thousands of random networks; shorter ones are tried out.
+AMPLE = 64
 
 
 def plan(site: Site, config: Config) -> Plan | str:
@@ -36,10 +42,10 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
         reason = f"token_depth is {config.token_depth}; the compiler keeps up to {TOKENS} tokens in a queue"
         raise ConfigError("VTA config", reason, f"set token_depth to {TOKENS} or more")
     mode = rounding_mode(rounding)
-    steps = tuple(
-        step if isinstance(step, HostStep) else _launch(step, graph, config) for step in chains(graph, config, mode)
-    )
-    return Program(TARGET, config.to_dict(), config.digest(), mode.name, graph, steps)
+    steps: list[Launch | HostStep] = []
+    for step in chains(graph, config, mode):
+        steps += [step] if isinstance(step, HostStep) else _launches(step, graph, config)
+    return Program(TARGET, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
 def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
@@ -53,6 +59,27 @@ def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
     chain = Chain()
     chain.add(site, found[0], chosen, config.batch)
     return _launch_of(chain, {site.output.name}, config)
+
+
+def _launches(chain: Chain, graph: Graph, config: Config) -> list[Launch]:
+    """One launch for a chain, or one for each member where the token queues are too short for it."""
+    launch = _launch(chain, graph, config)
+    if len(chain.members) == 1 or config.token_depth >= AMPLE or _ends(launch, config):
+        return [launch]
+    alone = []
+    for member in chain.members:
+        single = Chain()
+        single.add(member.site, member.lowered, member.plan, config.batch)
+        alone.append(_launch(single, graph, config))
+    return alone
+
+
+def _ends(launch: Launch, config: Config) -> bool:
+    """Whether no queue fills for good."""
+    image = Image.of(launch)
+    options = RunOptions(timing="hls", check=False, values=False)
+    passes = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
+    return not any(finding.kind == DEADLOCK for finding in passes.findings)
 
 
 def _launch(chain: Chain, graph: Graph, config: Config) -> Launch:

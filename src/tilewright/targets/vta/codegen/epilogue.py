@@ -33,20 +33,22 @@ class Patch(NamedTuple):
     bias: int
 
 
-def epilogue(layer: Layer, group: Group) -> tuple[Step, ...]:
-    """The steps for one group, whose sums are in the first tiles of its slot."""
+def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
+    """The steps for one group, whose sums are in the first tiles of its slot. `limit`: micro-ops in a list."""
     codes = layer.codes
     assert codes
     if layer.kind == "add":
         return _add(codes, group.tiles)
     rows = codes.rows[group.rows.start : group.rows.start + group.rows.extent]
     columns = codes.columns[group.columns.start : group.columns.start + group.columns.extent]
+    width = group.columns.extent
     patches = tuple(
-        Patch(top, bottom, left, right, y * codes.classes[1] + x)
+        part
         for top, bottom, y in _runs(rows)
         for left, right, x in _runs(columns)
+        for part in _cut(Patch(top, bottom, left, right, y * codes.classes[1] + x), width, limit)
     )
-    return _requantise(codes, patches, group.columns.extent, group.pixels, group.outs.size, 0, 0)
+    return _requantise(codes, patches, width, group.pixels, group.outs.size, 0, 0)
 
 
 def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
@@ -56,6 +58,19 @@ def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
         length = len(list(run))
         yield at, at + length, value
         at += length
+
+
+def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
+    """The parts of a patch whose lists (see _tiles) are short enough."""
+    top, bottom, left, right, _ = patch
+    if right - left == width:
+        yield patch
+    elif bottom - top >= right - left:
+        for at in range(left, right, limit):
+            yield patch._replace(left=at, right=min(at + limit, right))
+    else:
+        for at in range(top, bottom, limit):
+            yield patch._replace(top=at, bottom=min(at + limit, bottom))
 
 
 @lru_cache(maxsize=1024)

@@ -32,7 +32,7 @@ class Scaling(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """`tiles` int32 [channel tile, biases and factors, block]; `codes` describes them."""
+    """`tiles` int32 [channel tile, biases and factors, rows, block]; `codes` describes them."""
 
     tiles: Array
     codes: Codes
@@ -68,7 +68,7 @@ def of_linear(
     patterns, columns = _folded(column_class, fold)
     lanes = biases[:, patterns].reshape(correction.shape[0] * len(patterns), fold * channels)
     wide = Scaling(np.tile(scaling.multiplier, fold), np.tile(scaling.shift, fold), *scaling[2:])
-    tiles = _tiles(np.concatenate([lanes, factors(wide, config)]), config.block)
+    tiles = _tiles(np.concatenate([lanes, factors(wide, config)]), config)
     return Parameters(tiles, Codes(tuple(row_class.tolist()), tuple(columns.tolist()), _immediates([scaling], config)))
 
 
@@ -86,7 +86,7 @@ def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
         np.concatenate([np.full((1, 1), bias), factors(part, config)]) for bias, part in zip(biases, parts, strict=True)
     ]
     lanes = np.broadcast_to(np.concatenate(rows), (len(rows) * len(rows[0]), config.block))
-    return Parameters(_tiles(lanes, config.block), Codes((0,), (0,) * pixels, _immediates(parts, config)))
+    return Parameters(_tiles(lanes, config), Codes((0,), (0,) * pixels, _immediates(parts, config)))
 
 
 def factors(scaling: Scaling, config: Config) -> Array:
@@ -114,9 +114,11 @@ def _folded(column_class: Array, fold: int) -> tuple[Array, Array]:
     return patterns, columns.reshape(-1)
 
 
-def _tiles(lanes: Array, block: int) -> Array:
-    """Words [rows, lanes] as tiles int32 [channel tile, row, block]."""
+def _tiles(lanes: Array, config: Config) -> Array:
+    """Words [word, lanes] as tiles int32 [channel tile, word, rows, block]; in acc each row of a tile has them."""
+    block, rows = config.block, config.batch if config.alu == "rounding" else 1
     count = -(-lanes.shape[1] // block)
     wide = np.zeros((lanes.shape[0], count * block), np.int64)
     wide[:, : lanes.shape[1]] = lanes
-    return np.ascontiguousarray(wide.astype(np.int32).reshape(-1, count, block).transpose(1, 0, 2))
+    tiles = wide.astype(np.int32).reshape(-1, count, 1, block).transpose(1, 0, 2, 3)
+    return np.ascontiguousarray(np.repeat(tiles, rows, axis=2))

@@ -117,14 +117,14 @@ def _grid(layer: Layer, config: Config) -> dict[str, Array]:
     one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
     fits &= (grid["channels"] == 0) | ~(one_tile | (grid["outs"] == layer.out_tiles))  # else the orders are the same
     fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load is a token at most
+    fits &= grid["acc"] <= config.token_depth  # and so is a store
     return {name: values[fits] for name, values in grid.items()}
 
 
 def _acc_slots(config: Config) -> tuple[int, ...]:
     """No two slots share a part of acc that one unit uses at a time, and no queue fills: a slot is a token."""
-    if config.stages == 3:
-        return (3, 2, 1)
-    return tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0 and n <= config.token_depth)
+    counts = (3, 2, 1) if config.stages == 3 else tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0)
+    return tuple(n for n in counts if n <= config.token_depth)
 
 
 def _product(**axes: Array) -> dict[str, Array]:

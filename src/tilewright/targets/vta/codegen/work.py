@@ -70,7 +70,7 @@ def closing(layer: Layer, group: Group, limit: int, copies: bool) -> tuple[Step,
     if layer.kind == "max":
         return _maximum(layer, group, limit)
     if layer.codes:
-        return epilogue(layer, group)
+        return epilogue(layer, group, limit)
     return (copy(group.tiles),) if copies else ()
 
 
