@@ -15,7 +15,11 @@ import tilewright as tw
 from tests.conftest import ROOT
 from tests.mlperf import FILES, model_path
 from tests.targets.vta.mutation import KINDS, MISSED, TOKENS, Subject, outcomes, reported, text
+from tests.targets.vta.networks import Builder
 from tests.targets.vta.test_codegen import CONFIGS, random_graph
+from tests.targets.vta.test_networks import buffers, config
+from tilewright.graph.ir import Graph
+from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, Window
 from tilewright.program.program import Program
 from tilewright.sim.bounds import everything
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
@@ -32,8 +36,8 @@ LAYERS = (("tiny", 33), ("tiny", 42), ("small", 64), ("few_uops", 19), ("batch4b
 
 
 def subjects(program: Program) -> list[Subject]:
-    config = Config.from_json(program.config)
-    return [Subject.of(launch, config, np.random.default_rng(SEED)) for launch in program.launches]
+    machine = Config.from_json(program.config)
+    return [Subject.of(launch, machine, np.random.default_rng(SEED)) for launch in program.launches]
 
 
 @cache
@@ -51,6 +55,33 @@ def layers() -> tuple[Subject, ...]:
     return tuple(found)
 
 
+#: Machines whose layers follow each other in one launch, small, so that slots are used again.
+MACHINES = {
+    "three, fused": buffers(10, 11, 14, 13, alu="fused", LOG_PAR_BUFF_SIZE=10),
+    "four": buffers(12, 11, 14, 13, stages=4, acc_banks=2),
+    "four, fused": buffers(12, 11, 14, 13, stages=4, acc_banks=2, alu="fused", LOG_PAR_BUFF_SIZE=10),
+    "four banks": config(stages=4, alu="fused", acc_banks=4, LOG_PAR_BUFF_SIZE=10),
+}
+
+
+def residual_network(rng: np.random.Generator) -> Graph:
+    """Depthwise and pointwise layers of some channel tiles, and their sum with the input."""
+    builder, channels = Builder(rng), 40
+    x = builder.given((1, 7, 7, channels))
+    window = Window((3, 3), (1, 1), (1, 1, 1, 1))
+    inner = builder.linear(DepthwiseConv2D("relu", window), x, (1, 3, 3, channels), 3)
+    inner = builder.linear(Conv2D("none"), inner, (64, 1, 1, channels), 0)
+    inner = builder.linear(Conv2D("relu6"), inner, (channels, 1, 1, 64), 0)
+    builder.layer(Add(), x, inner)
+    return builder.graph()
+
+
+@cache
+def chained(name: str) -> tuple[Subject, ...]:
+    graph = residual_network(np.random.default_rng(5))
+    return tuple(subjects(compile_graph(graph, MACHINES[name], "tflm")))
+
+
 def compared(passes: Passes) -> set[str]:
     """What the check finds, which a scan of every element finds as well."""
     if OUT_OF_RANGE not in reported(passes):
@@ -60,18 +91,25 @@ def compared(passes: Passes) -> set[str]:
     return reported(passes)
 
 
-def try_all(subjects: Sequence[Subject], count: int, kinds: Sequence[str] = KINDS) -> None:
-    """About `count` mutants of some launches."""
+def try_all(subjects: Sequence[Subject], count: int, kinds: Sequence[str] = KINDS) -> set[str]:
+    """About `count` mutants of some launches; returns the memories that findings were in."""
+    spaces: set[str] = set()
+
+    def check(passes: Passes) -> set[str]:
+        spaces.update(finding.space for finding in passes.findings)
+        return compared(passes)
+
     for subject in subjects:
         assert subject.passes(subject.unbroken).findings == (), subject.name
     counts: Counter[tuple[str, str]] = Counter()
     missed = []
-    for kind, outcome, note in outcomes(subjects, SEED, -(-count // len(subjects)), compared, kinds):
+    for kind, outcome, note in outcomes(subjects, SEED, -(-count // len(subjects)), check, kinds):
         counts[kind, outcome] += 1
         missed += [note] if outcome == MISSED else []
     print(f"seed {SEED}: {', '.join(subject.name for subject in subjects)}\n{text(counts)}")
     assert counts.total() >= count * 0.9
     assert missed == []
+    return spaces
 
 
 def test_mutants_of_digits() -> None:
@@ -86,6 +124,20 @@ def test_mutants_of_layers() -> None:
 def test_mutants_that_move_dram_rows() -> None:
     """Transfers of the layers whose rows lie apart, moved onto each other."""
     try_all(layers()[:2], 50, ("dram base",))
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_mutants_of_chains(name: str) -> None:
+    assert {"inp", "out"} <= try_all(chained(name), 30, TOKENS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MACHINES)
+def test_many_mutants_of_chains(name: str) -> None:
+    expected = {"inp", "wgt", "out"}
+    expected |= {"acc", "acc bank"} if MACHINES[name].stages == 4 else set()
+    expected |= {"par", "DRAM"} if MACHINES[name].has_parameters else set()
+    assert expected <= try_all(chained(name), 500, TOKENS)
 
 
 @pytest.mark.slow
