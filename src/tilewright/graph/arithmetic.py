@@ -79,6 +79,21 @@ def round_half_even(x: Array) -> Array:
     return np.rint(np.clip(x, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))).astype(np.int64)
 
 
+def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c of float32 values, rounded once to float32, as FMA instructions do.
+
+    The product is exact in float64. Its sum with c is rounded to odd, so that the last rounding is of the true value
+    (Boldo and Melquiond, 2008).
+    """
+    product, addend = np.float64(a) * np.float64(b), np.float64(c)
+    total = np.asarray(product + addend)
+    back = total - product
+    error = (product - (total - back)) + (addend - back)
+    even = (total.view(np.int64) & 1) == 0
+    odd = np.where((error != 0) & even, np.nextafter(total, np.copysign(np.inf, error)), total)
+    return odd.astype(np.float32)
+
+
 def round_half_away(x: Array) -> Array:
     """C's round(): to the nearest integer, halves away from zero, as the same float."""
     whole = np.trunc(x)

@@ -59,13 +59,13 @@ def _samples(tensor: Tensor, array: Array) -> Array:
 
 
 def run(
-    graph: Graph, inputs: Array | Mapping[str, Array], rounding: str = "tflm", observe: Observer | None = None
+    graph: Graph, inputs: Array | Mapping[str, Array], rounding: str | None = None, observe: Observer | None = None
 ) -> dict[str, Array]:
-    """The outputs {name: (S, *shape)} for S samples under a rounding mode.
+    """The outputs {name: (S, *shape)} for S samples under a rounding mode [the model's own].
 
     `observe` is called after every node with its results; samples then come in blocks, in order.
     """
-    samples = check_inputs(graph, inputs)
+    samples, rounding = check_inputs(graph, inputs), rounding or graph.rounding
     total = next(iter(samples.values())).shape[0]
     block = max(1, BLOCK_BYTES // widest(graph))
     parts = [

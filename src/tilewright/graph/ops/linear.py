@@ -23,16 +23,18 @@ from tilewright.graph.rounding import Rounding
 
 
 def centre(values: Array, tensor: Tensor) -> Array:
-    """codes - zero_point as float32, exact; a symmetric per-channel tensor has the zero point 0."""
-    zero_points = set(tensor.quant.zero_point) if tensor.quant else {0}
-    if len(zero_points) != 1:
-        raise UnsupportedError(f"tensor '{tensor.name}'", "has a zero point for each channel; one for all is supported")
-    return values.astype(np.float32) - np.float32(zero_points.pop())
+    """codes - zero_point as float32, exact; the zero points of a constant may differ along its quantised axis."""
+    zero_points = tensor.quant.zero_point if tensor.quant else (0,)
+    if tensor.quant is None or len(set(zero_points)) == 1:
+        return values.astype(np.float32) - np.float32(zero_points[0])
+    along = [1] * len(tensor.shape)
+    along[tensor.quant.axis] = -1
+    return values.astype(np.float32) - np.reshape(np.array(zero_points, np.float32), along)
 
 
 def magnitude(tensor: Tensor) -> int:
     """A bound on the magnitude of `centre` for an 8-bit tensor."""
-    return 255 if tensor.quant and any(tensor.quant.zero_point) else 128
+    return 255 if tensor.dtype == "uint8" or (tensor.quant and any(tensor.quant.zero_point)) else 128
 
 
 def merge_samples(x: Array) -> Array:

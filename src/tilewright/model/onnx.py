@@ -1,0 +1,79 @@
+"""An ONNX model as a Graph: quantised operators on codes, exactly; everything else as onnxruntime runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph import ops
+from tilewright.graph.ir import Graph, Tensor
+from tilewright.graph.passes.layout import channels_last
+from tilewright.model import onnx_file, onnx_quantised
+from tilewright.model.onnx_build import Builder
+from tilewright.model.onnx_file import RawNode
+from tilewright.model.onnx_qdq import CODES, Coded, Fused, fuse, quantisation
+from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, fold, resolve
+
+_SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
+
+
+def load(path: Path) -> Graph:
+    """The validated graph of an `.onnx` file; inputs and outputs keep the model's shapes.
+
+    Raises ModelError for a damaged file and UnsupportedError for what is not read; nothing is skipped.
+    """
+    try:
+        raw = onnx_file.read(path)
+        known = resolve(raw)
+        builder = Builder(known)
+        for step in fuse(known):
+            if isinstance(step, Fused):
+                onnx_quantised.translate(builder, step)
+            else:
+                _plain(builder, step)
+        return channels_last(builder.graph(path.stem, tuple(raw.inputs)).validate()).validate()
+    except (ModelError, UnsupportedError) as error:
+        where = error.where if str(path) in error.where else f"{path}: {error.where}".removesuffix(": ")
+        raise type(error)(where, error.reason, error.remedy) from None
+
+
+def _plain(builder: Builder, node: RawNode) -> None:
+    """A node that no pattern took."""
+    known = builder.known
+    if node.op_type in (QUANTIZE, DEQUANTIZE):
+        if all(not name or name in known.constants for name in node.inputs):
+            (value,) = fold(node, known.opset, known.types, known.constants)
+            builder.tensors[node.outputs[0]] = Tensor(node.outputs[0], value.shape, value.dtype.name, None, value)
+            return
+        if _edge(builder, node):
+            return
+    outputs = [Tensor(name, known.types[name].shape, known.types[name].dtype) for name in node.outputs]
+    same_type = len(outputs) == 1 and bool(node.inputs) and known.types[node.inputs[0]].dtype == outputs[0].dtype
+    if node.op_type in _SAME and same_type:
+        builder.emit(node.name, ops.Reshape(outputs[0].shape), (builder.value(node.inputs[0]),), outputs)
+        return
+    if node.op_type == "Transpose":
+        rank = len(outputs[0].shape)
+        permutation = tuple(node.attributes.get("perm", range(rank)[::-1]))
+        builder.emit(node.name, ops.Transpose(permutation), (builder.value(node.inputs[0]),), outputs)
+        return
+    op = ops.OnnxOp(node.op_type, node.domain, known.opset, node.json)
+    builder.emit(node.name, op, [builder.value(name) for name in node.inputs], outputs)
+
+
+def _edge(builder: Builder, node: RawNode) -> bool:
+    """QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale."""
+    known = builder.known
+    real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
+    quant = quantisation(known, node, len(known.types[codes].shape))
+    if quant is None or quant.per_channel or known.types[codes].dtype not in CODES:
+        return False
+    if known.types[real].dtype != "float32":
+        return False
+    if node.op_type == QUANTIZE:
+        builder.emit(node.name, ops.Quantize(), (builder.value(real),), (builder.result(Coded(codes, quant)),))
+    else:
+        out = Tensor(real, known.types[real].shape, "float32")
+        builder.emit(node.name, ops.Dequantize(), (builder.coded(Coded(codes, quant)),), (out,))
+    return True
+
