@@ -8,11 +8,11 @@ from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.passes.layout import channels_last
-from tilewright.model import onnx_file, onnx_quantised
+from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_build import Builder
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_qdq import CODES, Coded, Fused, fuse, quantisation
-from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, fold, resolve
+from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, fold, resolve
 
 _SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 
@@ -25,16 +25,21 @@ def load(path: Path) -> Graph:
     try:
         raw = onnx_file.read(path)
         known = resolve(raw)
-        builder = Builder(known)
-        for step in fuse(known):
-            if isinstance(step, Fused):
-                onnx_quantised.translate(builder, step)
-            else:
-                _plain(builder, step)
-        return channels_last(builder.graph(path.stem, tuple(raw.inputs)).validate()).validate()
+        build = onnx_shift.build if onnx_shift.is_integer(known) else _build
+        return channels_last(build(known, path.stem, tuple(raw.inputs)).validate()).validate()
     except (ModelError, UnsupportedError) as error:
         where = error.where if str(path) in error.where else f"{path}: {error.where}".removesuffix(": ")
         raise type(error)(where, error.reason, error.remedy) from None
+
+
+def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
+    builder = Builder(known)
+    for step in fuse(known):
+        if isinstance(step, Fused):
+            onnx_quantised.translate(builder, step)
+        else:
+            _plain(builder, step)
+    return builder.graph(name, inputs)
 
 
 def _plain(builder: Builder, node: RawNode) -> None:

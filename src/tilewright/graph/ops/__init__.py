@@ -7,6 +7,7 @@ from tilewright.graph.ops.onnx import OnnxOp
 from tilewright.graph.ops.pool import AveragePool2D, MaxPool2D, Mean, RealAveragePool2D
 from tilewright.graph.ops.quantize import Dequantize, Quantize
 from tilewright.graph.ops.shape import Concat, Pad, Reshape, Transpose
+from tilewright.graph.ops.shift import IntegerAdd, RequantShift
 from tilewright.graph.ops.softmax import Softmax
 from tilewright.graph.ops.window import Window
 
@@ -20,6 +21,7 @@ __all__ = [
     "Dequantize",
     "DepthwiseConv2D",
     "FullyConnected",
+    "IntegerAdd",
     "Linear",
     "MaxPool2D",
     "Mean",
@@ -29,6 +31,7 @@ __all__ = [
     "Pad",
     "Quantize",
     "RealAveragePool2D",
+    "RequantShift",
     "Reshape",
     "Softmax",
     "Transpose",

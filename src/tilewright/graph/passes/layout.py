@@ -200,7 +200,7 @@ def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
     op, rank = site.node.op, len(permutation)
     if isinstance(op, ops.Quantize | ops.Dequantize | ops.Clamp):
         return op
-    if isinstance(op, ops.Add | ops.Mul):
+    if isinstance(op, ops.Add | ops.Mul | ops.IntegerAdd | ops.RequantShift):
         return op if len(site.output.shape) == rank else None
     if isinstance(op, ops.Concat):
         return replace(op, axis=permutation[op.axis % rank])
