@@ -11,6 +11,7 @@ from tilewright.graph.passes.layout import channels_last
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_build import Builder
 from tilewright.model.onnx_file import RawNode
+from tilewright.model.onnx_propagate import propagate
 from tilewright.model.onnx_qdq import CODES, Coded, Fused, fuse, quantisation
 from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, fold, resolve
 
@@ -33,8 +34,9 @@ def load(path: Path) -> Graph:
 
 
 def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
+    known, steps = fuse(propagate(known))
     builder = Builder(known)
-    for step in fuse(known):
+    for step in steps:
         if isinstance(step, Fused):
             onnx_quantised.translate(builder, step)
         else:

@@ -8,14 +8,15 @@ A Relu or Clip in front of QuantizeLinear that the range of codes implies anyway
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tilewright.array import Array
 from tilewright.graph.ir import Quant
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known
+from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, type_of
 
 CODES = ("int8", "uint8")
 #: Operators that onnxruntime runs on codes as they are, where input and output have the same quantisation.
@@ -27,6 +28,10 @@ MOVES = frozenset(
 COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} | dict.fromkeys(
     ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1
 )
+#: Operators that have an integer kernel with real results as well.
+REAL_RESULTS = ("Gemm", "MatMul")
+#: How far a convolution's bias scale may be off (numpy.isclose's form; measured).
+BIAS_SCALE_ABSOLUTE, BIAS_SCALE_RELATIVE = 1e-6, 1e-2
 #: QOperator form -> the operator, and where its tensors are (scale and zero point follow each).
 QOPERATORS = {
     "QLinearConv": ("Conv", (0, 3), 6, 8),
@@ -78,10 +83,15 @@ class Fused:
 Step = Fused | RawNode
 
 
-def fuse(known: Known) -> list[Step]:
-    """The graph's steps in order, quantised operators fused, and without those that nothing reads any more."""
+def fuse(known: Known) -> tuple[Known, list[Step]]:
+    """The graph's steps in order, quantised operators fused, and without those that nothing reads any more.
+
+    What is known then includes biases that became codes.
+    """
     found = _Patterns(known)
     steps: list[Step] = [found.fused(node) or node for node in known.nodes]
+    biases = {name: type_of(data) for name, data in found.biases.items()}
+    known = replace(known, types={**known.types, **biases}, constants={**known.constants, **found.biases})
     written = {name for step in steps if isinstance(step, Fused) for name in step.writes}
     steps = [step for step in steps if isinstance(step, Fused) or not set(step.outputs) <= written]
     needed, kept = set(known.outputs), []
@@ -89,7 +99,7 @@ def fuse(known: Known) -> list[Step]:
         if needed.intersection(step.writes if isinstance(step, Fused) else step.outputs):
             needed.update(step.reads if isinstance(step, Fused) else step.inputs)
             kept.append(step)
-    return kept[::-1]
+    return known, kept[::-1]
 
 
 class _Patterns:
@@ -98,6 +108,7 @@ class _Patterns:
     def __init__(self, known: Known) -> None:
         self.known = known
         self.writer = {name: node for node in known.nodes for name in node.outputs}
+        self.biases: dict[str, Array] = {}
         self.readers: dict[str, list[RawNode]] = {}
         for node in known.nodes:
             for name in node.inputs:
@@ -115,23 +126,28 @@ class _Patterns:
         count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
         inputs = [self.dequantised(name) for name in node.inputs[:count]]
         outputs = [self._quantised(name) for name in node.outputs]
+        if outputs == [None] and node.op_type in REAL_RESULTS:
+            outputs = [Coded(node.outputs[0], None)]
         if len(inputs) < count or None in inputs or None in outputs:
             return None
         coded, results = tuple(filter(None, inputs)), tuple(filter(None, outputs))
         bias, rest = "", node.inputs[count:]
-        if node.op_type in ("Conv", "Gemm") and any(rest):
-            bias = self._bias(rest[0])
-            if not bias:
-                return None
-            rest = ()
         made = Fused(node.name, node.op_type, node.attributes, coded, bias, rest, results)
-        return made if self._taken(made) else None
+        if not self._taken(made):
+            return None
+        if node.op_type not in ("Conv", "Gemm") or not any(rest):
+            return made
+        if any(node.attributes.get(key, 1.0) != 1.0 for key in ("alpha", "beta")):
+            return None
+        bias = self._bias(rest[0], coded, checked=node.op_type == "Conv")
+        return replace(made, bias=bias, plain=()) if bias else None
 
     def _taken(self, made: Fused) -> bool:
         """Whether the types allow an integer kernel."""
         activations = made.inputs[:1] if made.op_type in ("Conv", "Gemm", "MatMul") else made.inputs
-        dtypes = {self._dtype(coded) for coded in (*activations, *made.outputs)}
-        per_tensor = all(coded.quant and not coded.quant.per_channel for coded in (*activations, *made.outputs))
+        results = tuple(coded for coded in made.outputs if coded.quant)
+        dtypes = {self._dtype(coded) for coded in (*activations, *results)}
+        per_tensor = all(coded.quant and not coded.quant.per_channel for coded in (*activations, *results))
         if len(dtypes) > 1 or not dtypes <= set(CODES) or not per_tensor:
             return False
         if made.op_type in MOVES:
@@ -199,15 +215,37 @@ class _Patterns:
             return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else -none
         return float(node.attributes.get(key, none))
 
-    def _bias(self, name: str) -> str:
-        """The int32 codes of a bias, whose scale is that of the products."""
+    def _bias(self, name: str, coded: tuple[Coded, ...], checked: bool) -> str:
+        """The int32 codes of a bias, whose scale is that of the products; real ones become such codes.
+
+        `checked`: a scale further off than onnxruntime allows makes the operator a real one.
+        """
         node = self.writer.get(name)
+        scale = _product_scale(coded)
+        if node is None and name in self.known.constants:
+            return self._real_bias(name, scale)
+        if checked and node is not None:
+            found = quantisation(self.known, node, 1)
+            own = np.array(found.scale if found else [np.inf])
+            if not (np.abs(own - scale) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * scale).all():
+                return ""
         if node is None or node.op_type != DEQUANTIZE:
             return ""
         codes = node.inputs[0]
         zero = self.known.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
         plain = codes in self.known.constants and (zero is None or not zero.any())
         return codes if plain and self.known.types[codes].dtype == "int32" else ""
+
+    def _real_bias(self, name: str, scale: Array) -> str:
+        data = self.known.constants[name]
+        if data.dtype != np.float32 or data.ndim != 1 or scale.size not in (1, data.size):
+            return ""
+        codes = np.rint(data / scale.astype(np.float32))
+        if not (np.abs(codes) < 2.0**31).all():
+            return ""
+        made = f"{name}:codes:{len(self.biases)}"
+        self.biases[made] = codes.astype(np.int32)
+        return made
 
     def _requantised(self, node: RawNode) -> Fused | None:
         """Codes of one quantisation to another: dequantise -> quantise (-> Relu or Clip without effect between)."""
@@ -279,6 +317,12 @@ def quant_of(known: Known, scale: str, zero: str, axis: int, rank: int) -> Quant
         return None
     each = tuple(int(z) for z in np.broadcast_to(zeros, scales.shape))
     return Quant(tuple(scales.tolist()), each, axis % rank if scales.size > 1 else 0)
+
+
+def _product_scale(coded: tuple[Coded, ...]) -> Array:
+    """The scale of sums of products, one or one for each output: float32 values."""
+    scales = [np.array(each.quant.scale if each.quant else (1.0,), np.float32) for each in coded[:2]]
+    return scales[0] * scales[1]
 
 
 def _input(node: RawNode, index: int) -> str:

@@ -62,7 +62,7 @@ def _product(builder: Builder, fused: Fused) -> bool:
     """Gemm or MatMul by a constant matrix."""
     x, w = fused.inputs
     weights, attributes = builder.constant_of(w.tensor), fused.attributes
-    if weights is None or weights.ndim != 2 or w.quant is None or len(builder.shape(x.tensor)) < 2:
+    if fused.outputs[0].quant is None or weights is None or weights.ndim != 2 or w.quant is None or len(builder.shape(x.tensor)) < 2:
         return False
     rows = fused.op_type == "Gemm" and attributes.get("transB", 0)  # weights are (O, K) already
     if attributes.get("transA", 0) or attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0:
@@ -238,12 +238,27 @@ def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
     for coded in fused.inputs:
         inputs += [builder.coded(coded), *_scalars(builder, coded)]
     bias = [builder.value(fused.bias)] if fused.bias else []
+    if fused.outputs[0].quant is None:
+        _real_result(builder, fused, inputs, bias, outputs)
+        return
     ends = list(_scalars(builder, fused.outputs[0]))
     if bias_first:
         inputs += [*(bias or [""]), *ends]
     else:
         inputs += [*ends, *bias]
     builder.emit(fused.name, ops.OnnxOp(op_type, domain, opset, _json(attributes)), inputs, outputs)
+
+
+def _real_result(builder: Builder, fused: Fused, inputs: list[str], bias: list[str], outputs: list[Tensor]) -> None:
+    """A product of codes whose result is real: scales of both operands, none of the result."""
+    opset, attributes = builder.known.opset, {key: v for key, v in fused.attributes.items() if key != "beta"}
+    if fused.op_type == "Gemm":
+        op = ops.OnnxOp("QGemm", MICROSOFT, opset, _json(attributes))
+        builder.emit(fused.name, op, [*inputs, *bias], outputs)
+        return
+    a, a_scale, a_zero, b, b_scale, b_zero = inputs
+    op = ops.OnnxOp("MatMulIntegerToFloat", MICROSOFT, opset)
+    builder.emit(fused.name, op, (a, b, a_scale, b_scale, a_zero, b_zero), outputs)
 
 
 def _scalars(builder: Builder, coded: Coded) -> tuple[str, str]:
