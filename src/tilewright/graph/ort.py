@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -26,6 +25,8 @@ DOMAINS = ("", MICROSOFT)
 MAX_OPSET = 30
 #: Constants of at most so many elements are shown to shape inference: shapes, axes, sizes.
 SMALL = 1 << 10
+#: Constants of so many bytes are part of a session; sessions are kept up to so many, with so many bytes in all.
+MAX_INSIDE, MAX_SESSIONS, MAX_HELD = 1 << 28, 1 << 11, 1 << 30
 #: Attributes that kernels divide by or step by.
 _STEPS = frozenset(("strides", "kernel_shape", "dilations", "blocksize", "group"))
 #: Attributes where the largest integer means "to the end".
@@ -94,10 +95,18 @@ def small(constants: Mapping[int, Array | None]) -> dict[int, Array]:
     return {index: data for index, data in constants.items() if data is not None and data.size <= SMALL}
 
 
-def run(call: Call, outputs: tuple[ValueType, ...], values: Sequence[Array | None]) -> list[Array]:
-    """The outputs for one sample, of exactly the types `outputs`. Raises ModelError where onnxruntime refuses."""
-    session = _session(call, outputs)
-    feed = {f"x{index}": np.asarray(value) for index, value in enumerate(values) if value is not None}
+def run(
+    call: Call, outputs: tuple[ValueType, ...], values: Sequence[Array | None], constants: Mapping[int, Array]
+) -> list[Array]:
+    """The outputs for one sample, of exactly the types `outputs`. Raises ModelError where onnxruntime refuses.
+
+    `constants` are by position, and `values` not looked at there: kernels prepare constant weights, and may then
+    add in another order.
+    """
+    inside = {index: data for index, data in constants.items() if data.nbytes <= MAX_INSIDE}
+    session = SESSIONS.get(call, outputs, inside)
+    given = [constants.get(index, value) for index, value in enumerate(values)]
+    feed = {f"x{i}": np.asarray(value) for i, value in enumerate(given) if value is not None and i not in inside}
     try:
         results = session.run(None, feed)
     except Exception as error:
@@ -109,15 +118,36 @@ def run(call: Call, outputs: tuple[ValueType, ...], values: Sequence[Array | Non
     return list(results)
 
 
-@lru_cache(maxsize=1024)
-def _session(call: Call, outputs: tuple[ValueType, ...] | None) -> Any:
+class Sessions:
+    """Sessions by call and by the identity of their constants, which stay alive with them."""
+
+    def __init__(self) -> None:
+        self._held: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
+        self._bytes = 0
+
+    def get(self, call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
+        key = (call, outputs, tuple((index, id(data)) for index, data in sorted(constants.items())))
+        if key not in self._held:
+            size = sum(data.nbytes for data in constants.values())
+            if len(self._held) >= MAX_SESSIONS or self._bytes + size > MAX_HELD:
+                self._held.clear()
+                self._bytes = 0
+            self._held[key] = _session(call, outputs, constants), tuple(constants.values())
+            self._bytes += size
+        return self._held[key][0]
+
+
+SESSIONS = Sessions()
+
+
+def _session(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
     runtime = package("onnxruntime")
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.enable_cpu_mem_arena = False
-    content = _model(call, outputs, {}).SerializeToString()
+    content = _model(call, outputs, constants).SerializeToString()
     try:
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
@@ -205,7 +235,7 @@ def dtype_of(number: int, where: str) -> str:
 def _declared(call: Call) -> tuple[ValueType, ...]:
     """The output types of one of onnxruntime's own operators, which onnx does not know: a session tells."""
     found = []
-    for output in _session(call, None).get_outputs():
+    for output in SESSIONS.get(call, None, {}).get_outputs():
         dtype = _ORT_TYPES.get(output.type, "")
         if not dtype or not all(isinstance(extent, int) for extent in output.shape):
             raise UnsupportedError(call.where, f"{call.op_type} has an output of unknown type or shape")

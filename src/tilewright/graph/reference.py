@@ -53,7 +53,8 @@ def _samples(tensor: Tensor, array: Array) -> Array:
     if array.dtype != tensor.dtype:
         quant = f" (scale {tensor.scale:.9g}, zero point {tensor.zero_point})" if tensor.quant else ""
         raise InputError(where, f"is {array.dtype}", f"give {tensor.dtype} values{quant}")
-    if array.dtype.kind == "f" and not (np.abs(array) <= MAX_REAL).all():
+    wide = np.promote_types(array.dtype, np.float32) if array.dtype.kind == "f" else array.dtype
+    if array.dtype.kind == "f" and not (np.abs(array.astype(wide, copy=False)) <= MAX_REAL).all():
         raise InputError(where, f"holds NaN, infinity or a magnitude above {MAX_REAL:g}", "give finite values")
     return array.reshape(array.shape[0], *tensor.shape)
 

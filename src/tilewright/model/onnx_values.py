@@ -123,7 +123,7 @@ def fold(node: RawNode, opset: int, types: Mapping[str, ValueType], constants: M
     call = call_of(node, opset, types)
     operands = [constants[name] if name else None for name in node.inputs]
     outputs = ort.infer(call, ort.small(dict(enumerate(operands))))
-    return ort.run(call, outputs, operands)
+    return ort.run(call, outputs, operands, {})
 
 
 def _literal(node: RawNode) -> Array:

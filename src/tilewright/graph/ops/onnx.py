@@ -45,11 +45,12 @@ class OnnxOp(Op):
         call = self.call(site)
         outputs = tuple(ort.ValueType(tensor.dtype, tensor.shape) for tensor in site.outputs)
         self._check_inferred(site, call, outputs)
+        constants = {i: tensor.data for i, tensor in enumerate(site.inputs) if tensor and tensor.data is not None}
         count = max((value.shape[0] for value in values if value is not None), default=1)
         rows = []
         for sample in range(count):
             operands = [None if value is None else value[sample % value.shape[0]] for value in values]
-            rows.append(ort.run(call, outputs, operands))
+            rows.append(ort.run(call, outputs, operands, constants))
         return tuple(np.stack(parts) for parts in zip(*rows, strict=True))
 
     def _check_inferred(self, site: Site, call: ort.Call, outputs: tuple[ort.ValueType, ...]) -> None:
