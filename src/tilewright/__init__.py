@@ -44,4 +44,6 @@ def compile(
     """
     graph = model if isinstance(model, Graph) else load(model)
     machine = targets.get(target)
-    return machine.compile(graph, machine.config(config, overrides or {}), rounding_mode(rounding or graph.rounding).name)
+    return machine.compile(
+        graph, machine.config(config, overrides or {}), rounding_mode(rounding or graph.rounding).name
+    )

@@ -29,7 +29,8 @@ class Net:
 
     def __init__(self, seed: int, codes: type = np.uint8, opset: int = 17) -> None:
         self.rng = np.random.default_rng(seed)
-        self.codes, self.opset = np.dtype(codes), opset
+        self.codes: np.dtype[Any] = np.dtype(codes)
+        self.opset = opset
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: dict[str, Any] = {}
@@ -58,8 +59,8 @@ class Net:
     def scales(self, low: float = 0.01, high: float = 0.05, zero: int | None = None) -> tuple[str, str]:
         """A random scale, often a power of two so that ties occur, and a zero point."""
         scale = float(self.rng.uniform(low, high))
-        scale = 2.0 ** np.round(np.log2(scale)) if self.rng.random() < 0.5 else scale
-        info = np.iinfo(self.codes)
+        scale = float(2.0 ** np.round(np.log2(scale))) if self.rng.random() < 0.5 else scale
+        info = np.iinfo(str(self.codes))
         middle = (int(info.min) + int(info.max) + 1) // 2
         code = int(self.rng.integers(middle - 40, middle + 40)) if zero is None else zero
         return self.const(scale, np.float32), self.const(code, self.codes)
@@ -76,7 +77,7 @@ class Net:
         count = () if axis is None else (shape[axis],)
         scale = self.rng.uniform(0.001, 0.004, count).astype(np.float32)
         zero = np.full(count, 0 if info.min < 0 else 121, dtype)
-        attributes = {} if axis is None else {"axis": axis}
+        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
         return str(self.op("DequantizeLinear", self.const(data), self.const(scale), self.const(zero), **attributes))
 
     def bias(self, x: str, w: str) -> str:
@@ -86,7 +87,7 @@ class Net:
         count = self._channels_of(w)
         data = self.rng.integers(-5000, 5000, count).astype(np.int32)
         zero = np.zeros(scale.shape, np.int32)
-        attributes = {"axis": 0} if scale.shape else {}
+        attributes: dict[str, Any] = {"axis": 0} if scale.shape else {}
         inputs = (self.const(data), self.const(scale), self.const(zero))
         return str(self.op("DequantizeLinear", *inputs, **attributes))
 

@@ -142,7 +142,9 @@ def test_mnist_equals_its_published_goldens(models: Path) -> None:
     """Its weights are reshaped first: constant here, computed at run time there, and summed in another order."""
     graph = load(models / "mnist8_cntk" / "model.onnx")
     for folder in sorted((models / "mnist8_cntk").glob("test_data_set_*")):
-        given, golden = (onnx.numpy_helper.to_array(onnx.load_tensor(folder / f"{n}_0.pb")) for n in ("input", "output"))
+        given, golden = (
+            onnx.numpy_helper.to_array(onnx.load_tensor(folder / f"{n}_0.pb")) for n in ("input", "output")
+        )
         (ours,) = reference.run(graph, given).values()
         np.testing.assert_allclose(ours[0], golden, atol=2e-3)
 

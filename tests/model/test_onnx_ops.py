@@ -19,7 +19,9 @@ SAMPLES = 3
 Build = Callable[[Net], str]
 
 
-def conv(shape: tuple[int, ...], w: tuple[int, ...], axis: int | None = 0, bias: bool = True, **attributes: Any) -> Build:
+def conv(
+    shape: tuple[int, ...], w: tuple[int, ...], axis: int | None = 0, bias: bool = True, **attributes: Any
+) -> Build:
     def build(net: Net) -> str:
         operands = [net.quantized(net.input(shape)), net.weights(w, axis)]
         return str(net.op("Conv", *operands, *([net.bias(*operands)] if bias else []), **attributes))
@@ -100,7 +102,11 @@ def clip(net: Net, low: float, high: float) -> str:
 
 def norm(net: Net) -> str:
     x = net.quantized(net.input((2, 6, 8)))
-    return str(net.op("LayerNormalization", x, net.const(np.linspace(0.5, 2, 8), np.float32), net.const(np.zeros(8), np.float32)))
+    return str(
+        net.op(
+            "LayerNormalization", x, net.const(np.linspace(0.5, 2, 8), np.float32), net.const(np.zeros(8), np.float32)
+        )
+    )
 
 
 IMAGE = (1, 6, 7, 9)
@@ -116,13 +122,18 @@ CASES: dict[str, tuple[Build, str]] = {
     "conv one dimension": (conv((1, 6, 20), (5, 6, 3)), "onnx"),
     "conv three dimensions": (conv((1, 3, 5, 5, 5), (4, 3, 2, 2, 2)), "onnx"),
     "conv transposed": (
-        lambda net: net.op("ConvTranspose", net.quantized(net.input(IMAGE)), net.weights((6, 4, 3, 3), None), strides=[2, 2]),
+        lambda net: net.op(
+            "ConvTranspose", net.quantized(net.input(IMAGE)), net.weights((6, 4, 3, 3), None), strides=[2, 2]
+        ),
         "onnx",
     ),
     "gemm": (gemm, "fully_connected"),
     "gemm rows": (lambda net: gemm(net, transB=1), "fully_connected"),
     "gemm scaled": (lambda net: gemm(net, alpha=0.5), "onnx"),
-    "matmul": (lambda net: net.op("MatMul", net.quantized(net.input((3, 8))), net.weights((8, 5), 1)), "fully_connected"),
+    "matmul": (
+        lambda net: net.op("MatMul", net.quantized(net.input((3, 8))), net.weights((8, 5), 1)),
+        "fully_connected",
+    ),
     "matmul of rank three": (
         lambda net: net.op("MatMul", net.quantized(net.input((2, 3, 8))), net.weights((8, 5), None)),
         "fully_connected",
@@ -170,7 +181,9 @@ CASES: dict[str, tuple[Build, str]] = {
     "pad": (moved("Pad", IMAGE, [0, 0, 1, 2, 0, 0, 0, 1]), "pad"),
     "pad reflected": (moved("Pad", IMAGE, [0, 0, 1, 2, 0, 0, 0, 1], mode="reflect"), "onnx"),
     "squeeze": (
-        lambda net: net.op("Squeeze", net.op("Conv", net.quantized(net.input(IMAGE)), net.weights((4, 6, 7, 1))), net.const([2])),
+        lambda net: net.op(
+            "Squeeze", net.op("Conv", net.quantized(net.input(IMAGE)), net.weights((4, 6, 7, 1))), net.const([2])
+        ),
         "conv2d",
     ),
     "resize": (resize, "onnx"),
@@ -180,7 +193,9 @@ CASES: dict[str, tuple[Build, str]] = {
 def compare(net: Net, path: Path, result: str, span: float = 4.0) -> list[str]:
     """All outputs equal; returns the kinds of the graph's nodes."""
     net.save(path, result)
-    inputs = {name: (net.rng.standard_normal((SAMPLES, *shape)) * span).astype(np.float32) for name, shape in extents(net)}
+    inputs = {
+        name: (net.rng.standard_normal((SAMPLES, *shape)) * span).astype(np.float32) for name, shape in extents(net)
+    }
     theirs, graph = answer(path, inputs), load(path)
     assert graph.rounding == "ort"
     (ours,) = reference.run(graph, inputs).values()
@@ -227,7 +242,7 @@ def test_a_bias_of_real_numbers_becomes_codes(tmp_path: Path) -> None:
         net = Net(SEED)
         shape, w = ((1, 4, 5, 5), (6, 4, 3, 3)) if kind == "Conv" else ((3, 8), (6, 8))
         bias = net.const(net.rng.uniform(-1, 1, 6), np.float32)
-        attributes = {} if kind == "Conv" else {"transB": 1}
+        attributes: dict[str, Any] = {} if kind == "Conv" else {"transB": 1}
         x = net.op(kind, net.quantized(net.input(shape)), net.weights(w), bias, **attributes)
         kinds = compare(net, tmp_path / "n.onnx", net.quantized(x))
         assert "onnx" not in kinds
@@ -269,7 +284,9 @@ def test_quantisation_passes_what_only_moves_values(codes: type, tmp_path: Path)
 
 
 @pytest.mark.parametrize("codes", [np.uint8, np.int8])
-@pytest.mark.parametrize("kind", ["Conv", "MatMul", "Add", "Mul", "Concat", "GlobalAveragePool", "AveragePool", "Sigmoid"])
+@pytest.mark.parametrize(
+    "kind", ["Conv", "MatMul", "Add", "Mul", "Concat", "GlobalAveragePool", "AveragePool", "Sigmoid"]
+)
 def test_qoperator_graphs(kind: str, codes: type, tmp_path: Path) -> None:
     net = Net(SEED, codes)
     shape = (3, 8) if kind == "MatMul" else (1, 4, 6, 6)
@@ -283,13 +300,21 @@ def test_qoperator_graphs(kind: str, codes: type, tmp_path: Path) -> None:
         y = net.op(f"QLinear{kind}", x, *first, *w, *last)
     elif kind in ("Add", "Mul"):
         second = net.scales()
-        y = net.op(f"QLinear{kind}", x, *first, net.op("QuantizeLinear", net.input(shape), *second), *second, *last, domain=domain)
+        y = net.op(
+            f"QLinear{kind}",
+            x,
+            *first,
+            net.op("QuantizeLinear", net.input(shape), *second),
+            *second,
+            *last,
+            domain=domain,
+        )
     elif kind == "Concat":
         second = net.scales()
         other = net.op("QuantizeLinear", net.input(shape), *second)
         y = net.op("QLinearConcat", *last, x, *first, other, *second, domain=domain, axis=1)
     else:
-        more = {"kernel_shape": [2, 3]} if kind == "AveragePool" else {}
+        more: dict[str, Any] = {"kernel_shape": [2, 3]} if kind == "AveragePool" else {}
         y = net.op(f"QLinear{kind}", x, *first, *last, domain=domain, **more)
     kinds = compare(net, tmp_path / "n.onnx", net.op("DequantizeLinear", y, *last), 0.8)
     assert kind == "Sigmoid" or "onnx" not in kinds

@@ -48,7 +48,13 @@ def run(
 @options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
 @options.as_json
 def compile_(
-    model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str | None, output: Path, as_json: bool
+    model: str,
+    target: str,
+    config: str | None,
+    overrides: dict[str, str],
+    rounding: str | None,
+    output: Path,
+    as_json: bool,
 ) -> None:
     """Compile a model into a program file.
 

@@ -80,7 +80,7 @@ def round_half_even(x: Array) -> Array:
     return np.rint(np.clip(x, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))).astype(np.int64)
 
 
-def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
+def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | np.float32) -> Array:
     """a * b + c of float32 values, rounded once to float32, as FMA instructions do.
 
     The product is exact in float64. Its sum with c is rounded to odd, so that the last rounding is of the true value

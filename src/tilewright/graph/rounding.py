@@ -45,7 +45,9 @@ MODES = {
     for mode in (
         Rounding("tflm", "double", "double", False, "tflite", "TFLite-Micro reference kernels"),
         Rounding("litert", "double", "away", True, "tflite", "LiteRT 2.3 reference kernels (BUILTIN_REF)"),
-        Rounding("xnnpack", "float", "float", True, "xnnpack", "LiteRT 2.3 default: XNNPACK where it takes an operator"),
+        Rounding(
+            "xnnpack", "float", "float", True, "xnnpack", "LiteRT 2.3 default: XNNPACK where it takes an operator"
+        ),
         Rounding("ort", "float", "float", True, "ort", "onnxruntime 1.31, x86-64: QLinear kernels"),
     )
 }

@@ -10,11 +10,14 @@ from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.passes.layout import channels_last
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_build import Builder
+from tilewright.model.onnx_codes import CODES, Coded, Fused, quantisation
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_propagate import propagate
-from tilewright.model.onnx_qdq import CODES, Coded, Fused, fuse, quantisation
+from tilewright.model.onnx_qdq import fuse
 from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, fold, resolve
 
+#: What attributes of another type or length than ONNX prescribes cause where they are used.
+_DAMAGE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
 _SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 
 
@@ -31,6 +34,9 @@ def load(path: Path) -> Graph:
     except (ModelError, UnsupportedError) as error:
         where = error.where if str(path) in error.where else f"{path}: {error.where}".removesuffix(": ")
         raise type(error)(where, error.reason, error.remedy) from None
+    except _DAMAGE as error:
+        text = " ".join(ascii(str(error)).split())[:120]
+        raise ModelError(str(path), f"is not consistent: {type(error).__name__} {text}") from None
 
 
 def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
@@ -83,4 +89,3 @@ def _edge(builder: Builder, node: RawNode) -> bool:
         out = Tensor(real, known.types[real].shape, "float32")
         builder.emit(node.name, ops.Dequantize(), (builder.coded(Coded(codes, quant)),), (out,))
     return True
-

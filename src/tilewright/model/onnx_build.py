@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
-from tilewright.model.onnx_qdq import Coded
+from tilewright.model.onnx_codes import Coded
 from tilewright.model.onnx_values import Known
 
 #: Channels last, and back.

@@ -86,8 +86,10 @@ def read(path: Path) -> RawModel:
     return RawModel(opset, _unique(nodes), constants, inputs, tuple(name(value.name) for value in graph.output))
 
 
-def name(text: str) -> str:
-    """A name that errors can print on one line."""
+def name(text: str | bytes) -> str:
+    """A name that errors can print on one line; protobuf gives bytes for what is not UTF-8."""
+    if isinstance(text, bytes):
+        raise ModelError("", f"has the name {text[:40]!r}, which is not UTF-8")
     if not text or len(text) > MAX_NAME or not text.isprintable():
         raise ModelError("", f"has the name {text[:40]!r}: names are printable text of at most {MAX_NAME} characters")
     return text

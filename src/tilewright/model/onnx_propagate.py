@@ -100,9 +100,7 @@ def _one_scale(known: Known, node: RawNode) -> bool:
     return all(name in known.constants and known.constants[name].size == 1 for name in node.inputs[1:])
 
 
-def _pair(
-    value: str, name: str, like: RawNode, types: dict[str, ValueType], codes: str
-) -> Sequence[RawNode]:
+def _pair(value: str, name: str, like: RawNode, types: dict[str, ValueType], codes: str) -> Sequence[RawNode]:
     """QuantizeLinear and DequantizeLinear of `value` with the parameters of the node `like`."""
     shape = types[value].shape
     quantised, back = f"{value}:{name}:codes", f"{value}:{name}:real"

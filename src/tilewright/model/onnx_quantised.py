@@ -13,7 +13,7 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ort import MICROSOFT
 from tilewright.model.onnx_build import Builder
-from tilewright.model.onnx_qdq import Coded, Fused
+from tilewright.model.onnx_codes import Coded, Fused
 from tilewright.model.onnx_window import window_of
 
 
@@ -32,7 +32,7 @@ def _conv(builder: Builder, fused: Fused) -> bool:
     weights, out = builder.constant_of(w.tensor), builder.result(fused.outputs[0])
     if weights is None or weights.ndim != 4 or len(builder.shape(x.tensor)) != 4 or w.quant is None:
         return False
-    batch, channels, height, width = builder.shape(x.tensor)
+    channels, height, width = builder.shape(x.tensor)[1:]
     outputs, depth = weights.shape[:2]
     groups = fused.attributes.get("group", 1)
     if depth * groups != channels or outputs % groups or (w.quant.per_channel and w.quant.axis != 0):
@@ -45,7 +45,11 @@ def _conv(builder: Builder, fused: Fused) -> bool:
         quant = replace(w.quant, axis=3 if w.quant.per_channel else 0)
     else:
         op, weights, quant = ops.Conv2D("none", window), weights.transpose(0, 2, 3, 1), w.quant
-    inputs = (builder.coded(x), builder.constant(f"{w.tensor}:{op.kind}", weights, quant), *_bias(builder, fused, outputs))
+    inputs = (
+        builder.coded(x),
+        builder.constant(f"{w.tensor}:{op.kind}", weights, quant),
+        *_bias(builder, fused, outputs),
+    )
     builder.emit_nhwc(fused.name, op, inputs, out)
     return True
 
@@ -62,7 +66,13 @@ def _product(builder: Builder, fused: Fused) -> bool:
     """Gemm or MatMul by a constant matrix."""
     x, w = fused.inputs
     weights, attributes = builder.constant_of(w.tensor), fused.attributes
-    if fused.outputs[0].quant is None or weights is None or weights.ndim != 2 or w.quant is None or len(builder.shape(x.tensor)) < 2:
+    if (
+        fused.outputs[0].quant is None
+        or weights is None
+        or weights.ndim != 2
+        or w.quant is None
+        or len(builder.shape(x.tensor)) < 2
+    ):
         return False
     rows = fused.op_type == "Gemm" and attributes.get("transB", 0)  # weights are (O, K) already
     if attributes.get("transA", 0) or attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0:

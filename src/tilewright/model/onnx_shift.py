@@ -46,7 +46,9 @@ def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
             sums[node.outputs[0]] = node
         elif node.op_type not in _TRANSLATE:
             reason = f"{node.op_type} is not supported among RequantShift"
-            raise UnsupportedError(node.where, reason, f"supported are {', '.join(sorted(('Conv', 'Gemm', *_TRANSLATE)))}")
+            raise UnsupportedError(
+                node.where, reason, f"supported are {', '.join(sorted(('Conv', 'Gemm', *_TRANSLATE)))}"
+            )
         elif node.op_type in CUSTOM and node.inputs[0] in sums:
             _linear(builder, sums.pop(node.inputs[0]), node)
         else:
@@ -62,7 +64,7 @@ def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, d
     data = builder.constant_of(name)
     if data is None or data.dtype.kind not in "fiu":
         raise UnsupportedError(node.where, f"takes '{name}' at run time; a constant is supported")
-    if not (np.isfinite(data) & (data == np.floor(data)) & (data >= low) & (data <= high)).all():
+    if not ((data >= low) & (data <= high)).all() or (data != np.floor(data)).any():
         raise UnsupportedError(node.where, f"has constants in '{name}' that are not integers from {low} to {high}")
     return data.astype(dtype)
 
@@ -74,7 +76,9 @@ def _requant(builder: Builder, node: RawNode) -> tuple[Shift, str, Array, Array]
     levels, divisor = int(_number(node, "n_levels_out")), int(_number(node, "div"))
     signed = bool(_number(node, "signed"))
     if not 2 <= levels <= 256 or not 0 < divisor <= MAX_MULTIPLIER:
-        raise UnsupportedError(node.where, f"has {levels} levels and the divisor {divisor}", "8-bit codes are supported")
+        raise UnsupportedError(
+            node.where, f"has {levels} levels and the divisor {divisor}", "8-bit codes are supported"
+        )
     shift = Shift(divisor, -(levels // 2), (levels + 1) // 2 - 1) if signed else Shift(divisor, 0, levels - 1)
     multiplier = _integers(builder, node, node.inputs[1], -MAX_MULTIPLIER, MAX_MULTIPLIER, "int64")
     addend = _integers(builder, node, node.inputs[2], -MAX_ADDEND, MAX_ADDEND, "int64")
@@ -108,8 +112,12 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
     else:
         shape = builder.tensors[x].shape
         if weights.ndim != 4 or len(shape) != 4:
-            raise UnsupportedError(node.where, f"convolves {list(shape)} with {list(weights.shape)}; images are supported")
-        window = window_of(node.where, node.attributes, weights.shape[2:], (shape[2], shape[3]), (out.shape[2], out.shape[3]))
+            raise UnsupportedError(
+                node.where, f"convolves {list(shape)} with {list(weights.shape)}; images are supported"
+            )
+        window = window_of(
+            node.where, node.attributes, weights.shape[2:], (shape[2], shape[3]), (out.shape[2], out.shape[3])
+        )
         if weights.shape[1] == 1 and shape[1] > 1:
             op, weights = ops.DepthwiseConv2D("none", window, shift=shift), weights.transpose(1, 2, 3, 0)
         else:
@@ -145,11 +153,11 @@ def _alone(builder: Builder, node: RawNode) -> None:
 def _add(builder: Builder, node: RawNode) -> None:
     names = []
     for name in node.inputs:
-        data = builder.constant_of(name)
-        if data is not None:
+        if builder.constant_of(name) is None:
+            names.append(builder.value(name))
+        else:
             whole = _integers(builder, node, name, -(1 << 31), (1 << 31) - 1, "int32")
-            name = builder.constant(f"{name}:{node.name}", whole)
-        names.append(builder.value(name))
+            names.append(builder.constant(f"{name}:{node.name}", whole))
     builder.emit(node.name, ops.IntegerAdd(), names, (_result(builder, node, "int32"),))
 
 

@@ -43,7 +43,8 @@ def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
     NaN becomes real zero.
     """
     if rounding.elementwise == "ort":
-        return np.nan_to_num(np.rint(x / scale).astype(np.float64))
+        with np.errstate(over="ignore"):
+            return np.nan_to_num(np.rint(x / scale).astype(np.float64))
     code = np.rint(x * (np.float32(1) / scale)) if rounding.delegated else round_half_away(x / scale)
     return np.nan_to_num(code.astype(np.float64))
 

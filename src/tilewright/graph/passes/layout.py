@@ -186,9 +186,12 @@ class _Layout:
                 if not further:
                     return []
                 found += further
-            elif not isinstance(op, ops.FullyConnected) or self.graph.tensors[node.inputs[1]].data is None:
-                return []
-            elif len(self.readers[node.inputs[1]]) > 1 or node.inputs[0] != name:
+            elif (
+                not isinstance(op, ops.FullyConnected)
+                or self.graph.tensors[node.inputs[1]].data is None
+                or len(self.readers[node.inputs[1]]) > 1
+                or node.inputs[0] != name
+            ):
                 return []
             else:
                 found.append(node)
