@@ -94,7 +94,7 @@ def _binary(kind: type[ops.Add] | type[ops.Mul]) -> Callable[[Builder, Fused], b
     def emit(builder: Builder, fused: Fused) -> bool:
         inputs = [builder.coded(coded) for coded in fused.inputs]
         out = builder.result(fused.outputs[0])
-        if _scalar_inside([builder.shape(coded.tensor) for coded in fused.inputs], out.shape):
+        if _scalar_first(*(builder.shape(coded.tensor) for coded in fused.inputs)):
             inputs.reverse()
         builder.emit(fused.name, kind(), inputs, (out,))
         return True
@@ -102,12 +102,12 @@ def _binary(kind: type[ops.Add] | type[ops.Mul]) -> Callable[[Builder, Fused], b
     return emit
 
 
-def _scalar_inside(shapes: list[tuple[int, ...]], out: tuple[int, ...]) -> bool:
-    """Whether onnxruntime's inner loop takes one value of an operand: its kernel then swaps the two."""
-    for position in range(1, len(out) + 1):
-        extents = [shape[-position] if position <= len(shape) else 1 for shape in shapes]
-        if max(extents) > 1:
-            return min(extents) == 1
+def _scalar_first(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether onnxruntime's inner loop takes one value of the first operand: its kernel then swaps the two."""
+    for position in range(1, max(len(a), len(b)) + 1):
+        ours, theirs = (shape[-position] if position <= len(shape) else 1 for shape in (a, b))
+        if max(ours, theirs) > 1:
+            return ours == 1
     return False
 
 
