@@ -36,9 +36,14 @@ def compile(
     target: str = "vta",
     config: str | Path | Mapping[str, Any] | None = None,
     overrides: Mapping[str, str] | None = None,
-    rounding: str = "tflm",
+    rounding: str | None = None,
 ) -> Program:
-    """The program of a network for a target. `config` is a preset's name, a JSON file or its content."""
+    """The program of a network for a target. `config` is a preset's name, a JSON file or its content.
+
+    `rounding` names a rounding mode [the model's own].
+    """
     graph = model if isinstance(model, Graph) else load(model)
     machine = targets.get(target)
-    return machine.compile(graph, machine.config(config, overrides or {}), rounding_mode(rounding).name)
+    return machine.compile(
+        graph, machine.config(config, overrides or {}), rounding_mode(rounding or graph.rounding).name
+    )

@@ -56,7 +56,7 @@ def configurations_round_trip(target: Target) -> None:
 
 def outputs_equal_the_reference(target: Target) -> None:
     """Bit for bit, without hazards, under every rounding mode; every step has cycles, or a reason to be the host's."""
-    for rounding in ("tflm", "litert", "xnnpack"):
+    for rounding in ("tflm", "litert", "xnnpack", "ort"):
         program = target.compile(network(), target.config(None, {}), rounding)
         result = program.run(inputs())
         assert result.matches_reference is True, f"outputs differ from the reference ({rounding})"

@@ -62,3 +62,30 @@ def test_relu6_bounds_follow_the_scale() -> None:
     assert ar.clamp_range("relu6", 0.05, -128) == (-128, -8)
     assert ar.clamp_range("relu", 0.1, 5) == (5, 127)
     assert ar.clamp_range("none", 0.1, 5) == (-128, 127)
+
+
+FLOATS = st.floats(-(2.0**20), 2.0**20, width=32) | st.sampled_from([0.0, 0.5, -0.5, 2.0**-30, 1 + 2.0**-23])
+
+
+@given(FLOATS, FLOATS, FLOATS)
+def test_fused_multiply_add_rounds_once(a: float, b: float, c: float) -> None:
+    got = ar.fused_multiply_add(*(np.array([v], np.float32) for v in (a, b, c)))[0]
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    assert is_nearest(got, exact)
+
+
+def is_nearest(value: np.float32, exact: Fraction) -> bool:
+    """Whether no other float32 is nearer; of two as near, the even one."""
+    error = abs(Fraction(float(value)) - exact)
+    for other in (np.nextafter(value, np.float32(np.inf)), np.nextafter(value, np.float32(-np.inf))):
+        distance = abs(Fraction(float(other)) - exact)
+        if distance < error or (distance == error and value.view(np.uint32) & 1):
+            return False
+    return True
+
+
+def test_fused_multiply_add_where_two_roundings_go_wrong() -> None:
+    """Just below a tie of float32, by less than float64 holds: rounding to float64 first makes it the tie."""
+    a, b, c = np.float32((1 + 2.0**-23) * 2.0**-12), np.float32((1 - 2.0**-23) * 2.0**-12), np.float32(1 + 2.0**-23)
+    assert np.float32(np.float64(a) * np.float64(b) + np.float64(c)) == np.float32(1 + 2.0**-22)
+    assert ar.fused_multiply_add(a, b, c) == c

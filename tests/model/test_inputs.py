@@ -12,7 +12,8 @@ from PIL import Image
 
 from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.graph.ir import Graph, Quant, Tensor
+from tilewright.graph import ops
+from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.model import inputs, load
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
@@ -109,6 +110,25 @@ def test_images_that_do_not_fit_are_refused(tmp_path: Path, mode: str, size: tup
     Image.new(mode, size).save(tmp_path / "a.png")
     with pytest.raises(InputError, match=said):
         inputs.read(tmp_path / "a.png", graph(quant=Quant((1.0,), (-128,))))
+
+
+def test_channels_may_come_first(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(5).integers(0, 256, (4, 6, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    codes = only(inputs.read(tmp_path / "a.png", graph((1, 3, 4, 6), Quant((1.0,), (0,)), "uint8")))
+    assert np.array_equal(codes[0, 0], pixels.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("unit", [1 / 255, 1.0])
+def test_real_inputs_by_the_codes_that_are_made_of_them(tmp_path: Path, unit: float) -> None:
+    pixels = np.random.default_rng(6).integers(0, 256, (4, 6, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    x = Tensor("x", (1, 3, 4, 6), "float32")
+    codes = Tensor("codes", x.shape, "uint8", Quant((float(np.float32(unit)),), (0,)))
+    node = Node("q", ops.Quantize(), ("x",), ("codes",))
+    real = only(inputs.read(tmp_path / "a.png", Graph("g", {"x": x, "codes": codes}, (node,), ("x",), ("codes",))))
+    assert real.dtype == np.float32
+    np.testing.assert_allclose(real[0, 0], pixels.transpose(2, 0, 1) * unit, rtol=1e-6)
 
 
 def test_an_image_needs_an_image_input(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.mlperf import FILES, model_path, samples
 from tilewright.errors import ProgramError
 from tilewright.graph import ops, reference
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
+from tilewright.graph.requant import Shift
 from tilewright.model import load
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.program.serial import (
@@ -40,7 +41,7 @@ def through_json(graph: Graph) -> Graph:
 
 
 def assert_same(a: Graph, b: Graph) -> None:
-    assert (a.name, a.nodes, a.inputs, a.outputs) == (b.name, b.nodes, b.inputs, b.outputs)
+    assert (a.name, a.nodes, a.inputs, a.outputs, a.rounding) == (b.name, b.nodes, b.inputs, b.outputs, b.rounding)
     assert a.tensors.keys() == b.tensors.keys()
     for name, tensor in a.tensors.items():
         other = b.tensors[name]
@@ -94,6 +95,12 @@ EVERY_OP = [
     ops.Softmax(0.1),
     ops.Quantize(),
     ops.Dequantize(),
+    ops.Transpose((0, 3, 1, 2)),
+    ops.RealAveragePool2D(ops.Window((2, 2)), True),
+    ops.OnnxOp("Clip", "", 13, (("axis", "-1"), ("mode", '"linear"'))),
+    ops.IntegerAdd(),
+    ops.RequantShift(Shift(64, 0, 255)),
+    ops.Conv2D("none", ops.Window((1, 1)), shift=Shift(3, -8, 7)),
 ]
 
 

@@ -21,7 +21,7 @@ def run(
     target: str,
     config: str | None,
     overrides: dict[str, str],
-    rounding: str,
+    rounding: str | None,
     source: str | None,
     output: Path | None,
     timing: str | None,
@@ -48,7 +48,13 @@ def run(
 @options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
 @options.as_json
 def compile_(
-    model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str, output: Path, as_json: bool
+    model: str,
+    target: str,
+    config: str | None,
+    overrides: dict[str, str],
+    rounding: str | None,
+    output: Path,
+    as_json: bool,
 ) -> None:
     """Compile a model into a program file.
 
@@ -72,7 +78,7 @@ def compile_(
 @options.rounding
 @options.as_json
 def explain(
-    model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str, as_json: bool
+    model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str | None, as_json: bool
 ) -> None:
     """Show what runs where and why, and each compile stage."""
     from tilewright import compile as compile_model

@@ -58,7 +58,9 @@ target = _all(
     click.option("-t", "--target", required=True, metavar="TARGET", help="See `tilewright targets`."), machine
 )
 rounding = click.option(
-    "--rounding", default="tflm", show_default=True, metavar="MODE", help="Whose requantisation: tflm, litert, xnnpack."
+    "--rounding",
+    metavar="MODE",
+    help="Whose requantisation: tflm, litert, xnnpack, ort [.onnx: ort, else tflm].",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 simulation = _all(

@@ -5,7 +5,8 @@ how that product is rounded:
 
 - `double`: gemmlowp's rounding high multiply, then a rounding shift (ties away from zero): two roundings;
 - `away`: float64 product, rounded half away from zero (LiteRT's reference fully connected);
-- `float`: float32 product, rounded half to even (XNNPACK, onnxruntime).
+- `float`: float32 product, rounded half to even (XNNPACK, onnxruntime);
+- `shift`: integer multiplier, addend and divisor of the model itself (PULP's RequantShift, see requant.Shift).
 
 Sources: gemmlowp fixedpoint.h, TFLite kernels/internal/common.h; checked against goldens in tests/graph.
 """
@@ -19,7 +20,7 @@ import numpy as np
 
 from tilewright.array import Array
 
-RequantRule = Literal["double", "away", "float"]
+RequantRule = Literal["double", "away", "float", "shift"]
 Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
@@ -77,6 +78,21 @@ def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array) -> Array:
 def round_half_even(x: Array) -> Array:
     """float32 values rounded half to even, as int64; saturated to int32 first."""
     return np.rint(np.clip(x, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))).astype(np.int64)
+
+
+def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | np.float32) -> Array:
+    """a * b + c of float32 values, rounded once to float32, as FMA instructions do.
+
+    The product is exact in float64. Its sum with c is rounded to odd, so that the last rounding is of the true value
+    (Boldo and Melquiond, 2008).
+    """
+    product, addend = np.float64(a) * np.float64(b), np.float64(c)
+    total = np.asarray(product + addend)
+    back = total - product
+    error = (product - (total - back)) + (addend - back)
+    even = (total.view(np.int64) & 1) == 0
+    odd = np.where((error != 0) & even, np.nextafter(total, np.copysign(np.inf, error)), total)
+    return odd.astype(np.float32)
 
 
 def round_half_away(x: Array) -> Array:

@@ -119,13 +119,17 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A network: every tensor by name, nodes in execution order, and the names of inputs and outputs."""
+    """A network: every tensor by name, nodes in execution order, and the names of inputs and outputs.
+
+    `rounding`: the mode of the runtime that the model was made for, see graph.rounding.
+    """
 
     name: str
     tensors: Mapping[str, Tensor]
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    rounding: str = "tflm"
 
     def site(self, node: Node) -> Site:
         return Site(
@@ -187,7 +191,8 @@ def _check_tensor(tensor: Tensor) -> None:
     if tensor.dtype not in DTYPES:
         raise ModelError(where, f"has the unknown element type {tensor.dtype}")
     limit = MAX_COMPUTED if tensor.data is None else MAX_ELEMENTS
-    if any(extent < 1 for extent in tensor.shape) or tensor.size > limit:
+    least = 1 if tensor.data is None else 0  # an empty constant may stand for an absent operand
+    if any(extent < least for extent in tensor.shape) or tensor.size > limit:
         reason = f"has the shape {list(tensor.shape)}; extents must be positive, with at most {limit} elements in all"
         raise ModelError(where, reason)
     if tensor.data is not None and (tensor.data.shape != tensor.shape or str(tensor.data.dtype) != tensor.dtype):

@@ -53,19 +53,20 @@ def _samples(tensor: Tensor, array: Array) -> Array:
     if array.dtype != tensor.dtype:
         quant = f" (scale {tensor.scale:.9g}, zero point {tensor.zero_point})" if tensor.quant else ""
         raise InputError(where, f"is {array.dtype}", f"give {tensor.dtype} values{quant}")
-    if array.dtype.kind == "f" and not (np.abs(array) <= MAX_REAL).all():
+    wide = np.promote_types(array.dtype, np.float32) if array.dtype.kind == "f" else array.dtype
+    if array.dtype.kind == "f" and not (np.abs(array.astype(wide, copy=False)) <= MAX_REAL).all():
         raise InputError(where, f"holds NaN, infinity or a magnitude above {MAX_REAL:g}", "give finite values")
     return array.reshape(array.shape[0], *tensor.shape)
 
 
 def run(
-    graph: Graph, inputs: Array | Mapping[str, Array], rounding: str = "tflm", observe: Observer | None = None
+    graph: Graph, inputs: Array | Mapping[str, Array], rounding: str | None = None, observe: Observer | None = None
 ) -> dict[str, Array]:
-    """The outputs {name: (S, *shape)} for S samples under a rounding mode.
+    """The outputs {name: (S, *shape)} for S samples under a rounding mode [the model's own].
 
     `observe` is called after every node with its results; samples then come in blocks, in order.
     """
-    samples = check_inputs(graph, inputs)
+    samples, rounding = check_inputs(graph, inputs), rounding or graph.rounding
     total = next(iter(samples.values())).shape[0]
     block = max(1, BLOCK_BYTES // widest(graph))
     parts = [

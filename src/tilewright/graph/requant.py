@@ -57,3 +57,24 @@ class Requant:
             scaled = multiply_by_quantized_multiplier(acc, q, shift)
         scaled += self.zero_point
         return np.clip(scaled, self.low, self.high, out=scaled).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """PULP's RequantShift: clip(floor((x * multiplier + addend) / divisor + 1/2), low, high), in integers."""
+
+    divisor: int = 1
+    low: int = -128
+    high: int = 127
+
+    def check(self, where: str, dtype: str) -> None:
+        """Raises ModelError for a divisor that is not positive and for bounds outside `dtype`."""
+        limits = np.iinfo(dtype)
+        if not 0 < self.divisor <= 1 << 31 or not limits.min <= self.low <= self.high <= limits.max:
+            raise ModelError(where, f"requantises to {dtype} by {self}, which is not possible")
+
+    def apply(self, x: Array, multiplier: Array, addend: Array, dtype: str) -> Array:
+        """Codes of dtype `dtype`; factors of below 2**31 and 2**53 leave no product beyond int64."""
+        twice = 2 * (x.astype(np.int64) * multiplier + addend)
+        rounded = (twice + self.divisor) // (2 * self.divisor)
+        return np.clip(rounded, self.low, self.high).astype(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -15,15 +16,20 @@ class Rounding:
     """One published implementation's choice of arithmetic; see docs/arithmetic.md for the evidence.
 
     `float32_scales`: ratios of scales are formed in float32, not float64, before they become multipliers;
-    `delegated`: element-wise operators follow XNNPACK's kernels, and clamp bounds round half to even.
+    `elementwise`: whose kernels add, multiply, average and quantise.
     """
 
     name: str
     convolution: RequantRule
     fully_connected: RequantRule
     float32_scales: bool
-    delegated: bool
+    elementwise: Literal["tflite", "xnnpack", "ort"]
     source: str
+
+    @property
+    def delegated(self) -> bool:
+        """Element-wise operators are not TFLite's own, and clamp bounds round half to even."""
+        return self.elementwise != "tflite"
 
     def ratio(self, over: float, *factors: float) -> float:
         """The product of scales `factors` divided by the scale `over`, formed as this mode forms it."""
@@ -37,9 +43,12 @@ class Rounding:
 MODES = {
     mode.name: mode
     for mode in (
-        Rounding("tflm", "double", "double", False, False, "TFLite-Micro reference kernels"),
-        Rounding("litert", "double", "away", True, False, "LiteRT 2.3 reference kernels (BUILTIN_REF)"),
-        Rounding("xnnpack", "float", "float", True, True, "LiteRT 2.3 default: XNNPACK where it takes an operator"),
+        Rounding("tflm", "double", "double", False, "tflite", "TFLite-Micro reference kernels"),
+        Rounding("litert", "double", "away", True, "tflite", "LiteRT 2.3 reference kernels (BUILTIN_REF)"),
+        Rounding(
+            "xnnpack", "float", "float", True, "xnnpack", "LiteRT 2.3 default: XNNPACK where it takes an operator"
+        ),
+        Rounding("ort", "float", "float", True, "ort", "onnxruntime 1.31, x86-64: QLinear kernels"),
     )
 }
 

@@ -17,4 +17,8 @@ def load(path: str | Path) -> Graph:
         from tilewright.model import tflite
 
         return tflite.load(path)
-    raise ModelError(str(path), f"has the suffix '{path.suffix}'", "give a .tflite model")
+    if path.suffix == ".onnx":
+        from tilewright.model import onnx
+
+        return onnx.load(path)
+    raise ModelError(str(path), f"has the suffix '{path.suffix}'", "give a .tflite or .onnx model")

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.graph.ir import Graph, Tensor
+from tilewright.graph.ops import Quantize
 from tilewright.graph.reference import check_inputs
 
 #: Larger files, or arrays that claim to be larger, are refused before they are read.
@@ -77,7 +78,7 @@ def read(path: str | Path, graph: Graph) -> Samples:
     elif suffix == ".bin":
         values = _raw(path, _only_input(path, graph))
     elif suffix in IMAGES:
-        values = _image(path, _only_input(path, graph))
+        values = _image(path, _only_input(path, graph), graph)
     else:
         raise InputError(str(path), f"has the suffix '{path.suffix}'", "give .npy, .npz, .bin (codes) or an image")
     try:
@@ -166,15 +167,17 @@ def _raw(path: Path, tensor: Tensor) -> Array:
     return np.fromfile(path, kind.newbyteorder("<")).astype(kind).reshape(-1, *tensor.shape)
 
 
-def _image(path: Path, tensor: Tensor) -> Array:
-    """One 8-bit image of exactly the input's size, as codes."""
+def _image(path: Path, tensor: Tensor, graph: Graph) -> Array:
+    """One 8-bit image of exactly the input's size, in its layout (channels last or first), as codes or reals."""
     from PIL import Image, UnidentifiedImageError
 
-    if len(tensor.shape) != 4 or tensor.shape[0] != 1 or tensor.shape[3] not in (1, 3):
+    shape = tensor.shape
+    first = len(shape) == 4 and shape[1] in (1, 3) and shape[3] not in (1, 3)
+    if len(shape) != 4 or shape[0] != 1 or (shape[3] not in (1, 3) and not first):
         raise InputError(
             str(path), f"is an image but the model's input is {list(tensor.shape)}", "give an .npz of codes"
         )
-    height, width, channels = tensor.shape[1:]
+    height, width, channels = (shape[2], shape[3], shape[1]) if first else shape[1:]
     try:
         with Image.open(path) as image:
             if image.size != (width, height):
@@ -187,16 +190,27 @@ def _image(path: Path, tensor: Tensor) -> Array:
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB")).reshape(height, width, channels)
     except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, OSError, ValueError) as error:
         raise InputError(str(path), f"cannot be read as an image: {error}") from None
-    return _codes(path, tensor, pixels)
+    values = _codes(path, tensor, _codes_of(graph, tensor), pixels)
+    return values.transpose(2, 0, 1) if first else values
 
 
-def _codes(path: Path, tensor: Tensor, pixels: Array) -> Array:
-    """Pixels in the input's quantisation, where its scale tells whether reals are 0..1 or 0..255."""
+def _codes_of(graph: Graph, tensor: Tensor) -> Tensor:
+    """The input itself, or the codes that the network makes of a real one before anything else."""
+    if tensor.dtype != "float32":
+        return tensor
+    made = [site.output for site in graph.sites() if isinstance(site.node.op, Quantize) and site.inputs[0] is tensor]
+    return made[0] if made else tensor
+
+
+def _codes(path: Path, given: Tensor, tensor: Tensor, pixels: Array) -> Array:
+    """Pixels as the input `given` takes them, where the scale of the codes tells whether reals are 0..1 or 0..255."""
     if tensor.quant and np.dtype(tensor.dtype).kind in "iu":
         limits = np.iinfo(tensor.dtype)
         every_pixel_fits = limits.min <= tensor.zero_point and tensor.zero_point + 255 <= limits.max
         for unit in (1 / 255, 1.0):
             if abs(tensor.scale / unit - 1) < 0.01 and every_pixel_fits:
+                if given is not tensor:
+                    return (pixels * unit).astype(given.dtype)
                 codes = np.rint(pixels * (unit / tensor.scale)) + tensor.zero_point
                 return np.clip(codes, limits.min, limits.max).astype(tensor.dtype)
     how = f"scale {tensor.scale:.6g}, zero point {tensor.zero_point}" if tensor.quant else f"{tensor.dtype}, no scale"

@@ -27,7 +27,7 @@ DTYPES = frozenset(
 )
 
 _NAMES = tuple[str, ...]
-_GRAPH = {"name": str, "tensors": list, "nodes": list, "inputs": _NAMES, "outputs": _NAMES}
+_GRAPH = {"name": str, "tensors": list, "nodes": list, "inputs": _NAMES, "outputs": _NAMES, "rounding": str}
 _TENSOR = {"name": str, "shape": tuple[int, ...], "dtype": str, "quant": Quant | None, "data": str | None}
 _NODE = {"name": str, "kind": str, "attributes": dict, "inputs": _NAMES, "outputs": _NAMES}
 _PROGRAM = {"target": str, "config": dict, "digest": str, "rounding": str, "graph": dict | None, "steps": list}
@@ -83,7 +83,8 @@ def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
         for node in graph.nodes
     ]
     data = {"name": graph.name, "tensors": tensors, "nodes": nodes}
-    return data | {"inputs": list(graph.inputs), "outputs": list(graph.outputs)}, arrays
+    data |= {"inputs": list(graph.inputs), "outputs": list(graph.outputs), "rounding": graph.rounding}
+    return data, arrays
 
 
 def graph_from_data(data: Any, arrays: Mapping[str, Array]) -> Graph:

@@ -3,9 +3,11 @@
 from tilewright.graph.ops.base import KINDS, Op
 from tilewright.graph.ops.elementwise import Add, Clamp, Mul
 from tilewright.graph.ops.linear import Conv2D, DepthwiseConv2D, FullyConnected, Linear
-from tilewright.graph.ops.pool import AveragePool2D, MaxPool2D, Mean
+from tilewright.graph.ops.onnx import OnnxOp
+from tilewright.graph.ops.pool import AveragePool2D, MaxPool2D, Mean, RealAveragePool2D
 from tilewright.graph.ops.quantize import Dequantize, Quantize
-from tilewright.graph.ops.shape import Concat, Pad, Reshape
+from tilewright.graph.ops.shape import Concat, Pad, Reshape, Transpose
+from tilewright.graph.ops.shift import IntegerAdd, RequantShift
 from tilewright.graph.ops.softmax import Softmax
 from tilewright.graph.ops.window import Window
 
@@ -19,14 +21,19 @@ __all__ = [
     "Dequantize",
     "DepthwiseConv2D",
     "FullyConnected",
+    "IntegerAdd",
     "Linear",
     "MaxPool2D",
     "Mean",
     "Mul",
+    "OnnxOp",
     "Op",
     "Pad",
     "Quantize",
+    "RealAveragePool2D",
+    "RequantShift",
     "Reshape",
     "Softmax",
+    "Transpose",
     "Window",
 ]

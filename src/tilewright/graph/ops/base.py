@@ -13,6 +13,7 @@ from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.rounding import Rounding
 
 Shape = tuple[int, ...]
+CODES = ("int8", "uint8")
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,15 @@ class Op(ABC):
         """The output shapes that the input shapes imply. Raises ModelError where they do not fit."""
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
-        """The tensors that must be quantised int8: all, unless an operator says otherwise."""
+        """The tensors that must hold quantised 8-bit codes: all, unless an operator says otherwise."""
         return tuple(tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None)
 
     def check_types(self, site: Site) -> None:
-        """Raises UnsupportedError for a tensor of `codes` that is not quantised int8."""
+        """Raises UnsupportedError for a tensor of `codes` that is not quantised int8 or uint8."""
         for tensor in self.codes(site):
-            if tensor.dtype != "int8" or tensor.quant is None:
-                kind = f"is {tensor.dtype}, not int8" if tensor.dtype != "int8" else "has no quantisation parameters"
+            if tensor.dtype not in CODES or tensor.quant is None:
+                other = f"is {tensor.dtype}, neither int8 nor uint8"
+                kind = other if tensor.dtype not in CODES else "has no quantisation parameters"
                 raise UnsupportedError(f"op '{site.node.name}'", f"tensor '{tensor.name}' {kind}")
 
     @abstractmethod

@@ -12,6 +12,7 @@ from tilewright.errors import ModelError
 from tilewright.graph.arithmetic import (
     Activation,
     clamp_range,
+    fused_multiply_add,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
     round_half_even,
@@ -40,12 +41,15 @@ class Binary(Op):
         return (np.clip(result + out.zero_point, low, high).astype(out.dtype),)
 
 
+def aligned(site: Site, index: int, value: Array | None) -> Array:
+    """An operand with its axes aligned so that sample axes meet."""
+    array, shape = given(value), site.input(index).shape
+    return array.reshape(array.shape[0], *(1,) * (len(site.output.shape) - len(shape)), *shape)
+
+
 def centred(site: Site, index: int, value: Array | None) -> Array:
-    """codes - zero_point as int64, axes aligned so that sample axes meet."""
-    tensor = site.input(index)
-    rank = len(site.output.shape)
-    array = given(value).astype(np.int64) - tensor.zero_point
-    return array.reshape(array.shape[0], *(1,) * (rank - len(tensor.shape)), *tensor.shape)
+    """codes - zero_point as int64, aligned."""
+    return aligned(site, index, value).astype(np.int64) - site.input(index).zero_point
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ class Add(Binary):
     kind = "add"
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        if rounding.elementwise == "ort":
+            return (self._fused(site, values),)
         a, b = (centred(site, index, values[index]) for index in (0, 1))
         total = self._delegated(site, a, b) if rounding.delegated else None
         return self._clamp(site, self._fixed_point(site, a, b) if total is None else total, rounding.delegated)
@@ -80,6 +86,16 @@ class Add(Binary):
         total: Array = (a * p + b * q + (1 << (shift - 1))) >> shift
         return total
 
+    def _fused(self, site: Site, values: Sequence[Array | None]) -> Array:
+        """onnxruntime's QLinearAdd: two fused multiply-adds, all constants folded into one."""
+        a, b, out = site.input(0), site.input(1), site.output
+        ra, rb = (np.float32(tensor.scale) / np.float32(out.scale) for tensor in (a, b))
+        zero = fused_multiply_add(ra, np.float32(a.zero_point), rb * np.float32(b.zero_point))
+        inner = fused_multiply_add(aligned(site, 1, values[1]), rb, np.float32(out.zero_point) - zero)
+        total = fused_multiply_add(aligned(site, 0, values[0]), ra, inner)
+        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype, True)
+        return np.clip(np.rint(total), low, high).astype(out.dtype)
+
 
 @dataclass(frozen=True)
 class Mul(Binary):
@@ -90,8 +106,12 @@ class Mul(Binary):
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         product = centred(site, 0, values[0]) * centred(site, 1, values[1])
         real = rounding.ratio(site.output.scale, site.input(0).scale, site.input(1).scale)
-        if rounding.delegated and 2.0**-16 <= real < 2.0**8:
+        if rounding.elementwise == "xnnpack" and 2.0**-16 <= real < 2.0**8:
             return self._clamp(site, round_half_even(product.astype(np.float32) * np.float32(real)), True)
+        if rounding.elementwise == "ort":  # the zero point is added before rounding
+            out = site.output
+            scaled = product.astype(np.float32) * np.float32(real) + np.float32(out.zero_point)
+            return self._clamp(site, round_half_even(scaled) - out.zero_point, True)
         q, shift = quantize_multiplier(real)
         return self._clamp(site, multiply_by_quantized_multiplier(product, q, shift), rounding.delegated)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -18,21 +18,23 @@ from tilewright.graph.arithmetic import Activation, RequantRule
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.ops.window import Window
-from tilewright.graph.requant import Requant
+from tilewright.graph.requant import Requant, Shift
 from tilewright.graph.rounding import Rounding
 
 
 def centre(values: Array, tensor: Tensor) -> Array:
-    """codes - zero_point as float32, exact; a symmetric per-channel tensor has the zero point 0."""
-    zero_points = set(tensor.quant.zero_point) if tensor.quant else {0}
-    if len(zero_points) != 1:
-        raise UnsupportedError(f"tensor '{tensor.name}'", "has a zero point for each channel; one for all is supported")
-    return values.astype(np.float32) - np.float32(zero_points.pop())
+    """codes - zero_point as float32, exact; the zero points of a constant may differ along its quantised axis."""
+    zero_points = tensor.quant.zero_point if tensor.quant else (0,)
+    if tensor.quant is None or len(set(zero_points)) == 1:
+        return values.astype(np.float32) - np.float32(zero_points[0])
+    along = [1] * len(tensor.shape)
+    along[tensor.quant.axis] = -1
+    return values.astype(np.float32) - np.reshape(np.array(zero_points, np.float32), along)
 
 
 def magnitude(tensor: Tensor) -> int:
     """A bound on the magnitude of `centre` for an 8-bit tensor."""
-    return 255 if tensor.quant and any(tensor.quant.zero_point) else 128
+    return 255 if tensor.dtype == "uint8" or (tensor.quant and any(tensor.quant.zero_point)) else 128
 
 
 def merge_samples(x: Array) -> Array:
@@ -50,9 +52,13 @@ def four(site: Site, index: int) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True)
 class Linear(Op):
-    """out = requantise(bias + sum((x - zx) * w)); inputs x, w and optionally an int32 bias."""
+    """out = requantise(bias + sum((x - zx) * w)); inputs x, w and optionally an int32 bias.
+
+    With `shift`, two int64 constants follow, multiplier and addend of each channel: they take the place of scales.
+    """
 
     activation: Activation = "none"
+    shift: Shift | None = field(default=None, kw_only=True)
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
         return site.input(0), site.input(1), site.output
@@ -65,16 +71,23 @@ class Linear(Op):
         """Bias, requantisation and clamp of accumulators (S, *out_shape), giving codes of the same shape."""
         if site.optional(2) is not None:
             acc = acc + site.constant(2)  # int32: wraps as the kernels do
+        if self.shift is not None:
+            return self.shift.apply(acc, site.constant(3), site.constant(4), site.output.dtype)
         requant = Requant.of_product(site.input(0), site.input(1), site.output, self.activation, rounding.delegated)
         return requant.apply(acc, self.rule(rounding))
 
     def rule(self, rounding: Rounding) -> RequantRule:
-        return rounding.convolution
+        return "shift" if self.shift is not None else rounding.convolution
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         return (self.finish(site, self.accumulate(site, given(values[0]), given(values[1])[0]), rounding),)
 
     def _check_bias(self, site: Site, channels: int) -> None:
+        if self.shift is not None:
+            self.shift.check(f"op '{site.node.name}'", site.output.dtype)
+            for index in (3, 4):
+                if site.constant(index).shape not in ((1,), (channels,)) or site.input(index).dtype != "int64":
+                    raise ModelError(f"op '{site.node.name}'", f"has a requantisation that is not int64 [{channels}]")
         bias = site.optional(2)
         if bias is not None and (bias.shape != (channels,) or bias.dtype != "int32"):
             raise UnsupportedError(
@@ -171,7 +184,7 @@ class FullyConnected(Linear):
         return acc.reshape(x.shape[0], *site.output.shape)
 
     def rule(self, rounding: Rounding) -> RequantRule:
-        return rounding.fully_connected
+        return "shift" if self.shift is not None else rounding.fully_connected
 
     def macs(self, site: Site) -> int:
         return site.output.size * site.input(1).shape[1]

@@ -84,6 +84,37 @@ class MaxPool2D(Pool):
 
 
 @dataclass(frozen=True)
+class RealAveragePool2D(Op):
+    """The mean of real values, summed row by row in float32, then quantised: onnxruntime's QLinearAveragePool.
+
+    `count_padding`: padding counts as zeros. It may rescale. Every rounding mode computes it so.
+    """
+
+    kind = "real_average_pool_2d"
+    window: Window = Window()
+    count_padding: bool = False
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        batch, height, width, channels = four(site, 0)
+        return ((batch, *self.window.output_size(site.node.name, height, width), channels),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x, source, out = given(values[0]), site.input(0), site.output
+        real = (merge_samples(x).astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
+        views = self.window.view(self.window.pad(real))
+        inside = self.window.view(self.window.pad(np.ones((1, *real.shape[1:3], 1), np.float32)))
+        total, count = np.zeros(views.shape[:3] + views.shape[5:], np.float32), inside.sum(axis=(3, 4))
+        for row, column in np.ndindex(*self.window.kernel):
+            total += views[:, :, :, row, column]
+        if self.count_padding:
+            count = np.full_like(count, prod(self.window.kernel))
+        mean = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
+        code = np.rint(mean / np.float32(out.scale) + np.float32(out.zero_point))  # the zero point comes first
+        info = np.iinfo(out.dtype)
+        return (np.clip(code, info.min, info.max).astype(out.dtype).reshape(x.shape[0], *out.shape),)
+
+
+@dataclass(frozen=True)
 class Mean(Op):
     """The mean over `axes` (of the tensor, without the sample axis), rescaled to the output."""
 
@@ -102,7 +133,10 @@ class Mean(Op):
         x, source, out = given(values[0]), site.input(0), site.output
         count = prod(source.shape[axis] for axis in self.axes)
         total = x.sum(axis=tuple(axis + 1 for axis in self.axes), dtype=np.int64)
-        if rounding.delegated:  # XNNPACK adds both zero points, as one float32, before it rounds
+        if rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, formed in this order
+            scale = np.float32(source.scale) / (np.float32(out.scale) * np.float32(count))
+            mean = round_half_even((total - count * source.zero_point).astype(np.float32) * scale) + out.zero_point
+        elif rounding.delegated:  # XNNPACK adds both zero points, as one float32, before it rounds
             scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
             offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
             mean = round_half_even(total.astype(np.float32) * scale + offset)

@@ -38,13 +38,25 @@ class Quantize(Op):
 
 
 def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
-    """Halves away from zero; XNNPACK multiplies by 1 / scale and rounds half to even. NaN becomes real zero."""
+    """Halves away from zero; XNNPACK multiplies by 1 / scale, onnxruntime divides, and both round half to even.
+
+    NaN becomes real zero.
+    """
+    if rounding.elementwise == "ort":
+        with np.errstate(over="ignore"):
+            return np.nan_to_num(np.rint(x / scale).astype(np.float64))
     code = np.rint(x * (np.float32(1) / scale)) if rounding.delegated else round_half_away(x / scale)
     return np.nan_to_num(code.astype(np.float64))
 
 
 def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> Array:
-    """XNNPACK takes ratios of 1/256 to 128 and keeps 8 bits of their fraction, ties upwards."""
+    """XNNPACK takes ratios of 1/256 to 128 and keeps 8 bits of their fraction, ties upwards.
+
+    onnxruntime goes through real numbers.
+    """
+    if rounding.elementwise == "ort":
+        real = centred.astype(np.float32) * np.float32(source)
+        return _from_real(real, np.float32(out), rounding).astype(np.int64)
     ratio = np.float32(source) / np.float32(out)
     if rounding.delegated and 2.0**-8 <= ratio <= 2.0**7:
         code: Array = (centred * 128 * int(np.rint(ratio * 256)) + (1 << 14)) >> 15

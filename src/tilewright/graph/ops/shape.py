@@ -11,14 +11,27 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.arithmetic import Activation, clamp_range
-from tilewright.graph.ir import Site
+from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.rounding import Rounding
 
 
 @dataclass(frozen=True)
-class Reshape(Op):
-    """The same codes under another shape of as many elements."""
+class Moved(Op):
+    """Values of any one type, moved without change."""
+
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        return ()
+
+    def check_types(self, site: Site) -> None:
+        before, after = site.input(0).dtype, site.output.dtype
+        if before != after:
+            raise ModelError(f"op '{site.node.name}'", f"moves {before} into a tensor of {after}")
+
+
+@dataclass(frozen=True)
+class Reshape(Moved):
+    """The same values of any type under another shape of as many elements."""
 
     kind = "reshape"
     shape: tuple[int, ...] = ()
@@ -39,6 +52,25 @@ class Reshape(Op):
 
 
 @dataclass(frozen=True)
+class Transpose(Moved):
+    """The same values of any type, axis i of the result being axis `permutation[i]` of the input."""
+
+    kind = "transpose"
+    permutation: tuple[int, ...] = ()
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        shape = site.input(0).shape
+        if sorted(self.permutation) != list(range(len(shape))):
+            raise ModelError(
+                f"op '{site.node.name}'", f"cannot permute the axes of {list(shape)} by {list(self.permutation)}"
+            )
+        return (tuple(shape[axis] for axis in self.permutation),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        return (np.ascontiguousarray(given(values[0]).transpose(0, *(axis + 1 for axis in self.permutation))),)
+
+
+@dataclass(frozen=True)
 class Pad(Op):
     """Constant padding, (before, after) for each axis, with the code `value` (None: the zero point)."""
 
@@ -50,8 +82,10 @@ class Pad(Op):
         shape = site.input(0).shape
         if len(self.padding) != len(shape) or any(min(pair) < 0 for pair in self.padding):
             raise ModelError(f"op '{site.node.name}'", f"padding {self.padding} does not fit the shape {list(shape)}")
-        if self.value is not None and not -128 <= self.value <= 127:
-            raise ModelError(f"op '{site.node.name}'", f"pads with {self.value}, which is not an int8 code")
+        info = np.iinfo(site.input(0).dtype)
+        if self.value is not None and not info.min <= self.value <= info.max:
+            dtype = site.input(0).dtype
+            raise ModelError(f"op '{site.node.name}'", f"pads with {self.value}, which is not an {dtype} code")
         return (tuple(extent + sum(pair) for extent, pair in zip(shape, self.padding, strict=True)),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:

@@ -1,0 +1,71 @@
+"""Any operator that has no integer form here: executed by onnxruntime on a model of that one node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ModelError
+from tilewright.graph import ort
+from tilewright.graph.ir import Site, Tensor
+from tilewright.graph.ops.base import Op, Shape
+from tilewright.graph.rounding import Rounding
+
+
+@dataclass(frozen=True)
+class OnnxOp(Op):
+    """An operator of ONNX, or of onnxruntime's own domain; `attributes` are (name, JSON value), sorted.
+
+    Its output shapes are those that onnx inferred when the model was read; a run checks them.
+    """
+
+    kind = "onnx"
+    op_type: str = "Identity"
+    domain: str = ""
+    opset: int = 13
+    attributes: tuple[tuple[str, str], ...] = ()
+
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        return ()
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        return tuple(tensor.shape for tensor in site.outputs)
+
+    def call(self, site: Site) -> ort.Call:
+        """What onnxruntime is asked to run."""
+        inputs = tuple(None if tensor is None else ort.ValueType(tensor.dtype, tensor.shape) for tensor in site.inputs)
+        name = site.node.name
+        return ort.Call(name, self.op_type, self.domain, self.opset, self.attributes, inputs, len(site.outputs))
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        call = self.call(site)
+        outputs = tuple(ort.ValueType(tensor.dtype, tensor.shape) for tensor in site.outputs)
+        self._check_inferred(site, call, outputs)
+        constants = {i: tensor.data for i, tensor in enumerate(site.inputs) if tensor and tensor.data is not None}
+        count = max((value.shape[0] for value in values if value is not None), default=1)
+        rows = []
+        for sample in range(count):
+            operands = [None if value is None else value[sample % value.shape[0]] for value in values]
+            rows.append(ort.run(call, outputs, operands, constants))
+        return tuple(np.stack(parts) for parts in zip(*rows, strict=True))
+
+    def _check_inferred(self, site: Site, call: ort.Call, outputs: tuple[ort.ValueType, ...]) -> None:
+        """A saved program may declare anything: no kernel runs before onnx has confirmed the sizes."""
+        if self.domain:
+            return
+        constants = ort.small({index: tensor.data for index, tensor in enumerate(site.inputs) if tensor is not None})
+        if ort.infer(call, constants) != outputs:
+            raise ModelError(call.where, f"{self.op_type} does not give outputs of the declared types")
+
+    def macs(self, site: Site) -> int:
+        if self.op_type in ("Conv", "QLinearConv"):
+            return site.output.size * prod(site.input(1 if self.op_type == "Conv" else 3).shape[1:])
+        if self.op_type == "ConvTranspose":
+            return site.input(0).size * prod(site.input(1).shape[1:])
+        if self.op_type in ("MatMul", "Gemm", "QLinearMatMul"):
+            return site.output.size * site.input(0).shape[-1]
+        return 0

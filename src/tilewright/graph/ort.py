@@ -1,0 +1,249 @@
+"""One ONNX operator: its output types by onnx's own inference, its values by onnxruntime itself.
+
+Both packages are imported when first needed. What is asked for may come from a damaged file, so attributes and
+sizes are bounded before either package sees them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph.ir import DTYPES, MAX_COMPUTED
+
+#: onnxruntime's own operators.
+MICROSOFT = "com.microsoft"
+DOMAINS = ("", MICROSOFT)
+MAX_OPSET = 30
+#: Constants of at most so many elements are shown to shape inference: shapes, axes, sizes.
+SMALL = 1 << 10
+#: Constants of so many bytes are part of a session; sessions are kept up to so many, with so many bytes in all.
+MAX_INSIDE, MAX_SESSIONS, MAX_HELD = 1 << 28, 1 << 11, 1 << 30
+#: Attributes that kernels divide by or step by.
+_STEPS = frozenset(("strides", "kernel_shape", "dilations", "blocksize", "group"))
+#: Attributes where the largest integer means "to the end".
+_OPEN = frozenset(("starts", "ends"))
+_IR_VERSION = 10
+_ORT_TYPES = {f"tensor({name})": name for name in DTYPES} | {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+}
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """The type of a tensor: a dtype of graph.ir, and its extents."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator with the types of its inputs (None: absent); `attributes` are (name, JSON value)."""
+
+    name: str
+    op_type: str
+    domain: str
+    opset: int
+    attributes: tuple[tuple[str, str], ...]
+    inputs: tuple[ValueType | None, ...]
+    outputs: int
+
+    @property
+    def where(self) -> str:
+        return f"op '{self.name}'"
+
+
+def package(name: str) -> Any:
+    """The package `onnx` or `onnxruntime`. Raises UnsupportedError where it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError:
+        reason = f"the package {name} is not installed"
+        raise UnsupportedError("ONNX", reason, "pip install 'tilewright[onnx]'") from None
+
+
+def infer(call: Call, constants: Mapping[int, Array]) -> tuple[ValueType, ...]:
+    """The output types of a call, given small constant inputs by position.
+
+    Raises ModelError where the operator does not take such inputs, UnsupportedError where values decide on shapes.
+    """
+    onnx = package("onnx")
+    if call.domain != "":
+        return _declared(call)
+    model = _model(call, None, constants)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=False)
+    except Exception as error:  # onnx raises several of its own; none of them is ours
+        raise ModelError(call.where, f"{call.op_type} is not valid: {_one_line(error)}") from None
+    by_name = {value.name: value.type for value in inferred.graph.output}
+    return tuple(_checked(call, by_name.get(f"y{index}")) for index in range(call.outputs))
+
+
+def small(constants: Mapping[int, Array | None]) -> dict[int, Array]:
+    """Those of the constants that shape inference needs to see."""
+    return {index: data for index, data in constants.items() if data is not None and data.size <= SMALL}
+
+
+def run(
+    call: Call, outputs: tuple[ValueType, ...], values: Sequence[Array | None], constants: Mapping[int, Array]
+) -> list[Array]:
+    """The outputs for one sample, of exactly the types `outputs`. Raises ModelError where onnxruntime refuses.
+
+    `constants` are by position, and `values` not looked at there: kernels prepare constant weights, and may then
+    add in another order.
+    """
+    inside = {index: data for index, data in constants.items() if data.nbytes <= MAX_INSIDE}
+    session = SESSIONS.get(call, outputs, inside)
+    given = [constants.get(index, value) for index, value in enumerate(values)]
+    feed = {f"x{i}": np.asarray(value) for i, value in enumerate(given) if value is not None and i not in inside}
+    try:
+        results = session.run(None, feed)
+    except Exception as error:
+        raise ModelError(call.where, f"onnxruntime cannot run {call.op_type}: {_one_line(error)}") from None
+    for result, wanted in zip(results, outputs, strict=True):
+        if (str(result.dtype), result.shape) != (wanted.dtype, wanted.shape):
+            actual = f"{result.dtype}{list(result.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+            raise ModelError(call.where, f"{call.op_type} gives {actual}")
+    return list(results)
+
+
+class Sessions:
+    """Sessions by call and by the identity of their constants, which stay alive with them."""
+
+    def __init__(self) -> None:
+        self._held: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
+        self._bytes = 0
+
+    def get(self, call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
+        key = (call, outputs, tuple((index, id(data)) for index, data in sorted(constants.items())))
+        if key not in self._held:
+            size = sum(data.nbytes for data in constants.values())
+            if len(self._held) >= MAX_SESSIONS or self._bytes + size > MAX_HELD:
+                self._held.clear()
+                self._bytes = 0
+            self._held[key] = _session(call, outputs, constants), tuple(constants.values())
+            self._bytes += size
+        return self._held[key][0]
+
+
+SESSIONS = Sessions()
+
+
+def _session(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
+    runtime = package("onnxruntime")
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.enable_cpu_mem_arena = False
+    content = _model(call, outputs, constants).SerializeToString()
+    try:
+        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ModelError(call.where, f"onnxruntime does not take {call.op_type}: {_one_line(error)}") from None
+
+
+def _model(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
+    """A model of one node with inputs x0, x1, .. and outputs y0, y1, .."""
+    onnx = package("onnx")
+    helper = onnx.helper
+    if call.domain not in DOMAINS or not 1 <= call.opset <= MAX_OPSET or not 1 <= call.outputs <= 1 << 10:
+        raise UnsupportedError(call.where, f"{call.op_type} is of the domain '{call.domain}' at opset {call.opset}")
+    names = [f"x{index}" if given is not None else "" for index, given in enumerate(call.inputs)]
+    typed = [
+        helper.make_tensor_value_info(f"x{index}", _element(onnx, given.dtype), given.shape)
+        for index, given in enumerate(call.inputs)
+        if given is not None and index not in constants
+    ]
+    results = [
+        onnx.ValueInfoProto(name=f"y{index}")
+        if outputs is None
+        else helper.make_tensor_value_info(f"y{index}", _element(onnx, outputs[index].dtype), outputs[index].shape)
+        for index in range(call.outputs)
+    ]
+    attributes = {name: _attribute(call, name, text) for name, text in call.attributes}
+    node = helper.make_node(call.op_type, names, [f"y{i}" for i in range(call.outputs)], domain=call.domain)
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+    tensors = [onnx.numpy_helper.from_array(value, f"x{index}") for index, value in constants.items()]
+    versions = [helper.make_opsetid("", call.opset), helper.make_opsetid(MICROSOFT, 1)]
+    graph = helper.make_graph([node], "one", typed, results, tensors)
+    return helper.make_model(graph, opset_imports=versions, ir_version=_IR_VERSION)
+
+
+def _attribute(call: Call, name: str, text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise ModelError(call.where, f"has the attribute {name} = {text[:40]}, which is not JSON") from None
+    many = value if isinstance(value, list) else [value]
+    kinds = {type(item) for item in many}
+    if len(kinds) > 1 or not kinds <= {int, float, str} or len(many) > SMALL:
+        raise ModelError(call.where, f"has an attribute {name} that is neither numbers nor text")
+    bound = 1 << 15 if name in _STEPS else 1 << 63 if name in _OPEN else 1 << 31
+    if int in kinds and not all(-bound <= item <= bound for item in many):
+        raise ModelError(call.where, f"has the attribute {name} = {text[:40]}, which is out of range")
+    if name in _STEPS and not all(isinstance(item, int) and item >= 1 for item in many):
+        raise ModelError(call.where, f"has the attribute {name} = {text[:40]}; it must be positive")
+    return value
+
+
+def _element(onnx: Any, dtype: str) -> int:
+    return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def _checked(call: Call, given: Any) -> ValueType:
+    """An inferred type, its shape complete and its size bounded."""
+    tensor = given.tensor_type if given is not None and given.HasField("tensor_type") else None
+    if tensor is None or not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
+        remedy = "make its shapes constant (onnxsim does)"
+        raise UnsupportedError(call.where, f"{call.op_type} has an output whose shape depends on data", remedy)
+    dtype = dtype_of(tensor.elem_type, call.where)
+    return bounded(call, ValueType(dtype, tuple(int(dim.dim_value) for dim in tensor.shape.dim)))
+
+
+def bounded(call: Call, value: ValueType) -> ValueType:
+    """The type itself, where a tensor of it may be computed."""
+    if any(extent < 0 for extent in value.shape) or prod(value.shape) > MAX_COMPUTED:
+        reason = f"{call.op_type} gives {list(value.shape)}; {MAX_COMPUTED} elements is the limit"
+        raise ModelError(call.where, reason)
+    return value
+
+
+def dtype_of(number: int, where: str) -> str:
+    """The dtype of one of ONNX's element types. Raises UnsupportedError for one that the graph does not hold."""
+    onnx = package("onnx")
+    try:
+        name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name
+    except (KeyError, ValueError, TypeError):
+        name = f"number {number}"
+    if name not in DTYPES:
+        raise UnsupportedError(where, f"has the element type {name}", f"supported are {', '.join(DTYPES)}")
+    return name
+
+
+def _declared(call: Call) -> tuple[ValueType, ...]:
+    """The output types of one of onnxruntime's own operators, which onnx does not know: a session tells."""
+    found = []
+    for output in SESSIONS.get(call, None, {}).get_outputs():
+        dtype = _ORT_TYPES.get(output.type, "")
+        if not dtype or not all(isinstance(extent, int) for extent in output.shape):
+            raise UnsupportedError(call.where, f"{call.op_type} has an output of unknown type or shape")
+        found.append(bounded(call, ValueType(dtype, tuple(output.shape))))
+    return tuple(found)
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= 200 else text[:197] + "..."

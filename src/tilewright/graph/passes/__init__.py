@@ -1,0 +1,1 @@
+"""Passes, each Graph -> Graph with the same outputs bit for bit."""

@@ -1,0 +1,214 @@
+"""Transposes moved down the graph until they cancel or meet an operator that depends on the order of axes.
+
+A transposed value is kept as a view (base, permutation) and no node is emitted for it before something needs its
+elements in order. A convolutional network is left with a transpose at its input and at most one at its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.graph import ops
+from tilewright.graph.ir import Graph, Node, Site, Tensor
+
+#: Operators of ONNX that treat each element alike, wherever it lies: exact operations and tables of codes.
+_EACH_ALIKE = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinearSigmoid", "QLinearLeakyRelu"))
+
+
+class View(NamedTuple):
+    """Axis i of a value is axis `permutation[i]` of the tensor `base`."""
+
+    base: str
+    permutation: tuple[int, ...]
+
+    @property
+    def plain(self) -> bool:
+        return self.permutation == tuple(range(len(self.permutation)))
+
+
+def channels_last(graph: Graph) -> Graph:
+    """The same network with as few transposes as moving them down leaves; needs a valid graph."""
+    return _Layout(graph).run()
+
+
+class _Layout:
+    """The new nodes and tensors, and what is known of values that are only views so far."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.tensors = dict(graph.tensors)
+        self.nodes: list[Node] = []
+        self.views: dict[str, View] = {}
+        self.made: dict[View, str] = {}
+        self.readers: dict[str, list[Node]] = {}
+        self.names = {*graph.tensors, *(node.name for node in graph.nodes)}
+        for node in graph.nodes:
+            for name in node.inputs:
+                self.readers.setdefault(name, []).append(node)
+
+    def run(self) -> Graph:
+        for site in self.graph.sites():
+            if not (self._view(site) or self._moved(site) or self._absorbed(site)):
+                self._emit(site.node, [self.real(name) for name in site.node.inputs])
+        for name in self.graph.outputs:
+            self._own(name)
+        used = {n for node in self.nodes for n in (*node.inputs, *node.outputs)}
+        used |= {*self.graph.inputs, *self.graph.outputs}
+        tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
+        return replace(self.graph, tensors=tensors, nodes=tuple(self.nodes))
+
+    def real(self, name: str) -> str:
+        """A tensor that holds the value's elements in its own order."""
+        view = self.views.get(name)
+        if view is None:
+            return name
+        if view.plain:
+            return view.base
+        if view not in self.made:
+            self.made[view] = name
+            self._reorder(view, self.tensors[name])
+        return self.made[view]
+
+    def _own(self, name: str) -> None:
+        """A graph output under its own name."""
+        held = self.real(name)
+        if held != name:
+            op = ops.Reshape(self.tensors[name].shape)
+            self._emit(Node(self._fresh(f"{name}:copy"), op, (held,), (name,)), [held])
+
+    def _reorder(self, view: View, result: Tensor) -> None:
+        """Emit a transpose; a reshape where it moves no element."""
+        shape = self.tensors[view.base].shape
+        order = [axis for axis in view.permutation if shape[axis] > 1]
+        op = ops.Reshape(result.shape) if order == sorted(order) else ops.Transpose(view.permutation)
+        self._emit(Node(self._fresh(f"{result.name}:{op.kind}"), op, (view.base,), (result.name,)), [view.base])
+
+    def _emit(self, node: Node, inputs: Sequence[str]) -> None:
+        self.nodes.append(replace(node, inputs=tuple(inputs)))
+
+    def _fresh(self, hint: str) -> str:
+        name, count = hint, 2
+        while name in self.names:
+            name, count = f"{hint}{count}", count + 1
+        self.names.add(name)
+        return name
+
+    def _of(self, name: str) -> View:
+        return self.views.get(name) or View(name, tuple(range(len(self.tensors[name].shape))))
+
+    def _view(self, site: Site) -> bool:
+        """A transpose, or a reshape that changes nothing, becomes a view."""
+        op, x, out = site.node.op, site.inputs[0] if site.inputs else None, site.output
+        if x is None or x.data is not None:
+            return False
+        base, before = self._of(x.name)
+        if isinstance(op, ops.Transpose):
+            self.views[out.name] = View(base, tuple(before[axis] for axis in op.permutation))
+            return True
+        if isinstance(op, ops.Reshape) and x.shape == out.shape and x.quant == out.quant:
+            self.views[out.name] = View(base, before)
+            return True
+        return False
+
+    def _moved(self, site: Site) -> bool:
+        """An operator that does not mind the order of axes runs on the bases, and its result becomes a view."""
+        views = {self.views[name] for name in site.node.inputs if name in self.views}
+        permutations = {view.permutation for view in views if not view.plain}
+        if len(permutations) != 1:
+            return False
+        (permutation,) = permutations
+        op = _permuted(site, permutation)
+        if op is None or len(site.outputs) != 1:
+            return False
+        inputs = []
+        for name in site.node.inputs:
+            view = self.views.get(name)
+            if view is not None and view.permutation == permutation:
+                inputs.append(view.base)
+            elif not name or self.tensors[name].data is not None:
+                inputs.append(self._constant(name, permutation) if name else "")
+            else:
+                return False
+        inner = self._inner(site.output, permutation)
+        self._emit(replace(site.node, op=op, outputs=(inner,)), inputs)
+        self.views[site.output.name] = View(inner, permutation)
+        return True
+
+    def _inner(self, tensor: Tensor, permutation: tuple[int, ...]) -> str:
+        """A tensor whose view under `permutation` is `tensor`."""
+        name = self._fresh(f"{tensor.name}:nhwc")
+        shape = tuple(tensor.shape[axis] for axis in np.argsort(permutation))
+        self.tensors[name] = replace(tensor, name=name, shape=shape)
+        return name
+
+    def _constant(self, name: str, permutation: tuple[int, ...]) -> str:
+        """A constant operand that broadcasts against the base as `name` does against the view."""
+        tensor = self.tensors[name]
+        if tensor.size == 1 or tensor.data is None:
+            return name
+        missing = len(permutation) - len(tensor.shape)
+        data = tensor.data.reshape((1,) * missing + tensor.shape).transpose(np.argsort(permutation))
+        made = self._fresh(f"{name}:nhwc")
+        self.tensors[made] = replace(tensor, name=made, shape=data.shape, data=np.ascontiguousarray(data))
+        return made
+
+    def _absorbed(self, site: Site) -> bool:
+        """An image flattened only for products with constant weights: their columns are permuted instead."""
+        x, out = site.inputs[0] if site.inputs else None, site.output
+        view = self.views.get(x.name) if x else None
+        if not isinstance(site.node.op, ops.Reshape) or x is None or view is None or view.plain:
+            return False
+        flat = out.shape == (x.shape[0], x.size // x.shape[0]) and view.permutation[0] == 0
+        readers = self._products(out.name)
+        if not flat or not readers:
+            return False
+        # Columns in the order of the base: its axis j is the view's axis back[j].
+        back = np.argsort(view.permutation)
+        for weights in {reader.inputs[1] for reader in readers}:
+            tensor = self.tensors[weights]
+            assert tensor.data is not None
+            columns = tensor.data.reshape(-1, *x.shape[1:]).transpose(0, *back[1:])
+            self.tensors[weights] = replace(tensor, data=np.ascontiguousarray(columns).reshape(tensor.shape))
+        self._emit(site.node, [view.base])
+        return True
+
+    def _products(self, name: str) -> list[Node]:
+        """The readers of a value where all are products whose weights nothing else reads; else none."""
+        found = []
+        for node in self.readers.get(name, []):
+            op, shape = node.op, self.graph.tensors[node.outputs[0]].shape
+            if isinstance(op, ops.Reshape) and shape == self.graph.tensors[name].shape:
+                further = self._products(node.outputs[0])
+                if not further:
+                    return []
+                found += further
+            elif (
+                not isinstance(op, ops.FullyConnected)
+                or self.graph.tensors[node.inputs[1]].data is None
+                or len(self.readers[node.inputs[1]]) > 1
+                or node.inputs[0] != name
+            ):
+                return []
+            else:
+                found.append(node)
+        return [] if name in self.graph.outputs else found
+
+
+def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
+    """The operator of a node for inputs whose views under `permutation` it reads; None where it minds the order."""
+    op, rank = site.node.op, len(permutation)
+    if isinstance(op, ops.Quantize | ops.Dequantize | ops.Clamp):
+        return op
+    if isinstance(op, ops.Add | ops.Mul | ops.IntegerAdd | ops.RequantShift):
+        return op if len(site.output.shape) == rank else None
+    if isinstance(op, ops.Concat):
+        return replace(op, axis=permutation[op.axis % rank])
+    if isinstance(op, ops.Pad):
+        return replace(op, padding=tuple(op.padding[axis] for axis in np.argsort(permutation)))
+    alike = isinstance(op, ops.OnnxOp) and op.op_type in _EACH_ALIKE
+    single = all(tensor is None or tensor.size == 1 for tensor in site.inputs[1:])
+    return op if alike and single else None

@@ -1,0 +1,91 @@
+"""An ONNX model as a Graph: quantised operators on codes, exactly; everything else as onnxruntime runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph import ops
+from tilewright.graph.ir import Graph, Tensor
+from tilewright.graph.passes.layout import channels_last
+from tilewright.model import onnx_file, onnx_quantised, onnx_shift
+from tilewright.model.onnx_build import Builder
+from tilewright.model.onnx_codes import CODES, Coded, Fused, quantisation
+from tilewright.model.onnx_file import RawNode
+from tilewright.model.onnx_propagate import propagate
+from tilewright.model.onnx_qdq import fuse
+from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, fold, resolve
+
+#: What attributes of another type or length than ONNX prescribes cause where they are used.
+_DAMAGE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
+_SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
+
+
+def load(path: Path) -> Graph:
+    """The validated graph of an `.onnx` file; inputs and outputs keep the model's shapes.
+
+    Raises ModelError for a damaged file and UnsupportedError for what is not read; nothing is skipped.
+    """
+    try:
+        raw = onnx_file.read(path)
+        known = resolve(raw)
+        build = onnx_shift.build if onnx_shift.is_integer(known) else _build
+        return channels_last(build(known, path.stem, tuple(raw.inputs)).validate()).validate()
+    except (ModelError, UnsupportedError) as error:
+        where = error.where if str(path) in error.where else f"{path}: {error.where}".removesuffix(": ")
+        raise type(error)(where, error.reason, error.remedy) from None
+    except _DAMAGE as error:
+        text = " ".join(ascii(str(error)).split())[:120]
+        raise ModelError(str(path), f"is not consistent: {type(error).__name__} {text}") from None
+
+
+def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
+    known, steps = fuse(propagate(known))
+    builder = Builder(known)
+    for step in steps:
+        if isinstance(step, Fused):
+            onnx_quantised.translate(builder, step)
+        else:
+            _plain(builder, step)
+    return builder.graph(name, inputs)
+
+
+def _plain(builder: Builder, node: RawNode) -> None:
+    """A node that no pattern took."""
+    known = builder.known
+    if node.op_type in (QUANTIZE, DEQUANTIZE):
+        if all(not name or name in known.constants for name in node.inputs):
+            (value,) = fold(node, known.opset, known.types, known.constants)
+            builder.tensors[node.outputs[0]] = Tensor(node.outputs[0], value.shape, value.dtype.name, None, value)
+            return
+        if _edge(builder, node):
+            return
+    outputs = [Tensor(name, known.types[name].shape, known.types[name].dtype) for name in node.outputs]
+    same_type = len(outputs) == 1 and bool(node.inputs) and known.types[node.inputs[0]].dtype == outputs[0].dtype
+    if node.op_type in _SAME and same_type:
+        builder.emit(node.name, ops.Reshape(outputs[0].shape), (builder.value(node.inputs[0]),), outputs)
+        return
+    if node.op_type == "Transpose":
+        rank = len(outputs[0].shape)
+        permutation = tuple(node.attributes.get("perm", range(rank)[::-1]))
+        builder.emit(node.name, ops.Transpose(permutation), (builder.value(node.inputs[0]),), outputs)
+        return
+    op = ops.OnnxOp(node.op_type, node.domain, known.opset, node.json)
+    builder.emit(node.name, op, [builder.value(name) for name in node.inputs], outputs)
+
+
+def _edge(builder: Builder, node: RawNode) -> bool:
+    """QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale."""
+    known = builder.known
+    real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
+    quant = quantisation(known, node, len(known.types[codes].shape))
+    if quant is None or quant.per_channel or known.types[codes].dtype not in CODES:
+        return False
+    if known.types[real].dtype != "float32":
+        return False
+    if node.op_type == QUANTIZE:
+        builder.emit(node.name, ops.Quantize(), (builder.value(real),), (builder.result(Coded(codes, quant)),))
+    else:
+        out = Tensor(real, known.types[real].shape, "float32")
+        builder.emit(node.name, ops.Dequantize(), (builder.coded(Coded(codes, quant)),), (out,))
+    return True

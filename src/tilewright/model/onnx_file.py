@@ -1,0 +1,230 @@
+"""An ONNX file as plain records; whatever is wrong with the bytes is found here.
+
+The file is untrusted: its size, its counts and the size of every tensor are checked before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite, prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph.ir import MAX_ELEMENTS
+from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
+
+MAX_BYTES = 1 << 31  # protobuf's own limit
+MAX_NODES = 1 << 14
+MAX_RANK = 8
+MAX_NAME = 1 << 10
+#: Constants of a model together.
+MAX_CONSTANT_BYTES = 1 << 32
+#: The domain of PULP's custom operators is not always written; the operator's name tells.
+CUSTOM = ("RequantShift",)
+_FIELDS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}  # others: int32_data
+
+
+@dataclass(frozen=True, eq=False)
+class RawNode:
+    """A node; `attributes` hold JSON values, `tensors` those attributes that are tensors."""
+
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    tensors: Mapping[str, Array]
+
+    @property
+    def where(self) -> str:
+        return f"op '{self.name}'"
+
+    @property
+    def json(self) -> tuple[tuple[str, str], ...]:
+        return tuple((name, json.dumps(self.attributes[name])) for name in sorted(self.attributes))
+
+
+@dataclass(frozen=True, eq=False)
+class RawModel:
+    """One graph; `constants` are its initializers, `inputs` those that are fed."""
+
+    opset: int
+    nodes: tuple[RawNode, ...]
+    constants: Mapping[str, Array]
+    inputs: Mapping[str, ValueType]
+    outputs: tuple[str, ...]
+
+
+def read(path: Path) -> RawModel:
+    """The records of a file. Raises ModelError for a damaged one, UnsupportedError for control flow."""
+    onnx, size = package("onnx"), path.stat().st_size
+    if not 8 <= size < MAX_BYTES:
+        raise ModelError(str(path), f"has {size} bytes; an ONNX file has 8 to {MAX_BYTES}")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes())
+    except Exception as error:  # protobuf's own; its implementations differ in the type
+        raise ModelError(str(path), f"is not an ONNX file: {type(error).__name__}") from None
+    graph = model.graph
+    if len(graph.node) > MAX_NODES or not graph.node or not graph.output:
+        raise ModelError(str(path), f"has {len(graph.node)} nodes and {len(graph.output)} outputs")
+    if model.functions or graph.sparse_initializer:
+        raise UnsupportedError(str(path), "has local functions or sparse constants", "export it without them")
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+    if not 1 <= opset <= MAX_OPSET:
+        raise UnsupportedError(str(path), f"is of opset {opset}", f"supported are 1 to {MAX_OPSET}")
+    constants = _constants(graph.initializer, path)
+    inputs = {name(value.name): _input(value) for value in graph.input if value.name not in constants}
+    nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
+    return RawModel(opset, _unique(nodes), constants, inputs, tuple(name(value.name) for value in graph.output))
+
+
+def name(text: str | bytes) -> str:
+    """A name that errors can print on one line; protobuf gives bytes for what is not UTF-8."""
+    if isinstance(text, bytes):
+        raise ModelError("", f"has the name {text[:40]!r}, which is not UTF-8")
+    if not text or len(text) > MAX_NAME or not text.isprintable():
+        raise ModelError("", f"has the name {text[:40]!r}: names are printable text of at most {MAX_NAME} characters")
+    return text
+
+
+def _unique(nodes: tuple[RawNode, ...]) -> tuple[RawNode, ...]:
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name in seen:
+            raise ModelError(node.where, "has the name of another node", "name every node once")
+        seen.add(node.name)
+    return nodes
+
+
+def _node(node: Any, index: int, path: Path) -> RawNode:
+    op_type = name(node.op_type)
+    # Exporters leave names out or repeat them; the index makes each unique.
+    given = f"{op_type}_{index}"
+    domain = "" if node.domain == "ai.onnx" or op_type in CUSTOM else node.domain
+    where = f"op '{given}'"
+    if domain not in DOMAINS:
+        raise UnsupportedError(where, f"{op_type} is of the domain {domain[:40]!r}", "export it with standard ops")
+    attributes: dict[str, Any] = {}
+    tensors: dict[str, Array] = {}
+    kinds = node.DESCRIPTOR.fields_by_name["attribute"].message_type.enum_types_by_name["AttributeType"].values_by_name
+    numbers = {kind: value.number for kind, value in kinds.items()}
+    for attribute in node.attribute:
+        key = name(attribute.name)
+        if attribute.type == numbers["TENSOR"]:
+            tensors[key] = _tensor(attribute.t, path, f"{where}: {key}")
+        else:
+            attributes[key] = _value(attribute, numbers, where)
+    inputs, outputs = tuple(map(_optional, node.input)), tuple(map(_optional, node.output))
+    if not any(outputs):
+        raise ModelError(where, f"{op_type} has no outputs")
+    return RawNode(given, op_type, domain, inputs, outputs, attributes, tensors)
+
+
+def _optional(text: str) -> str:
+    return name(text) if text else ""
+
+
+def _value(attribute: Any, numbers: Mapping[str, int], where: str) -> Any:
+    for kind, field in (("INT", "i"), ("INTS", "ints"), ("FLOAT", "f"), ("FLOATS", "floats")):
+        if attribute.type == numbers[kind]:
+            value = getattr(attribute, field)
+            many = list(value) if kind.endswith("S") else [value]
+            if not all(isfinite(item) for item in many):
+                raise ModelError(where, f"has the attribute {attribute.name}, which is not finite")
+            return many if kind.endswith("S") else value
+    if attribute.type == numbers["STRING"]:
+        return attribute.s[:MAX_NAME].decode("utf-8", "replace")
+    if attribute.type == numbers["STRINGS"]:
+        return [text[:MAX_NAME].decode("utf-8", "replace") for text in attribute.strings]
+    remedy = "export it without control flow: If, Loop and Scan are not read"
+    raise UnsupportedError(where, f"has the attribute {attribute.name} of the kind {attribute.type}", remedy)
+
+
+def _input(value: Any) -> ValueType:
+    where = f"input '{value.name}'"
+    tensor = value.type.tensor_type
+    if not value.type.HasField("tensor_type") or not tensor.HasField("shape") or len(tensor.shape.dim) > MAX_RANK:
+        raise UnsupportedError(where, "is no tensor of known rank")
+    shape = []
+    for axis, dim in enumerate(tensor.shape.dim):
+        if axis == 0 and not dim.HasField("dim_value"):  # the batch: samples have an axis of their own
+            shape.append(1)
+        elif not 1 <= dim.dim_value <= MAX_ELEMENTS:
+            text = f"'{_printable(dim.dim_param)}'" if dim.dim_param else str(dim.dim_value)
+            raise UnsupportedError(where, f"has the extent {text} at axis {axis}", "export it with constant shapes")
+        else:
+            shape.append(int(dim.dim_value))
+    return ValueType(dtype_of(tensor.elem_type, where), tuple(shape))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text[:40])
+
+
+def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    total = 0
+    for tensor in tensors:
+        found[name(tensor.name)] = data = _tensor(tensor, path, f"constant '{tensor.name}'")
+        total += data.nbytes
+        if total > MAX_CONSTANT_BYTES:
+            raise ModelError(str(path), f"holds more than {MAX_CONSTANT_BYTES} bytes of constants")
+    return found
+
+
+def _tensor(tensor: Any, path: Path, where: str) -> Array:
+    """The values of a TensorProto, by size and type exactly what it declares."""
+    where = _printable(where) if not where.isprintable() else where
+    dtype, shape = np.dtype(dtype_of(tensor.data_type, where)), tuple(tensor.dims)
+    if len(shape) > MAX_RANK or any(not 0 <= extent <= MAX_ELEMENTS for extent in shape) or prod(shape) > MAX_ELEMENTS:
+        raise ModelError(where, f"has the shape {list(shape[:MAX_RANK])}; {MAX_ELEMENTS} elements is the limit")
+    count = prod(shape)
+    if tensor.data_location == tensor.EXTERNAL:
+        content = _external(tensor, path, where, count * dtype.itemsize)
+    elif tensor.HasField("raw_data"):
+        content = tensor.raw_data
+    else:
+        values = getattr(tensor, _FIELDS.get(dtype.name, "int32_data"))
+        if len(values) != count:
+            raise ModelError(where, f"holds {len(values)} values for the shape {list(shape)}")
+        return _typed(np.array(values), dtype, where).reshape(shape)
+    if len(content) != count * dtype.itemsize:
+        raise ModelError(where, f"holds {len(content)} bytes for {dtype}{list(shape)}")
+    return np.frombuffer(content, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
+
+
+def _typed(values: Array, dtype: np.dtype[Any], where: str) -> Array:
+    """Values of a protobuf field in their own type; int32_data holds float16 as bits."""
+    if dtype.name == "float16":
+        return values.astype(np.uint16).view(np.float16)
+    if dtype.kind in "iu" and values.size:
+        limits = np.iinfo(dtype)
+        if values.min() < limits.min or values.max() > limits.max:
+            raise ModelError(where, f"holds values outside {dtype}")
+    return values.astype(dtype)
+
+
+def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:
+    """The bytes of a tensor kept in another file of the model's folder."""
+    fields = {entry.key: entry.value for entry in tensor.external_data}
+    folder = path.resolve().parent
+    try:
+        target = (folder / fields["location"]).resolve()
+        offset, length = int(fields.get("offset", "0")), int(fields.get("length", str(size)))
+        if not target.is_relative_to(folder) or not target.is_file():
+            raise ModelError(where, "refers to a file that is not in the model's folder")
+        if offset < 0 or length != size or offset + length > target.stat().st_size:
+            raise ModelError(where, f"refers to {length} bytes at {offset}, which {target.name} does not hold")
+        with target.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except (KeyError, ValueError, OSError):
+        raise ModelError(where, "has no readable external data") from None

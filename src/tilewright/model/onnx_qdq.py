@@ -1,0 +1,194 @@
+"""Quantised operators in an ONNX graph: dequantise -> operator -> quantise as one, as onnxruntime fuses them.
+
+Rules of onnxruntime 1.31's QDQ transformers (`session.qdqisint8allowed` = 1): an operator becomes an integer one where
+its data inputs come from DequantizeLinear, its only reader is QuantizeLinear, and input and output have one type.
+A Relu or Clip in front of QuantizeLinear that the range of codes implies anyway disappears.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.model import onnx_qoperator
+from tilewright.model.onnx_codes import CODES, MOVES, Coded, Fused, quantisation, takes
+from tilewright.model.onnx_file import RawNode
+from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, type_of
+
+#: Operators with an integer kernel, and how many of their inputs must be codes (0: all).
+COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} | dict.fromkeys(
+    ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1
+)
+#: Operators that have an integer kernel with real results as well.
+REAL_RESULTS = ("Gemm", "MatMul")
+#: How far a convolution's bias scale may be off (numpy.isclose's form; measured).
+BIAS_SCALE_ABSOLUTE, BIAS_SCALE_RELATIVE = 1e-6, 1e-2
+Step = Fused | RawNode
+
+
+def fuse(known: Known) -> tuple[Known, list[Step]]:
+    """The graph's steps in order, quantised operators fused, and without those that nothing reads any more.
+
+    What is known then includes biases that became codes.
+    """
+    found = _Patterns(known)
+    steps: list[Step] = [found.fused(node) or node for node in known.nodes]
+    biases = {name: type_of(data) for name, data in found.biases.items()}
+    known = replace(known, types={**known.types, **biases}, constants={**known.constants, **found.biases})
+    written = {name for step in steps if isinstance(step, Fused) for name in step.writes}
+    steps = [step for step in steps if isinstance(step, Fused) or not set(step.outputs) <= written]
+    needed, kept = set(known.outputs), []
+    for step in reversed(steps):
+        if needed.intersection(step.writes if isinstance(step, Fused) else step.outputs):
+            needed.update(step.reads if isinstance(step, Fused) else step.inputs)
+            kept.append(step)
+    return known, kept[::-1]
+
+
+class _Patterns:
+    """Who writes and who reads each value."""
+
+    def __init__(self, known: Known) -> None:
+        self.known = known
+        self.writer = {name: node for node in known.nodes for name in node.outputs}
+        self.biases: dict[str, Array] = {}
+        self.readers: dict[str, list[RawNode]] = {}
+        for node in known.nodes:
+            for name in node.inputs:
+                self.readers.setdefault(name, []).append(node)
+
+    def fused(self, node: RawNode) -> Fused | None:
+        if node.op_type in onnx_qoperator.FORMS:
+            return onnx_qoperator.fused(self.known, node)
+        if node.op_type == QUANTIZE:
+            return self._requantised(node)
+        if node.domain or not (node.op_type in COMPUTES or node.op_type in MOVES) or not node.inputs:
+            return None
+        count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
+        inputs = [self.dequantised(name) for name in node.inputs[:count]]
+        outputs = [self._quantised(name) for name in node.outputs]
+        if outputs == [None] and node.op_type in REAL_RESULTS:
+            outputs = [Coded(node.outputs[0], None)]
+        if len(inputs) < count or None in inputs or None in outputs:
+            return None
+        coded, results = tuple(filter(None, inputs)), tuple(filter(None, outputs))
+        bias, rest = "", node.inputs[count:]
+        made = Fused(node.name, node.op_type, node.attributes, coded, bias, rest, results)
+        if not takes(self.known, made):
+            return None
+        if node.op_type not in ("Conv", "Gemm") or not any(rest):
+            return made
+        if any(node.attributes.get(key, 1.0) != 1.0 for key in ("alpha", "beta")):
+            return None
+        bias = self._bias(rest[0], coded, checked=node.op_type == "Conv")
+        return replace(made, bias=bias, plain=()) if bias else None
+
+    def dequantised(self, name: str) -> Coded | None:
+        """The codes behind a dequantised value."""
+        node = self.writer.get(name)
+        if node is None or node.op_type != DEQUANTIZE or self.known.types[name].dtype != "float32":
+            return None
+        return self._coded(node, node.inputs[0], node.inputs[0])
+
+    def _coded(self, node: RawNode, codes: str, shaped: str) -> Coded | None:
+        """Codes under the scale and zero point of a quantise or dequantise node."""
+        quant = quantisation(self.known, node, len(self.known.types[shaped].shape))
+        return Coded(codes, quant) if quant else None
+
+    def _quantised(self, name: str) -> Coded | None:
+        """The codes that the only reader of a value makes of it, a Relu or Clip without effect left out."""
+        node = self._only_reader(name)
+        if node is not None and node.op_type in ("Relu", "Clip"):
+            after = self._only_reader(node.outputs[0])
+            codes = self._codes_of(after)
+            if codes is None or not self._implied(node, codes):
+                return None
+            return codes
+        return self._codes_of(node)
+
+    def _only_reader(self, name: str) -> RawNode | None:
+        readers = self.readers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self.known.outputs else None
+
+    def _codes_of(self, node: RawNode | None) -> Coded | None:
+        if node is None or node.op_type != QUANTIZE or self.known.types[node.inputs[0]].dtype != "float32":
+            return None
+        return self._coded(node, node.outputs[0], node.inputs[0])
+
+    def _implied(self, node: RawNode, codes: Coded) -> bool:
+        """Whether quantising clips at least as much as a Relu or Clip does."""
+        if codes.quant is None or codes.quant.per_channel or self.known.types[codes.tensor].dtype not in CODES:
+            return False
+        info = np.iinfo(self.known.types[codes.tensor].dtype)
+        scale, zero = codes.quant.scale[0], codes.quant.zero_point[0]
+        if node.op_type == "Relu":
+            return zero == info.min
+        low, high = (self._bound(node, index, key) for index, key in ((1, "min"), (2, "max")))
+        slack = float(np.finfo(np.float32).eps)
+        return low - (info.min - zero) * scale < slack and (info.max - zero) * scale - high < slack
+
+    def _bound(self, node: RawNode, index: int, key: str) -> float:
+        """A bound of a Clip: an attribute up to opset 10, an input since; infinite where absent."""
+        none = -np.inf if key == "min" else np.inf
+        if len(node.inputs) > index and node.inputs[index]:
+            value = self.known.constants.get(node.inputs[index])
+            return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else -none
+        return float(node.attributes.get(key, none))
+
+    def _bias(self, name: str, coded: tuple[Coded, ...], checked: bool) -> str:
+        """The int32 codes of a bias, whose scale is that of the products; real ones become such codes.
+
+        `checked`: a scale further off than onnxruntime allows makes the operator a real one.
+        """
+        node = self.writer.get(name)
+        scale = _product_scale(coded)
+        if node is None and name in self.known.constants:
+            return self._real_bias(name, scale)
+        if checked and node is not None:
+            found = quantisation(self.known, node, 1)
+            own = np.array(found.scale if found else [np.inf])
+            if not (np.abs(own - scale) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * scale).all():
+                return ""
+        if node is None or node.op_type != DEQUANTIZE:
+            return ""
+        codes = node.inputs[0]
+        zero = self.known.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+        plain = codes in self.known.constants and (zero is None or not zero.any())
+        return codes if plain and self.known.types[codes].dtype == "int32" else ""
+
+    def _real_bias(self, name: str, scale: Array) -> str:
+        data = self.known.constants[name]
+        if data.dtype != np.float32 or data.ndim != 1 or scale.size not in (1, data.size):
+            return ""
+        codes = np.rint(data / scale.astype(np.float32))
+        if not (np.abs(codes) < 2.0**31).all():
+            return ""
+        made = f"{name}:codes:{len(self.biases)}"
+        self.biases[made] = codes.astype(np.int32)
+        return made
+
+    def _requantised(self, node: RawNode) -> Fused | None:
+        """Codes of one quantisation to another: dequantise -> quantise (-> Relu or Clip without effect between)."""
+        source = node.inputs[0]
+        before = self.writer.get(source)
+        codes = self._codes_of(node)
+        if before is not None and before.op_type in ("Relu", "Clip") and codes and self._implied(before, codes):
+            source = before.inputs[0]
+        coded = self.dequantised(source)
+        if coded is None or codes is None:
+            return None
+        ends = (coded, codes)
+        if any(
+            end.quant is None or end.quant.per_channel or self.known.types[end.tensor].dtype not in CODES
+            for end in ends
+        ):
+            return None
+        return Fused(node.name, "Requantize", {}, (coded,), "", (), (codes,))
+
+
+def _product_scale(coded: tuple[Coded, ...]) -> Array:
+    """The scale of sums of products, one or one for each output: float32 values."""
+    scales = [np.array(each.quant.scale if each.quant else (1.0,), np.float32) for each in coded[:2]]
+    return scales[0] * scales[1]

@@ -1,0 +1,280 @@
+"""Operators on codes: each as one of the graph's own, or as onnxruntime's QLinear operator where there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph import ops
+from tilewright.graph.ir import Quant, Tensor
+from tilewright.graph.ort import MICROSOFT
+from tilewright.model.onnx_build import Builder
+from tilewright.model.onnx_codes import Coded, Fused
+from tilewright.model.onnx_window import window_of
+
+
+def translate(builder: Builder, fused: Fused) -> None:
+    """Emit the nodes of a fused operator."""
+    if not _NATIVE.get(fused.op_type, _no)(builder, fused):
+        _by_onnxruntime(builder, fused)
+
+
+def _no(builder: Builder, fused: Fused) -> bool:
+    return False
+
+
+def _conv(builder: Builder, fused: Fused) -> bool:
+    x, w = fused.inputs
+    weights, out = builder.constant_of(w.tensor), builder.result(fused.outputs[0])
+    if weights is None or weights.ndim != 4 or len(builder.shape(x.tensor)) != 4 or w.quant is None:
+        return False
+    channels, height, width = builder.shape(x.tensor)[1:]
+    outputs, depth = weights.shape[:2]
+    groups = fused.attributes.get("group", 1)
+    if depth * groups != channels or outputs % groups or (w.quant.per_channel and w.quant.axis != 0):
+        return False
+    kernel = tuple(fused.attributes.get("kernel_shape", weights.shape[2:]))
+    window = window_of(fused.where, fused.attributes, kernel, (height, width), (out.shape[2], out.shape[3]))
+    op: ops.Linear
+    if depth == 1 and groups > 1:
+        op, weights = ops.DepthwiseConv2D("none", window), weights.transpose(1, 2, 3, 0)
+        quant = replace(w.quant, axis=3 if w.quant.per_channel else 0)
+    else:
+        op, weights, quant = ops.Conv2D("none", window), weights.transpose(0, 2, 3, 1), w.quant
+    inputs = (
+        builder.coded(x),
+        builder.constant(f"{w.tensor}:{op.kind}", weights, quant),
+        *_bias(builder, fused, outputs),
+    )
+    builder.emit_nhwc(fused.name, op, inputs, out)
+    return True
+
+
+def _bias(builder: Builder, fused: Fused, outputs: int) -> tuple[str, ...]:
+    """The int32 bias, one entry an output channel; nothing where there is none."""
+    data = builder.constant_of(fused.bias) if fused.bias else None
+    if data is None:
+        return ()
+    return (builder.constant(f"{fused.bias}:bias", np.broadcast_to(data.reshape(-1), (outputs,))),)
+
+
+def _product(builder: Builder, fused: Fused) -> bool:
+    """Gemm or MatMul by a constant matrix."""
+    x, w = fused.inputs
+    weights, attributes = builder.constant_of(w.tensor), fused.attributes
+    if (
+        fused.outputs[0].quant is None
+        or weights is None
+        or weights.ndim != 2
+        or w.quant is None
+        or len(builder.shape(x.tensor)) < 2
+    ):
+        return False
+    rows = fused.op_type == "Gemm" and attributes.get("transB", 0)  # weights are (O, K) already
+    if attributes.get("transA", 0) or attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0:
+        return False
+    if w.quant.per_channel and w.quant.axis != (0 if rows else 1):
+        return False
+    weights = weights if rows else weights.T
+    bias = builder.constant_of(fused.bias) if fused.bias else None
+    if bias is not None and (bias.size not in (1, weights.shape[0]) or bias.shape[-1:] not in ((), (1,), (bias.size,))):
+        return False
+    made = builder.constant(f"{w.tensor}:fully_connected", weights, replace(w.quant, axis=0))
+    inputs = (builder.coded(x), made, *_bias(builder, fused, weights.shape[0]))
+    keep = len(builder.shape(x.tensor)) != 2
+    builder.emit(fused.name, ops.FullyConnected("none", keep), inputs, (builder.result(fused.outputs[0]),))
+    return True
+
+
+def _binary(kind: type[ops.Add] | type[ops.Mul]) -> Callable[[Builder, Fused], bool]:
+    def emit(builder: Builder, fused: Fused) -> bool:
+        inputs = [builder.coded(coded) for coded in fused.inputs]
+        out = builder.result(fused.outputs[0])
+        if _scalar_first(*(builder.shape(coded.tensor) for coded in fused.inputs)):
+            inputs.reverse()
+        builder.emit(fused.name, kind(), inputs, (out,))
+        return True
+
+    return emit
+
+
+def _scalar_first(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether onnxruntime's inner loop takes one value of the first operand: its kernel then swaps the two."""
+    for position in range(1, max(len(a), len(b)) + 1):
+        ours, theirs = (shape[-position] if position <= len(shape) else 1 for shape in (a, b))
+        if max(ours, theirs) > 1:
+            return ours == 1
+    return False
+
+
+def _concat(builder: Builder, fused: Fused) -> bool:
+    out = fused.outputs[0]
+    names = []
+    for coded in fused.inputs:
+        name = builder.coded(coded)
+        if coded.quant != out.quant:
+            again = Tensor(
+                builder.fresh(f"{name}:rescaled"), builder.shape(coded.tensor), builder.tensors[name].dtype, out.quant
+            )
+            builder.emit(again.name, ops.Quantize(), (name,), (again,))
+            name = again.name
+        names.append(name)
+    rank = len(builder.shape(out.tensor))
+    axis = int(fused.attributes.get("axis", 1)) % max(1, rank)
+    builder.emit(fused.name, ops.Concat(axis), names, (builder.result(out),))
+    return True
+
+
+def _average(builder: Builder, fused: Fused) -> bool:
+    shape, out, attributes = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0]), fused.attributes
+    if len(shape) != 4 or attributes.get("channels_last", 0) or attributes.get("ceil_mode", 0):
+        return False
+    kernel = tuple(attributes.get("kernel_shape", ()))
+    window = window_of(fused.where, attributes, kernel, (shape[2], shape[3]), (out.shape[2], out.shape[3]))
+    op = ops.RealAveragePool2D(window, bool(attributes.get("count_include_pad", 0)))
+    builder.emit_nhwc(fused.name, op, (builder.coded(fused.inputs[0]),), out)
+    return True
+
+
+def _global_average(builder: Builder, fused: Fused) -> bool:
+    if len(builder.shape(fused.inputs[0].tensor)) != 4 or fused.attributes.get("channels_last", 0):
+        return False
+    out = builder.result(fused.outputs[0])
+    builder.emit_nhwc(fused.name, ops.Mean((1, 2), True), (builder.coded(fused.inputs[0]),), out)
+    return True
+
+
+def _max(builder: Builder, fused: Fused) -> bool:
+    shape, out, attributes = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0]), fused.attributes
+    if len(shape) != 4 or len(fused.outputs) != 1:
+        return False
+    kernel = tuple(attributes.get("kernel_shape", ()))
+    window = window_of(fused.where, attributes, kernel, (shape[2], shape[3]), (out.shape[2], out.shape[3]))
+    builder.emit_nhwc(fused.name, ops.MaxPool2D(window), (builder.coded(fused.inputs[0]),), out)
+    return True
+
+
+def _same(builder: Builder, fused: Fused) -> bool:
+    """The same codes in the same order."""
+    out = builder.result(fused.outputs[0])
+    builder.emit(fused.name, ops.Reshape(out.shape), (builder.coded(fused.inputs[0]),), (out,))
+    return True
+
+
+def _transpose(builder: Builder, fused: Fused) -> bool:
+    rank = len(builder.shape(fused.inputs[0].tensor))
+    permutation = tuple(fused.attributes.get("perm", range(rank)[::-1]))
+    out = builder.result(fused.outputs[0])
+    builder.emit(fused.name, ops.Transpose(permutation), (builder.coded(fused.inputs[0]),), (out,))
+    return True
+
+
+def _pad(builder: Builder, fused: Fused) -> bool:
+    """Constant padding on codes: the padding value's code."""
+    shape, quant = builder.shape(fused.inputs[0].tensor), fused.inputs[0].quant
+    constants = [builder.constant_of(name) if name else None for name in fused.plain]
+    given = constants[0] if constants else np.array(fused.attributes.get("pads", ()))
+    absent = any(name and data is None for name, data in zip(fused.plain, constants, strict=True))
+    if fused.attributes.get("mode", "constant") != "constant" or absent or quant is None or len(constants) > 2:
+        return False
+    if given is None or given.size != 2 * len(shape) or given.min() < 0:
+        return False
+    pads = [int(pad) for pad in given]
+    real = np.float32(fused.attributes.get("value", 0.0))
+    if len(constants) > 1 and constants[1] is not None:
+        real = np.float32(constants[1].reshape(-1)[0])
+    out = builder.result(fused.outputs[0])
+    info = np.iinfo(out.dtype)
+    code = int(np.clip(np.rint(real / np.float32(quant.scale[0])) + quant.zero_point[0], info.min, info.max))
+    pairs = tuple(zip(pads[: len(shape)], pads[len(shape) :], strict=True))
+    builder.emit(fused.name, ops.Pad(pairs, code), (builder.coded(fused.inputs[0]),), (out,))
+    return True
+
+
+def _requantize(builder: Builder, fused: Fused) -> bool:
+    if fused.inputs[0].quant == fused.outputs[0].quant:
+        return _same(builder, fused)
+    out = builder.result(fused.outputs[0])
+    builder.emit(fused.name, ops.Quantize(), (builder.coded(fused.inputs[0]),), (out,))
+    return True
+
+
+_NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
+    "Conv": _conv,
+    "Gemm": _product,
+    "MatMul": _product,
+    "Add": _binary(ops.Add),
+    "Mul": _binary(ops.Mul),
+    "Concat": _concat,
+    "AveragePool": _average,
+    "GlobalAveragePool": _global_average,
+    "MaxPool": _max,
+    "Transpose": _transpose,
+    "Pad": _pad,
+    "Requantize": _requantize,
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"), _same),
+}
+#: onnxruntime's operator on codes, its domain, and whether the bias comes before the output's scale.
+_QLINEAR = {
+    "Conv": ("QLinearConv", "", False),
+    "MatMul": ("QLinearMatMul", "", False),
+    "Gemm": ("QGemm", MICROSOFT, True),
+    "AveragePool": ("QLinearAveragePool", MICROSOFT, False),
+    "GlobalAveragePool": ("QLinearGlobalAveragePool", MICROSOFT, False),
+    "LeakyRelu": ("QLinearLeakyRelu", MICROSOFT, False),
+    "Sigmoid": ("QLinearSigmoid", MICROSOFT, False),
+    "Softmax": ("QLinearSoftmax", MICROSOFT, False),
+}
+
+
+def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
+    """The operator as onnxruntime's own kernel runs it: on codes, with scales as further inputs, or just on codes."""
+    outputs = [builder.result(coded) for coded in fused.outputs]
+    opset, attributes = builder.known.opset, dict(fused.attributes)
+    if fused.op_type not in _QLINEAR:
+        inputs = [builder.coded(fused.inputs[0]), *(builder.value(name) for name in fused.plain)]
+        op = ops.OnnxOp(fused.op_type, "", opset, _json(attributes))
+        builder.emit(fused.name, op, inputs, outputs)
+        return
+    op_type, domain, bias_first = _QLINEAR[fused.op_type]
+    if fused.op_type == "Softmax":
+        attributes |= {"opset": opset, "axis": attributes.get("axis", -1 if opset >= 13 else 1)}
+    attributes.pop("beta", None)  # QGemm has none: the bias is not scaled
+    inputs = []
+    for coded in fused.inputs:
+        inputs += [builder.coded(coded), *_scalars(builder, coded)]
+    bias = [builder.value(fused.bias)] if fused.bias else []
+    if fused.outputs[0].quant is None:
+        _real_result(builder, fused, inputs, bias, outputs)
+        return
+    ends = list(_scalars(builder, fused.outputs[0]))
+    if bias_first:
+        inputs += [*(bias or [""]), *ends]
+    else:
+        inputs += [*ends, *bias]
+    builder.emit(fused.name, ops.OnnxOp(op_type, domain, opset, _json(attributes)), inputs, outputs)
+
+
+def _real_result(builder: Builder, fused: Fused, inputs: list[str], bias: list[str], outputs: list[Tensor]) -> None:
+    """A product of codes whose result is real: scales of both operands, none of the result."""
+    opset, attributes = builder.known.opset, {key: v for key, v in fused.attributes.items() if key != "beta"}
+    if fused.op_type == "Gemm":
+        op = ops.OnnxOp("QGemm", MICROSOFT, opset, _json(attributes))
+        builder.emit(fused.name, op, [*inputs, *bias], outputs)
+        return
+    a, a_scale, a_zero, b, b_scale, b_zero = inputs
+    op = ops.OnnxOp("MatMulIntegerToFloat", MICROSOFT, opset)
+    builder.emit(fused.name, op, (a, b, a_scale, b_scale, a_zero, b_zero), outputs)
+
+
+def _scalars(builder: Builder, coded: Coded) -> tuple[str, str]:
+    assert isinstance(coded.quant, Quant)
+    return builder.scalars(coded.quant, builder.known.types[coded.tensor].dtype, coded.tensor)
+
+
+def _json(attributes: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, json.dumps(attributes[name])) for name in sorted(attributes))

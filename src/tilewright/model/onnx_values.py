@@ -1,0 +1,137 @@
+"""What is known of an ONNX graph before it runs: the type of every value, and the values that are constant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph import ort
+from tilewright.graph.ir import MAX_ELEMENTS
+from tilewright.graph.ort import ValueType
+from tilewright.model.onnx_file import CUSTOM, RawModel, RawNode
+
+#: Elements that constant folding may compute in all.
+MAX_FOLDED = 1 << 26
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The nodes that are left to run, in order; the types of all values and the values of the constant ones."""
+
+    opset: int
+    nodes: tuple[RawNode, ...]
+    types: Mapping[str, ValueType]
+    constants: Mapping[str, Array]
+    outputs: tuple[str, ...]
+
+
+def resolve(raw: RawModel) -> Known:
+    """Types and constants of a model. Raises ModelError for a node out of order and for sizes beyond the limits."""
+    types = dict(raw.inputs) | {name: type_of(value) for name, value in raw.constants.items()}
+    constants = dict(raw.constants)
+    nodes = []
+    folded = 0
+    used = {name for node in raw.nodes for name in node.inputs} | set(raw.outputs)
+    for given in raw.nodes:
+        node = replace(given, outputs=_wanted(given.outputs, used))
+        for name in node.inputs:
+            if name and name not in types:
+                raise ModelError(node.where, f"reads '{name}' before anything has written it: a cycle, or no order")
+        for name in node.outputs:
+            if name in types:
+                raise ModelError(node.where, f"writes '{name}', which is already written")
+        values = _constant(node, raw.opset, types, constants)
+        if values is None:
+            nodes.append(node)
+            types |= zip(filter(None, node.outputs), _types(node, raw.opset, types, constants), strict=True)
+            continue
+        folded += sum(value.size for value in values if 0 not in value.strides or value.size == 1)
+        if folded > MAX_FOLDED:
+            raise ModelError(node.where, f"has constants to compute beyond {MAX_FOLDED} elements in all")
+        for name, value in zip(filter(None, node.outputs), values, strict=True):
+            constants[name], types[name] = value, type_of(value)
+    for name in raw.outputs:
+        if name not in types:
+            raise ModelError("", f"output '{name}' is never written")
+    return Known(raw.opset, tuple(nodes), types, constants, raw.outputs)
+
+
+def _wanted(outputs: tuple[str, ...], used: set[str]) -> tuple[str, ...]:
+    """The outputs up to the last that anything reads: optional ones, as a mask, are at the end."""
+    last = max((index for index, name in enumerate(outputs) if name and name in used), default=0)
+    return outputs[: last + 1]
+
+
+def type_of(value: Array) -> ValueType:
+    return ValueType(value.dtype.name, value.shape)
+
+
+def call_of(node: RawNode, opset: int, types: Mapping[str, ValueType]) -> ort.Call:
+    """The node as a call; outputs without a name at the end are left out."""
+    if node.tensors:
+        key = next(iter(node.tensors))
+        raise UnsupportedError(node.where, f"{node.op_type} has the tensor attribute {key}")
+    inputs = tuple(types[name] if name else None for name in node.inputs)
+    if "" in node.outputs:
+        raise UnsupportedError(node.where, f"{node.op_type} leaves out an output between others")
+    return ort.Call(node.name, node.op_type, node.domain, opset, node.json, inputs, len(node.outputs))
+
+
+def _types(
+    node: RawNode, opset: int, types: Mapping[str, ValueType], constants: Mapping[str, Array]
+) -> tuple[ValueType, ...]:
+    if node.op_type in _RANDOM:
+        raise UnsupportedError(node.where, f"{node.op_type} is random", "export the model for inference")
+    if node.op_type in CUSTOM:
+        return (types[node.inputs[0]],)
+    known = ort.small({index: constants.get(name) for index, name in enumerate(node.inputs)})
+    return ort.infer(call_of(node, opset, types), known)
+
+
+def _constant(
+    node: RawNode, opset: int, types: Mapping[str, ValueType], constants: Mapping[str, Array]
+) -> list[Array] | None:
+    """The outputs of a node whose value is known; None for one that must run."""
+    where = node.where
+    if node.op_type == "Constant":
+        return [_literal(node)]
+    if node.op_type == "Shape" and len(node.inputs) == 1:
+        shape = types[node.inputs[0]].shape
+        start, end = node.attributes.get("start", 0), node.attributes.get("end", len(shape))
+        return [np.array(shape[start:end], np.int64)]
+    if node.op_type == "ConstantOfShape" and node.inputs and node.inputs[0] in constants:
+        extents = tuple(int(extent) for extent in constants[node.inputs[0]].reshape(-1)[:9])
+        if len(extents) > 8 or any(not 0 <= e <= MAX_ELEMENTS for e in extents) or prod(extents) > MAX_ELEMENTS:
+            raise ModelError(where, f"makes a constant of shape {list(extents)}; {MAX_ELEMENTS} elements is the limit")
+        value = node.tensors.get("value", np.zeros(1, np.float32)).reshape(-1)
+        return [np.broadcast_to(value[0] if value.size else np.float32(0), extents)]
+    kept = (*CUSTOM, *_RANDOM, QUANTIZE, DEQUANTIZE)
+    if not node.inputs or not all(not name or name in constants for name in node.inputs) or node.op_type in kept:
+        return None
+    return fold(node, opset, types, constants)
+
+
+def fold(node: RawNode, opset: int, types: Mapping[str, ValueType], constants: Mapping[str, Array]) -> list[Array]:
+    """The outputs of a node with constant inputs, by onnxruntime."""
+    call = call_of(node, opset, types)
+    operands = [constants[name] if name else None for name in node.inputs]
+    outputs = ort.infer(call, ort.small(dict(enumerate(operands))))
+    return ort.run(call, outputs, operands, {})
+
+
+def _literal(node: RawNode) -> Array:
+    if "value" in node.tensors:
+        return node.tensors["value"]
+    for key, dtype in (("value_int", np.int64), ("value_ints", np.int64), ("value_float", np.float32)):
+        if key in node.attributes:
+            return np.array(node.attributes[key], dtype)
+    if "value_floats" in node.attributes:
+        return np.array(node.attributes["value_floats"], np.float32)
+    raise UnsupportedError(node.where, "is a constant of a kind other than numbers")

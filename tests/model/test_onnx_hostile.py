@@ -1,0 +1,255 @@
+"""Damaged ONNX files: each is read, or refused with one line. Nothing else may come out, and memory stays bounded."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.model.onnx_nets import Net, onnx
+from tilewright.cli import main
+from tilewright.errors import InputError, ModelError, TilewrightError, UnsupportedError
+from tilewright.graph import reference
+from tilewright.model import load
+from tilewright.model.inputs import random
+
+SEED = 20261121
+#: Growth of the process while hundreds of small damaged models are read and run.
+MAX_GROWTH = 1 << 31
+ODD_INTEGERS = (-1, 0, 1, 2, 3, 7, 255, 1 << 15, 1 << 20, 1 << 31, (1 << 63) - 1, -(1 << 63))
+OPS = (
+    "Conv",
+    "Relu",
+    "Slice",
+    "Gather",
+    "Pad",
+    "Resize",
+    "Tile",
+    "Expand",
+    "If",
+    "Loop",
+    "MaxPool",
+    "Softmax",
+    "Nothing",
+)
+
+
+def network(seed: int) -> Any:
+    """A quantised network with a real shell: convolutions, pool, concat, slice, pad, resize, product."""
+    net = Net(seed, np.int8)
+    pair = net.scales()
+    x = net.quantized(net.input((1, 3, 8, 8)))
+    w = net.weights((4, 3, 3, 3))
+    a = net.quantized(net.op("Conv", x, w, net.bias(x, w), pads=[1, 1, 1, 1]), pair)
+    b = net.quantized(net.op("MaxPool", a, kernel_shape=[2, 2], strides=[2, 2]), pair)
+    c = net.quantized(net.op("Conv", b, net.weights((4, 1, 3, 3)), group=4, pads=[1, 1, 1, 1]), pair)
+    d = net.quantized(net.op("Concat", net.op("Sigmoid", c), b, axis=1))
+    e = net.op("Slice", d, net.const([0, 1]), net.const([6, 4]), net.const([1, 2]))
+    e = net.op("Pad", e, net.const([0, 0, 1, 0, 0, 0, 0, 1]))
+    e = net.op("Resize", e, "", net.const([1.0, 1.0, 2.0, 2.0], np.float32), mode="nearest")
+    e = net.op("Transpose", net.op("AveragePool", e, kernel_shape=[2, 2], strides=[2, 2]), perm=[0, 2, 3, 1])
+    f = net.quantized(net.op("Reshape", e, net.const([1, -1])))
+    size = 6 * 4 * 5
+    g = net.op("Gemm", f, net.weights((size, 5), 1))
+    return net.model(net.op("Softmax", net.op("LayerNormalization", g, net.const(np.ones(5), np.float32))))
+
+
+def shifted() -> Any:
+    """A small integer network in PULP's dialect."""
+    net = Net(1, opset=10)
+    tensors = {
+        key: onnx.numpy_helper.from_array(np.array(value, np.float32), key)
+        for key, value in (("div", 64.0), ("n_levels_out", 256.0), ("signed", 1.0))
+    }
+    factors = (net.const(np.full((4, 1, 1), 3.0), np.float32), net.const(np.full((4, 1, 1), 40.0), np.float32))
+    x = net.op("Conv", net.input((1, 3, 6, 6)), net.const(net.rng.integers(-8, 8, (4, 3, 3, 3)), np.float32))
+    return net.model(net.op("RequantShift", x, *factors, domain="PACTOps", **tensors))
+
+
+def bytewise(content: bytes, rng: np.random.Generator) -> bytes:
+    """Bytes changed, cut out or repeated."""
+    kind = rng.integers(4)
+    at = int(rng.integers(len(content)))
+    if kind == 0:
+        return content[:at]
+    if kind == 1:
+        span = int(rng.integers(1, 40))
+        return content[:at] + content[at + span :]
+    if kind == 2:
+        span = int(rng.integers(1, 200))
+        return content[:at] + content[at : at + span] * 2 + content[at + span :]
+    damaged = np.frombuffer(content, np.uint8).copy()
+    where = rng.integers(0, len(content), rng.integers(1, 9))
+    damaged[where] = rng.integers(0, 256, len(where))
+    return damaged.tobytes()
+
+
+def meaningful(content: bytes, rng: np.random.Generator) -> bytes:
+    """A valid file whose sizes, attributes, operators or connections make no sense."""
+    model = onnx.ModelProto.FromString(content)
+    graph, integer = model.graph, int(ODD_INTEGERS[rng.integers(len(ODD_INTEGERS))])
+    for _ in range(int(rng.integers(1, 3))):
+        _change(model, graph, rng, integer)
+    return bytes(model.SerializeToString())
+
+
+def _change(model: Any, graph: Any, rng: np.random.Generator, integer: int) -> None:
+    """One field of a node, a constant, the input or the outputs changed."""
+    node = graph.node[rng.integers(len(graph.node))]
+    tensor = graph.initializer[rng.integers(len(graph.initializer))]
+    names = [name for each in graph.node for name in (*each.input, *each.output)]
+    name = names[rng.integers(len(names))]
+    size = len(tensor.raw_data)
+    changes: list[Callable[[], Any]] = [
+        lambda: setattr(node, "op_type", OPS[rng.integers(len(OPS))]),
+        lambda: node.input.__setitem__(slice(0, 1), [name]),
+        lambda: node.output.__setitem__(slice(0, 1), [name]),
+        lambda: node.input.append(name),
+        lambda: node.ClearField("input"),
+        lambda: tensor.dims.append(integer),
+        lambda: tensor.dims.__setitem__(slice(0, 1), [integer]),
+        lambda: setattr(tensor, "data_type", int(rng.integers(0, 24))),
+        lambda: setattr(tensor, "raw_data", rng.bytes(size)),
+        lambda: setattr(tensor, "raw_data", np.full(size // 8, integer, np.int64).tobytes()),
+        lambda: setattr(model.opset_import[0], "version", int(rng.integers(0, 40))),
+        lambda: setattr(graph.input[0].type.tensor_type.shape.dim[int(rng.integers(4))], "dim_value", integer),
+        lambda: graph.output.append(graph.output[0]),
+        *[lambda: _attribute(graph.node, rng, integer)] * 3,
+    ]
+    changes[rng.integers(len(changes))]()
+
+
+def _attribute(nodes: Any, rng: np.random.Generator, integer: int) -> None:
+    """One attribute changed."""
+    every = [attribute for node in nodes for attribute in node.attribute]
+    if not every:
+        return
+    attribute = every[rng.integers(len(every))]
+    if attribute.ints:
+        attribute.ints[rng.integers(len(attribute.ints))] = integer
+    elif rng.random() < 0.3:
+        attribute.type = int(rng.integers(0, 15))
+    else:
+        attribute.i = integer
+
+
+def try_all(folder: Path, trials: int, seed: int) -> tuple[int, int]:
+    """(read and run, refused) of so many damaged models."""
+    rng = np.random.default_rng(seed)
+    sources = [network(seed).SerializeToString(), shifted().SerializeToString()]
+    path, counts = folder / "damaged.onnx", [0, 0]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for trial in range(trials):
+        source = sources[trial % 5 == 4]
+        path.write_bytes((bytewise if trial % 3 == 0 else meaningful)(source, rng))
+        try:
+            graph = load(path)
+            reference.run(graph, random(graph).values)
+            counts[0] += 1
+        except TilewrightError as error:
+            assert "\n" not in str(error) and len(str(error)) < 2000, f"seed {seed}, trial {trial}: {error}"
+            counts[1] += 1
+        except Exception as error:
+            raise AssertionError(f"seed {seed}, trial {trial}: {error!r}") from error
+    growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert growth < MAX_GROWTH, f"seed {seed}: the process grew by {growth >> 20} MiB"
+    return counts[0], counts[1]
+
+
+def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
+    good, refused = try_all(tmp_path, 300, SEED)
+    assert good > 20 and refused > 100  # the test reaches both sides
+
+
+@pytest.mark.slow
+def test_many_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
+    for part in range(8):
+        try_all(tmp_path, 250, SEED + 1 + part)
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng, path = np.random.default_rng(SEED), tmp_path / "damaged.onnx"
+    content = network(SEED).SerializeToString()
+    for trial in range(12):
+        path.write_bytes((bytewise if trial % 2 else meaningful)(content, rng))
+        status = main(["run", str(path), "-t", "vta", "--json"])
+        lines = capsys.readouterr().err.count("\n")
+        assert (status, lines) in ((0, 0), (0, 1), (2, 1)), f"seed {SEED}, trial {trial}: status {status}"
+
+
+def refused(tmp_path: Path, model: Any, kind: type[TilewrightError], match: str) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(kind, match=match) as caught:
+        load(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_control_flow_is_refused(tmp_path: Path) -> None:
+    net = Net(1)
+    inner = onnx.helper.make_graph([], "then", [], [])
+    y = net.op("If", net.input((), np.bool_), then_branch=inner, else_branch=inner)
+    refused(tmp_path, net.model(y), UnsupportedError, r"op 'If_0': .*control flow")
+
+
+def test_a_cycle_is_refused(tmp_path: Path) -> None:
+    net = Net(1)
+    net.nodes.append(onnx.helper.make_node("Add", [net.input((2,)), "b"], ["a"]))
+    net.nodes.append(onnx.helper.make_node("Relu", ["a"], ["b"]))
+    refused(tmp_path, net.model("b"), ModelError, r"op 'Add_0': reads 'b' before anything has written it")
+
+
+def test_huge_results_are_refused_before_they_are_computed(tmp_path: Path) -> None:
+    net = Net(1)
+    refused(tmp_path, net.model(net.op("Tile", net.input((1000,)), net.const([1 << 20]))), ModelError, "limit")
+    net = Net(1)
+    made = net.op("ConstantOfShape", net.const([1 << 30, 1 << 30]))
+    refused(tmp_path, net.model(net.op("Add", net.input((1,)), made)), ModelError, "limit")
+
+
+def test_external_data_stays_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(16))
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "weights").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    (folder / "link").symlink_to(tmp_path / "secret")
+    for location, works in (
+        ("weights", True),
+        ("../secret", False),
+        ("link", False),
+        (str(tmp_path / "secret"), False),
+    ):
+        net = Net(1)
+        tensor = onnx.TensorProto(name="w", dims=[4], data_type=1, data_location=onnx.TensorProto.EXTERNAL)
+        tensor.external_data.add(key="location", value=location)
+        net.constants.append(tensor)
+        model = net.model(net.op("Add", net.input((4,)), "w"))
+        if works:
+            path = folder / "model.onnx"
+            path.write_bytes(model.SerializeToString())
+            (ours,) = reference.run(load(path), np.ones((1, 4), np.float32)).values()
+            np.testing.assert_array_equal(ours[0], np.arange(4) + 1)
+        else:
+            refused(folder, model, ModelError, "not in the model's folder")
+
+
+def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(network(1).SerializeToString())
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(UnsupportedError, match=r"package onnx is not installed.*tilewright\[onnx\]"):
+        load(path)
+
+
+def test_not_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "x.onnx"
+    with pytest.raises(InputError, match="not a file"):
+        load(path)
+    for content in (b"", b"hello, this is no model", bytes(100)):
+        path.write_bytes(content)
+        with pytest.raises(ModelError):
+            load(path)
