@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import ModelError
 
 RequantRule = Literal["double", "away", "float", "shift"]
 Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
@@ -73,6 +74,23 @@ def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array) -> Array:
     if left.any():
         x = wrap_int32(x << left)
     return rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x, q), right)
+
+
+def power_of_two(real: float | Array, where: str) -> Array:
+    """log2 of factors that are powers of two, int64. Raises ModelError for others."""
+    fraction, exponent = np.frexp(np.asarray(real, np.float64))
+    if (fraction != 0.5).any():
+        raise ModelError(where, f"would be scaled by {real}, which is no power of two", "use another rounding mode")
+    found: Array = exponent.astype(np.int64) - 1
+    return found
+
+
+def shift_up(x: Array, exponent: Array | int) -> Array:
+    """x * 2**exponent, int64; where that is not whole, rounded to the nearest integer, ties upwards."""
+    exponent = np.asarray(exponent, np.int64)
+    right = np.maximum(-exponent, 0)
+    shifted: Array = ((x.astype(np.int64) << np.maximum(exponent, 0)) + ((np.int64(1) << right) >> 1)) >> right
+    return shifted
 
 
 def round_half_even(x: Array) -> Array:

@@ -13,9 +13,11 @@ from tilewright.graph.arithmetic import (
     RequantRule,
     clamp_range,
     multiply_by_quantized_multiplier,
+    power_of_two,
     quantize_multiplier,
     round_half_away,
     round_half_even,
+    shift_up,
 )
 from tilewright.graph.ir import Tensor
 
@@ -48,7 +50,9 @@ class Requant:
 
     def apply(self, acc: Array, rule: RequantRule) -> Array:
         """Codes of dtype `dtype` for int32 or int64 accumulators of any shape (channels last)."""
-        if rule == "float":
+        if rule == "shift":
+            scaled = shift_up(acc, power_of_two(self.real, "requantisation"))
+        elif rule == "float":
             scaled = round_half_even(acc.astype(np.float32) * self.real32)
         elif rule == "away":
             scaled = round_half_away(acc.astype(np.float64) * self.real).astype(np.int64)

@@ -23,13 +23,13 @@ class Rounding:
     convolution: RequantRule
     fully_connected: RequantRule
     float32_scales: bool
-    elementwise: Literal["tflite", "xnnpack", "ort"]
+    elementwise: Literal["tflite", "xnnpack", "ort", "pow2"]
     source: str
 
     @property
     def delegated(self) -> bool:
         """Element-wise operators are not TFLite's own, and clamp bounds round half to even."""
-        return self.elementwise != "tflite"
+        return self.elementwise in ("xnnpack", "ort")
 
     def ratio(self, over: float, *factors: float) -> float:
         """The product of scales `factors` divided by the scale `over`, formed as this mode forms it."""
@@ -48,6 +48,7 @@ MODES = {
         Rounding(
             "xnnpack", "float", "float", True, "xnnpack", "LiteRT 2.3 default: XNNPACK where it takes an operator"
         ),
+        Rounding("pow2", "shift", "shift", True, "pow2", "shifts only, ties upwards (docs/quantize.md)"),
         Rounding("ort", "float", "float", True, "ort", "onnxruntime 1.31, x86-64: QLinear kernels"),
     )
 }

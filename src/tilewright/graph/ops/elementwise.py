@@ -14,8 +14,10 @@ from tilewright.graph.arithmetic import (
     clamp_range,
     fused_multiply_add,
     multiply_by_quantized_multiplier,
+    power_of_two,
     quantize_multiplier,
     round_half_even,
+    shift_up,
 )
 from tilewright.graph.ir import Site
 from tilewright.graph.ops.base import Op, Shape, given
@@ -62,6 +64,8 @@ class Add(Binary):
         if rounding.elementwise == "ort":
             return (self._fused(site, values),)
         a, b = (centred(site, index, values[index]) for index in (0, 1))
+        if rounding.elementwise == "pow2":
+            return self._clamp(site, self._shifted(site, a, b), False)
         total = self._delegated(site, a, b) if rounding.delegated else None
         return self._clamp(site, self._fixed_point(site, a, b) if total is None else total, rounding.delegated)
 
@@ -74,6 +78,18 @@ class Add(Binary):
             total = total + multiply_by_quantized_multiplier(operand << 20, q, shift)
         q, shift = quantize_multiplier(twice_max / ((1 << 20) * np.float64(site.output.scale)))
         return multiply_by_quantized_multiplier(total, q, shift)
+
+    def shifts(self, site: Site) -> tuple[int, int, int]:
+        """Exponents that bring both operands to the finer scale, then their sum to the output's: powers of two."""
+        where = f"op '{site.node.name}'"
+        scales = [site.input(index).scale for index in (0, 1)]
+        finer = min(scales)
+        a, b = (int(power_of_two(scale / finer, where)) for scale in scales)
+        return a, b, int(power_of_two(finer / site.output.scale, where))
+
+    def _shifted(self, site: Site, a: Array, b: Array) -> Array:
+        left, right, out = self.shifts(site)
+        return shift_up((a << left) + (b << right), out)
 
     def _delegated(self, site: Site, a: Array, b: Array) -> Array | None:
         """XNNPACK's vadd: multipliers of at most 21 bits, one shift, ties upwards. None where it does not take it."""

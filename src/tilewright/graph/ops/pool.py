@@ -14,8 +14,10 @@ from tilewright.graph.arithmetic import (
     Activation,
     clamp_range,
     multiply_by_quantized_multiplier,
+    power_of_two,
     quantize_multiplier,
     round_half_even,
+    shift_up,
 )
 from tilewright.graph.ir import Site
 from tilewright.graph.ops.base import Op, Shape, given
@@ -100,6 +102,8 @@ class RealAveragePool2D(Op):
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, source, out = given(values[0]), site.input(0), site.output
+        if rounding.elementwise == "pow2":
+            return (self._shifted(site, merge_samples(x).astype(np.int64)).reshape(x.shape[0], *out.shape),)
         real = (merge_samples(x).astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
         views = self.window.view(self.window.pad(real))
         inside = self.window.view(self.window.pad(np.ones((1, *real.shape[1:3], 1), np.float32)))
@@ -112,6 +116,14 @@ class RealAveragePool2D(Op):
         code = np.rint(mean / np.float32(out.scale) + np.float32(out.zero_point))  # the zero point comes first
         info = np.iinfo(out.dtype)
         return (np.clip(code, info.min, info.max).astype(out.dtype).reshape(x.shape[0], *out.shape),)
+
+    def _shifted(self, site: Site, x: Array) -> Array:
+        """A shift; without padding, or padding that counts, every window has the same number of elements."""
+        out, count = site.output, prod(self.window.kernel)
+        total = self.window.view(self.window.pad(x)).sum(axis=(3, 4))
+        code = shift_up(total, power_of_two(site.input(0).scale / out.scale / count, f"op '{site.node.name}'"))
+        info = np.iinfo(out.dtype)
+        return np.clip(code, info.min, info.max).astype(out.dtype)
 
 
 @dataclass(frozen=True)
@@ -133,7 +145,9 @@ class Mean(Op):
         x, source, out = given(values[0]), site.input(0), site.output
         count = prod(source.shape[axis] for axis in self.axes)
         total = x.sum(axis=tuple(axis + 1 for axis in self.axes), dtype=np.int64)
-        if rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, formed in this order
+        if rounding.elementwise == "pow2":
+            mean = shift_up(total, power_of_two(source.scale / out.scale / count, f"op '{site.node.name}'"))
+        elif rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, formed in this order
             scale = np.float32(source.scale) / (np.float32(out.scale) * np.float32(count))
             mean = round_half_even((total - count * source.zero_point).astype(np.float32) * scale) + out.zero_point
         elif rounding.delegated:  # XNNPACK adds both zero points, as one float32, before it rounds

@@ -9,7 +9,13 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
-from tilewright.graph.arithmetic import multiply_by_quantized_multiplier, quantize_multiplier, round_half_away
+from tilewright.graph.arithmetic import (
+    multiply_by_quantized_multiplier,
+    power_of_two,
+    quantize_multiplier,
+    round_half_away,
+    shift_up,
+)
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops.base import Op, Shape, given
 from tilewright.graph.rounding import Rounding
@@ -42,6 +48,8 @@ def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
 
     NaN becomes real zero.
     """
+    if rounding.elementwise == "pow2":
+        return np.nan_to_num(np.floor(x.astype(np.float64) / scale + 0.5))
     if rounding.elementwise == "ort":
         with np.errstate(over="ignore"):
             return np.nan_to_num(np.rint(x / scale).astype(np.float64))
@@ -57,6 +65,8 @@ def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> 
     if rounding.elementwise == "ort":
         real = centred.astype(np.float32) * np.float32(source)
         return _from_real(real, np.float32(out), rounding).astype(np.int64)
+    if rounding.elementwise == "pow2":
+        return shift_up(centred, power_of_two(source / out, "QUANTIZE"))
     ratio = np.float32(source) / np.float32(out)
     if rounding.delegated and 2.0**-8 <= ratio <= 2.0**7:
         code: Array = (centred * 128 * int(np.rint(ratio * 256)) + (1 << 14)) >> 15
