@@ -30,9 +30,25 @@ def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(value, (*path, key))
 
 
-def test_odd_values_in_a_program_are_refused_or_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def with_host_ops(folder: Path) -> Path:
+    """An ONNX model of a convolution and operators that onnxruntime runs."""
+    from tests.model.onnx_nets import Net
+
+    net = Net(SEED, np.int8)
+    x = net.quantized(net.op("Conv", net.quantized(net.input((1, 3, 6, 6))), net.weights((4, 3, 3, 3))))
+    y = net.op(
+        "Slice", net.op("Sigmoid", net.quantized(net.op("Sigmoid", x))), net.const([1]), net.const([3]), net.const([1])
+    )
+    return net.save(folder / "net.onnx", net.op("AveragePool", y, kernel_shape=[2, 2]))
+
+
+@pytest.mark.parametrize("model", ["digits", "onnx"])
+def test_odd_values_in_a_program_are_refused_or_found(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     good, odd = tmp_path / "good.twp", tmp_path / "odd.twp"
-    file.save(tw.compile(ROOT / "examples" / "digits" / "digits.tflite"), good)
+    source = ROOT / "examples" / "digits" / "digits.tflite" if model == "digits" else with_host_ops(tmp_path)
+    file.save(tw.compile(source), good)
     rng = np.random.default_rng(SEED)
     with zipfile.ZipFile(good) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}

@@ -346,3 +346,46 @@ def test_a_sum_takes_the_operand_with_one_value_a_row_last(order: int, tmp_path:
         operands = [net.quantized(net.input(s), pair) for s, pair in zip(shapes, pairs, strict=False)]
         kinds = compare(net, tmp_path / "n.onnx", net.quantized(net.op("Add", *operands[::order]), pairs[2]), 1.5)
         assert kinds.count("add") == 1
+
+
+def test_a_transformer_block(tmp_path: Path) -> None:
+    """Products of activations and of weights on codes; softmax, normalisation and GELU as onnxruntime runs them."""
+    net = Net(SEED, np.uint8, opset=20)
+    tokens, width, heads = 6, 16, 2
+    x = net.quantized(net.input((1, tokens, width)))
+    normed = net.op("LayerNormalization", x, net.const(np.ones(width), np.float32), axis=-1)
+    normed = net.quantized(normed)
+    parts = []
+    for permutation in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
+        projected = net.quantized(net.op("MatMul", normed, net.weights((width, width), 1)))
+        split = net.op("Reshape", projected, net.const([1, tokens, heads, width // heads]))
+        parts.append(net.op("Transpose", split, perm=permutation))
+    scores = net.quantized(net.op("MatMul", parts[0], parts[1]))
+    mixed = net.quantized(net.op("MatMul", net.quantized(net.op("Softmax", scores, axis=-1)), parts[2]))
+    joined = net.op("Reshape", net.op("Transpose", mixed, perm=[0, 2, 1, 3]), net.const([1, tokens, width]))
+    added = net.quantized(net.op("Add", net.op("MatMul", joined, net.weights((width, width), 1)), x))
+    wide = net.quantized(net.op("MatMul", added, net.weights((width, 32), 1)))
+    active = net.quantized(net.op("Gelu", wide))
+    kinds = compare(net, tmp_path / "n.onnx", net.quantized(net.op("MatMul", active, net.weights((32, width), 1))))
+    assert kinds.count("fully_connected") == 5
+
+
+def test_a_model_that_is_channels_last_outside(tmp_path: Path) -> None:
+    """As exporters from TensorFlow write it: transposes at both ends cancel with those of the importer."""
+    net = Net(SEED, np.int8)
+    x = net.quantized(net.op("Transpose", net.input((1, 8, 8, 3)), perm=[0, 3, 1, 2]))
+    y = net.quantized(net.op("Conv", x, net.weights((4, 3, 3, 3))))
+    kinds = compare(net, tmp_path / "n.onnx", net.op("Transpose", y, perm=[0, 2, 3, 1]))
+    assert kinds == ["quantize", "conv2d", "dequantize"]
+
+
+def test_operators_of_onnxruntime_s_own_domain(tmp_path: Path) -> None:
+    net = Net(SEED)
+    x = net.quantized(net.input((2, 16)))
+    y = net.op(
+        "BiasGelu",
+        net.op("Gelu", x, domain="com.microsoft"),
+        net.const(np.ones(16), np.float32),
+        domain="com.microsoft",
+    )
+    compare(net, tmp_path / "n.onnx", net.quantized(y))

@@ -74,11 +74,20 @@ class _Layout:
         return self.made[view]
 
     def _own(self, name: str) -> None:
-        """A graph output under its own name."""
+        """A graph output under its own name: that of the tensor which holds it, or of a copy."""
         held = self.real(name)
-        if held != name:
+        if held != name and held not in (*self.graph.inputs, *self.graph.outputs) and self.tensors[held].data is None:
+            self._rename(held, name)
+        elif held != name:
             op = ops.Reshape(self.tensors[name].shape)
             self._emit(Node(self._fresh(f"{name}:copy"), op, (held,), (name,)), [held])
+
+    def _rename(self, old: str, new: str) -> None:
+        self.tensors[new] = replace(self.tensors[old], name=new)
+        for index, node in enumerate(self.nodes):
+            inputs, outputs = (tuple(new if n == old else n for n in names) for names in (node.inputs, node.outputs))
+            self.nodes[index] = replace(node, inputs=inputs, outputs=outputs)
+        self.views = {name: view._replace(base=new) if view.base == old else view for name, view in self.views.items()}
 
     def _reorder(self, view: View, result: Tensor) -> None:
         """Emit a transpose; a reshape where it moves no element."""
