@@ -6,6 +6,7 @@ how that product is rounded:
 - `double`: gemmlowp's rounding high multiply, then a rounding shift (ties away from zero): two roundings;
 - `away`: float64 product, rounded half away from zero (LiteRT's reference fully connected);
 - `float`: float32 product, rounded half to even (XNNPACK, onnxruntime);
+- `pow2`: factors that are powers of two, ties upwards (VTA's own arithmetic, docs/quantize.md);
 - `shift`: integer multiplier, addend and divisor of the model itself (PULP's RequantShift, see requant.Shift).
 
 Sources: gemmlowp fixedpoint.h, TFLite kernels/internal/common.h; checked against goldens in tests/graph.
@@ -21,7 +22,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError
 
-RequantRule = Literal["double", "away", "float", "shift"]
+RequantRule = Literal["double", "away", "float", "shift", "pow2"]
 Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1

@@ -50,7 +50,7 @@ class Requant:
 
     def apply(self, acc: Array, rule: RequantRule) -> Array:
         """Codes of dtype `dtype` for int32 or int64 accumulators of any shape (channels last)."""
-        if rule == "shift":
+        if rule == "pow2":
             scaled = shift_up(acc, power_of_two(self.real, "requantisation"))
         elif rule == "float":
             scaled = round_half_even(acc.astype(np.float32) * self.real32)

@@ -48,7 +48,7 @@ MODES = {
         Rounding(
             "xnnpack", "float", "float", True, "xnnpack", "LiteRT 2.3 default: XNNPACK where it takes an operator"
         ),
-        Rounding("pow2", "shift", "shift", True, "pow2", "shifts only, ties upwards (docs/quantize.md)"),
+        Rounding("pow2", "pow2", "pow2", True, "pow2", "shifts only, ties upwards (docs/quantize.md)"),
         Rounding("ort", "float", "float", True, "ort", "onnxruntime 1.31, x86-64: QLinear kernels"),
     )
 }

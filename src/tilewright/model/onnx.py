@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.errors import ModelError, UnsupportedError
@@ -30,7 +31,8 @@ def load(path: Path) -> Graph:
         raw = onnx_file.read(path)
         known = resolve(raw)
         build = onnx_shift.build if onnx_shift.is_integer(known) else _build
-        return channels_last(build(known, path.stem, tuple(raw.inputs)).validate()).validate()
+        graph = replace(build(known, path.stem, tuple(raw.inputs)), rounding=raw.rounding)
+        return channels_last(graph.validate()).validate()
     except (ModelError, UnsupportedError) as error:
         where = error.where if str(path) in error.where else f"{path}: {error.where}".removesuffix(": ")
         raise type(error)(where, error.reason, error.remedy) from None

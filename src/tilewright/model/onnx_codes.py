@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.graph.arithmetic import Activation
 from tilewright.graph.ir import Quant
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import Known
@@ -49,7 +50,10 @@ class Coded:
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """An operator on codes. `plain`: its other inputs, which are no codes; `bias`: int32 codes, '' without."""
+    """An operator on codes. `plain`: its other inputs, which are no codes; `bias`: int32 codes, '' without.
+
+    `activation`: of the results, before they are rounded.
+    """
 
     name: str
     op_type: str
@@ -58,6 +62,7 @@ class Fused:
     bias: str
     plain: tuple[str, ...]
     outputs: tuple[Coded, ...]
+    activation: Activation = "none"
 
     @property
     def where(self) -> str:

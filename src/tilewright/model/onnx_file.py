@@ -18,6 +18,7 @@ from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.ir import MAX_ELEMENTS
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
+from tilewright.graph.rounding import rounding_mode
 
 MAX_BYTES = 1 << 31  # protobuf's own limit
 MAX_NODES = 1 << 14
@@ -51,15 +52,20 @@ class RawNode:
         return tuple((name, json.dumps(self.attributes[name])) for name in sorted(self.attributes))
 
 
+#: The entry of a model's metadata that names its rounding mode, as `tilewright quantize` writes it.
+ROUNDING = "tilewright.rounding"
+
+
 @dataclass(frozen=True, eq=False)
 class RawModel:
-    """One graph; `constants` are its initializers, `inputs` those that are fed."""
+    """One graph; `constants` are its initializers, `inputs` those that are fed; `rounding`: the mode it is made for."""
 
     opset: int
     nodes: tuple[RawNode, ...]
     constants: Mapping[str, Array]
     inputs: Mapping[str, ValueType]
     outputs: tuple[str, ...]
+    rounding: str = "ort"
 
 
 def read(path: Path) -> RawModel:
@@ -83,7 +89,9 @@ def read(path: Path) -> RawModel:
     constants = _constants(graph.initializer, path)
     inputs = {name(value.name): _input(value) for value in graph.input if value.name not in constants}
     nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
-    return RawModel(opset, _unique(nodes), constants, inputs, tuple(name(value.name) for value in graph.output))
+    outputs = tuple(name(value.name) for value in graph.output)
+    made_for = {entry.key: entry.value for entry in model.metadata_props}.get(ROUNDING, "ort")
+    return RawModel(opset, _unique(nodes), constants, inputs, outputs, rounding_mode(made_for).name)
 
 
 def name(text: str | bytes) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.graph.arithmetic import Activation
 from tilewright.model import onnx_qoperator
 from tilewright.model.onnx_codes import CODES, MOVES, Coded, Fused, quantisation, takes
 from tilewright.model.onnx_file import RawNode
@@ -21,6 +22,8 @@ from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, type_of
 COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} | dict.fromkeys(
     ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1
 )
+#: Operators of `pow2` that clamp what they compute.
+CLAMPED = ("Conv", "Gemm", "MatMul", "Add")
 #: Operators that have an integer kernel with real results as well.
 REAL_RESULTS = ("Gemm", "MatMul")
 #: How far a convolution's bias scale may be off (numpy.isclose's form; measured).
@@ -75,7 +78,8 @@ class _Patterns:
             return None
         coded, results = tuple(filter(None, inputs)), tuple(filter(None, outputs))
         bias, rest = "", node.inputs[count:]
-        made = Fused(node.name, node.op_type, node.attributes, coded, bias, rest, results)
+        activation = self._activation(node)
+        made = Fused(node.name, node.op_type, node.attributes, coded, bias, rest, results, activation)
         if not takes(self.known, made):
             return None
         if node.op_type not in ("Conv", "Gemm") or not any(rest):
@@ -103,10 +107,22 @@ class _Patterns:
         if node is not None and node.op_type in ("Relu", "Clip"):
             after = self._only_reader(node.outputs[0])
             codes = self._codes_of(after)
-            if codes is None or not self._implied(node, codes):
-                return None
-            return codes
+            clips = codes is not None and (self._implied(node, codes) or self._clamps(node, name))
+            return codes if clips else None
         return self._codes_of(node)
+
+    def _clamps(self, node: RawNode, name: str) -> bool:
+        """Whether a Relu, or a Clip from 0 to 6, is the clamp of a product or sum: not onnxruntime's way, but pow2's."""
+        writer = self.writer.get(name)
+        if self.known.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED:
+            return False
+        return node.op_type == "Relu" or [self._bound(node, 1, "min"), self._bound(node, 2, "max")] == [0.0, 6.0]
+
+    def _activation(self, node: RawNode) -> Activation:
+        after = self._only_reader(node.outputs[0])
+        if after is None or after.op_type not in ("Relu", "Clip") or not self._clamps(after, node.outputs[0]):
+            return "none"
+        return "relu" if after.op_type == "Relu" else "relu6"
 
     def _only_reader(self, name: str) -> RawNode | None:
         readers = self.readers.get(name, [])

@@ -41,10 +41,10 @@ def _conv(builder: Builder, fused: Fused) -> bool:
     window = window_of(fused.where, fused.attributes, kernel, (height, width), (out.shape[2], out.shape[3]))
     op: ops.Linear
     if depth == 1 and groups > 1:
-        op, weights = ops.DepthwiseConv2D("none", window), weights.transpose(1, 2, 3, 0)
+        op, weights = ops.DepthwiseConv2D(fused.activation, window), weights.transpose(1, 2, 3, 0)
         quant = replace(w.quant, axis=3 if w.quant.per_channel else 0)
     else:
-        op, weights, quant = ops.Conv2D("none", window), weights.transpose(0, 2, 3, 1), w.quant
+        op, weights, quant = ops.Conv2D(fused.activation, window), weights.transpose(0, 2, 3, 1), w.quant
     inputs = (
         builder.coded(x),
         builder.constant(f"{w.tensor}:{op.kind}", weights, quant),
@@ -86,7 +86,7 @@ def _product(builder: Builder, fused: Fused) -> bool:
     made = builder.constant(f"{w.tensor}:fully_connected", weights, replace(w.quant, axis=0))
     inputs = (builder.coded(x), made, *_bias(builder, fused, weights.shape[0]))
     keep = len(builder.shape(x.tensor)) != 2
-    builder.emit(fused.name, ops.FullyConnected("none", keep), inputs, (builder.result(fused.outputs[0]),))
+    builder.emit(fused.name, ops.FullyConnected(fused.activation, keep), inputs, (builder.result(fused.outputs[0]),))
     return True
 
 
@@ -96,7 +96,7 @@ def _binary(kind: type[ops.Add] | type[ops.Mul]) -> Callable[[Builder, Fused], b
         out = builder.result(fused.outputs[0])
         if _scalar_first(*(builder.shape(coded.tensor) for coded in fused.inputs)):
             inputs.reverse()
-        builder.emit(fused.name, kind(), inputs, (out,))
+        builder.emit(fused.name, kind(fused.activation), inputs, (out,))
         return True
 
     return emit

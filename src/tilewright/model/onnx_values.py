@@ -30,6 +30,7 @@ class Known:
     types: Mapping[str, ValueType]
     constants: Mapping[str, Array]
     outputs: tuple[str, ...]
+    rounding: str = "ort"
 
 
 def resolve(raw: RawModel) -> Known:
@@ -60,7 +61,7 @@ def resolve(raw: RawModel) -> Known:
     for name in raw.outputs:
         if name not in types:
             raise ModelError("", f"output '{name}' is never written")
-    return Known(raw.opset, tuple(nodes), types, constants, raw.outputs)
+    return Known(raw.opset, tuple(nodes), types, constants, raw.outputs, raw.rounding)
 
 
 def _wanted(outputs: tuple[str, ...], used: set[str]) -> tuple[str, ...]:

@@ -117,9 +117,10 @@ def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
 def chains(graph: Graph, config: Config, rounding: Rounding) -> Iterator[Chain | HostStep]:
     """The graph's nodes in order, as chains and host steps."""
     context, chain = Context(config, rounding), Chain()
+    chained = config.alu != "upstream" or rounding.elementwise == "pow2"  # else the host finishes almost all
     for site in graph.sites():
         found = placed(site, context)
-        joined = None if isinstance(found, str) or config.alu == "upstream" else _joined(chain, site, found, context)
+        joined = None if isinstance(found, str) or not chained else _joined(chain, site, found, context)
         if joined is None and chain.members:
             yield chain
             chain = Chain()

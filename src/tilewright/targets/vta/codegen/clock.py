@@ -204,7 +204,7 @@ class Clock:
     def parameters(self, group: Group) -> int:
         """The slot with the parameters of a group's output channels."""
         layer = self.plan.layer
-        if not layer.codes:
+        if not layer.parameters:
             return -1
         key = _parameter_key(self.plan, group.outs)
         slot = self.par.find(key)

@@ -111,7 +111,7 @@ def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
     """Bytes of a layer's segments."""
     layer = plan.layer
     sizes = {names.weights: _weight_tiles(plan)[-1] * config.wgt.tile_bytes}
-    if layer.codes:
+    if layer.parameters:
         tile = config.sram(parameters(config)[0]).tile_bytes
         sizes[names.parameters] = layer.parameters * (1 if layer.kind == "add" else layer.out_tiles) * tile
     for name in names.inputs:

@@ -21,6 +21,8 @@ from tilewright.targets.vta.isa.fields import AluOp
 
 #: TFLite's ADD works with so many more bits (add.h).
 ADD_LEFT_SHIFT = 20
+#: HLS reads five signed bits.
+LARGEST_SHIFT = 15
 
 
 class Patch(NamedTuple):
@@ -37,6 +39,8 @@ def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     """The steps for one group, whose sums are in the first tiles of its slot. `limit`: micro-ops in a list."""
     codes = layer.codes
     assert codes
+    if layer.kind == "add" and layer.shifts:
+        return _shifted(codes, group.tiles, rounds=True)
     if layer.kind == "add":
         return _add(codes, group.tiles)
     rows = codes.rows[group.rows.start : group.rows.start + group.rows.extent]
@@ -109,7 +113,10 @@ def _requantise(
 
     if codes.immediates is None:
         return tuple(tensor(AluOp.REQ, patch, parameters + patch.bias) for patch in patches)
-    zero_point, low, high, left = codes.immediates
+    zero_point, low, high, left, shift = codes.immediates
+    if shift is not None:  # the rounding half is part of the bias
+        biases = tuple(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in patches)
+        return (*biases, *_shifted(codes, outs * pixels, rounds=False))
     whole = Patch(0, pixels // width, 0, width, 0)
     return (
         *(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in patches),
@@ -122,6 +129,20 @@ def _requantise(
             if to_codes
         ),
     )
+
+
+@lru_cache(maxsize=1024)
+def _shifted(codes: Codes, tiles: int, rounds: bool) -> tuple[Step, ...]:
+    """A shift to the right and the bounds; `rounds`: the rounding half has to be added."""
+    assert codes.immediates
+    left = codes.immediates.shift or 0
+    steps = [Step(over(tiles), AluOp.ADD, 1 << (left - 1))] if rounds and left else []
+    while left:
+        part = min(left, LARGEST_SHIFT)
+        steps.append(Step(over(tiles), AluOp.SHR, part))
+        left -= part
+    bounds = ((AluOp.MAX, codes.immediates.low), (AluOp.MIN, codes.immediates.high))
+    return (*steps, *(Step(over(tiles), op, imm) for op, imm in bounds))
 
 
 def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:

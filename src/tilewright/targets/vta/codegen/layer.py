@@ -27,6 +27,7 @@ class Codes:
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     immediates: Immediates | None
+    factors: int = FACTOR_TILES
 
     @property
     def classes(self) -> tuple[int, int]:
@@ -40,16 +41,20 @@ class Codes:
     @property
     def tiles(self) -> int:
         """Parameter tiles of a channel tile."""
-        return self.biases + FACTOR_TILES
+        return self.biases + self.factors
 
 
 class Immediates(NamedTuple):
-    """Zero point and bounds of the output codes; whether any channel shifts to the left first."""
+    """Zero point and bounds of the output codes; whether any channel shifts to the left first.
+
+    `shift`: sums are only shifted to the right by so much, ties upwards: no factors, and no zero point.
+    """
 
     zero_point: int
     low: int
     high: int
     left: bool
+    shift: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,15 @@ class Layer:
         return 2 if self.kind == "add" else 1
 
     @property
+    def shifts(self) -> bool:
+        """Whether sums become codes by a shift alone: upstream's ALU can do that."""
+        return self.codes is not None and self.codes.immediates is not None and self.codes.immediates.shift is not None
+
+    @property
     def parameters(self) -> int:
         """Parameter tiles of an output channel tile; of all for an `add`: a set for each operand, one for the sum."""
+        if self.kind == "add" and self.shifts:
+            return 0
         return self.codes.tiles * (3 if self.kind == "add" else 1) if self.codes else 0
 
     @property

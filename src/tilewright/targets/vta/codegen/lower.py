@@ -68,7 +68,8 @@ class Context(NamedTuple):
 def lower(site: Site, context: Context) -> Lowered | str:
     """The layer of a node, or why VTA does not take it."""
     op, config = site.node.op, context.config
-    takes_add = isinstance(op, Add) and config.alu in ("rounding", "fused")
+    shifts = context.rounding.elementwise == "pow2" and not config.has_parameters
+    takes_add = isinstance(op, Add) and (shifts or config.alu in ("rounding", "fused"))
     if not isinstance(op, Linear | AveragePool2D | MaxPool2D) and not takes_add:
         return REASONS.get(op.kind, f"VTA has no operation for {op.kind}")
     if config.inp.width != 8 or config.wgt.width != 8:
@@ -107,7 +108,13 @@ def _add(site: Site, op: Add, context: Context) -> Lowered | str:
         return f"it adds {other.dtype} to {out.dtype}; VTA's buffers hold int8"
     channels, block = out.shape[-1], config.block
     width = -(-(out.size // channels) // config.batch)
-    made = parameters.of_add(site, op, width, config)
+    if context.rounding.elementwise == "pow2":
+        shifted = parameters.of_add_shift(site, op, width)
+        if shifted is None:
+            return "its operands differ in scale, or have zero points: not only a shift"
+        made = parameters.Parameters(None, shifted)
+    else:
+        made = parameters.of_add(site, op, width, config)
     tiles = -(-channels // block)
     layer = Layer(
         kind="add",
@@ -136,9 +143,12 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
     op, layer = site.node.op, lowered.layer
     assert isinstance(op, Linear)
     columns = np.zeros(layer.out[1] * layer.fold, np.int64) if layer.matrix else lowered.column_class
-    made = parameters.of_linear(
-        site, op, lowered.correction, lowered.row_class, columns, layer.fold, context.config, context.rounding
-    )
+    if context.rounding.elementwise == "pow2":
+        made = parameters.of_product_shift(site, op, lowered.correction, layer, context.config)
+    else:
+        made = parameters.of_linear(
+            site, op, lowered.correction, lowered.row_class, columns, layer.fold, context.config, context.rounding
+        )
     if made is None or not context.codes:
         return lowered
     return replace(lowered, layer=replace(layer, planes=1, codes=made.codes), parameters=made.tiles)

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import RequantRule, clamp_range, quantize_multiplier
+from tilewright.graph.arithmetic import RequantRule, clamp_range, power_of_two, quantize_multiplier
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, Linear
 from tilewright.graph.requant import Requant
 from tilewright.graph.rounding import Rounding
 from tilewright.targets.vta.codegen import codes
 from tilewright.targets.vta.codegen.epilogue import ADD_LEFT_SHIFT
-from tilewright.targets.vta.codegen.layer import Codes, Immediates
+from tilewright.targets.vta.codegen.layer import Codes, Immediates, Layer
 from tilewright.targets.vta.config import Config
 
 #: The rule of requantisation that each ALU follows; upstream's has none.
@@ -34,7 +34,7 @@ class Scaling(NamedTuple):
 class Parameters(NamedTuple):
     """`tiles` int32 [channel tile, biases and factors, rows, block]; `codes` describes them."""
 
-    tiles: Array
+    tiles: Array | None
     codes: Codes
 
 
@@ -70,6 +70,36 @@ def of_linear(
     wide = Scaling(np.tile(scaling.multiplier, fold), np.tile(scaling.shift, fold), *scaling[2:])
     tiles = _tiles(np.concatenate([lanes, factors(wide, config)]), config)
     return Parameters(tiles, Codes(tuple(row_class.tolist()), tuple(columns.tolist()), _immediates([scaling], config)))
+
+
+def of_product_shift(site: Site, op: Linear, correction: Array, layer: Layer, config: Config) -> Parameters | None:
+    """A shift to the right, ties upwards: one tile a channel tile, the bias with the rounding half.
+
+    None where sums need more than that: factors of each channel, zero points, a memory for parameters.
+    """
+    out = site.output
+    requant = Requant.of_product(site.input(0), site.input(1), out, op.activation)
+    shift = np.unique(-power_of_two(requant.real, f"op '{site.node.name}'"))
+    if correction.any() or out.zero_point or out.dtype != "int8" or config.has_parameters:
+        return None
+    if shift.size > 1 or not 0 <= shift[0] < 31:
+        return None
+    channels = correction.shape[2]
+    bias = site.constant(2) if site.optional(2) is not None else np.zeros(channels, np.int32)
+    half = np.tile(bias.astype(np.int64) + ((1 << int(shift[0])) >> 1), layer.fold)[None]
+    immediates = Immediates(0, requant.low, requant.high, False, int(shift[0]))
+    codes = Codes((0,) * layer.out[0], (0,) * layer.out[1], immediates, 0)
+    return Parameters(_tiles(half, config), codes)
+
+
+def of_add_shift(site: Site, op: Add, pixels: int) -> Codes | None:
+    """Operands of one scale: their sum is only shifted. None for others."""
+    out = site.output
+    left, right, up = op.shifts(site)
+    if left or right or not 0 <= -up < 31 or any(tensor.zero_point for tensor in (site.input(0), site.input(1), out)):
+        return None
+    low, high = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
+    return Codes((0,), (0,) * pixels, Immediates(0, low, high, False, -up), 0)
 
 
 def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:

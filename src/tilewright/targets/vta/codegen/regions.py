@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tilewright.targets.vta.codegen.layer import Layer
 from tilewright.targets.vta.codegen.plan import Plan
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
@@ -34,16 +35,18 @@ class Regions(NamedTuple):
     par: Region
 
 
-def accumulators(config: Config) -> int:
+def accumulators(config: Config, layer: Layer) -> int:
     """Tiles of acc that hold sums: without a memory for parameters, those take a quarter of it."""
-    return config.acc.depth - config.acc.depth // 4 if config.alu == "rounding" else config.acc.depth
+    taken = layer.parameters > 0 and not config.has_parameters
+    return config.acc.depth - config.acc.depth // 4 if taken else config.acc.depth
 
 
 def parameters(config: Config) -> tuple[Memory, int, int]:
     """The memory that parameters are in, its first tile for them and how many there are."""
     if config.has_parameters:
         return Memory.PAR, 0, config.par.depth
-    return Memory.ACC, accumulators(config), config.acc.depth - accumulators(config)
+    size = config.acc.depth // 4
+    return Memory.ACC, config.acc.depth - size, size
 
 
 class Places:
@@ -68,7 +71,7 @@ class Places:
         return Regions(
             self._region("inp", config.inp.depth, needs.inp, plan.inp),
             self._region("wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks))),
-            Region(0, accumulators(config) // plan.acc, plan.acc),
+            Region(0, accumulators(config, plan.layer) // plan.acc, plan.acc),
             par._replace(base=first + par.base),
         )
 

@@ -145,9 +145,9 @@ def _input(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
 def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: Array | int, outs: Array | int) -> Array:
     height, width = _input(layer, grid)
     pixels = grid["rows"] * grid["columns"]
-    held = pixels * layer.operands + (height * width if layer.kind == "max" else 0)
+    held = pixels * (1 if layer.shifts else layer.operands) + (height * width if layer.kind == "max" else 0)
     inp = config.inp.depth // grid.get("inp", np.ones(1, np.int64))
-    acc = accumulators(config) // grid.get("acc", np.ones(1, np.int64))
+    acc = accumulators(config, layer) // grid.get("acc", np.ones(1, np.int64))
     fits: Array = (height * width * carried * layer.operands <= inp) & (held * outs <= acc)
     return fits
 
@@ -217,6 +217,8 @@ def _alu_cycles(layer: Layer, own: Intervals) -> int:
     cycles = (layer.planes - 1) * own.alu_immediate
     if layer.kind == "max":
         cycles += own.alu_immediate * (1 + 2 * bool(layer.clamp)) + own.alu * layer.taps
+    if layer.shifts:
+        return cycles + 3 * own.alu_immediate + own.alu
     if layer.codes:
         once = own.requantise
         if layer.codes.immediates:

@@ -37,7 +37,11 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
 
 def opening(layer: Layer, group: Group) -> tuple[Step, ...]:
     """What needs no data: the group's slot cleared, the outputs and the codes that are compared or added."""
-    tiles = {"sum": group.tiles, "max": group.tiles + _compared(group), "add": 2 * group.tiles}[layer.kind]
+    tiles = group.tiles
+    if layer.kind == "max":
+        tiles += _compared(group)
+    elif layer.kind == "add" and not layer.shifts:
+        tiles *= 2
     return (clear(tiles),)
 
 
@@ -54,7 +58,7 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
     if layer.kind == "add":
         outs, box = group.outs.size, group.columns.size  # a part of a group may have the input of the whole
         dims = (
-            Dim(2, group.tiles, outs * box, 0, False),
+            Dim(2, 0 if layer.shifts else group.tiles, outs * box, 0, layer.shifts),
             Dim(outs, group.pixels, box, 0, False),
             Dim(group.pixels, 1, 1, 0, False),
         )
