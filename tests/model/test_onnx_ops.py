@@ -389,3 +389,33 @@ def test_operators_of_onnxruntime_s_own_domain(tmp_path: Path) -> None:
         domain="com.microsoft",
     )
     compare(net, tmp_path / "n.onnx", net.quantized(y))
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_weights_that_are_quantised_or_transposed_in_the_graph(axis: int | None, tmp_path: Path) -> None:
+    """As PyTorch writes a linear layer: real weights -> quantise -> dequantise -> transpose -> product."""
+    for transposed in (False, True):
+        net = Net(SEED)
+        x = net.quantized(net.input((3, 8)))
+        real = net.const(net.rng.standard_normal((5, 8)), np.float32)
+        count = () if axis is None else (5,)
+        pair = (net.const(np.full(count, 0.02), np.float32), net.const(np.zeros(count), np.int8))
+        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
+        w = net.op("DequantizeLinear", net.op("QuantizeLinear", real, *pair, **attributes), *pair, **attributes)
+        y = net.op("MatMul", x, net.op("Transpose", w)) if transposed else net.op("Gemm", x, w, transB=1)
+        kinds = compare(net, tmp_path / "n.onnx", net.quantized(y))
+        assert kinds == ["quantize", "fully_connected", "dequantize"]
+
+
+@pytest.mark.parametrize("addend", ["constant", "row", "codes", "activation"])
+def test_a_product_and_a_sum_are_one(addend: str, tmp_path: Path) -> None:
+    net = Net(SEED)
+    x, w = net.quantized(net.input((3, 8))), net.weights((8, 5), 1)
+    if addend == "codes":
+        other = net.bias(x, w)
+    elif addend == "activation":
+        other = net.quantized(net.input((3, 5)))
+    else:
+        other = net.const(net.rng.uniform(-1, 1, (5,) if addend == "constant" else (1, 5)), np.float32)
+    kinds = compare(net, tmp_path / "n.onnx", net.quantized(net.op("Add", other, net.op("MatMul", x, w))))
+    assert ("fully_connected" in kinds) == (addend in ("constant", "codes"))

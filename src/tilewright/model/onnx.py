@@ -15,6 +15,7 @@ from tilewright.model.onnx_codes import CODES, Coded, Fused, quantisation
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_propagate import propagate
 from tilewright.model.onnx_qdq import fuse
+from tilewright.model.onnx_simplify import simplify
 from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, fold, resolve
 
 #: What attributes of another type or length than ONNX prescribes cause where they are used.
@@ -42,7 +43,7 @@ def load(path: Path) -> Graph:
 
 
 def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
-    known, steps = fuse(propagate(known))
+    known, steps = fuse(propagate(simplify(known)))
     builder = Builder(known)
     for step in steps:
         if isinstance(step, Fused):

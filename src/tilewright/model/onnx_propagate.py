@@ -21,20 +21,7 @@ MAXPOOL_OPSET = 12
 
 def propagate(known: Known) -> Known:
     """The same network with pairs of quantise and dequantise added around operators that move values."""
-    return _down(_up(_without_identities(known)))
-
-
-def _without_identities(known: Known) -> Known:
-    """Readers of an Identity read its input; one that writes an output of the model stays."""
-    source: dict[str, str] = {}
-    nodes = []
-    for given in known.nodes:
-        node = replace(given, inputs=tuple(source.get(name, name) for name in given.inputs))
-        if node.op_type == "Identity":
-            source[node.outputs[0]] = node.inputs[0]
-        if node.op_type != "Identity" or node.outputs[0] in known.outputs:
-            nodes.append(node)
-    return replace(known, nodes=tuple(nodes))
+    return _down(_up(known))
 
 
 def _up(known: Known) -> Known:

@@ -113,7 +113,7 @@ def _constant(
             raise ModelError(where, f"makes a constant of shape {list(extents)}; {MAX_ELEMENTS} elements is the limit")
         value = node.tensors.get("value", np.zeros(1, np.float32)).reshape(-1)
         return [np.broadcast_to(value[0] if value.size else np.float32(0), extents)]
-    kept = (*CUSTOM, *_RANDOM, QUANTIZE, DEQUANTIZE)
+    kept = (*CUSTOM, *_RANDOM, DEQUANTIZE)
     if not node.inputs or not all(not name or name in constants for name in node.inputs) or node.op_type in kept:
         return None
     return fold(node, opset, types, constants)
