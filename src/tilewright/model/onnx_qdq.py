@@ -112,7 +112,7 @@ class _Patterns:
         return self._codes_of(node)
 
     def _clamps(self, node: RawNode, name: str) -> bool:
-        """Whether a Relu, or a Clip from 0 to 6, is the clamp of a product or sum: not onnxruntime's way, but pow2's."""
+        """Whether a Relu, or a Clip from 0 to 6, is the clamp of a product or sum: pow2's way, not onnxruntime's."""
         writer = self.writer.get(name)
         if self.known.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED:
             return False

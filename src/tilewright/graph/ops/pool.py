@@ -45,6 +45,15 @@ class Pool(Op):
         return (np.clip(result, low, high).astype(site.output.dtype).reshape(samples, *site.output.shape),)
 
 
+def shifted_mean(site: Site, total: Array, count: int) -> Array:
+    """Codes from sums of codes by a shift, ties upwards; through float32 where the count is no power of two."""
+    source, out = site.input(0), site.output
+    if count & (count - 1):
+        mean = (total * np.float64(source.scale)).astype(np.float32) / np.float32(count)
+        return np.floor(mean.astype(np.float64) / out.scale + 0.5).astype(np.int64)
+    return shift_up(total, power_of_two(source.scale / out.scale / count, f"op '{site.node.name}'"))
+
+
 @dataclass(frozen=True)
 class AveragePool2D(Pool):
     """The mean of the codes inside the image, rounded half away from zero (all TFLite integer kernels)."""
@@ -121,7 +130,7 @@ class RealAveragePool2D(Op):
         """A shift; without padding, or padding that counts, every window has the same number of elements."""
         out, count = site.output, prod(self.window.kernel)
         total = self.window.view(self.window.pad(x)).sum(axis=(3, 4))
-        code = shift_up(total, power_of_two(site.input(0).scale / out.scale / count, f"op '{site.node.name}'"))
+        code = shifted_mean(site, total, count)
         info = np.iinfo(out.dtype)
         return np.clip(code, info.min, info.max).astype(out.dtype)
 
@@ -146,7 +155,7 @@ class Mean(Op):
         count = prod(source.shape[axis] for axis in self.axes)
         total = x.sum(axis=tuple(axis + 1 for axis in self.axes), dtype=np.int64)
         if rounding.elementwise == "pow2":
-            mean = shift_up(total, power_of_two(source.scale / out.scale / count, f"op '{site.node.name}'"))
+            mean = shifted_mean(site, total, count)
         elif rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, formed in this order
             scale = np.float32(source.scale) / (np.float32(out.scale) * np.float32(count))
             mean = round_half_even((total - count * source.zero_point).astype(np.float32) * scale) + out.zero_point
