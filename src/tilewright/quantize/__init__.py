@@ -1,4 +1,4 @@
-"""Float ONNX models to int8: `affine` (onnxruntime's static quantiser) or `pow2` (shifts only). See docs/quantize.md."""
+"""Float ONNX models to int8: `affine` (onnxruntime's quantiser) or `pow2` (shifts only). See docs/quantize.md."""
 
 from __future__ import annotations
 
@@ -73,6 +73,4 @@ def quantize(
     with replacing(output) as file:
         file.write(quantised.SerializeToString())
     left = report.left(original, quantised, reasons)
-    return report.Report(
-        str(model), str(output), options, calibrating.source, measuring.source, fidelity, shifts, left
-    )
+    return report.Report(str(model), str(output), options, calibrating.source, measuring.source, fidelity, shifts, left)

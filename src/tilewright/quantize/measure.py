@@ -22,7 +22,7 @@ ACTIVATIONS = ("Relu", "Clip")
 
 @dataclass(frozen=True)
 class Measured:
-    """One tensor of the float model: the node that computes it, its scale and its SNR in dB (inf: equal, nan: zeros)."""
+    """A tensor of the float model: the node that computes it, its scale, its SNR in dB (inf: equal, nan: zeros)."""
 
     tensor: str
     name: str
@@ -76,7 +76,7 @@ def compare(
     samples: Samples,
     progress: Progress | None = None,
 ) -> Fidelity:
-    """Run the float model and `evaluated` (the quantised one, in the form that computes its arithmetic) side by side."""
+    """Run the float model and `evaluated`, the form of `quantised` that computes its arithmetic, side by side."""
     net, counterpart = Network(original), counterparts(quantised)
     tensors = [name for node in net.nodes for name in node.output if name in counterpart or name in net.outputs]
     tensors = [name for name in tensors if net.is_float(name) or name in net.outputs]

@@ -60,8 +60,7 @@ class Report:
             "samples": found.samples,
             "layers": [self._row(row) for row in found.layers],
             "outputs": [self._row(row) for row in found.outputs],
-            "top1": top1
-            and {"agreement": top1.agreement, "float": top1.float_accuracy, "quantised": top1.accuracy},
+            "top1": top1 and {"agreement": top1.agreement, "float": top1.float_accuracy, "quantised": top1.accuracy},
             "host": [{"name": node.name, "op": node.op, "reason": node.reason} for node in self.left],
         }
 
@@ -87,10 +86,12 @@ def shifts_of(made: Made) -> dict[str, int]:
 
 
 def left(original: ModelProto, quantised: ModelProto, reasons: dict[str, str] | None) -> tuple[Left, ...]:
-    """The nodes in float32, with the reasons by name; without those (None), the ones whose results are not quantised."""
+    """The nodes in float32: those with a reason, by name; None: those whose results are not quantised."""
     net, found = Network(original), counterparts(quantised)
     if reasons is not None:
-        return tuple(Left(title(node), node.op_type, reasons[title(node)]) for node in net.nodes if title(node) in reasons)
+        return tuple(
+            Left(title(node), node.op_type, reasons[title(node)]) for node in net.nodes if title(node) in reasons
+        )
     nodes = []
     for node in net.nodes:
         reader = net.only_consumer(node.output[0])
@@ -126,7 +127,9 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     found = report.fidelity
     facts = [("output", f"{row.tensor}: SNR {_db(row.snr_db)} dB") for row in found.outputs]
     if found.top1:
-        facts.append(("top-1", f"same class as the float model in {found.top1.agreement:.1%} of {found.samples} samples"))
+        facts.append(
+            ("top-1", f"same class as the float model in {found.top1.agreement:.1%} of {found.samples} samples")
+        )
         if found.top1.accuracy is not None:
             facts.append(("accuracy", f"{found.top1.accuracy:.1%}; float model {found.top1.float_accuracy:.1%}"))
     facts += [("in float32", f"{node.name} ({node.op}): {node.reason}") for node in report.left]

@@ -1,4 +1,4 @@
-"""Calibration and evaluation samples: a file, or a folder of them; images where the user says how pixels are prepared."""
+"""Calibration and evaluation samples: a file or a folder of them; images if the user says how they are prepared."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: s
             raise InputError(str(path), f"holds no samples ({', '.join(SUFFIXES)})", "give calibration data")
     else:
         files = [path]
-    parts = [_image(file, graph, pixels) if file.suffix.lower() in IMAGES else inputs.read(file, graph) for file in files]
+    parts = [
+        _image(file, graph, pixels) if file.suffix.lower() in IMAGES else inputs.read(file, graph) for file in files
+    ]
     values = {name: np.concatenate([part.values[name] for part in parts]) for name in graph.inputs}
     count = len(next(iter(values.values())))
     told = [part.labels for part in parts if part.labels is not None]
@@ -58,14 +60,17 @@ def count_of(samples: Samples) -> int:
 def _image(path: Path, graph: Graph, pixels: Pixels | None) -> Samples:
     """One image of exactly the input's size, prepared as `pixels` says."""
     if pixels is None:
-        raise InputError(str(path), "is an image", "say with --mean, --std and --bgr how the model's pixels are prepared")
+        raise InputError(
+            str(path), "is an image", "say with --mean, --std and --bgr how the model's pixels are prepared"
+        )
     shape = graph.tensors[graph.inputs[0]].shape
     first = len(shape) == 4 and shape[1] in (1, 3)
     picture = (shape[0], *shape[2:], shape[1]) if first else shape
     raw = Tensor("image", picture, "uint8", Quant((1.0,), (0,)))  # a scale of 1: codes are pixels
     if len(graph.inputs) > 1:
         raise InputError(str(path), f"is for a model with one input; this one has {len(graph.inputs)}", "give an .npz")
-    values = inputs.read(path, Graph("image", {"image": raw}, (), ("image",), ())).values["image"].astype(np.float32)
+    codes = inputs.read(path, Graph("image", {"image": raw}, (), ("image",), ())).values["image"]
+    values: Array = codes.astype(np.float32)
     if pixels.bgr:
         values = values[..., ::-1]
     for what, numbers in (("mean", pixels.mean), ("std", pixels.std)):
@@ -86,5 +91,7 @@ def _labels(path: Path, count: int) -> Array:
     except (ValueError, EOFError) as error:
         raise InputError(str(path), f"cannot be read as labels: {error}", "give .npy or one number a line") from None
     if found.shape != (count,) or found.dtype.kind not in "iu":
-        raise InputError(str(path), f"holds {found.dtype}{list(found.shape)}", f"give one integer a sample, {count} in all")
+        raise InputError(
+            str(path), f"holds {found.dtype}{list(found.shape)}", f"give one integer a sample, {count} in all"
+        )
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from onnx import ModelProto
 
+from tilewright.errors import UnsupportedError
 from tilewright.model.inputs import Samples
 from tilewright.quantize.network import Network
 from tilewright.quantize.pow2 import activations
@@ -28,6 +29,11 @@ class Made:
 
 def quantize(model: ModelProto, samples: Samples, progress: Progress | None = None) -> Made:
     """The QDQ model of a prepared float model. Raises UnsupportedError where no scales obey the rules."""
-    decided = plan(Network(model))
-    scales = settle(decided, activations.choose(decided, samples, progress))
+    net = Network(model)
+    decided = plan(net)
+    try:
+        scales = settle(decided, activations.choose(decided, samples, progress))
+    except UnsupportedError:  # a residual path whose gain is too large for one scale before and after it
+        decided = plan(net, equal_operands=False)
+        scales = settle(decided, activations.choose(decided, samples, progress))
     return Made(Writer(decided, scales).model(), decided, scales)

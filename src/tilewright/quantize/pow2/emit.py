@@ -88,7 +88,9 @@ class Writer:
         if not name:
             return
         exponent = self.scales.weights[step.name]
-        node.input[1] = self.store(f"{step.name}_weight", codes(self.plan.net.constant(name), exponent).astype(np.int8), exponent)
+        node.input[1] = self.store(
+            f"{step.name}_weight", codes(self.plan.net.constant(name), exponent).astype(np.int8), exponent
+        )
         bias = bias_of(self.plan, step)
         if bias:
             unit = accumulator(step, self.scales.tensors, self.scales.weights)
@@ -98,7 +100,9 @@ class Writer:
     def constant(self, name: str, step: Step) -> str:
         """A constant operand of a sum or concatenation, as int8 codes of the operands' scale."""
         exponent = self.scales.tensors[name]
-        return self.store(f"{step.name}_{name}", codes(self.plan.net.constant(name), exponent).astype(np.int8), exponent)
+        return self.store(
+            f"{step.name}_{name}", codes(self.plan.net.constant(name), exponent).astype(np.int8), exponent
+        )
 
     def store(self, name: str, values: Array, exponent: int) -> str:
         """Integer codes and their DequantizeLinear; the name of its result."""

@@ -30,11 +30,11 @@ def exact(model: ModelProto) -> ModelProto:
                 helper.make_node("Clip", [f"{name}_floor", "lowest", "highest"], [name]),
             ]
         elif node.op_type == "DequantizeLinear" and not net.is_constant(node.input[0]):
-            nodes.append(helper.make_node("Mul", [node.input[0], f"times_{float(net.constant(node.input[1])):g}"], node.output))
+            nodes.append(
+                helper.make_node("Mul", [node.input[0], f"times_{float(net.constant(node.input[1])):g}"], node.output)
+            )
         else:
             nodes.append(node)
     made = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in constants.items()]
-    graph = helper.make_graph(
-        nodes, "exact", model.graph.input, model.graph.output, [*model.graph.initializer, *made]
-    )
+    graph = helper.make_graph(nodes, "exact", model.graph.input, model.graph.output, [*model.graph.initializer, *made])
     return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)

@@ -66,8 +66,11 @@ class _Groups:
             self.parent[self.root(name)] = self.root(names[0])
 
 
-def plan(net: Network) -> Plan:
-    """Decide for every node. Sums, averages and moves run in integers where their data already is; products always."""
+def plan(net: Network, equal_operands: bool = True) -> Plan:
+    """Decide for every node. Sums, averages and moves run in integers where their data already is; products always.
+
+    `equal_operands`: the operands of an addition share a scale.
+    """
     steps = _fuse(net)
     in_integers = _forward(net, steps)
     _backward(net, steps, in_integers)
@@ -82,7 +85,7 @@ def plan(net: Network) -> Plan:
             groups.root(name)
         if step.role == "keep":
             groups.join((*step.inputs, *step.outputs))
-        elif step.role == "sum":
+        elif step.role == "sum" and equal_operands:
             groups.join(step.inputs)
     return Plan(net, tuple(decided), {name: groups.root(name) for name in groups.parent})
 
@@ -111,7 +114,8 @@ def _fuses(net: Network, node: NodeProto, name: str) -> bool:
 
 def _forward(net: Network, steps: list[Step]) -> set[int]:
     """The steps whose inputs come from steps in integers, and every product."""
-    chosen, stored = set(), set()
+    chosen: set[int] = set()
+    stored: set[str] = set()
     for index, step in enumerate(steps):
         computed = [name for name in step.inputs if not net.is_constant(name)]
         available = [name in stored for name in computed]

@@ -1,7 +1,7 @@
 """What shift-only integer arithmetic can do with each node, and why not where it cannot.
 
 - product: sums of int8 products in int32 (Conv, Gemm, MatMul), bias, then a rounding shift;
-- sum: an addition of two int8 tensors, then a rounding shift;
+- sum: an addition of two int8 tensors (a coarser one is shifted left first), then a rounding shift;
 - average: a sum over a power of two of elements, then a rounding shift;
 - keep: moves, selects or clamps codes (MaxPool, Reshape, Concat, Relu ...): one scale in and out;
 - host: everything else, in float32 between DequantizeLinear and QuantizeLinear.

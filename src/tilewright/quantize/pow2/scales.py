@@ -34,7 +34,8 @@ def settle(plan: Plan, chosen: dict[str, int]) -> Scales:
     products = [step for step in plan.steps if step.role == "product"]
     weights = {step.name: _weight_exponent(plan, step, groups) for step in products if weight_of(plan, step)}
     for _ in range(ROUNDS):
-        if not any([_repair(plan, step, groups, weights) for step in plan.steps]):
+        repaired = [_repair(plan, step, groups, weights) for step in plan.steps]
+        if not any(repaired):
             for step in products:
                 _check_range(plan, step, groups, weights)
             return Scales({name: groups[root] for name, root in plan.group.items()}, weights)
