@@ -12,16 +12,16 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onnx import ModelProto, helper, numpy_helper  # noqa: E402
+from onnx import ModelProto, helper, numpy_helper
 
-from tests.quantize.models import integers, model, residual, samples, save  # noqa: E402
-from tilewright.quantize import model as models  # noqa: E402
-from tilewright.quantize import pow2  # noqa: E402
-from tilewright.quantize import samples as samples_from  # noqa: E402
-from tilewright.quantize.pow2 import activations  # noqa: E402
-from tilewright.quantize.pow2.exact import exact  # noqa: E402
-from tilewright.quantize.pow2.scales import shift  # noqa: E402
-from tilewright.quantize.session import Tracer  # noqa: E402
+from tests.quantize.models import integers, model, residual, samples, save
+from tilewright.quantize import model as models
+from tilewright.quantize import pow2
+from tilewright.quantize import samples as samples_from
+from tilewright.quantize.pow2 import activations
+from tilewright.quantize.pow2.exact import exact
+from tilewright.quantize.pow2.scales import shift
+from tilewright.quantize.session import Tracer
 
 
 def make(folder: Path, source: ModelProto, data: Any) -> pow2.Made:
@@ -59,7 +59,7 @@ def test_the_arithmetic_is_sums_shifts_and_comparisons(tmp_path: Path, seed: int
             result, scale = found[name]
             assert np.array_equal(up[result] / scale, codes), f"seed {seed}: {name}"
             ties += int((even[result] / scale != codes).sum())
-    assert 0 < ties, "no tie occurred: the test says nothing about rounding"
+    assert ties > 0, "no tie occurred: the test says nothing about rounding"
 
 
 def test_every_scale_is_a_power_of_two_and_every_zero_point_zero(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import onnx
@@ -42,11 +43,12 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the quantiser's advice on the root logger: to preprocess, which was done."""
+    """Without the quantiser's prints, and its advice on the root logger: to preprocess, which was done."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        yield
+        with redirect_stdout(io.StringIO()):
+            yield
     finally:
         logging.disable(before)
 

@@ -88,7 +88,7 @@ def compare(
         for name in tensors:
             powers[name].add(truth[name], got[name if name in net.outputs else counterpart[name][0]])
         first = net.outputs[0]
-        if _is_scores(truth[first]):
+        if len(net.outputs) == 1 and _is_scores(truth[first]):
             classes.append((int(truth[first].argmax()), int(got[first].argmax())))
         if progress:
             progress(index + 1, count_of(samples), "comparing")
