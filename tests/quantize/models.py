@@ -41,7 +41,7 @@ def residual(seed: int = 0, batch: int | str = 1, size: int = 8) -> ModelProto:
         "w4": draw((4, 8, 1, 1)) * 0.3,
         "offset": draw((1, 8, 1, 1)),
         "w5": draw((8, 5)),
-        "b5": draw(5),
+        "b5": draw((1, 5)),  # as CNTK writes it
         "low": np.array(0.0),
         "high": np.array(6.0),
     }

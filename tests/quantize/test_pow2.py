@@ -76,14 +76,10 @@ def test_every_scale_is_a_power_of_two_and_every_zero_point_zero(tmp_path: Path)
     assert {entry.key: entry.value for entry in made.metadata_props} == {"tilewright.rounding": "pow2"}
 
 
-@pytest.mark.parametrize("gain", [1e-6, 1.0, 1e4])
+@pytest.mark.parametrize("gain", [1e-9, 1e-6, 1.0, 1e4])
 def test_shifts_are_positive_and_sums_fit_int32(tmp_path: Path, gain: float) -> None:
     """Also where the weights are so large or small that the first choice of scales would break a rule."""
-    source = residual(2)
-    for tensor in source.graph.initializer:
-        if tensor.name in ("w0", "w2", "b2"):
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(gain), tensor.name))
-    made = make(tmp_path, source, samples())
+    made = make(tmp_path, scaled(2, gain, ("w0", "w2", "b2")), samples())
     shifts = {
         step.name: shift(made.plan, step, made.scales.tensors, made.scales.weights)
         for step in made.plan.steps
@@ -112,8 +108,27 @@ def test_a_move_before_the_first_product_runs_in_integers(tmp_path: Path) -> Non
     assert found["x"][1] == found["t"][1]
 
 
+def scaled(seed: int, gain: float, names: tuple[str, ...]) -> ModelProto:
+    """`residual` with some constants multiplied."""
+    source = residual(seed)
+    for tensor in source.graph.initializer:
+        if tensor.name in names:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(gain), tensor.name))
+    return source
+
+
+def test_a_bias_is_within_half_a_step_of_its_sum(tmp_path: Path) -> None:
+    source, made = residual(), make(tmp_path, residual(), samples()).model
+    exact = {tensor.name: numpy_helper.to_array(tensor) for tensor in source.graph.initializer}
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.graph.initializer}
+    for name, node in (("b0", "conv0"), ("b2", "conv2"), ("b5", "dense")):
+        (reader,) = (item for item in made.graph.node if item.input[0] == f"{node}_bias")
+        step = float(constants[reader.input[1]])
+        assert np.abs(constants[f"{node}_bias"] * step - exact[name]).max() <= step / 2
+
+
 def test_operands_of_add_and_concat_share_a_scale(tmp_path: Path) -> None:
-    found = pairs(make(tmp_path, residual(3), samples()).model)
+    found = pairs(make(tmp_path, scaled(3, 8.0, ("w2", "b2")), samples()).model)
     assert found["c2"][1] == found["r0"][1]
     assert found["c3"][1] == found["c4"][1] == found["both"][1]
     assert found["moved"][1] == found["pooled"][1]
