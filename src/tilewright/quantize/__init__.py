@@ -52,6 +52,8 @@ def quantize(
     options = options or Options()
     if options.scheme not in SCHEMES:
         raise InputError("--scheme", f"there is no scheme '{options.scheme}'", f"choose one of {', '.join(SCHEMES)}")
+    if options.scheme == "pow2" and (options.method, options.activations) != (Options.method, Options.activations):
+        raise InputError("--method and --activations", "are for the scheme affine", "leave them out")
     from tilewright.files import replacing
     from tilewright.quantize import affine, measure, pow2, report, samples
     from tilewright.quantize import model as models
