@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,10 +88,19 @@ def _half() -> ModelProto:
     return made
 
 
+def _not_finite() -> ModelProto:
+    made = residual()
+    raw = bytearray(made.graph.initializer[0].raw_data)
+    raw[:4] = b"\0\0\x80\x7f"  # float32 infinity
+    made.graph.initializer[0].raw_data = bytes(raw)
+    return made
+
+
 BAD_MODELS: dict[str, tuple[Callable[[], ModelProto], str]] = {
     "custom operator": (_custom, "is my.ops::"),
     "nothing to quantise": (_without_weights, "has nothing to quantise"),
     "free width": (_free_width, "input 'x' has the free dimension 'W' on axis 3"),
+    "infinite weight": (_not_finite, "constant 'w0' holds NaN or infinity"),
     "half precision": (_half, "FLOAT16"),
 }
 
@@ -123,6 +131,11 @@ def test_a_quantised_model_is_refused(files: list[str], capsys: Capture, scheme:
     refused(["quantize", "q.onnx", *files[2:]], capsys, "q.onnx: is already quantised: node '")
 
 
+def test_another_dialect_of_quantised_models_is_named(files: list[str], capsys: Capture, shared: Path) -> None:
+    model = shared / "onnx_models" / "deeploy_requantshift" / "KeywordSpotting" / "network.onnx"
+    refused(["quantize", str(model), *files[2:]], capsys, "is already quantised: node '")
+
+
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\x08\x08", bytes(100), b"\x3a\x00"])
 def test_what_is_no_onnx_file(files: list[str], capsys: Capture, content: bytes) -> None:
     Path("m.onnx").write_bytes(content)
@@ -146,4 +159,3 @@ def test_without_the_packages_it_says_what_to_install(
 ) -> None:
     monkeypatch.setattr("tilewright.quantize.find_spec", lambda name: None)
     refused(files, capsys, "needs onnx and onnxruntime; pip install 'tilewright[onnx]'")
-    assert "onnx" in sys.modules

@@ -14,7 +14,9 @@ from onnx import ModelProto
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 
 from tilewright.array import Array
+from tilewright.errors import UnsupportedError
 from tilewright.model.inputs import Samples
+from tilewright.quantize.model import first_line
 from tilewright.quantize.samples import count_of, feeds
 
 METHODS = {
@@ -60,14 +62,17 @@ def quantize(
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder, _quiet():
         source, target = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
         onnx.save(model, source)
-        quantize_static(
-            source,
-            target,
-            _Reader(samples, progress),
-            quant_format=QuantFormat.QDQ,
-            per_channel=True,
-            activation_type=TYPES[activations],
-            weight_type=QuantType.QInt8,
-            calibrate_method=METHODS[method],
-        )
+        try:
+            quantize_static(
+                source,
+                target,
+                _Reader(samples, progress),
+                quant_format=QuantFormat.QDQ,
+                per_channel=True,
+                activation_type=TYPES[activations],
+                weight_type=QuantType.QInt8,
+                calibrate_method=METHODS[method],
+            )
+        except Exception as error:  # it raises what its steps happen to raise
+            raise UnsupportedError("scheme affine", f"onnxruntime's quantiser fails: {first_line(error)}") from None
         return onnx.load(target)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 from google.protobuf.message import DecodeError
@@ -34,12 +35,12 @@ def read(path: str | Path) -> ModelProto:
         model = onnx.load(path)
         if not model.graph.node or not model.opset_import:
             raise ModelError(str(path), "is not an ONNX model", "give a float .onnx file")
+        refuse(model, str(path))  # before the checker, which has no name for other people's operators
         onnx.checker.check_model(model)
     except DecodeError:
         raise ModelError(str(path), "is not an ONNX file", "give a float .onnx file") from None
     except (onnx.checker.ValidationError, ValueError, FileNotFoundError) as error:
-        raise ModelError(str(path), f"is not a valid ONNX model: {_line(error)}") from None
-    refuse(model, str(path))
+        raise ModelError(str(path), f"is not a valid ONNX model: {first_line(error)}") from None
     fix_inputs(model, str(path))
     return prepare(model, str(path))
 
@@ -89,32 +90,39 @@ def real_inputs(model: ModelProto) -> list[onnx.ValueInfoProto]:
 
 def prepare(model: ModelProto, where: str) -> ModelProto:
     """The model after onnxruntime's own preprocessing for quantisation."""
-    version = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     try:
-        if version < OPSET:
-            model = version_converter.convert_version(model, OPSET)
-        inputs = real_inputs(model)
-        del model.graph.input[:]
-        model.graph.input.extend(inputs)
-        model.ir_version = max(model.ir_version, IR_VERSION)
-        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-            source, prepared = Path(folder) / "model.onnx", Path(folder) / PREPARED
-            onnx.save(shape_inference.infer_shapes(model), source)
-            # Fails here with a reason; the preprocessing below would print a traceback and go on without folding.
-            ort.InferenceSession(source, _quiet(), providers=["CPUExecutionProvider"])
-            ort.set_default_logger_severity(3)
-            quant_pre_process(source, prepared, skip_symbolic_shape=True)
-            made = onnx.load(prepared)
+        made = _preprocess(model)
+        used = {node.domain for node in made.graph.node} | {""}
+        imports = [entry for entry in made.opset_import if entry.domain in used]
+        del made.opset_import[:]
+        made.opset_import.extend(imports)
+        for index, node in enumerate(made.graph.node):
+            node.name = node.name or f"{node.op_type}_{index}"
+        _flatten_biases(made)
     except Exception as error:  # converter, inference and session each raise types of their own
-        raise UnsupportedError(where, f"cannot be prepared: {_line(error)}") from None
-    used = {node.domain for node in made.graph.node} | {""}
-    imports = [entry for entry in made.opset_import if entry.domain in used]
-    del made.opset_import[:]
-    made.opset_import.extend(imports)
-    for index, node in enumerate(made.graph.node):
-        node.name = node.name or f"{node.op_type}_{index}"
-    _flatten_biases(made)
+        raise UnsupportedError(where, f"cannot be prepared: {first_line(error)}") from None
+    for tensor in made.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT and not np.isfinite(numpy_helper.to_array(tensor)).all():
+            raise UnsupportedError(where, f"constant '{tensor.name}' holds NaN or infinity")
     return made
+
+
+def _preprocess(model: ModelProto) -> ModelProto:
+    version = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    if version < OPSET:
+        model = version_converter.convert_version(model, OPSET)
+    inputs = real_inputs(model)
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, IR_VERSION)
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        source, prepared = Path(folder) / "model.onnx", Path(folder) / PREPARED
+        onnx.save(shape_inference.infer_shapes(model), source)
+        # Fails here with a reason; the preprocessing below would print a traceback and go on without folding.
+        ort.InferenceSession(source, _quiet(), providers=["CPUExecutionProvider"])
+        ort.set_default_logger_severity(3)
+        quant_pre_process(source, prepared, skip_symbolic_shape=True)
+        return onnx.load(prepared)
 
 
 def _flatten_biases(model: ModelProto) -> None:
@@ -145,7 +153,7 @@ def shape_of(info: onnx.ValueInfoProto) -> tuple[int, ...]:
 
 def title(node: onnx.NodeProto) -> str:
     """What to call a node: its name, else its first output."""
-    return node.name or node.output[0]
+    return node.name or next(iter(node.output), node.op_type)
 
 
 def _quiet() -> ort.SessionOptions:
@@ -154,7 +162,7 @@ def _quiet() -> ort.SessionOptions:
     return options
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """The first line of an error that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import onnxruntime as ort
 from onnx import ModelProto, ValueInfoProto
 
 from tilewright.array import Array
+from tilewright.errors import UnsupportedError
+from tilewright.quantize.model import first_line
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """onnxruntime's errors, of many types, as one of ours."""
+    try:
+        yield
+    except Exception as error:
+        raise UnsupportedError("onnxruntime", f"cannot run the model: {first_line(error)}") from None
 
 
 class Tracer:
@@ -25,10 +37,12 @@ class Tracer:
         options.log_severity_level = 3
         content = traced.SerializeToString()
         del traced
-        self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        with _reported():
+            self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self._names = [info.name for info in self._session.get_outputs()]
 
     def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
         """Every traced tensor and output for one sample, by name."""
-        values = dict(zip(self._names, self._session.run(None, dict(feed)), strict=True))
+        with _reported():
+            values = dict(zip(self._names, self._session.run(None, dict(feed)), strict=True))
         return values | {name: feed[name] for name in self._direct}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import ceil, log2
+from math import ceil, isfinite, log2
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import UnsupportedError
 from tilewright.model.inputs import Samples
 from tilewright.quantize.pow2.plan import Plan
 from tilewright.quantize.samples import count_of, feeds
@@ -58,7 +59,10 @@ def choose(plan: Plan, samples: Samples, progress: Progress | None = None) -> di
     for index, feed in enumerate(feeds(samples)):
         values = tracer.run(feed)
         for name, root in plan.group.items():
-            largest[root] = max(largest[root], float(np.abs(values_of(values, name)).max(initial=0)))
+            magnitude = float(np.abs(values_of(values, name)).max(initial=0))
+            if not isfinite(magnitude):
+                raise UnsupportedError(f"tensor '{name}'", f"is not finite for sample {index}", "check the samples")
+            largest[root] = max(largest[root], magnitude)
         if progress:
             progress(index + 1, total, "ranges of tensors")
     for index, feed in enumerate(feeds(samples)):
