@@ -6,8 +6,12 @@ from math import log10
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import onnxruntime as ort
 
 from tests.quantize.models import residual, samples, save
 from tilewright.quantize import Options, quantize

@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import onnxruntime as ort
 
 from tilewright.quantize import Options, quantize
 

@@ -103,7 +103,8 @@ def _fuse(net: Network) -> list[Step]:
         last = activation or node
         if activation is not None:
             fused.add(activation.output[0])
-        steps.append(Step(node, kind, activation, tuple(data_inputs(net, node)), tuple(last.output), reason))
+        inputs = tuple(filter(None, node.input)) if kind == "host" else tuple(data_inputs(net, node))
+        steps.append(Step(node, kind, activation, inputs, tuple(last.output), reason))
     return steps
 
 

@@ -1,6 +1,6 @@
 """All exponents together, moved until every rule of the arithmetic holds.
 
-Weights are never saturated. Least squared error would saturate a few large ones, of the weights or of what they give:
+Weights are not saturated, except to keep a rule. Least squared error would saturate a few large ones, of the weights or of what they give:
 that was measured to cost trained networks up to 19 dB at the outputs (docs/quantize.md).
 """
 
@@ -20,7 +20,7 @@ from tilewright.quantize.pow2.roles import divisor
 
 MIN_SHIFT, MAX_SHIFT = 1, 30
 INT32 = (1 << 31) - 1
-#: Exponents only grow while rules are repaired; more rounds than this mean a cycle that cannot be satisfied.
+#: Exponents of activations only grow while rules are repaired; more rounds mean a cycle that nothing satisfies.
 ROUNDS = 200
 
 
