@@ -1,7 +1,7 @@
 """All exponents together, moved until every rule of the arithmetic holds.
 
-Weights are not saturated, except to keep a rule. Least squared error would saturate a few large ones, of the weights or of what they give:
-that was measured to cost trained networks up to 19 dB at the outputs (docs/quantize.md).
+Weights are not saturated, except to keep a rule. Least squared error would saturate a few large ones, whether of the
+weights or of what they give: that was measured to cost trained networks up to 19 dB at the outputs (docs/quantize.md).
 """
 
 from __future__ import annotations
