@@ -15,6 +15,7 @@ LIMIT = 500
 MAY_IMPORT = {
     "graph": set(),
     "model": {"graph"},
+    "quantize": {"graph", "model", "report"},
     "program": {"graph"},
     "sim": set(),
     "report": {"graph", "program", "sim"},

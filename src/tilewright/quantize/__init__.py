@@ -1,0 +1,78 @@
+"""Float ONNX models to int8: `affine` (onnxruntime's quantiser) or `pow2` (shifts only). See docs/quantize.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewright.errors import InputError
+
+if TYPE_CHECKING:
+    from tilewright.quantize.report import Report
+    from tilewright.quantize.samples import Pixels
+
+SCHEMES = ("affine", "pow2")
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to quantise; `method` and `activations` are for `affine` only."""
+
+    scheme: str = "affine"
+    method: str = "minmax"
+    activations: str = "int8"
+    pixels: Pixels | None = None
+
+
+def require() -> None:
+    """Raise InputError where the packages that read and run ONNX are missing."""
+    missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
+    if missing:
+        raise InputError("quantize", f"needs {' and '.join(missing)}", "pip install 'tilewright[onnx]'")
+
+
+def quantize(
+    model: str | Path,
+    calibration: str | Path,
+    output: str | Path,
+    options: Options | None = None,
+    evaluation: str | Path | None = None,
+    labels: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Quantise a float model, write it to `output`, and measure it on `evaluation` (default: the calibration samples).
+
+    `labels` are the true classes of the samples that it is measured on. Raises TilewrightError for bad input.
+    """
+    require()
+    options = options or Options()
+    if options.scheme not in SCHEMES:
+        raise InputError("--scheme", f"there is no scheme '{options.scheme}'", f"choose one of {', '.join(SCHEMES)}")
+    if options.scheme == "pow2" and (options.method, options.activations) != (Options.method, Options.activations):
+        raise InputError("--method and --activations", "are for the scheme affine", "leave them out")
+    from tilewright.files import replacing
+    from tilewright.quantize import affine, measure, pow2, report, samples
+    from tilewright.quantize import model as models
+    from tilewright.quantize.pow2.exact import exact
+
+    original = models.read(model)
+    inputs = models.signature(original)
+    calibrating = samples.read(calibration, inputs, options.pixels, None if evaluation else labels)
+    measuring = samples.read(evaluation, inputs, options.pixels, labels) if evaluation else calibrating
+    if options.scheme == "pow2":
+        made = pow2.quantize(original, calibrating, progress)
+        quantised, evaluated = made.model, exact(made.model)
+        shifts = report.shifts_of(made)
+        reasons = {step.name: step.reason for step in made.plan.steps if step.role == "host"}
+    else:
+        quantised = affine.quantize(original, calibrating, options.method, options.activations, progress)
+        evaluated, shifts, reasons = quantised, {}, None
+    fidelity = measure.compare(original, quantised, evaluated, measuring, progress)
+    with replacing(output) as file:
+        file.write(quantised.SerializeToString())
+    left = report.left(original, quantised, reasons)
+    return report.Report(str(model), str(output), options, calibrating.source, measuring.source, fidelity, shifts, left)

@@ -1,0 +1,78 @@
+"""Scheme `affine`: onnxruntime's own static quantiser. QDQ, int8 weights per channel, 8-bit activations per tensor."""
+
+from __future__ import annotations
+
+import io
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+
+import onnx
+from onnx import ModelProto
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+from tilewright.array import Array
+from tilewright.errors import UnsupportedError
+from tilewright.model.inputs import Samples
+from tilewright.quantize.model import first_line
+from tilewright.quantize.samples import count_of, feeds
+
+METHODS = {
+    "minmax": CalibrationMethod.MinMax,
+    "entropy": CalibrationMethod.Entropy,
+    "percentile": CalibrationMethod.Percentile,
+}
+TYPES = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}
+Progress = Callable[[int, int, str], None]
+
+
+class _Reader(CalibrationDataReader):  # type: ignore[misc]
+    """The calibration samples, one by one."""
+
+    def __init__(self, samples: Samples, progress: Progress | None) -> None:
+        self._total, self._progress, self._done = count_of(samples), progress, 0
+        self._feeds: Iterator[dict[str, Array]] = feeds(samples)
+
+    def get_next(self) -> dict[str, Array] | None:
+        feed = next(self._feeds, None)
+        if feed is not None and self._progress:
+            self._done += 1
+            self._progress(self._done, self._total, "calibrating")
+        return feed
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the quantiser's prints, and its advice on the root logger: to preprocess, which was done."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def quantize(
+    model: ModelProto, samples: Samples, method: str, activations: str, progress: Progress | None = None
+) -> ModelProto:
+    """The QDQ model of a prepared float model; ranges of activations by `method` over the samples."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder, _quiet():
+        source, target = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
+        onnx.save(model, source)
+        try:
+            quantize_static(
+                source,
+                target,
+                _Reader(samples, progress),
+                quant_format=QuantFormat.QDQ,
+                per_channel=True,
+                activation_type=TYPES[activations],
+                weight_type=QuantType.QInt8,
+                calibrate_method=METHODS[method],
+            )
+        except Exception as error:  # it raises what its steps happen to raise
+            raise UnsupportedError("scheme affine", f"onnxruntime's quantiser fails: {first_line(error)}") from None
+        return onnx.load(target)

@@ -1,0 +1,39 @@
+"""Scheme `pow2`: int8 with power-of-two scales, so that requantisation is a rounding shift. See docs/quantize.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onnx import ModelProto
+
+from tilewright.errors import UnsupportedError
+from tilewright.model.inputs import Samples
+from tilewright.quantize.network import Network
+from tilewright.quantize.pow2 import activations
+from tilewright.quantize.pow2.emit import Writer
+from tilewright.quantize.pow2.plan import Plan, plan
+from tilewright.quantize.pow2.scales import Scales, settle
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """The QDQ model, and what was decided."""
+
+    model: ModelProto
+    plan: Plan
+    scales: Scales
+
+
+def quantize(model: ModelProto, samples: Samples, progress: Progress | None = None) -> Made:
+    """The QDQ model of a prepared float model. Raises UnsupportedError where no scales obey the rules."""
+    net = Network(model)
+    decided = plan(net)
+    try:
+        scales = settle(decided, activations.choose(decided, samples, progress))
+    except UnsupportedError:  # a residual path whose gain is too large for one scale before and after it
+        decided = plan(net, equal_operands=False)
+        scales = settle(decided, activations.choose(decided, samples, progress))
+    return Made(Writer(decided, scales).model(), decided, scales)

@@ -1,0 +1,126 @@
+"""Writes the plan as a standard QDQ graph whose scales are all powers of two and whose zero points are 0."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import ModelProto, NodeProto, helper, numpy_helper
+
+from tilewright.array import Array
+from tilewright.quantize.pow2.activations import codes
+from tilewright.quantize.pow2.plan import Plan, Step
+from tilewright.quantize.pow2.scales import Scales, accumulator, bias_of, weight_of
+
+#: In the model's metadata_props: ties are rounded up, not to even.
+KEY, VALUE = "tilewright.rounding", "pow2"
+
+
+class Writer:
+    """Nodes and constants of the graph that is being written."""
+
+    def __init__(self, plan: Plan, scales: Scales) -> None:
+        self.plan = plan
+        self.scales = scales
+        self.nodes: list[NodeProto] = []
+        self.constants: dict[str, Array] = {}
+
+    def model(self) -> ModelProto:
+        """The whole QDQ model."""
+        net = self.plan.net
+        for name in net.inputs:
+            self.quantised(name, name)
+        for step in self.plan.steps:
+            self.step(step)
+        used = {name for node in self.nodes for name in node.input}
+        kept = [tensor for tensor in net.model.graph.initializer if tensor.name in used]
+        made = [numpy_helper.from_array(value, name) for name, value in self.constants.items()]
+        source = net.model
+        graph = helper.make_graph(
+            self.nodes, source.graph.name, source.graph.input, source.graph.output, [*kept, *made]
+        )
+        model = helper.make_model(
+            graph, opset_imports=source.opset_import, ir_version=source.ir_version, producer_name="tilewright"
+        )
+        helper.set_model_props(model, {KEY: VALUE})
+        return model
+
+    def step(self, step: Step) -> None:
+        """One node and what is fused into it, its int8 constants, and the quantisation of what it stores."""
+        node = NodeProto()
+        node.CopyFrom(step.node)
+        for index, name in enumerate(node.input):
+            if not self.plan.is_int8(name):
+                continue
+            if not self.plan.net.is_constant(name):
+                node.input[index] = self.real(name)
+            elif name in step.inputs and step.role != "host":
+                node.input[index] = self.constant(name, step)
+        if step.role == "product":
+            self.weights(step, node)
+        last = node
+        self.nodes.append(node)
+        if step.activation is not None:
+            last = NodeProto()
+            last.CopyFrom(step.activation)
+            self.nodes.append(last)
+        for index, name in enumerate(last.output):
+            if not self.plan.is_int8(name):
+                continue
+            if name in self.plan.net.outputs:
+                last.output[index] = f"{name}_float"
+            self.quantised(name, last.output[index])
+
+    def quantised(self, name: str, source: str) -> None:
+        """QuantizeLinear and DequantizeLinear of the real tensor `source`, where `name` is int8."""
+        if not self.plan.is_int8(name):
+            return
+        scale, zero = self.scale(self.scales.tensors[name]), self.zero("int8")
+        middle = f"{name}_QuantizeLinear_Output"
+        self.add("QuantizeLinear", [source, scale, zero], middle)
+        self.add("DequantizeLinear", [middle, scale, zero], self.real(name))
+
+    def real(self, name: str) -> str:
+        """The real values of an int8 tensor; an output of the model keeps its name."""
+        return name if name in self.plan.net.outputs else f"{name}_DequantizeLinear_Output"
+
+    def weights(self, step: Step, node: NodeProto) -> None:
+        """A product's constant weights in int8 and its bias in int32 at the scale of the sums."""
+        name = weight_of(self.plan, step)
+        if not name:
+            return
+        exponent = self.scales.weights[step.name]
+        node.input[1] = self.store(
+            f"{step.name}_weight", codes(self.plan.net.constant(name), exponent).astype(np.int8), exponent
+        )
+        bias = bias_of(self.plan, step)
+        if bias:
+            unit = accumulator(step, self.scales.tensors, self.scales.weights)
+            values = np.rint(np.ldexp(self.plan.net.constant(bias).astype(np.float64), -unit)).astype(np.int32)
+            node.input[2] = self.store(f"{step.name}_bias", values, unit)
+
+    def constant(self, name: str, step: Step) -> str:
+        """A constant operand of a sum or concatenation, as int8 codes of the operands' scale."""
+        exponent = self.scales.tensors[name]
+        return self.store(
+            f"{step.name}_{name}", codes(self.plan.net.constant(name), exponent).astype(np.int8), exponent
+        )
+
+    def store(self, name: str, values: Array, exponent: int) -> str:
+        """Integer codes and their DequantizeLinear; the name of its result."""
+        if name not in self.constants:
+            self.constants[name] = values
+            inputs = [name, self.scale(exponent), self.zero(str(values.dtype))]
+            self.add("DequantizeLinear", inputs, f"{name}_DequantizeLinear_Output")
+        return f"{name}_DequantizeLinear_Output"
+
+    def scale(self, exponent: int) -> str:
+        name = f"scale_2^{exponent}"
+        self.constants[name] = np.array(2.0**exponent, np.float32)
+        return name
+
+    def zero(self, dtype: str) -> str:
+        name = f"zero_{dtype}"
+        self.constants[name] = np.array(0, dtype)
+        return name
+
+    def add(self, op: str, inputs: list[str], output: str) -> None:
+        self.nodes.append(helper.make_node(op, inputs, [output], name=f"{output}_node"))

@@ -1,0 +1,123 @@
+"""All exponents together, moved until every rule of the arithmetic holds.
+
+Weights are not saturated, except to keep a rule. Least squared error would saturate a few large ones, whether of the
+weights or of what they give: that was measured to cost trained networks up to 19 dB at the outputs (docs/quantize.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import UnsupportedError
+from tilewright.quantize.network import attribute
+from tilewright.quantize.pow2.activations import codes, covering
+from tilewright.quantize.pow2.plan import Plan, Step
+from tilewright.quantize.pow2.roles import divisor
+
+MIN_SHIFT, MAX_SHIFT = 1, 30
+INT32 = (1 << 31) - 1
+#: Exponents of activations only grow while rules are repaired; more rounds mean a cycle that nothing satisfies.
+ROUNDS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """Exponents of int8 tensors (by name) and of weights (by step name)."""
+
+    tensors: dict[str, int]
+    weights: dict[str, int]
+
+
+def settle(plan: Plan, chosen: dict[str, int]) -> Scales:
+    """Exponents that obey every rule, from the ones chosen for each group. Raises UnsupportedError where none do."""
+    groups = dict(chosen)
+    products = [step for step in plan.steps if step.role == "product"]
+    weights = {step.name: _weight_exponent(plan, step, groups) for step in products if weight_of(plan, step)}
+    for _ in range(ROUNDS):
+        repaired = [_repair(plan, step, groups, weights) for step in plan.steps]
+        if not any(repaired):
+            for step in products:
+                _check_range(plan, step, groups, weights)
+            return Scales({name: groups[root] for name, root in plan.group.items()}, weights)
+    raise UnsupportedError("scheme pow2", "finds no scales that make every shift positive", "use --scheme affine")
+
+
+def weight_of(plan: Plan, step: Step) -> str:
+    """The constant weights of a product; empty where both sides are activations."""
+    name = step.node.input[1]
+    return name if plan.net.is_constant(name) else ""
+
+
+def bias_of(plan: Plan, step: Step) -> str:
+    """The constant bias of a product; empty where it has none."""
+    return step.node.input[2] if step.node.op_type != "MatMul" and len(step.node.input) > 2 else ""
+
+
+def accumulator(step: Step, exponents: dict[str, int], weights: dict[str, int]) -> int:
+    """The exponent of what a step sums: of products, of the finer operand, of the input."""
+    inputs = [exponents[name] for name in step.inputs]
+    if step.role == "product":
+        return sum(inputs) + weights.get(step.name, 0)
+    return min(inputs)
+
+
+def shift(plan: Plan, step: Step, exponents: dict[str, int], weights: dict[str, int]) -> int:
+    """The right shift from the step's int32 sum to its codes."""
+    extra = int(log2(divisor(plan.net, step.node))) if step.role == "average" else 0
+    return exponents[step.outputs[0]] - accumulator(step, exponents, weights) + extra
+
+
+def _weight_exponent(plan: Plan, step: Step, groups: dict[str, int]) -> int:
+    """The finest that saturates no weight, coarser until no int8 input overflows the int32 sum."""
+    values = plan.net.constant(weight_of(plan, step))
+    exponent = covering(float(np.abs(values).max(initial=0)))
+    x = groups[plan.group[step.inputs[0]]]
+    while _worst(plan, step, values, exponent, x) > INT32:
+        exponent += 1
+    return exponent
+
+
+def _worst(plan: Plan, step: Step, values: Array, exponent: int, x: int) -> float:
+    """The largest magnitude that the sum, its bias and half an output step can reach."""
+    magnitudes = np.abs(codes(values, exponent))
+    last = step.node.op_type == "MatMul" or (step.node.op_type == "Gemm" and not attribute(step.node, "transB", 0))
+    axis = values.ndim - 2 if last else tuple(range(1, values.ndim))
+    sums = 128.0 * magnitudes.sum(axis, dtype=np.float64)
+    bias = bias_of(plan, step)
+    reach = sums + (np.abs(plan.net.constant(bias)) / 2.0 ** (exponent + x) if bias else 0)
+    return float(reach.max(initial=0)) + (1 << (MAX_SHIFT - 1))
+
+
+def _check_range(plan: Plan, step: Step, groups: dict[str, int], weights: dict[str, int]) -> None:
+    """Raise UnsupportedError where int32 could overflow after all: weights made finer, or two computed operands."""
+    if step.name in weights:
+        values = plan.net.constant(weight_of(plan, step))
+        reach = _worst(plan, step, values, weights[step.name], groups[plan.group[step.inputs[0]]])
+    else:
+        reach = 128.0 * 128.0 * plan.net.shape(step.inputs[0])[-1] + (1 << (MAX_SHIFT - 1))
+    if reach > INT32:
+        raise UnsupportedError(f"node '{step.name}'", "could overflow int32 at every scale", "use --scheme affine")
+
+
+def _repair(plan: Plan, step: Step, groups: dict[str, int], weights: dict[str, int]) -> bool:
+    """Coarsen what makes this step's shift too small or too large; whether anything changed."""
+    if step.role not in ("product", "sum", "average"):
+        return False
+    exponents = {name: groups[plan.group[name]] for name in (*step.inputs, *step.outputs)}
+    amount = shift(plan, step, exponents, weights)
+    low = 0 if step.role == "sum" else MIN_SHIFT
+    if amount < low:
+        out = plan.group[step.outputs[0]]
+        if out in {plan.group[name] for name in step.inputs} and step.name in weights:
+            weights[step.name] -= low - amount  # the output cannot move alone: finer weights, which may saturate
+        else:
+            groups[out] += low - amount
+        return True
+    if amount > MAX_SHIFT and step.name in weights:
+        weights[step.name] += amount - MAX_SHIFT
+        return True
+    return False

@@ -1,0 +1,97 @@
+"""Calibration and evaluation samples: a file or a folder of them; images if the user says how they are prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import InputError
+from tilewright.graph.ir import Graph, Quant, Tensor
+from tilewright.model import inputs
+from tilewright.model.inputs import IMAGES, Samples
+
+SUFFIXES = (".npy", ".npz", *IMAGES)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How pixels 0..255 become the model's reals: (pixel - mean) / std, per channel in the model's order."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...] = (1.0,)
+    bgr: bool = False
+
+
+def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: str | Path | None = None) -> Samples:
+    """The samples in a file, or in a folder's files in order of name. Raises InputError naming what does not fit."""
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        if not files:
+            raise InputError(str(path), f"holds no samples ({', '.join(SUFFIXES)})", "give calibration data")
+    else:
+        files = [path]
+    parts = [
+        _image(file, graph, pixels) if file.suffix.lower() in IMAGES else inputs.read(file, graph) for file in files
+    ]
+    values = {name: np.concatenate([part.values[name] for part in parts]) for name in graph.inputs}
+    count = len(next(iter(values.values())))
+    told = [part.labels for part in parts if part.labels is not None]
+    truth = np.concatenate(told) if len(told) == len(parts) else None
+    if labels is not None:
+        truth = _labels(Path(labels), count)
+    return Samples(values, truth, f"{count} sample{'s' * (count > 1)} from {path}")
+
+
+def feeds(samples: Samples) -> Iterator[dict[str, Array]]:
+    """One {input name: array} a sample."""
+    for index in range(count_of(samples)):
+        yield {name: array[index] for name, array in samples.values.items()}
+
+
+def count_of(samples: Samples) -> int:
+    return len(next(iter(samples.values.values())))
+
+
+def _image(path: Path, graph: Graph, pixels: Pixels | None) -> Samples:
+    """One image of exactly the input's size, prepared as `pixels` says."""
+    if pixels is None:
+        raise InputError(
+            str(path), "is an image", "say with --mean, --std and --bgr how the model's pixels are prepared"
+        )
+    shape = graph.tensors[graph.inputs[0]].shape
+    first = len(shape) == 4 and shape[1] in (1, 3)
+    picture = (shape[0], *shape[2:], shape[1]) if first else shape
+    raw = Tensor("image", picture, "uint8", Quant((1.0,), (0,)))  # a scale of 1: codes are pixels
+    if len(graph.inputs) > 1:
+        raise InputError(str(path), f"is for a model with one input; this one has {len(graph.inputs)}", "give an .npz")
+    codes = inputs.read(path, Graph("image", {"image": raw}, (), ("image",), ())).values["image"]
+    values: Array = codes.astype(np.float32)
+    if pixels.bgr:
+        values = values[..., ::-1]
+    for what, numbers in (("mean", pixels.mean), ("std", pixels.std)):
+        if len(numbers) not in (1, picture[-1]):
+            raise InputError(f"--{what}", f"has {len(numbers)} numbers", f"give one, or {picture[-1]}: one a channel")
+    values = (values - np.asarray(pixels.mean, np.float32)) / np.asarray(pixels.std, np.float32)
+    values = np.moveaxis(values, -1, 2) if first else values
+    return Samples({graph.inputs[0]: np.ascontiguousarray(values, np.float32)}, None, str(path))
+
+
+def _labels(path: Path, count: int) -> Array:
+    """One class number a sample, from .npy or from lines of text."""
+    try:
+        if path.suffix.lower() == ".npy":
+            found = np.load(path, allow_pickle=False)
+        else:
+            found = np.array([int(word) for word in path.read_text().split()])
+    except (ValueError, EOFError) as error:
+        raise InputError(str(path), f"cannot be read as labels: {error}", "give .npy or one number a line") from None
+    if found.shape != (count,) or found.dtype.kind not in "iu":
+        raise InputError(
+            str(path), f"holds {found.dtype}{list(found.shape)}", f"give one integer a sample, {count} in all"
+        )
+    return found

@@ -1,0 +1,189 @@
+"""The scheme pow2: its files obey the rules that docs/quantize.md states, and its arithmetic is that of shifts."""
+
+from __future__ import annotations
+
+from math import log2
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from onnx import ModelProto, helper, numpy_helper
+
+from tests.quantize.models import integers, model, residual, samples, save
+from tilewright.quantize import model as models
+from tilewright.quantize import pow2
+from tilewright.quantize import samples as samples_from
+from tilewright.quantize.pow2 import activations
+from tilewright.quantize.pow2.exact import exact
+from tilewright.quantize.pow2.scales import shift
+from tilewright.quantize.session import Tracer
+
+
+def make(folder: Path, source: ModelProto, data: Any) -> pow2.Made:
+    path, calibration = save(folder, source, data)
+    prepared = models.read(path)
+    return pow2.quantize(prepared, samples_from.read(calibration, models.signature(prepared)))
+
+
+def pairs(made: ModelProto) -> dict[str, tuple[str, float]]:
+    """{real tensor: (its dequantised name, scale)} of every QuantizeLinear."""
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.graph.initializer}
+    after = {node.input[0]: node.output[0] for node in made.graph.node if node.op_type == "DequantizeLinear"}
+    return {
+        node.input[0].removesuffix("_float"): (after[node.output[0]], float(constants[node.input[1]]))
+        for node in made.graph.node
+        if node.op_type == "QuantizeLinear"
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_arithmetic_is_sums_shifts_and_comparisons(tmp_path: Path, seed: int) -> None:
+    """Codes of every tensor, bit for bit, against integers; the plain QDQ file differs from them on ties alone."""
+    data = samples(8, seed + 100)
+    made = make(tmp_path, residual(seed), data)
+    assert not [step.name for step in made.plan.steps if step.role == "host"]
+    found = pairs(made.model)
+    names = [name for name, _ in found.values()]
+    rounded_up, to_even = Tracer(exact(made.model), names), Tracer(made.model, names)
+    ties = 0
+    for sample in data[:4]:
+        expected = integers(made.model, sample[None])
+        up, even = rounded_up.run({"x": sample[None]}), to_even.run({"x": sample[None]})
+        assert set(expected) == set(found)
+        for name, codes in expected.items():
+            result, scale = found[name]
+            assert np.array_equal(up[result] / scale, codes), f"seed {seed}: {name}"
+            ties += int((even[result] / scale != codes).sum())
+    assert ties > 0, "no tie occurred: the test says nothing about rounding"
+
+
+def test_every_scale_is_a_power_of_two_and_every_zero_point_zero(tmp_path: Path) -> None:
+    made = make(tmp_path, residual(), samples()).model
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.graph.initializer}
+    quantising = [node for node in made.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    assert len(quantising) > 20
+    for node in quantising:
+        scale, zero = constants[node.input[1]], constants[node.input[2]]
+        assert scale.shape == () and log2(scale).is_integer()
+        assert zero.shape == () and zero == 0
+        if node.input[0] in constants:
+            assert constants[node.input[0]].dtype == (np.int32 if node.input[0].endswith("_bias") else np.int8)
+    assert {entry.key: entry.value for entry in made.metadata_props} == {"tilewright.rounding": "pow2"}
+
+
+@pytest.mark.parametrize("gain", [1e-9, 1e-6, 1.0, 1e4])
+def test_shifts_are_positive_and_sums_fit_int32(tmp_path: Path, gain: float) -> None:
+    """Also where the weights are so large or small that the first choice of scales would break a rule."""
+    made = make(tmp_path, scaled(2, gain, ("w0", "w2", "b2")), samples())
+    shifts = {
+        step.name: shift(made.plan, step, made.scales.tensors, made.scales.weights)
+        for step in made.plan.steps
+        if step.role in ("product", "sum", "average")
+    }
+    for step in made.plan.steps:
+        if step.name in shifts:
+            assert (0 if step.role == "sum" else 1) <= shifts[step.name] <= 30, shifts
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.model.graph.initializer}
+    for name, bias in constants.items():
+        if name.endswith("_bias"):
+            weight = constants[name.replace("_bias", "_weight")].astype(np.int64)
+            axes = tuple(range(1, weight.ndim)) if weight.ndim > 2 else 0
+            worst = 128 * np.abs(weight).sum(axes) + np.abs(bias.astype(np.int64))
+            assert worst.max() + (1 << (shifts[name.removesuffix("_bias")] - 1)) < 1 << 31
+
+
+def test_a_move_before_the_first_product_runs_in_integers(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], name="move", perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["t", "w"], ["y"], name="conv"),
+    ]
+    weight = np.random.default_rng(0).standard_normal((3, 8, 1, 1)).astype(np.float32)
+    found = pairs(make(tmp_path, model(nodes, {"w": weight}, [1, 3, 8, 8], {"y": [1, 3, 3, 8]}), samples()).model)
+    assert set(found) == {"x", "t", "y"}
+    assert found["x"][1] == found["t"][1]
+
+
+def scaled(seed: int, gain: float, names: tuple[str, ...]) -> ModelProto:
+    """`residual` with some constants multiplied."""
+    source = residual(seed)
+    for tensor in source.graph.initializer:
+        if tensor.name in names:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(gain), tensor.name))
+    return source
+
+
+def test_a_bias_is_within_half_a_step_of_its_sum(tmp_path: Path) -> None:
+    source, made = residual(), make(tmp_path, residual(), samples()).model
+    exact = {tensor.name: numpy_helper.to_array(tensor) for tensor in source.graph.initializer}
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.graph.initializer}
+    for name, node in (("b0", "conv0"), ("b2", "conv2"), ("b5", "dense")):
+        (reader,) = (item for item in made.graph.node if item.input[0] == f"{node}_bias")
+        step = float(constants[reader.input[1]])
+        assert np.abs(constants[f"{node}_bias"] * step - exact[name]).max() <= step / 2
+
+
+def test_operands_of_add_and_concat_share_a_scale(tmp_path: Path) -> None:
+    found = pairs(make(tmp_path, scaled(3, 8.0, ("w2", "b2")), samples()).model)
+    assert found["c2"][1] == found["r0"][1]
+    assert found["c3"][1] == found["c4"][1] == found["both"][1]
+    assert found["moved"][1] == found["pooled"][1]
+
+
+def test_an_exponent_has_the_least_squared_error_of_all(tmp_path: Path) -> None:
+    """One large outlier among many values: saturating it costs less than coarser steps for all others."""
+    identity = model(
+        [helper.make_node("Conv", ["x", "w"], ["y"]), helper.make_node("Conv", ["y", "w"], ["z"])],
+        {"w": np.eye(3, dtype=np.float32).reshape(3, 3, 1, 1)},
+        [1, 3, 64, 64],
+        {"z": [1, 3, 64, 64]},
+    )
+    data = np.random.default_rng(5).uniform(-1, 1, (2, 3, 64, 64)).astype(np.float32)
+    data[0, 0, 0, 0] = 2.1
+    made = make(tmp_path, identity, data)
+
+    def error(exponent: int) -> float:
+        codes = np.clip(np.floor(data / 2.0**exponent + 0.5), -128, 127)
+        return float(((codes * 2.0**exponent - data) ** 2).sum())
+
+    best = min(range(-12, 4), key=error)
+    assert best < activations.covering(2.1)
+    assert made.scales.tensors["x"] == made.scales.tensors["y"] == best
+    assert made.scales.tensors["z"] == activations.covering(2.1)  # an output is never saturated
+
+
+def test_an_average_over_49_is_left_to_the_host_and_softmax_too(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+        helper.make_node("GlobalAveragePool", ["c"], ["m"], name="mean"),
+        helper.make_node("Conv", ["m", "w"], ["d"], name="conv2"),
+        helper.make_node("Softmax", ["d"], ["p"], name="softmax", axis=1),
+    ]
+    weight = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
+    made = make(tmp_path, model(nodes, {"w": weight}, [1, 3, 7, 7], {"p": [1, 3, 1, 1]}), samples(4, 1, 7))
+    left = {step.name: step.reason for step in made.plan.steps if step.role == "host"}
+    assert left == {
+        "mean": "GlobalAveragePool divides by 49, not a power of two",
+        "softmax": "Softmax is not made of sums, shifts and comparisons",
+    }
+    assert set(pairs(made.model)) == {"x", "c", "m", "d"}
+
+
+def test_a_product_of_two_activations_is_a_product(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "wa"], ["a"], name="a"),
+        helper.make_node("MatMul", ["x", "wb"], ["b"], name="b"),
+        helper.make_node("MatMul", ["a", "b"], ["y"], name="both"),
+    ]
+    draw = np.random.default_rng(0).standard_normal
+    constants = {"wa": draw((4, 4)).astype(np.float32), "wb": draw((4, 4)).astype(np.float32)}
+    data = draw((6, 4, 4)).astype(np.float32)
+    made = make(tmp_path, model(nodes, constants, [1, 4, 4], {"y": [1, 4, 4]}), data)
+    assert [step.role for step in made.plan.steps] == ["product"] * 3
+    name, scale = pairs(made.model)["y"]
+    got = Tracer(exact(made.model), [name]).run({"x": data[:1]})[name]
+    assert np.array_equal(got / scale, integers(made.model, data[:1])["y"])
