@@ -1,0 +1,85 @@
+"""Networks whose scales are powers of two: stock VTA finishes them alone, by shifts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.targets.vta.networks import Builder
+from tilewright.array import Array
+from tilewright.graph.arithmetic import shift_up
+from tilewright.graph.ir import Graph, Quant, Tensor
+from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
+from tilewright.program.program import Launch
+from tilewright.targets.base import RunOptions
+from tilewright.targets.vta.codegen import compile_graph
+from tilewright.targets.vta.config import PRESETS
+from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.portability import portability, write_distance
+
+SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
+
+
+def in_powers(graph: Graph, shift: int, halved: set[str]) -> Graph:
+    """The same network with power-of-two scales and zero points 0: products shifted right by about `shift`.
+
+    `halved` tensors have the scale 2, others 1.
+    """
+
+    def of(name: str, tensor: Tensor) -> Tensor:
+        if tensor.quant is None:
+            return tensor
+        exponent = -shift if tensor.data is not None else int(name in halved)
+        return replace(tensor, quant=Quant((2.0**exponent,), (0,), 0))
+
+    return replace(graph, tensors={name: of(name, tensor) for name, tensor in graph.tensors.items()})
+
+
+def network(rng: np.random.Generator, channels: int, shift: int) -> Graph:
+    """A residual block, whose sum is halved, a pool and a product."""
+    builder = Builder(rng)
+    x = builder.given((1, 9, 8, channels))
+    inner = builder.linear(Conv2D("relu", SAME), x, (channels, 3, 3, channels), 0)
+    inner = builder.linear(DepthwiseConv2D("none", SAME), inner, (1, 3, 3, channels), 3)
+    total = builder.layer(Add("relu"), x, inner)
+    pooled = builder.layer(MaxPool2D(Window((2, 2), (2, 2))), total, quant=builder.tensors[total].quant)
+    builder.linear(FullyConnected(), pooled, (10, 4 * 4 * channels), 0)
+    return in_powers(builder.graph(), shift, {total, pooled})
+
+
+@pytest.mark.parametrize("keys", [{}, {"alu": "rounding"}, {"stages": "4"}, {"alu": "fused"}], ids=str)
+@pytest.mark.parametrize("channels", [5, 16, 40])
+def test_shifted_networks_equal_the_reference(keys: dict[str, str], channels: int) -> None:
+    for seed, shift in ((1, 1), (2, 9), (3, 15), (4, 16), (5, 20)):
+        rng = np.random.default_rng(seed)
+        print(f"seed {seed}, shift {shift}")
+        graph = network(rng, channels, shift)
+        program = compile_graph(graph, PRESETS["pynq"].with_overrides(keys), "pow2")
+        shape = graph.tensors[graph.inputs[0]].shape
+        result = program.run(rng.integers(-128, 128, (2, *shape)).astype(np.int8))
+        assert result.matches_reference
+        assert not result.findings
+        if not keys:
+            assert {layer.op for layer in result.layers if layer.where == "host"} <= {"reshape"}
+            for launch in program.launches:
+                assert_portable(launch)
+
+
+def assert_portable(launch: Launch) -> None:
+    """All of upstream's implementations agree on it."""
+    image, config = Image.of(launch), PRESETS["pynq"]
+    options = RunOptions(values=False)
+    passes = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
+    assert portability(passes.elaborated, passes.order.sequence) == []
+    assert write_distance(passes.elaborated) == []
+
+
+def test_shifts_round_ties_upwards() -> None:
+    values: Array = np.array([-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5])
+    assert shift_up(values, -1).tolist() == [-2, -2, -1, -1, 0, 0, 1, 1, 2, 2, 3]
+    assert shift_up(values, -2).tolist() == [-1, -1, -1, 0, 0, 0, 0, 1, 1, 1, 1]
+    assert shift_up(values, 3).tolist() == (values * 8).tolist()
+    assert shift_up(values, 0).tolist() == values.tolist()
