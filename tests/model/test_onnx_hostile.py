@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.model.onnx_nets import Net, onnx
+from tests.model.onnx_nets import Net, answer, needs_vnni, onnx
 from tilewright.cli import main
 from tilewright.errors import InputError, ModelError, TilewrightError, UnsupportedError
 from tilewright.graph import reference
@@ -58,6 +58,26 @@ def network(seed: int) -> Any:
     return net.model(net.op("Softmax", net.op("LayerNormalization", g, net.const(np.ones(5), np.float32))))
 
 
+def kernels() -> Any:
+    """A network of operators that onnxruntime runs, on codes and on real numbers, some in its own domain."""
+    net = Net(2, np.uint8)
+    x = net.quantized(net.input((1, 4, 12)))
+    a = net.quantized(net.op("Conv", x, net.weights((6, 4, 3))))
+    b = net.quantized(net.op("AveragePool", a, kernel_shape=[2], strides=[2], ceil_mode=1))
+    pair = net.scales()
+    c = net.quantized(net.op("LeakyRelu", b, alpha=0.1), pair)
+    parts = net.op("Split", c, net.const([2, 4]), outputs=2, axis=1)
+    d = net.quantized(
+        net.op(
+            "MatMul", *(net.quantized(part, pair) for part in (net.op("Transpose", parts[1], perm=[0, 2, 1]), parts[1]))
+        )
+    )
+    e = net.op("Softmax", net.quantized(net.op("Gather", d, net.const([0, 2, 4]), axis=1)))
+    f = net.op("ReduceMean", net.op("Gelu", net.quantized(e), domain="com.microsoft"), axes=[1], keepdims=0)
+    g = net.op("TopK", net.op("Div", f, net.const([2.0], np.float32)), net.const([3]), outputs=2)[0]
+    return net.model(net.op("Expand", net.op("Unsqueeze", g, net.const([0])), net.const([2, 1, 3])))
+
+
 def shifted() -> Any:
     """A small integer network in PULP's dialect."""
     net = Net(1, opset=10)
@@ -103,7 +123,7 @@ def _change(model: Any, graph: Any, rng: np.random.Generator, integer: int) -> N
     tensor = graph.initializer[rng.integers(len(graph.initializer))]
     names = [name for each in graph.node for name in (*each.input, *each.output)]
     name = names[rng.integers(len(names))]
-    size = len(tensor.raw_data)
+    size, dims = len(tensor.raw_data), graph.input[0].type.tensor_type.shape.dim
     changes: list[Callable[[], Any]] = [
         lambda: setattr(node, "op_type", OPS[rng.integers(len(OPS))]),
         lambda: node.input.__setitem__(slice(0, 1), [name]),
@@ -116,7 +136,7 @@ def _change(model: Any, graph: Any, rng: np.random.Generator, integer: int) -> N
         lambda: setattr(tensor, "raw_data", rng.bytes(size)),
         lambda: setattr(tensor, "raw_data", np.full(size // 8, integer, np.int64).tobytes()),
         lambda: setattr(model.opset_import[0], "version", int(rng.integers(0, 40))),
-        lambda: setattr(graph.input[0].type.tensor_type.shape.dim[int(rng.integers(4))], "dim_value", integer),
+        lambda: setattr(dims[int(rng.integers(len(dims)))], "dim_value", integer),
         lambda: graph.output.append(graph.output[0]),
         *[lambda: _attribute(graph.node, rng, integer)] * 3,
     ]
@@ -140,11 +160,11 @@ def _attribute(nodes: Any, rng: np.random.Generator, integer: int) -> None:
 def try_all(folder: Path, trials: int, seed: int) -> tuple[int, int]:
     """(read and run, refused) of so many damaged models."""
     rng = np.random.default_rng(seed)
-    sources = [network(seed).SerializeToString(), shifted().SerializeToString()]
+    sources = [network(seed).SerializeToString(), kernels().SerializeToString(), shifted().SerializeToString()]
     path, counts = folder / "damaged.onnx", [0, 0]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for trial in range(trials):
-        source = sources[trial % 5 == 4]
+        source = sources[(0, 0, 1, 1, 2)[trial % 5]]
         path.write_bytes((bytewise if trial % 3 == 0 else meaningful)(source, rng))
         try:
             graph = load(path)
@@ -158,6 +178,17 @@ def try_all(folder: Path, trials: int, seed: int) -> tuple[int, int]:
     growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     assert growth < MAX_GROWTH, f"seed {seed}: the process grew by {growth >> 20} MiB"
     return counts[0], counts[1]
+
+
+@needs_vnni
+@pytest.mark.parametrize("make", [lambda: network(SEED), kernels])
+def test_undamaged_they_equal_onnxruntime(make: Callable[[], Any], tmp_path: Path) -> None:
+    path, model = tmp_path / "model.onnx", make()
+    path.write_bytes(model.SerializeToString())
+    graph = load(path)
+    values = random(graph).values
+    (ours,) = reference.run(graph, values).values()
+    np.testing.assert_allclose(ours[0], answer(path, dict(values))[0][0], rtol=1e-5)
 
 
 def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:

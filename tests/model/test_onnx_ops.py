@@ -419,3 +419,16 @@ def test_a_product_and_a_sum_are_one(addend: str, tmp_path: Path) -> None:
         other = net.const(net.rng.uniform(-1, 1, (5,) if addend == "constant" else (1, 5)), np.float32)
     kinds = compare(net, tmp_path / "n.onnx", net.quantized(net.op("Add", other, net.op("MatMul", x, w))))
     assert ("fully_connected" in kinds) == (addend in ("constant", "codes"))
+
+
+@pytest.mark.parametrize("codes", [np.uint8, np.int8])
+@pytest.mark.parametrize("pairs", [2, 3])
+def test_pairs_in_a_row_are_one_of_another_scale(pairs: int, codes: type, tmp_path: Path) -> None:
+    for seed in range(SEED, SEED + 8):
+        net = Net(seed, codes)
+        x = conv((1, 4, 5, 5), (6, 4, 3, 3))(net)
+        for index in range(pairs):
+            same = net.scales()
+            x = net.quantized(net.quantized(x, same), same) if index == 0 and seed % 2 else net.quantized(x)
+        kinds = compare(net, tmp_path / "n.onnx", net.quantized(net.op("Conv", x, net.weights((3, 6, 1, 1)))))
+        assert [kind for kind in kinds if kind != "transpose"] == ["quantize", "conv2d", "conv2d", "dequantize"]

@@ -73,6 +73,15 @@ def package(name: str) -> Any:
         raise UnsupportedError("ONNX", reason, "pip install 'tilewright[onnx]'") from None
 
 
+def least_outputs(op_type: str, domain: str, opset: int) -> int:
+    """How many outputs an operator has at least; 1 where onnx does not know it."""
+    onnx = package("onnx")
+    try:
+        return max(1, int(onnx.defs.get_schema(op_type, opset, domain).min_output))
+    except Exception:  # its own SchemaError
+        return 1
+
+
 def infer(call: Call, constants: Mapping[int, Array]) -> tuple[ValueType, ...]:
     """The output types of a call, given small constant inputs by position.
 

@@ -13,6 +13,7 @@ from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_build import Builder
 from tilewright.model.onnx_codes import CODES, Coded, Fused, quantisation
 from tilewright.model.onnx_file import RawNode
+from tilewright.model.onnx_pairs import merge
 from tilewright.model.onnx_propagate import propagate
 from tilewright.model.onnx_qdq import fuse
 from tilewright.model.onnx_simplify import simplify
@@ -43,7 +44,7 @@ def load(path: Path) -> Graph:
 
 
 def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
-    known, steps = fuse(propagate(simplify(known)))
+    known, steps = fuse(propagate(merge(simplify(known))))
     builder = Builder(known)
     for step in steps:
         if isinstance(step, Fused):

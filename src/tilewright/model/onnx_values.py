@@ -41,7 +41,7 @@ def resolve(raw: RawModel) -> Known:
     folded = 0
     used = {name for node in raw.nodes for name in node.inputs} | set(raw.outputs)
     for given in raw.nodes:
-        node = replace(given, outputs=_wanted(given.outputs, used))
+        node = replace(given, outputs=_wanted(given, raw.opset, used))
         for name in node.inputs:
             if name and name not in types:
                 raise ModelError(node.where, f"reads '{name}' before anything has written it: a cycle, or no order")
@@ -64,10 +64,12 @@ def resolve(raw: RawModel) -> Known:
     return Known(raw.opset, tuple(nodes), types, constants, raw.outputs, raw.rounding)
 
 
-def _wanted(outputs: tuple[str, ...], used: set[str]) -> tuple[str, ...]:
+def _wanted(node: RawNode, opset: int, used: set[str]) -> tuple[str, ...]:
     """The outputs up to the last that anything reads: optional ones, as a mask, are at the end."""
-    last = max((index for index, name in enumerate(outputs) if name and name in used), default=0)
-    return outputs[: last + 1]
+    last = max((index for index, name in enumerate(node.outputs) if name and name in used), default=0)
+    if last + 1 < len(node.outputs):
+        last = max(last, ort.least_outputs(node.op_type, node.domain, opset) - 1)
+    return node.outputs[: last + 1]
 
 
 def type_of(value: Array) -> ValueType:
