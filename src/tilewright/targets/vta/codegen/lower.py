@@ -33,6 +33,9 @@ REASONS = {
     "concat": "moves data only",
     "quantize": "real numbers, or another scale",
     "dequantize": "real numbers",
+    "real_average_pool_2d": "onnxruntime averages real numbers",
+    "transpose": "moves data only",
+    "onnx": "onnxruntime's own kernel",
 }
 
 

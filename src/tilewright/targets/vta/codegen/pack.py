@@ -35,7 +35,10 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
             if not 0 < form["fold"] <= form["block"]:
                 raise ProgramError(f"launch '{launch.name}'", "its layout has no legal fold", "compile it again")
             value = value_of(graph, values, tensor)
-            assert value is not None
+            if value is None:
+                raise ProgramError(
+                    f"launch '{launch.name}'", f"reads '{tensor}', which has no value", "compile it again"
+                )
             packed[name] = _tiles(site, codes.held(value), form)
     return packed
 

@@ -80,8 +80,8 @@ def of_product_shift(site: Site, op: Linear, correction: Array, layer: Layer, co
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, op.activation)
     shift = np.unique(-power_of_two(requant.real, f"op '{site.node.name}'"))
-    if correction.any() or out.zero_point or out.dtype != "int8" or config.has_parameters:
-        return None
+    if correction.any() or out.zero_point or out.dtype != "int8" or config.has_parameters or config.stages == 4:
+        return None  # with four stages the bias would lie in a part of acc that gemm uses
     if shift.size > 1 or not 0 <= shift[0] < 31:
         return None
     channels = correction.shape[2]
