@@ -95,6 +95,21 @@ def test_squeezenet_equals_onnxruntime(models: Path, codes: str, golden: str) ->
     assert (kinds.count("conv2d"), kinds.count("transpose"), kinds.count("max_pool_2d")) == (26, 1, 3)
 
 
+@pytest.mark.parametrize("keys", [{}, {"alu": "float"}], ids=str)
+def test_squeezenet_on_vta_equals_onnxruntime(models: Path, keys: dict[str, str]) -> None:
+    """The photos, on stock VTA with the host finishing and with REQ in float32: the float model's classes."""
+    folder = models / "squeezenet1.0"
+    program = tw.compile(folder / "squeezenet1.0_qdq_u8s8.onnx", "vta", overrides=keys)
+    result = program.run(images(models), compare=False)
+    stored = arrays(folder / "golden_outputs.npz")
+    (output,) = result.outputs.values()
+    np.testing.assert_array_equal(output.reshape(stored["qdq_u8s8"].shape), stored["qdq_u8s8"])
+    classes = [stored[name].reshape(len(output), -1).argmax(1).tolist() for name in ("qdq_u8s8", "fp32")]
+    assert classes[0] == classes[1]
+    assert not result.findings
+    assert sum(layer.op == "conv2d" and layer.where == "vta" for layer in result.layers) == 26
+
+
 def test_every_integer_tensor_of_squeezenet_has_the_golden_hash(models: Path) -> None:
     folder = models / "squeezenet1.0"
     stored = json.loads((folder / "pelican_u8s8_tensor_sha256.json").read_text())
