@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,21 @@ def exact_matmul(a: Array, b: Array, a_max: int = 128, b_max: int = 128) -> Arra
         stop = min(start + terms, depth)
         total += to_int32(np.matmul(left[..., start:stop], right[..., start:stop, :]))
     return total
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """BLAS on one thread within: products here are many and short, with work between that lets other threads sleep.
+
+    Waking them took milliseconds a product on a busy machine: 5 s of ResNet-18's first run.
+    """
+    return _controller().limit(limits=1, user_api="blas")
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def to_int32(x: Array) -> Array:

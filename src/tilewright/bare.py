@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from tilewright import targets
-from tilewright.array import Array
+from tilewright.array import Array, one_thread
 from tilewright.program.program import Program
 from tilewright.report.metrics import Layer, Result
 from tilewright.run import layer_of, timing_model
@@ -25,7 +25,8 @@ def run(program: Program, *, timing: str | None = None, check: bool = True) -> R
     outputs: dict[str, Array] = {}
     for step in program.launches:
         started = perf_counter()
-        result = target.launch(program, step, {}, options)
+        with one_thread():
+            result = target.launch(program, step, {}, options)
         outputs.update(result.values)
         findings.extend(finding.inside(step.name) for finding in result.findings)
         layers.append(layer_of(target, step, "program", result.executed_macs, peak, result, started))

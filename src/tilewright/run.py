@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from tilewright import host, targets
-from tilewright.array import Array
+from tilewright.array import Array, one_thread
 from tilewright.errors import InputError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
@@ -55,7 +55,8 @@ def run(
     matches: bool | None = None
     for start in range(0, total, block):
         some = {name: array[start : start + block] for name, array in samples.items()}
-        outputs, rows, found = _block(target, program, some, options, peak, None if start else progress)
+        with one_thread():
+            outputs, rows, found = _block(target, program, some, options, peak, None if start else progress)
         parts.append(outputs)
         findings = findings if start else found
         layers = (
