@@ -83,12 +83,14 @@ def explain(
     """Show what runs where and why, and each compile stage."""
     from tilewright import compile as compile_model
     from tilewright import targets
+    from tilewright.report import analysis
     from tilewright.report import explain as report
 
     program = compile_model(model, target, config, overrides, rounding)
     text = targets.get(target).explain(program)
     if as_json:
-        click.echo(json.dumps({**program.outline(), "text": text}))
+        layers = [row.to_json() for row in analysis.rows(program.graph)] if program.graph else []
+        click.echo(json.dumps({**program.outline(), "analysis": layers, "text": text}))
     else:
         report.show(program, text)
 

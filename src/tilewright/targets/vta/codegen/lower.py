@@ -35,7 +35,7 @@ REASONS = {
     "dequantize": "real numbers",
     "real_average_pool_2d": "onnxruntime averages real numbers",
     "transpose": "moves data only",
-    "onnx": "onnxruntime's own kernel",
+    "onnx": "real numbers (see `tilewright quantize`), or onnxruntime's own kernel",
 }
 
 
