@@ -32,7 +32,7 @@ import tilewright as tw
 from tilewright.program.program import Launch, Program
 from tilewright.sim import jit
 from tilewright.targets.base import RunOptions
-from tilewright.targets.vta import BLOCK, elaborate, passes
+from tilewright.targets.vta import BLOCK, elaborate, passes, timing
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.machine import Machine
@@ -49,8 +49,8 @@ PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
         (passes, "hazards"),
         (passes, "unfinished"),
     ),
-    "time": ((passes, "timeline"),),
-    "values": ((passes, "sequence"), (passes, "actions"), (Machine, "run")),
+    "time": ((timing, "run"),),
+    "values": ((passes, "sequence"), (passes, "plan"), (Machine, "run")),
 }
 
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+import tilewright as tw
 from tests.conftest import ROOT
 
 SECONDS = {"compile_seconds", "simulate_seconds", "cpu_seconds", "time_only_seconds", "ort_seconds"}
@@ -51,3 +52,11 @@ def test_a_network_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert set(table) == KEYS
     assert "stages=4" in table["config"]
     assert int(table["compute_bound"]) < found["compute_bound"]  # two units
+
+
+def test_the_cost_of_the_check_is_measured() -> None:
+    """Every pass that bench/check_cost.py times is there, and takes time."""
+    bench = runpy.run_path(str(ROOT / "bench" / "check_cost.py"))
+    program = tw.compile(bench["DIGITS"], "vta")
+    spent = bench["measure"](program, 1, 1)
+    assert min(spent[name] for name in ("check", "time", "values", "ratio")) > 0

@@ -135,7 +135,7 @@ def _kernels(
             continue
         index = by_epoch.get(key)
         if index is None:
-            cache = caches[Memory.ALU_UOP if key[1] and config.stages == 4 else Memory.UOP]
+            cache = caches[config.pipeline.uop_memory(alu=bool(key[1]))]
             listed = cache[key[2] : key[3]].copy()
             content = listed.tobytes()
             index = by_content.get((content, key[1:]))

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.steps import READ, WRITE, runs
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.semantics import SEMANTICS
 
 #: The order of `sim.steps.Space` in VTA's step tables; BANK: parts of acc that one unit uses at a time.
@@ -285,7 +285,7 @@ class AluKernel:
 
     def uops(self, config: Config) -> int:
         """The space of its micro-ops."""
-        return UOP if config.stages == 3 else ALU_UOP
+        return ALU_UOP if config.pipeline.uop_memory(alu=True) == Memory.ALU_UOP else UOP
 
     @cached_property
     def written(self) -> Tiles:

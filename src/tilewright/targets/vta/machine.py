@@ -145,7 +145,7 @@ class Machine:
 
     def _accumulate(self, kernel: GemmKernel) -> None:
         samples, block, batch = self.samples, self.config.block, self.config.batch
-        if self.config.stages == 4:
+        if not self.config.gemm_writes_out:
             self._keep_out(kernel.written)
         for src, wgt, dst in kernel.products:
             places, terms = src.shape
@@ -162,7 +162,7 @@ class Machine:
             product = product.reshape(samples, places, batch, columns, block).astype(self.acc.dtype, copy=False)
             for column, tiles in enumerate(dst):
                 self.acc[:, tiles] += product[:, :, :, column]
-        if self.config.stages == 3:
+        if self.config.gemm_writes_out:
             self._mirror(kernel.written)
 
     def _requantise(self, kernel: AluKernel) -> None:

@@ -135,7 +135,8 @@ def chains(graph: Graph, config: Config, rounding: Rounding) -> Iterator[Chain |
 def _joined(chain: Chain, site: Site, found: tuple[Lowered, Plan], context: Context) -> tuple[Lowered, Plan] | None:
     """The layer and plan with which a node can be the chain's next member; None where it cannot."""
     own = {member.site.output.name for member in chain.members}
-    for candidate in (found, placed(site, context._replace(single=True))):
+    for single in (False, True):
+        candidate = placed(site, context._replace(single=True)) if single else found
         if isinstance(candidate, str):
             continue
         layer = candidate[0].layer

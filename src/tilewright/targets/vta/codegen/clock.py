@@ -171,6 +171,8 @@ class Clock:
     def inputs_stored(self, group: Group, chunk: Chunk) -> int:
         """When the results of other layers that a chunk reads are in DRAM."""
         made = [self._layers[index].stored for index in self._layers[self._now].reads]
+        if not made:
+            return 0
         return max((int(times[covered(part)].max()) for times in made for part in self._box(group, chunk)), default=0)
 
     def inputs(self, group: Group, chunk: Chunk) -> int:
