@@ -15,6 +15,7 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
 .wide { overflow-x: auto; }
+.wide td:nth-child(2) { min-width: 9rem; overflow-wrap: anywhere; } .wide td:last-child { min-width: 14rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 .n { text-align: right; white-space: nowrap; } tr.host { opacity: .65; } tfoot { font-weight: 600; }
