@@ -20,6 +20,7 @@ from tilewright.targets.vta.footprints import bounds
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.kernel import ALU_UOP, UOP, AluKernel, GemmKernel, Loop
 from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.pattern import Pattern
 from tilewright.targets.vta.semantics import SEMANTICS
 
 SEED = 20261123
@@ -42,7 +43,7 @@ def kernel(rng: np.random.Generator) -> tuple[GemmKernel | AluKernel, Array]:
     loop = Loop(bgn, bgn + len(listed), outer, inner, (a, b), tuple(factors[0]), tuple(factors[1]))
     dst, src, wgt = loop.expand(table)
     if rng.random() < 0.5:
-        return GemmKernel(loop, bool(rng.integers(2)), dst, src, wgt), table
+        return GemmKernel(loop, bool(rng.integers(2)), Pattern(dst, src, wgt)), table
     imm = int(rng.integers(9)) if rng.random() < 0.5 else None
     return AluKernel(loop, AluOp.ADD, imm, dst, src), table
 
@@ -86,11 +87,11 @@ def test_rows_of_a_rectangle_in_list_and_loops_are_dense() -> None:
         table = np.zeros((extent[step], 3), np.int64)
         table[:, 0] = 7 + np.arange(extent[step]) * step
         loop = Loop(0, len(table), extent[outer], extent[inner], (outer, inner), (0, 0))
-        (rows,) = bounds([GemmKernel(loop, True, *loop.expand(table))], [table], config)
+        (rows,) = bounds([GemmKernel(loop, True, Pattern(*loop.expand(table)))], [table], config)
         assert rows[1, [BASE, LENGTH]].tolist() == [7, 60]
         assert not rows[1, MODE] & PARTLY
         loop = loop._replace(dst=(outer, inner + 1))
-        (rows,) = bounds([GemmKernel(loop, True, *loop.expand(table))], [table], config)
+        (rows,) = bounds([GemmKernel(loop, True, Pattern(*loop.expand(table)))], [table], config)
         exact = np.unique(loop.expand(table)[0])
         assert bool(rows[1, MODE] & PARTLY) >= (len(exact) != exact.max() - exact.min() + 1)
 

@@ -11,6 +11,7 @@ from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Loop
 from tilewright.targets.vta.machine import Machine, operate
+from tilewright.targets.vta.pattern import Pattern
 
 SEED = 7
 CONFIG = PRESETS["pynq"]
@@ -46,7 +47,7 @@ def test_products_equal_the_micro_op_loop(trial: int) -> None:
     expected = state.acc.astype(np.int64)
     for d, s, w in zip(dst, src, wgt, strict=True):
         expected[:, d] += state.inp[:, s].astype(np.int64) @ state.wgt[:, w].astype(np.int64)
-    state._accumulate(GemmKernel(LOOP, False, dst, src, wgt))
+    state._accumulate(GemmKernel(LOOP, False, Pattern(dst, src, wgt)))
     np.testing.assert_array_equal(state.acc, expected.astype(np.int32), err_msg=f"seed {SEED + trial}")
 
 

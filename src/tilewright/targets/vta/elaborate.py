@@ -6,7 +6,7 @@ implementations differ, `semantics` decides; see docs/vta.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS
 from tilewright.targets.vta.isa.stream import Stream, decode_uops
 from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Loop
 from tilewright.targets.vta.moves import Moves, moves
+from tilewright.targets.vta.pattern import Origin, Pattern
 from tilewright.targets.vta.semantics import SEMANTICS, Semantics
 
 #: Micro-ops of one instruction, loops included; a program beyond it is refused before it fills the memory.
@@ -43,6 +44,7 @@ class Elaborated:
     moves: Moves
     findings: tuple[Finding, ...]
     _fused: dict[tuple[int, ...], GemmKernel] = field(default_factory=dict)
+    _joined: dict[tuple[tuple[int, Origin], ...], Pattern] = field(default_factory=dict)
 
     def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
         """The same program where reset GEMMs also read what the out tiles that are stored of them depend on."""
@@ -62,11 +64,19 @@ class Elaborated:
         return tuple(isinstance(kernel, GemmKernel) and not kernel.reset for kernel in self.kernels)
 
     def fused(self, indices: tuple[int, ...]) -> GemmKernel:
-        """The accumulating GEMM kernels `indices` as one."""
+        """The accumulating GEMM kernels `indices` as one: their sums commute. Equal ones elsewhere share a pattern."""
         if indices not in self._fused:
             gemms = [kernel for kernel in (self.kernels[i] for i in indices) if isinstance(kernel, GemmKernel)]
-            self._fused[indices] = gemms[0] if len(gemms) == 1 else GemmKernel.fused(gemms)
+            self._fused[indices] = gemms[0] if len(gemms) == 1 else self._join(gemms)
         return self._fused[indices]
+
+    def _join(self, gemms: Sequence[GemmKernel]) -> GemmKernel:
+        dst, src, wgt = map(min, zip(*(kernel.origin for kernel in gemms), strict=True))
+        parts = [(k.pattern, (k.origin[0] - dst, k.origin[1] - src, k.origin[2] - wgt)) for k in gemms]
+        key = tuple((id(pattern), origin) for pattern, origin in parts)  # kernels keep their patterns alive
+        if key not in self._joined:
+            self._joined[key] = Pattern.joined(parts)
+        return GemmKernel(gemms[0].loop, False, self._joined[key], (dst, src, wgt))
 
 
 def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, int]) -> Elaborated:
@@ -122,6 +132,7 @@ def _kernels(
     lists: list[Array] = []
     by_epoch: dict[tuple[int, ...], int] = {}
     by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
+    patterns: dict[tuple[bytes, Loop], Pattern] = {}
     load_uop = np.isin(moved.memory, UOP_MEMORIES)
     gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
     epoch = np.cumsum(load_uop)
@@ -141,7 +152,7 @@ def _kernels(
             index = by_content.get((content, key[1:]))
             if index is None:
                 index = len(kernels)
-                kernels.append(_kernel(key, listed, row, SEMANTICS[config.semantics]))
+                kernels.append(_kernel(key, listed, row, SEMANTICS[config.semantics], patterns))
                 lists.append(listed)
                 by_content[content, key[1:]] = index
             by_epoch[key] = index
@@ -163,24 +174,31 @@ def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tu
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
-def _kernel(key: tuple[int, ...], listed: Array, row: int, rules: Semantics) -> GemmKernel | AluKernel:
+def _kernel(
+    key: tuple[int, ...], listed: Array, row: int, rules: Semantics, patterns: dict[tuple[bytes, Loop], Pattern]
+) -> GemmKernel | AluKernel:
+    """`patterns` are those of the GEMMs so far, by their micro-ops from tile 0 and their loops."""
     _, is_alu, bgn, end, iter_out, iter_in, dst_o, dst_i, src_o, src_i, wgt_o, wgt_i, code, use_imm, imm, negative = key
     loop = Loop(bgn, end, iter_out, iter_in, (dst_o, dst_i), (src_o, src_i), (wgt_o, wgt_i))
     if loop.micro_ops > MAX_MICRO_OPS:
         raise MachineError(
             f"instruction {row}", f"runs {loop.micro_ops} micro-ops; at most {MAX_MICRO_OPS} are simulated"
         )
-    dst, src, wgt = loop.expand(listed)
-    if is_alu:
-        if code == AluOp.REQ:  # the immediate is a loop factor: one set of factors serves an outer iteration
-            factors = listed[:1, 2].repeat(len(listed) * iter_in * iter_out)
-            factors += imm * np.arange(iter_out).repeat(len(listed) * iter_in)[: len(factors)]
-            return AluKernel(loop, AluOp.REQ, None, dst, src, factors=factors)
-        operand = imm if use_imm else None
-        return AluKernel(
-            loop, AluOp(code), operand, dst, src, bool(use_imm) and rules.immediate_reads_src, bool(negative)
-        )
-    return GemmKernel(loop, bool(code), dst, src, wgt)
+    if not is_alu:
+        lowest = listed.min(axis=0) if len(listed) else np.zeros(3, np.int64)
+        moved = listed - lowest
+        same = moved.tobytes(), loop._replace(uop_bgn=0, uop_end=end - bgn)
+        if same not in patterns:
+            patterns[same] = Pattern(*loop.expand(moved))
+        dst, src, wgt = lowest.tolist()
+        return GemmKernel(loop, bool(code), patterns[same], (dst, src, wgt))
+    dst, src, _ = loop.expand(listed)
+    if code == AluOp.REQ:  # the immediate is a loop factor: one set of factors serves an outer iteration
+        factors = listed[:1, 2].repeat(len(listed) * iter_in * iter_out)
+        factors += imm * np.arange(iter_out).repeat(len(listed) * iter_in)[: len(factors)]
+        return AluKernel(loop, AluOp.REQ, None, dst, src, factors=factors)
+    operand = imm if use_imm else None
+    return AluKernel(loop, AluOp(code), operand, dst, src, bool(use_imm) and rules.immediate_reads_src, bool(negative))
 
 
 def _fill(cache: Array, config: Config, dram: Dram, moved: Moves, row: int) -> None:

@@ -1,9 +1,9 @@
-"""GEMM and ALU instructions in whole: their micro-ops expanded over the loops, and the form they are evaluated in."""
+"""GEMM and ALU instructions in whole: their micro-ops expanded over the loops, and what they touch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from tilewright.array import Array
 from tilewright.sim.steps import READ, WRITE, runs
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory
+from tilewright.targets.vta.pattern import Origin, Pattern, Product, Span, Tiles, behind, distinct, in_a_row, span
 from tilewright.targets.vta.semantics import SEMANTICS
 
 #: The order of `sim.steps.Space` in VTA's step tables; BANK: parts of acc that one unit uses at a time.
@@ -61,32 +62,32 @@ DST, SRC, WEIGHT, FACTORS, BANKS = range(5)
 Access = tuple[int, int, int]
 
 
-class Product(NamedTuple):
-    """acc[dst] += inp[src] . wgt[wgt]: P destinations by G columns, each a sum of R tile products.
-
-    src int64 [P, R], wgt [G, R]; dst holds the P accumulator tiles of each column. src is NO_TILE where a
-    destination has no such term (a convolution's border): that input tile is always zero.
-    """
-
-    src: Array
-    wgt: Array
-    dst: tuple[Tiles, ...]
-
-
-#: Tile numbers, as a slice where they are in a row.
-Tiles = Array | slice
-NO_TILE = -1
-
-
 @dataclass(frozen=True, eq=False)
 class GemmKernel:
-    """One distinct GEMM: tile indices of every micro-op, int64 [n] each."""
+    """One distinct GEMM: a pattern of micro-ops and where it lies, the tiles by which dst, src and wgt are moved."""
 
     loop: Loop
     reset: bool
-    dst: Array
-    src: Array
-    wgt: Array
+    pattern: Pattern
+    origin: Origin = (0, 0, 0)
+
+    @cached_property
+    def dst(self) -> Array:
+        """The accumulator tile of every micro-op, int64 [n]."""
+        return self.pattern.dst + self.origin[0]
+
+    @cached_property
+    def src(self) -> Array:
+        return self.pattern.src + self.origin[1]
+
+    @cached_property
+    def wgt(self) -> Array:
+        return self.pattern.wgt + self.origin[2]
+
+    @property
+    def size(self) -> int:
+        """Micro-ops."""
+        return self.pattern.dst.size
 
     def operands(self) -> Array:
         """Input and weight tiles read."""
@@ -109,48 +110,31 @@ class GemmKernel:
 
     @cached_property
     def written(self) -> Tiles:
-        return in_a_row(distinct(self.dst))
+        return behind(self.pattern.written, self.origin[0])
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
-        """The micro-ops as few matrix products, by their index patterns.
-
-        Destinations with the same weight tiles, or some of them, are rows of one product; products that read the
-        same input tiles are its columns.
-        """
-        merged: dict[tuple[int, bytes], list[tuple[Array, Array, Array]]] = {}
-        for src, wgt, dst in _families(self.dst, self.src, self.wgt):
-            merged.setdefault((wgt.size, src.tobytes()), []).append((src, wgt, dst))
-        return tuple(
-            Product(parts[0][0], np.stack([part[1] for part in parts]), tuple(in_a_row(part[2]) for part in parts))
-            for parts in merged.values()
-        )
+        """The micro-ops as few matrix products."""
+        return tuple(product.at(self.origin) for product in self.pattern.products)
 
     @cached_property
     def spans(self) -> tuple[Span, Span, Span]:
         """The tiles of acc, inp and wgt between which all of its own lie."""
-        return span(self.dst), span(self.src), span(self.wgt)
+        dst, src, wgt = ((low + by, high + by) for (low, high), by in zip(self.pattern.spans, self.origin, strict=True))
+        return dst, src, wgt
 
     @cached_property
     def last_writes(self) -> tuple[GemmKernel, Array]:
         """The last micro-op of each destination, and the destinations that have more than one."""
-        _, from_end, count = np.unique(self.dst[::-1], return_index=True, return_counts=True)
-        last = self.dst.size - 1 - from_end
-        kernel = GemmKernel(self.loop, self.reset, self.dst[last], self.src[last], self.wgt[last])
-        return kernel, self.dst[last][count > 1]
+        last, again = self.pattern.last
+        return replace(self, pattern=last), again + self.origin[0]
 
     def would_read(self, tiles: Array) -> Array:
         """Footprint rows of a reset GEMM for what the out memory gets at some of its destinations."""
         last, again = self.last_writes
         mine = np.isin(last.dst, tiles)
-        rows = GemmKernel(self.loop, self.reset, last.dst[mine], last.src[mine], last.wgt[mine]).operands()
+        rows = replace(last, pattern=last.pattern.chosen(mine)).operands()
         return np.concatenate([rows, runs(ACC, READ, np.setdiff1d(last.dst[mine], again))])
-
-    @classmethod
-    def fused(cls, kernels: Sequence[GemmKernel]) -> GemmKernel:
-        """Accumulating instructions that follow each other as one: their sums commute."""
-        parts = [np.concatenate([getattr(kernel, name) for kernel in kernels]) for name in ("dst", "src", "wgt")]
-        return cls(kernels[0].loop, False, *parts)
 
 
 def _touched(uops: int, loop: Loop, accesses: tuple[Access, ...], operands: Sequence[Array | None]) -> Array:
@@ -173,82 +157,6 @@ def banks(tiles: Array, config: Config) -> Array:
     return tiles // (config.acc.depth // config.acc_banks)
 
 
-Span = tuple[int, int]
-
-
-def span(tiles: Array) -> Span:
-    """(lowest, highest + 1) of some tile numbers."""
-    return (int(tiles.min()), int(tiles.max()) + 1) if tiles.size else (0, 0)
-
-
-def distinct(tiles: Array) -> Array:
-    """The tile numbers that occur, ascending."""
-    low, high = span(tiles)
-    touched = np.zeros(high - low, np.bool_)
-    touched[tiles - low] = True
-    found: Array = np.flatnonzero(touched) + low
-    return found
-
-
-def in_a_row(tiles: Array) -> Tiles:
-    """The same tiles as a slice, where each follows the one before."""
-    first = int(tiles[0]) if tiles.size else 0
-    return slice(first, first + tiles.size) if np.array_equal(tiles, np.arange(first, first + tiles.size)) else tiles
-
-
-def behind(tiles: Tiles, by: int) -> Tiles:
-    """The tiles `by` behind."""
-    return slice(tiles.start + by, tiles.stop + by) if isinstance(tiles, slice) else tiles + by
-
-
-def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Array]]:
-    """(src [P, R], wgt [R], dst [P]) of each set of destinations that read the same weight tiles, or most of them."""
-    order = np.argsort(dst, kind="stable")
-    dst, src, wgt = dst[order], src[order], wgt[order]
-    first = np.flatnonzero(np.diff(dst, prepend=-1))
-    depth = np.diff(np.append(first, dst.size))
-    families: list[_Family] = []
-    for terms in sorted(set(depth.tolist()), reverse=True):  # longest lists first: shorter ones join them
-        heads = first[depth == terms]
-        rows = heads[:, None] + np.arange(terms)
-        same: dict[bytes, list[int]] = {}
-        for index, weights in enumerate(wgt[rows]):
-            same.setdefault(weights.tobytes(), []).append(index)
-        for mine in same.values():
-            family, place = _join(families, wgt[rows[mine[0]]].tolist())
-            inputs = np.full((len(mine), len(family.weights)), NO_TILE, np.int64)
-            inputs[:, place] = src[rows[mine]]
-            family.src.append(inputs)
-            family.dst.append(dst[heads[mine]])
-    found = []
-    for family in families:
-        target = np.concatenate(family.dst)
-        ascending = np.argsort(target)
-        source = np.ascontiguousarray(np.concatenate(family.src)[ascending])
-        found.append((source, np.array(family.weights, np.int64), target[ascending]))
-    return found
-
-
-class _Family(NamedTuple):
-    """Destinations that read some of the tiles `weights`; `place` of each there, empty where one occurs twice."""
-
-    weights: list[int]
-    place: dict[int, int]
-    src: list[Array]
-    dst: list[Array]
-
-
-def _join(families: list[_Family], weights: list[int]) -> tuple[_Family, list[int]]:
-    """The family for a list of weight tiles, and the place of each in it; a new one where the list fits none."""
-    place = {tile: index for index, tile in enumerate(weights)}
-    distinct = len(place) == len(weights)
-    for family in families:
-        if distinct and 3 * len(weights) >= len(family.weights) and place.keys() <= family.place.keys():
-            return family, [family.place[tile] for tile in weights]
-    families.append(_Family(weights, place if distinct else {}, [], []))
-    return families[-1], list(range(len(weights)))
-
-
 @dataclass(frozen=True, eq=False)
 class AluKernel:
     """One distinct ALU instruction: tile indices of every micro-op, int64 [n] each."""
@@ -261,6 +169,11 @@ class AluKernel:
     first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
     negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
     factors: Array | None = None  # REQ: the first of its FACTOR_TILES tiles of par
+
+    @property
+    def size(self) -> int:
+        """Micro-ops."""
+        return self.dst.size
 
     @property
     def reads_source(self) -> bool:

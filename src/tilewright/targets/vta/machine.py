@@ -1,7 +1,7 @@
 """Values: the data memories of VTA, and what each instruction does to them, for many samples at once.
 
 Meanings follow the config's semantics. Input and weight memories are held as floats in which their products are
-exact, so a GEMM instruction is a gather and a matrix product (see kernel.GemmKernel.products).
+exact, so a GEMM instruction is a gather and a matrix product (see pattern.Pattern.products).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from tilewright.targets.vta.actions import Action
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
-from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel, GemmKernel, Loop, Tiles, behind
+from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel, GemmKernel, Loop
 from tilewright.targets.vta.moves import Move
+from tilewright.targets.vta.pattern import Tiles, behind
 from tilewright.targets.vta.semantics import SEMANTICS
 from tilewright.targets.vta.stretch import ARRAYS_US, Stretch
 
@@ -43,7 +44,7 @@ class Machine:
         self.rules = SEMANTICS[config.semantics]
         self._limits = 1 << (config.inp.width - 1), 1 << (config.wgt.width - 1)
         exact = float_for(*self._limits)
-        self.inp = np.zeros((samples, config.inp.depth + 1, *config.inp.shape), exact)  # the last: kernel.NO_TILE
+        self.inp = np.zeros((samples, config.inp.depth + 1, *config.inp.shape), exact)  # the last: pattern.NO_TILE
         self.wgt = np.zeros((1, config.wgt.depth, *config.wgt.shape), exact)
         self.acc = np.zeros((samples, config.acc.depth, *config.acc.shape), f"int{config.acc.width}")
         self.out = np.zeros((samples, config.out.depth, *config.out.shape), np.int32)

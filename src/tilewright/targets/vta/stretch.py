@@ -128,7 +128,7 @@ def _is_short(item: GemmKernel | AluKernel, config: Config, samples: int) -> boo
         ns = VALUE_NS * config.batch * config.block
     else:
         return False
-    return item.dst.size * samples * ns <= 1000 * ARRAYS_US
+    return item.size * samples * ns <= 1000 * ARRAYS_US
 
 
 def _kernels(items: Sequence[GemmKernel | AluKernel], config: Config) -> tuple[Array, Array, Array]:
@@ -137,7 +137,7 @@ def _kernels(items: Sequence[GemmKernel | AluKernel], config: Config) -> tuple[A
     reset = loop.RESET if rules.reset_writes_out else loop.RESET_KEEP
     kinds, rows, tiles, start = [], [], [np.zeros((3, 0), np.int64)], 0
     for item in items:
-        stop = start + item.dst.size
+        stop = start + item.size
         if isinstance(item, GemmKernel):
             kinds.append(reset if item.reset else loop.ADD)
             rows.append((start, stop, 0, 0, 0, 0, 0))

@@ -1,0 +1,160 @@
+"""The tiles of a GEMM's micro-ops as few matrix products: found once for all places where the same pattern is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+
+#: Tile numbers, as a slice where they are in a row.
+Tiles = Array | slice
+#: (lowest, highest + 1) of some tile numbers.
+Span = tuple[int, int]
+#: How far the dst, src and wgt tiles of a pattern are moved.
+Origin = tuple[int, int, int]
+NO_TILE = -1
+
+
+class Product(NamedTuple):
+    """acc[dst] += inp[src] . wgt[wgt]: P destinations by G columns, each a sum of R tile products.
+
+    src int64 [P, R], wgt [G, R]; dst holds the P accumulator tiles of each column. src is NO_TILE where a
+    destination has no such term (a convolution's border): that input tile is always zero.
+    """
+
+    src: Array
+    wgt: Array
+    dst: tuple[Tiles, ...]
+
+    def at(self, origin: Origin) -> Product:
+        """The same product of tiles further on."""
+        dst, src, wgt = origin
+        moved = np.where(self.src == NO_TILE, NO_TILE, self.src + src)
+        return Product(moved, self.wgt + wgt, tuple(behind(tiles, dst) for tiles in self.dst))
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Tile indices of every micro-op of a GEMM, int64 [n] each, from a tile 0 that each kernel places elsewhere."""
+
+    dst: Array
+    src: Array
+    wgt: Array
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[Pattern, Origin]]) -> Pattern:
+        """Patterns that follow each other, each moved to its origin."""
+        each = zip(*((p.dst + o[0], p.src + o[1], p.wgt + o[2]) for p, o in parts), strict=True)
+        return cls(*map(np.concatenate, each))
+
+    @cached_property
+    def written(self) -> Tiles:
+        return in_a_row(distinct(self.dst))
+
+    @cached_property
+    def spans(self) -> tuple[Span, Span, Span]:
+        """The tiles of acc, inp and wgt between which all of its own lie."""
+        return span(self.dst), span(self.src), span(self.wgt)
+
+    @cached_property
+    def products(self) -> tuple[Product, ...]:
+        """The micro-ops as few matrix products, by their index patterns.
+
+        Destinations with the same weight tiles, or some of them, are rows of one product; products that read the
+        same input tiles are its columns.
+        """
+        merged: dict[tuple[int, bytes], list[tuple[Array, Array, Array]]] = {}
+        for src, wgt, dst in _families(self.dst, self.src, self.wgt):
+            merged.setdefault((wgt.size, src.tobytes()), []).append((src, wgt, dst))
+        return tuple(
+            Product(parts[0][0], np.stack([part[1] for part in parts]), tuple(in_a_row(part[2]) for part in parts))
+            for parts in merged.values()
+        )
+
+    @cached_property
+    def last(self) -> tuple[Pattern, Array]:
+        """The last micro-op of each destination, and the destinations that have more than one."""
+        _, from_end, count = np.unique(self.dst[::-1], return_index=True, return_counts=True)
+        last = self.dst.size - 1 - from_end
+        return self.chosen(last), self.dst[last][count > 1]
+
+    def chosen(self, micro_ops: Array) -> Pattern:
+        """Some of the micro-ops, by index or mask."""
+        return Pattern(self.dst[micro_ops], self.src[micro_ops], self.wgt[micro_ops])
+
+
+def span(tiles: Array) -> Span:
+    return (int(tiles.min()), int(tiles.max()) + 1) if tiles.size else (0, 0)
+
+
+def distinct(tiles: Array) -> Array:
+    """The tile numbers that occur, ascending."""
+    low, high = span(tiles)
+    touched = np.zeros(high - low, np.bool_)
+    touched[tiles - low] = True
+    found: Array = np.flatnonzero(touched) + low
+    return found
+
+
+def in_a_row(tiles: Array) -> Tiles:
+    """The same tiles as a slice, where each follows the one before."""
+    first = int(tiles[0]) if tiles.size else 0
+    return slice(first, first + tiles.size) if np.array_equal(tiles, np.arange(first, first + tiles.size)) else tiles
+
+
+def behind(tiles: Tiles, by: int) -> Tiles:
+    """The tiles `by` behind."""
+    return slice(tiles.start + by, tiles.stop + by) if isinstance(tiles, slice) else tiles + by
+
+
+def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Array]]:
+    """(src [P, R], wgt [R], dst [P]) of each set of destinations that read the same weight tiles, or most of them."""
+    order = np.argsort(dst, kind="stable")
+    dst, src, wgt = dst[order], src[order], wgt[order]
+    first = np.flatnonzero(np.diff(dst, prepend=-1))
+    depth = np.diff(np.append(first, dst.size))
+    families: list[_Family] = []
+    for terms in sorted(set(depth.tolist()), reverse=True):  # longest lists first: shorter ones join them
+        heads = first[depth == terms]
+        rows = heads[:, None] + np.arange(terms)
+        same: dict[bytes, list[int]] = {}
+        for index, weights in enumerate(wgt[rows]):
+            same.setdefault(weights.tobytes(), []).append(index)
+        for mine in same.values():
+            family, place = _join(families, wgt[rows[mine[0]]].tolist())
+            inputs = np.full((len(mine), len(family.weights)), NO_TILE, np.int64)
+            inputs[:, place] = src[rows[mine]]
+            family.src.append(inputs)
+            family.dst.append(dst[heads[mine]])
+    found = []
+    for family in families:
+        target = np.concatenate(family.dst)
+        ascending = np.argsort(target)
+        source = np.ascontiguousarray(np.concatenate(family.src)[ascending])
+        found.append((source, np.array(family.weights, np.int64), target[ascending]))
+    return found
+
+
+class _Family(NamedTuple):
+    """Destinations that read some of the tiles `weights`; `place` of each there, empty where one occurs twice."""
+
+    weights: list[int]
+    place: dict[int, int]
+    src: list[Array]
+    dst: list[Array]
+
+
+def _join(families: list[_Family], weights: list[int]) -> tuple[_Family, list[int]]:
+    """The family for a list of weight tiles, and the place of each in it; a new one where the list fits none."""
+    place = {tile: index for index, tile in enumerate(weights)}
+    distinct = len(place) == len(weights)
+    for family in families:
+        if distinct and 3 * len(weights) >= len(family.weights) and place.keys() <= family.place.keys():
+            return family, [family.place[tile] for tile in weights]
+    families.append(_Family(weights, place if distinct else {}, [], []))
+    return families[-1], list(range(len(weights)))
