@@ -3,18 +3,20 @@
 Every memory is cut into cells at the ends of what is certainly written, and each step is taken to touch all of
 every cell that a row of its footprint reaches into. The conflicts of such a program include those of the real
 one (what is touched only grows), and each lies in the cell where its elements are. So only the cells with a
-conflict have to be scanned element by element.
+conflict have to be scanned element by element. Before that they are cut once more, with what steps touch in parts
+(rows of an image, say) taken part by part.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.order import Order
-from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, StepTable
+from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, Footprints, StepTable
 
 #: Accesses of cells that are sorted; beyond it, a scan of everything is cheaper.
 MAX_ACCESSES = 1 << 20
@@ -27,10 +29,19 @@ def everything(table: StepTable) -> Array:
 
 def suspects(table: StepTable, order: Order) -> Array:
     """Ranges outside which no race and no unwritten read is possible: int64 [k, 3] of space, low, high, ascending."""
+    ranges = _suspects(table, order, everything(table))
+    if len(ranges) and (parts := _in_parts(table.footprints, ranges)):
+        ranges = _suspects(replace(table, footprints=parts), order, ranges)
+    return ranges
+
+
+def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
+    """The same inside some ranges; the footprints need hold no more than what touches them."""
     rows, live = table.footprints.rows, table.footprints.live
     offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories one behind the other
     at = offset[rows[:, SPACE]]
     low, high = rows[:, BASE] + at, table.footprints.end + at
+    asked = ranges[:, 1:] + offset[ranges[:, 0], None]
     # A first write, of all that is between its ends: WRITE alone. What is read as well is either written before or
     # an unwritten read.
     surely = live & (rows[:, MODE] == WRITE) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
@@ -42,7 +53,7 @@ def suspects(table: StepTable, order: Order) -> Array:
         ],
         np.int64,
     ).reshape(-1)
-    cuts = np.sort(np.concatenate([offset, low[surely], high[surely], filled]))
+    cuts = np.sort(np.concatenate([offset, low[surely], high[surely], filled, asked.reshape(-1)]))
     cuts = cuts[np.concatenate([[True], cuts[1:] > cuts[:-1]])]
     first, last = np.searchsorted(cuts, np.array([low, high - 1]), "right")
     cells = (last - first + 1) * live
@@ -50,20 +61,52 @@ def suspects(table: StepTable, order: Order) -> Array:
     mine = table.footprint[order.sequence]
     row, visit = _numbers(table.footprints.start[mine], np.diff(table.footprints.start)[mine])
     if int(cells[row].sum()) > MAX_ACCESSES:
-        return everything(table)
+        return ranges
     cell, access = _numbers(first[row] - 1, cells[row])
     by_cell = np.argsort(cell, kind="stable")
     cell, access = cell[by_cell], access[by_cell]
-    preset = np.zeros(len(cuts), np.bool_)
-    for a, b in np.searchsorted(cuts, filled).reshape(-1, 2).tolist():
-        preset[a:b] = True
     row, step = row[access], order.sequence[visit[access]]
-    bad = _possible(table, order, cell, step, rows[row, MODE], surely[row], preset[cell])
+    bad = _possible(table, order, cell, step, rows[row, MODE], surely[row], _covered(cuts, filled)[cell])
+    bad &= _covered(cuts, asked.reshape(-1))[cell]
     if not bad.any():
         return np.zeros((0, 3), np.int64)
     found = np.unique(cell[bad])
     space = np.searchsorted(offset, cuts[found], "right") - 1
     return np.stack([space, cuts[found] - offset[space], cuts[found + 1] - offset[space]], axis=1)
+
+
+def _covered(cuts: Array, ranges: Array) -> Array:
+    """The cells from each cut on that lie in a range; its ends, low and high in turn, are cuts: bool."""
+    inside = np.zeros(len(cuts), np.bool_)
+    for a, b in np.searchsorted(cuts, ranges).reshape(-1, 2).tolist():
+        inside[a:b] = True
+    return inside
+
+
+def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
+    """The rows that reach into some ranges, a row for each of its parts; None where nothing is cut, or too much."""
+    rows = footprints.rows
+    live = footprints.live & reach(footprints, ranges)
+    count = np.where(live, rows[:, COUNT], 0)
+    total = int(count.sum())
+    if not (count > 1).any() or total > MAX_ACCESSES:
+        return None
+    part, row = _numbers(np.zeros(len(rows), np.int64), count)
+    parts = rows[row]
+    parts[:, BASE] += part * parts[:, STRIDE]
+    parts[:, COUNT], parts[:, STRIDE] = 1, 0
+    return Footprints(parts, np.concatenate([[0], np.cumsum(count)])[footprints.start])
+
+
+def reach(footprints: Footprints, ranges: Array) -> Array:
+    """Whether each row, all of what is between its ends, reaches into one of the ranges: bool [r]."""
+    rows = footprints.rows
+    reached = np.zeros(len(rows), np.bool_)
+    for index in np.unique(ranges[:, 0]):
+        parts = ranges[ranges[:, 0] == index]
+        inside = np.searchsorted(parts[:, 1], footprints.end) > np.searchsorted(parts[:, 2], rows[:, BASE], "right")
+        reached |= (rows[:, SPACE] == index) & inside
+    return reached
 
 
 def _possible(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.bounds import suspects
+from tilewright.sim.bounds import reach, suspects
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
 from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
@@ -104,13 +104,7 @@ def out_of_range(table: StepTable) -> list[Finding]:
 
 def _inside(footprints: Footprints, ranges: Array) -> Footprints:
     """The same footprints, exact; empty where they touch none of the ranges."""
-    rows = footprints.rows
-    touches = np.zeros(len(rows), np.bool_)
-    for index in np.unique(ranges[:, 0]):
-        mine, parts = rows[:, SPACE] == index, ranges[ranges[:, 0] == index]
-        reached = np.searchsorted(parts[:, 1], footprints.end) > np.searchsorted(parts[:, 2], rows[:, BASE], "right")
-        touches |= mine & reached
-    involved = set(footprints.owner()[touches].tolist())
+    involved = set(footprints.owner()[reach(footprints, ranges)].tolist())
     nothing = np.zeros((0, 6), np.int64)
     return Footprints.of([footprints.of_step(f) if f in involved else nothing for f in range(len(footprints))])
 
