@@ -10,7 +10,7 @@ conflict have to be scanned element by element. Before that they are cut once mo
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE,
 
 #: Accesses of cells that are sorted; beyond it, a scan of everything is cheaper.
 MAX_ACCESSES = 1 << 20
+#: Accesses that are looked at together: as many as stay in the caches.
+BLOCK = 1 << 15
 
 
 def everything(table: StepTable) -> Array:
@@ -56,23 +58,35 @@ def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
     cuts = np.sort(np.concatenate([offset, low[surely], high[surely], filled, asked.reshape(-1)]))
     cuts = cuts[np.concatenate([[True], cuts[1:] > cuts[:-1]])]
     first, last = np.searchsorted(cuts, np.array([low, high - 1]), "right")
-    cells = (last - first + 1) * live
 
     mine = table.footprint[order.sequence]
     row, visit = _numbers(table.footprints.start[mine], np.diff(table.footprints.start)[mine])
-    if int(cells[row].sum()) > MAX_ACCESSES:
+    row, visit = row[live[row]], visit[live[row]]
+    begin, end = first[row] - 1, last[row]
+    many = np.cumsum(np.bincount(begin, minlength=len(cuts)) - np.bincount(end, minlength=len(cuts)))  # a cell
+    if int(many.sum()) > MAX_ACCESSES:
         return ranges
-    cell, access = _numbers(first[row] - 1, cells[row])
-    by_cell = np.argsort(cell, kind="stable")
-    cell, access = cell[by_cell], access[by_cell]
-    row, step = row[access], order.sequence[visit[access]]
-    bad = _possible(table, order, cell, step, rows[row, MODE], surely[row], _covered(cuts, filled)[cell])
-    bad &= _covered(cuts, asked.reshape(-1))[cell]
-    if not bad.any():
-        return np.zeros((0, 3), np.int64)
-    found = np.unique(cell[bad])
-    space = np.searchsorted(offset, cuts[found], "right") - 1
-    return np.stack([space, cuts[found] - offset[space], cuts[found + 1] - offset[space]], axis=1)
+    preset, asked_for = _covered(cuts, filled), _covered(cuts, asked.reshape(-1))
+    found = []
+    for low_cell, high_cell in pairwise(_blocks(many)):
+        part = np.flatnonzero((begin < high_cell) & (end > low_cell))
+        start = np.maximum(begin[part], low_cell)
+        cell, access = _numbers(start, np.minimum(end[part], high_cell) - start)
+        by_cell = np.argsort((cell - low_cell).astype(np.min_scalar_type(high_cell - low_cell)), kind="stable")
+        cell, access = cell[by_cell], part[access[by_cell]]
+        mine, step = row[access], order.sequence[visit[access]]
+        bad = _possible(table, order, cell, step, rows[mine, MODE], surely[mine], preset[cell])
+        found.append(np.unique(cell[bad & asked_for[cell]]))
+    cells = np.concatenate([np.zeros(0, np.int64), *found])
+    space = np.searchsorted(offset, cuts[cells], "right") - 1
+    return np.stack([space, cuts[cells] - offset[space], cuts[cells + 1] - offset[space]], axis=1)
+
+
+def _blocks(many: Array) -> list[int]:
+    """Where to cut the cells, of which each has so many accesses, into blocks of about BLOCK accesses."""
+    total = np.cumsum(many)
+    edges = np.searchsorted(total, np.arange(0, total[-1], BLOCK), "right").tolist()
+    return sorted({0, *edges, len(many)})
 
 
 def _covered(cuts: Array, ranges: Array) -> Array:
@@ -117,24 +131,34 @@ def _possible(
     A race is with the last write of the cell or, for a write, with the last read of each unit.
     """
     unit, writes, reads = table.unit[step], (mode & WRITE) > 0, (mode & READ) > 0
-    readers = reads & (unit == np.arange(len(table.units))[:, None])
-    before = _last_before(cell, np.concatenate([surely[None], writes[None], readers]))
-    unwritten, earlier = reads & ~preset & (before[0] < 0), before[1:]
+    last = _LastBefore(cell)
+    possible: Array = reads & ~preset & (last(surely) < 0)
+    earlier = last(writes)
     other = unit[earlier]
-    races = (earlier >= 0) & (other != unit) & (order.clock[step, other] <= order.rank[step[earlier]])
-    races[1:] &= writes
-    possible: Array = unwritten | races.any(axis=0)
+    possible |= (earlier >= 0) & (other != unit) & (order.clock[step, other] <= order.rank[step[earlier]])
+    later = np.flatnonzero(writes)
+    for reader in range(len(table.units)):
+        earlier = last(reads & (unit == reader))[later]
+        races = (earlier >= 0) & (unit[later] != reader)
+        races &= order.clock[step[later], reader] <= order.rank[step[earlier]]
+        possible[later] |= races
     return possible
 
 
-def _last_before(cell: Array, which: Array) -> Array:
-    """For each access and each row of `which` (bool [k, n]) the last earlier one of its cell, or -1: int64 [k, n]."""
-    at = np.arange(1, len(cell) + 1)
-    latest = np.zeros(which.shape, np.int64)
-    np.maximum.accumulate((at * which)[:, :-1], axis=1, out=latest[:, 1:])
-    head = np.zeros(len(cell), np.int64)
-    head[1:] = at[:-1] * (cell[1:] != cell[:-1])
-    return np.where(latest > np.maximum.accumulate(head), latest, 0) - 1
+class _LastBefore:
+    """For each access, by cell, the last earlier one of its cell of some kind, or -1."""
+
+    def __init__(self, cell: Array) -> None:
+        self._at = np.arange(len(cell), dtype=np.int32)
+        first = np.concatenate([[True], cell[1:] != cell[:-1]])
+        self._head = np.maximum.accumulate(np.where(first, self._at, 0))
+
+    def __call__(self, kind: Array) -> Array:
+        latest = np.full(len(kind), -1, np.int32)
+        np.copyto(latest[1:], self._at[:-1], where=kind[:-1])
+        np.maximum.accumulate(latest, out=latest)
+        latest[latest < self._head] = -1
+        return latest
 
 
 def _numbers(low: Array, count: Array) -> tuple[Array, Array]:
