@@ -38,11 +38,19 @@ def test_compiled_and_uncompiled_agree(seed: int, monkeypatch: pytest.MonkeyPatc
     assert found_plain == found_native
 
 
-def test_a_loop_is_compiled_once_it_has_taken_long() -> None:
+def test_loops_are_compiled_once_all_together_have_taken_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit.Compiled, "spent", 0)
+
     @jit.compiled
     def add(a: int, b: int) -> int:
         return a + b
 
+    @jit.compiled
+    def double(a: int) -> int:
+        return 2 * a
+
     assert add.of(jit.PATIENCE // 2) is add.python
-    assert add.of(jit.PATIENCE) is add
+    assert double.of(jit.PATIENCE // 2 - 1) is double.python
+    assert double.of(1) is double
+    assert add.of(0) is add
     assert add.python(1, 2) == 3

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Generic, ParamSpec, TypeVar
+from typing import ClassVar, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-#: Microseconds that a loop may spend uncompiled in one process. Compiling takes a second, once; loading what was
-#: compiled before, a tenth.
+#: Microseconds that all loops together may spend uncompiled in one process: what loading Numba takes. Compiling takes
+#: a second a loop, once for an installation; loading what was compiled before, some milliseconds.
 PATIENCE = 300_000
 
 
 class Compiled(Generic[P, R]):
     """A function of arrays and numbers that runs compiled; `.python` is the same source, uncompiled."""
 
+    #: Microseconds asked for so far, of all loops.
+    spent: ClassVar[int] = 0
+
     def __init__(self, python: Callable[P, R]) -> None:
         update_wrapper(self, python)
         self.python = python
         self._native: Callable[P, R] | None = None
-        self._spent = 0
 
     def due(self, microseconds: int) -> bool:
         """Whether to run compiled a call that would take about so long otherwise: not while that is soon done."""
-        self._spent += microseconds
-        return self._spent >= PATIENCE or self._native is not None
+        Compiled.spent += microseconds
+        return Compiled.spent >= PATIENCE or self._native is not None
 
     def of(self, microseconds: int) -> Callable[P, R]:
         """The function for a call that would take about so long uncompiled."""
