@@ -40,6 +40,7 @@ def test_compiled_and_uncompiled_agree(seed: int, monkeypatch: pytest.MonkeyPatc
 
 def test_loops_are_compiled_once_all_together_have_taken_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit.Compiled, "spent", 0)
+    monkeypatch.setattr(jit.Compiled, "expected", 0)
 
     @jit.compiled
     def add(a: int, b: int) -> int:
@@ -54,3 +55,18 @@ def test_loops_are_compiled_once_all_together_have_taken_long(monkeypatch: pytes
     assert double.of(1) is double
     assert add.of(0) is add
     assert add.python(1, 2) == 3
+
+
+def test_what_is_announced_counts_at_once_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit.Compiled, "spent", 0)
+    monkeypatch.setattr(jit.Compiled, "expected", 0)
+
+    @jit.compiled
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    jit.expect(jit.PATIENCE - 10)
+    assert add.of(jit.PATIENCE - 10) is add.python  # it has come
+    assert add.of(9) is add.python
+    jit.expect(1)
+    assert add.of(0) is add

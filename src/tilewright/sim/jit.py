@@ -18,8 +18,9 @@ PATIENCE = 300_000
 class Compiled(Generic[P, R]):
     """A function of arrays and numbers that runs compiled; `.python` is the same source, uncompiled."""
 
-    #: Microseconds asked for so far, of all loops.
+    #: Microseconds of all loops so far, with those that `expect` has announced; and of these what is still to come.
     spent: ClassVar[int] = 0
+    expected: ClassVar[int] = 0
 
     def __init__(self, python: Callable[P, R]) -> None:
         update_wrapper(self, python)
@@ -28,7 +29,9 @@ class Compiled(Generic[P, R]):
 
     def due(self, microseconds: int) -> bool:
         """Whether to run compiled a call that would take about so long otherwise: not while that is soon done."""
-        Compiled.spent += microseconds
+        announced = min(Compiled.expected, microseconds)
+        Compiled.expected -= announced
+        Compiled.spent += microseconds - announced
         return Compiled.spent >= PATIENCE or self._native is not None
 
     def of(self, microseconds: int) -> Callable[P, R]:
@@ -46,6 +49,12 @@ class Compiled(Generic[P, R]):
                 native = numba.njit(nogil=True)(self.python)
             self._native = native
         return self._native(*args, **kwargs)
+
+
+def expect(microseconds: int) -> None:
+    """Announce what loops will take later, so that those before them need not run uncompiled until then."""
+    Compiled.spent += microseconds
+    Compiled.expected += microseconds
 
 
 def compiled(function: Callable[P, R]) -> Compiled[P, R]:

@@ -45,7 +45,7 @@ def kernel(rng: np.random.Generator) -> tuple[GemmKernel | AluKernel, Array]:
     if rng.random() < 0.5:
         return GemmKernel(loop, bool(rng.integers(2)), Pattern(dst, src, wgt)), table
     imm = int(rng.integers(9)) if rng.random() < 0.5 else None
-    return AluKernel(loop, AluOp.ADD, imm, dst, src), table
+    return AluKernel(loop, AluOp.ADD, imm, Pattern(dst, src, wgt)), table
 
 
 @pytest.mark.parametrize("keys", [*({"semantics": name} for name in SEMANTICS), {"stages": "4"}], ids=str)

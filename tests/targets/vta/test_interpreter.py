@@ -37,6 +37,7 @@ from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.kernel import AluKernel, Loop
 from tilewright.targets.vta.passes import run_passes, sequence
+from tilewright.targets.vta.pattern import Pattern
 
 
 def before(config: Config, records: list[Record]) -> list[int]:
@@ -153,7 +154,7 @@ FUSED = MACHINES["fused"]
 
 def alu_kernel(op: int, imm: int | None) -> AluKernel:
     one = np.zeros(1, np.int64)
-    return AluKernel(Loop(0, 1, 1, 1, (0, 0), (0, 0)), AluOp(op), imm, one, one)
+    return AluKernel(Loop(0, 1, 1, 1, (0, 0), (0, 0)), AluOp(op), imm, Pattern(one, one, one))
 
 
 @pytest.mark.parametrize("op", [MULH, RSHR, SHR, ADD])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,13 @@ from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.kernel import AluKernel, GemmKernel
 from tilewright.targets.vta.moves import NOTHING, Move
+from tilewright.targets.vta.pattern import Span
 from tilewright.targets.vta.semantics import SEMANTICS
+
+#: Which of a product's memories a LOAD fills; all others are acc's.
+_LOADED = {int(Memory.INP): 1, int(Memory.WGT): 2, int(Memory.PAR): 3}
+#: Memory ids of steps that do nothing to data: tokens only, or control state.
+_SILENT = frozenset((NOTHING, *map(int, UOP_MEMORIES)))
 
 
 class Action(NamedTuple):
@@ -30,14 +36,15 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     take less time than many small ones.
     """
     kernels, moves = program.kernel[sequence].tolist(), program.moves.of(sequence)
+    accumulates = program.accumulates
     found: list[Action] = []
     pending = _Pending()
     for step, index, move in zip(sequence.tolist(), kernels, moves, strict=True):
-        if index >= 0 and program.accumulates[index]:
-            pending.add(index, program.kernels[index])
+        if index >= 0 and accumulates[index]:
+            pending.add(index, program.kernels[index].spans)
             continue
-        if index < 0 and move.memory in (NOTHING, *UOP_MEMORIES):
-            continue  # tokens only, or control state
+        if index < 0 and move.memory in _SILENT:
+            continue
         if pending.kernels and pending.conflicts(_touched(program, index, move)):
             found.append(Action(program.fused(tuple(pending.kernels)), f"before instruction {step}"))
             pending = _Pending()
@@ -56,10 +63,9 @@ class _Pending:
         self._low = [1 << 62] * 4
         self._high = [0] * 4
 
-    def add(self, index: int, kernel: GemmKernel | AluKernel) -> None:
-        assert isinstance(kernel, GemmKernel)
+    def add(self, index: int, spans: Iterable[Span]) -> None:
         self.kernels.append(index)
-        for memory, (low, high) in enumerate(kernel.spans):
+        for memory, (low, high) in enumerate(spans):
             self._low[memory] = min(self._low[memory], low)
             self._high[memory] = max(self._high[memory], high)
 
@@ -73,7 +79,7 @@ def _touched(program: Elaborated, kernel: int, move: Move) -> tuple[int, int, in
     if kernel >= 0:
         item = program.kernels[kernel]
         return (0, *item.touched) if isinstance(item, AluKernel) else (0, *item.spans[0])
-    return {Memory.INP: 1, Memory.WGT: 2, Memory.PAR: 3}.get(Memory(move.memory), 0), move.base, move.end
+    return _LOADED.get(move.memory, 0), move.base, move.end
 
 
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:

@@ -27,6 +27,8 @@ from tilewright.targets.vta.moves import Moves, moves
 from tilewright.targets.vta.pattern import Origin, Pattern
 from tilewright.targets.vta.semantics import SEMANTICS, Semantics
 
+Kernel = GemmKernel | AluKernel
+Patterns = dict[tuple[bytes, tuple[int, ...]], Pattern]
 #: Micro-ops of one instruction, loops included; a program beyond it is refused before it fills the memory.
 MAX_MICRO_OPS = 1 << 22
 
@@ -39,7 +41,7 @@ class Elaborated:
     stream: Stream
     table: StepTable
     kernel: Array
-    kernels: tuple[GemmKernel | AluKernel, ...]
+    kernels: tuple[Kernel, ...]
     micro_ops: Array
     moves: Moves
     findings: tuple[Finding, ...]
@@ -120,19 +122,19 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
 
 def _kernels(
     stream: Stream, config: Config, dram: Dram, moved: Moves
-) -> tuple[Array, tuple[GemmKernel | AluKernel, ...], list[Array], list[Finding]]:
+) -> tuple[Array, tuple[Kernel, ...], list[Array], list[Finding]]:
     """Follow the micro-op cache in stream order; equal instructions on equal micro-ops share a kernel.
 
     Also gives the micro-ops that each kernel lists, int64 [m, 3].
     """
     outside: list[Finding] = []
     kernel = np.full(len(stream), -1, np.int64)
-    kernels: list[GemmKernel | AluKernel] = []
+    kernels: list[Kernel] = []
     caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in (Memory.UOP, Memory.ALU_UOP)}
     lists: list[Array] = []
     by_epoch: dict[tuple[int, ...], int] = {}
     by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
-    patterns: dict[tuple[bytes, Loop], Pattern] = {}
+    patterns: Patterns = {}
     load_uop = np.isin(moved.memory, UOP_MEMORIES)
     gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
     epoch = np.cumsum(load_uop)
@@ -174,31 +176,30 @@ def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tu
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
-def _kernel(
-    key: tuple[int, ...], listed: Array, row: int, rules: Semantics, patterns: dict[tuple[bytes, Loop], Pattern]
-) -> GemmKernel | AluKernel:
-    """`patterns` are those of the GEMMs so far, by their micro-ops from tile 0 and their loops."""
+def _kernel(key: tuple[int, ...], listed: Array, row: int, rules: Semantics, patterns: Patterns) -> Kernel:
+    """`patterns` are those so far, by their micro-ops from tile 0 and their loops."""
     _, is_alu, bgn, end, iter_out, iter_in, dst_o, dst_i, src_o, src_i, wgt_o, wgt_i, code, use_imm, imm, negative = key
     loop = Loop(bgn, end, iter_out, iter_in, (dst_o, dst_i), (src_o, src_i), (wgt_o, wgt_i))
     if loop.micro_ops > MAX_MICRO_OPS:
         raise MachineError(
             f"instruction {row}", f"runs {loop.micro_ops} micro-ops; at most {MAX_MICRO_OPS} are simulated"
         )
+    lowest = listed.min(axis=0) if len(listed) else np.zeros(3, np.int64)
+    moved = listed - lowest
+    same = moved.tobytes(), key[4:12]
+    pattern = patterns.get(same)
+    if pattern is None:
+        pattern = patterns[same] = Pattern(*loop.expand(moved))
+    dst, src, wgt = lowest.tolist()
     if not is_alu:
-        lowest = listed.min(axis=0) if len(listed) else np.zeros(3, np.int64)
-        moved = listed - lowest
-        same = moved.tobytes(), loop._replace(uop_bgn=0, uop_end=end - bgn)
-        if same not in patterns:
-            patterns[same] = Pattern(*loop.expand(moved))
-        dst, src, wgt = lowest.tolist()
-        return GemmKernel(loop, bool(code), patterns[same], (dst, src, wgt))
-    dst, src, _ = loop.expand(listed)
+        return GemmKernel(loop, bool(code), pattern, (dst, src, wgt))
     if code == AluOp.REQ:  # the immediate is a loop factor: one set of factors serves an outer iteration
-        factors = listed[:1, 2].repeat(len(listed) * iter_in * iter_out)
+        factors = listed[:1, 2].repeat(pattern.dst.size)
         factors += imm * np.arange(iter_out).repeat(len(listed) * iter_in)[: len(factors)]
-        return AluKernel(loop, AluOp.REQ, None, dst, src, factors=factors)
+        return AluKernel(loop, AluOp.REQ, None, pattern, (dst, src, wgt), factors=factors)
+    first_is_src = bool(use_imm) and rules.immediate_reads_src
     operand = imm if use_imm else None
-    return AluKernel(loop, AluOp(code), operand, dst, src, bool(use_imm) and rules.immediate_reads_src, bool(negative))
+    return AluKernel(loop, AluOp(code), operand, pattern, (dst, src, wgt), first_is_src, bool(negative))
 
 
 def _fill(cache: Array, config: Config, dram: Dram, moved: Moves, row: int) -> None:

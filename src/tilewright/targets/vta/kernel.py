@@ -13,7 +13,7 @@ from tilewright.array import Array
 from tilewright.sim.steps import READ, WRITE, runs
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory
-from tilewright.targets.vta.pattern import Origin, Pattern, Product, Span, Tiles, behind, distinct, in_a_row, span
+from tilewright.targets.vta.pattern import Origin, Pattern, Product, Span, Tiles, behind, in_a_row
 from tilewright.targets.vta.semantics import SEMANTICS
 
 #: The order of `sim.steps.Space` in VTA's step tables; BANK: parts of acc that one unit uses at a time.
@@ -62,14 +62,11 @@ DST, SRC, WEIGHT, FACTORS, BANKS = range(5)
 Access = tuple[int, int, int]
 
 
-@dataclass(frozen=True, eq=False)
-class GemmKernel:
-    """One distinct GEMM: a pattern of micro-ops and where it lies, the tiles by which dst, src and wgt are moved."""
+class _Placed:
+    """A pattern of micro-ops and where it lies: the tiles by which its dst, src and wgt are moved."""
 
-    loop: Loop
-    reset: bool
     pattern: Pattern
-    origin: Origin = (0, 0, 0)
+    origin: Origin
 
     @cached_property
     def dst(self) -> Array:
@@ -88,6 +85,27 @@ class GemmKernel:
     def size(self) -> int:
         """Micro-ops."""
         return self.pattern.dst.size
+
+    @cached_property
+    def written(self) -> Tiles:
+        return behind(self.pattern.written, self.origin[0])
+
+    @cached_property
+    def spans(self) -> tuple[Span, Span, Span]:
+        """The tiles between which all of its dst, src and wgt lie."""
+        (a, b), (c, d), (e, f) = self.pattern.spans
+        dst, src, wgt = self.origin
+        return (a + dst, b + dst), (c + src, d + src), (e + wgt, f + wgt)
+
+
+@dataclass(frozen=True, eq=False)
+class GemmKernel(_Placed):
+    """One distinct GEMM."""
+
+    loop: Loop
+    reset: bool
+    pattern: Pattern
+    origin: Origin = (0, 0, 0)
 
     def operands(self) -> Array:
         """Input and weight tiles read."""
@@ -109,19 +127,9 @@ class GemmKernel:
         return UOP
 
     @cached_property
-    def written(self) -> Tiles:
-        return behind(self.pattern.written, self.origin[0])
-
-    @cached_property
     def products(self) -> tuple[Product, ...]:
         """The micro-ops as few matrix products."""
         return tuple(product.at(self.origin) for product in self.pattern.products)
-
-    @cached_property
-    def spans(self) -> tuple[Span, Span, Span]:
-        """The tiles of acc, inp and wgt between which all of its own lie."""
-        dst, src, wgt = ((low + by, high + by) for (low, high), by in zip(self.pattern.spans, self.origin, strict=True))
-        return dst, src, wgt
 
     @cached_property
     def last_writes(self) -> tuple[GemmKernel, Array]:
@@ -158,22 +166,17 @@ def banks(tiles: Array, config: Config) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class AluKernel:
-    """One distinct ALU instruction: tile indices of every micro-op, int64 [n] each."""
+class AluKernel(_Placed):
+    """One distinct ALU instruction; the pattern's wgt means nothing."""
 
     loop: Loop
     op: AluOp
     imm: int | None
-    dst: Array
-    src: Array
+    pattern: Pattern
+    origin: Origin = (0, 0, 0)
     first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
     negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
     factors: Array | None = None  # REQ: the first of its FACTOR_TILES tiles of par
-
-    @property
-    def size(self) -> int:
-        """Micro-ops."""
-        return self.dst.size
 
     @property
     def reads_source(self) -> bool:
@@ -201,41 +204,21 @@ class AluKernel:
         return ALU_UOP if config.pipeline.uop_memory(alu=True) == Memory.ALU_UOP else UOP
 
     @cached_property
-    def written(self) -> Tiles:
-        return in_a_row(distinct(self.dst))
-
-    @cached_property
     def touched(self) -> Span:
         """The accumulator tiles between which all of its own lie."""
-        return span(self.dst if self.factors is not None else np.concatenate([self.dst, self.src]))
+        (low, high), (first, last), _ = self.spans
+        return (low, high) if self.factors is not None else (min(low, first), max(high, last))
 
     @cached_property
     def waves(self) -> tuple[tuple[Tiles, Tiles], ...]:
         """The micro-ops as (dst, src) groups, in order, each free of dependences inside."""
-        return tuple((in_a_row(self.dst[mine]), in_a_row(self.src[mine])) for mine in self._groups)
+        reads_own = self.imm is not None and not self.first_is_src
+        dst, src, _ = self.origin
+        return tuple((behind(a, dst), behind(b, src)) for a, b in self.pattern.waves(reads_own, src - dst))
 
     @cached_property
     def requantised(self) -> tuple[tuple[Tiles, Tiles, Tiles], ...]:
         """The same for REQ: (dst, tiles of par with the bias, with the first of the factors)."""
         assert self.factors is not None
-        dst, src, factors = self.dst, self.src, self.factors
-        return tuple((in_a_row(dst[mine]), in_a_row(src[mine]), in_a_row(factors[mine])) for mine in self._groups)
-
-    @property
-    def _groups(self) -> tuple[Array | slice, ...]:
-        reads_own = (self.imm is not None and not self.first_is_src) or np.array_equal(self.dst, self.src)
-        reads_own = reads_own or self.factors is not None  # its source is another memory
-        once = np.unique(self.dst).size == self.dst.size
-        if once and (reads_own or not np.isin(self.src, self.dst).any()):
-            return (slice(None),)
-        written: dict[int, int] = {}
-        read: dict[int, int] = {}
-        level = np.empty(self.dst.size, np.int64)
-        sources = self.dst if reads_own else self.src
-        for index, (dst, src) in enumerate(zip(self.dst.tolist(), sources.tolist(), strict=True)):
-            # A wave reads all its operands before it writes: a write may share a wave with an earlier read.
-            wave = max(written.get(dst, -1) + 1, written.get(src, -1) + 1, read.get(dst, 0))
-            written[dst] = wave
-            read[src] = max(read.get(src, -1), wave)
-            level[index] = wave
-        return tuple(level == wave for wave in range(int(level.max()) + 1))
+        groups = self.pattern.groups(True, 0)  # its source is another memory
+        return tuple((in_a_row(self.dst[g]), in_a_row(self.src[g]), in_a_row(self.factors[g])) for g in groups)

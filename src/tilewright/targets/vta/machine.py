@@ -27,7 +27,7 @@ from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
 from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel, GemmKernel, Loop
 from tilewright.targets.vta.moves import Move
-from tilewright.targets.vta.pattern import Tiles, behind
+from tilewright.targets.vta.pattern import Pattern, Tiles, behind
 from tilewright.targets.vta.semantics import SEMANTICS
 from tilewright.targets.vta.stretch import ARRAYS_US, Stretch
 
@@ -114,10 +114,10 @@ class Machine:
         kind = np.dtype(np.int32) if self.rules.wide_alu else self.acc.dtype
         bits = 8 * kind.itemsize
         operand = np.concatenate([np.arange(bits), np.arange(-bits, 0)]).astype(kind)
-        none = np.zeros(0, np.int64)
+        none = Pattern(*np.zeros((3, 0), np.int64))
         rows = []
         for negative in (False, True):
-            kernel = AluKernel(Loop(0, 0, 0, 0, (0, 0), (0, 0)), AluOp.SHR, None, none, none, False, negative)
+            kernel = AluKernel(Loop(0, 0, 0, 0, (0, 0), (0, 0)), AluOp.SHR, None, none, negative_field=negative)
             left, amount = shift_amount(kernel, operand, self.config)
             rows.append(np.where(left, -amount.astype(np.int64), amount))
         return np.array(rows, np.int64)

@@ -88,6 +88,8 @@ def run_passes(
 
 def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], options: RunOptions) -> Passes:
     """All but values: none of this depends on data."""
+    if options.timing is not None:
+        timing.expect(len(insns))
     program = elaborate(decode(insns, config), config, dram, bases)
     relation = order(program.table)
     on_chip = [finding for finding in out_of_range(program.table) if finding.space != "DRAM"]

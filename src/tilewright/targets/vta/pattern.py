@@ -1,9 +1,12 @@
-"""The tiles of a GEMM's micro-ops as few matrix products: found once for all places where the same pattern is run."""
+"""Micro-ops by their index patterns: a GEMM as few matrix products, an ALU instruction as few array operations.
+
+Found once for all places where the same pattern is run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,6 +21,8 @@ Span = tuple[int, int]
 #: How far the dst, src and wgt tiles of a pattern are moved.
 Origin = tuple[int, int, int]
 NO_TILE = -1
+#: (dst, src) tiles of each wave of an ALU instruction.
+Waves = tuple[tuple[Tiles, Tiles], ...]
 
 
 class Product(NamedTuple):
@@ -40,11 +45,12 @@ class Product(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Tile indices of every micro-op of a GEMM, int64 [n] each, from a tile 0 that each kernel places elsewhere."""
+    """Tile indices of every micro-op of an instruction, int64 [n] each; kernels place it, moved by so many tiles."""
 
     dst: Array
     src: Array
     wgt: Array
+    _waves: dict[tuple[bool, int], Waves] = field(init=False, default_factory=dict)
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Pattern, Origin]]) -> Pattern:
@@ -82,6 +88,32 @@ class Pattern:
         _, from_end, count = np.unique(self.dst[::-1], return_index=True, return_counts=True)
         last = self.dst.size - 1 - from_end
         return self.chosen(last), self.dst[last][count > 1]
+
+    def waves(self, reads_own: bool, shift: int) -> Waves:
+        """The micro-ops as (dst, src) groups, in order, each free of dependences inside, see `groups`."""
+        key = reads_own, shift
+        if key not in self._waves:
+            groups = self.groups(reads_own, shift)
+            self._waves[key] = tuple((in_a_row(self.dst[mine]), in_a_row(self.src[mine])) for mine in groups)
+        return self._waves[key]
+
+    def groups(self, reads_own: bool, shift: int) -> tuple[Array | slice, ...]:
+        """The micro-ops of each wave; they read dst where `reads_own`, else src, of the same memory `shift` behind."""
+        source = self.dst if reads_own else self.src + shift
+        reads_own = reads_own or np.array_equal(self.dst, source)
+        once = np.unique(self.dst).size == self.dst.size
+        if once and (reads_own or not np.isin(source, self.dst).any()):
+            return (slice(None),)
+        written: dict[int, int] = {}
+        read: dict[int, int] = {}
+        level = np.empty(self.dst.size, np.int64)
+        for index, (dst, src) in enumerate(zip(self.dst.tolist(), source.tolist(), strict=True)):
+            # A wave reads all its operands before it writes: a write may share a wave with an earlier read.
+            wave = max(written.get(dst, -1) + 1, written.get(src, -1) + 1, read.get(dst, 0))
+            written[dst] = wave
+            read[src] = max(read.get(src, -1), wave)
+            level[index] = wave
+        return tuple(level == wave for wave in range(int(level.max()) + 1))
 
     def chosen(self, micro_ops: Array) -> Pattern:
         """Some of the micro-ops, by index or mask."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.sim import jit
 from tilewright.sim.findings import Finding
 from tilewright.sim.order import Order
-from tilewright.sim.timeline import timeline
+from tilewright.sim.timeline import EVENT_US, timeline
 from tilewright.sim.tokens import lost_tokens
 from tilewright.sim.trace import Trace
 from tilewright.targets.vta.elaborate import Elaborated
@@ -15,7 +16,7 @@ from tilewright.targets.vta.timing.hls import HLS
 from tilewright.targets.vta.timing.ideal import IDEAL
 from tilewright.targets.vta.timing.model import Timing
 
-__all__ = ["DEFAULT", "MODELS", "Timing", "lost", "run"]
+__all__ = ["DEFAULT", "MODELS", "Timing", "expect", "lost", "run"]
 
 MODELS = {model.source.name: model for model in (HLS, CHISEL, IDEAL)}
 DEFAULT = "hls"
@@ -30,6 +31,11 @@ def run(program: Elaborated, relation: Order, name: str, serial: bool = False) -
     if not model.tokens_wait:
         table = replace(table, queues=tuple(replace(queue, depth=len(table)) for queue in table.queues))
     return timeline(table, relation, *model.simulated(program, model), serial)
+
+
+def expect(steps: int) -> None:
+    """Announce a trace of so many steps, and a serial one: each step is delivered, starts and ends."""
+    jit.expect(2 * 3 * EVENT_US * steps)
 
 
 def lost(program: Elaborated, trace: Trace, name: str) -> list[Finding]:
