@@ -25,6 +25,12 @@ def shared() -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests find no programs in the user's cache folder, and leave none there."""
+    monkeypatch.setenv("TILEWRIGHT_NO_CACHE", "1")
+
+
 @pytest.fixture(scope="session")
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """`golden(name, text)` requires `text` to equal the file tests/golden/<name>; --update-golden writes it."""

@@ -37,13 +37,20 @@ def compile(
     config: str | Path | Mapping[str, Any] | None = None,
     overrides: Mapping[str, str] | None = None,
     rounding: str | None = None,
+    cache: bool | str | Path = False,
 ) -> Program:
     """The program of a network for a target. `config` is a preset's name, a JSON file or its content.
 
-    `rounding` names a rounding mode [the model's own].
+    `rounding` names a rounding mode [the model's own]. `cache`: whether programs are kept, and found again, in the
+    user's cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright), or the folder for that.
     """
     graph = model if isinstance(model, Graph) else load(model)
     machine = targets.get(target)
-    return machine.compile(
-        graph, machine.config(config, overrides or {}), rounding_mode(rounding or graph.rounding).name
-    )
+    chosen, mode = machine.config(config, overrides or {}), rounding_mode(rounding or graph.rounding).name
+    if cache is False:
+        return machine.compile(graph, chosen, mode)
+    from tilewright.program.cache import Cache, user_folder
+
+    kept, sources = Cache(user_folder() if cache is True else Path(cache)), targets.folder(machine)
+    made_from = (machine.name, chosen.digest(), mode)
+    return kept.program(graph, *made_from, sources, lambda: machine.compile(graph, chosen, mode))

@@ -15,6 +15,7 @@ from tilewright.cli.options import Reports
 @click.argument("model")
 @options.target
 @options.rounding
+@options.no_cache
 @options.simulation
 def run(
     model: str,
@@ -22,6 +23,7 @@ def run(
     config: str | None,
     overrides: dict[str, str],
     rounding: str | None,
+    no_cache: bool,
     source: str | None,
     output: Path | None,
     timing: str | None,
@@ -37,7 +39,7 @@ def run(
     from tilewright import compile as compile_model
     from tilewright.cli.execute import execute
 
-    program = compile_model(model, target, config, overrides, rounding)
+    program = compile_model(model, target, config, overrides, rounding, cache=not no_cache)
     return execute(program, source, timing, check, Reports(output, html, trace, as_json))
 
 
@@ -45,6 +47,7 @@ def run(
 @click.argument("model")
 @options.target
 @options.rounding
+@options.no_cache
 @options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
 @options.as_json
 def compile_(
@@ -53,6 +56,7 @@ def compile_(
     config: str | None,
     overrides: dict[str, str],
     rounding: str | None,
+    no_cache: bool,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -63,7 +67,7 @@ def compile_(
     from tilewright import compile as compile_model
     from tilewright.program import file
 
-    program = compile_model(model, target, config, overrides, rounding)
+    program = compile_model(model, target, config, overrides, rounding, cache=not no_cache)
     file.save(program, output)
     if as_json:
         click.echo(json.dumps({"file": str(output), **program.outline()}))
@@ -76,9 +80,16 @@ def compile_(
 @click.argument("model")
 @options.target
 @options.rounding
+@options.no_cache
 @options.as_json
 def explain(
-    model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str | None, as_json: bool
+    model: str,
+    target: str,
+    config: str | None,
+    overrides: dict[str, str],
+    rounding: str | None,
+    no_cache: bool,
+    as_json: bool,
 ) -> None:
     """Show what runs where and why, and each compile stage."""
     from tilewright import compile as compile_model
@@ -86,7 +97,7 @@ def explain(
     from tilewright.report import analysis
     from tilewright.report import explain as report
 
-    program = compile_model(model, target, config, overrides, rounding)
+    program = compile_model(model, target, config, overrides, rounding, cache=not no_cache)
     text = targets.get(target).explain(program)
     if as_json:
         layers = [row.to_json() for row in analysis.rows(program.graph)] if program.graph else []

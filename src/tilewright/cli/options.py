@@ -62,6 +62,12 @@ rounding = click.option(
     metavar="MODE",
     help="Whose requantisation: tflm, litert, xnnpack, ort [.onnx: ort, else tflm].",
 )
+no_cache = click.option(
+    "--no-cache",
+    is_flag=True,
+    envvar="TILEWRIGHT_NO_CACHE",
+    help="Compile anew; keep nothing in the user's cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright).",
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 simulation = _all(
     click.option(

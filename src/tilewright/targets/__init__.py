@@ -6,9 +6,11 @@ There is no list to edit: a target of one's own is a folder `tilewright_NAME` in
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 from tilewright.errors import InputError
 from tilewright.targets.base import Target
@@ -37,6 +39,11 @@ def get(name: str) -> Target:
         reason = "exports no TARGET" if target is None else f"exports a target called '{target.name}'"
         raise InputError("--target", f"{places[0]} {reason}", f"export TARGET with the name '{name}'")
     return target
+
+
+def folder(target: Target) -> Path:
+    """Where a target's sources are."""
+    return Path(inspect.getfile(type(target))).resolve().parent
 
 
 def _is_package(module: str) -> bool:

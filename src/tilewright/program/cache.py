@@ -1,0 +1,119 @@
+"""Compiled programs kept on disk: a second compile of the same network for the same machine only reads a file.
+
+A program is found by all that it is made from: the graph with its constants, target, configuration, rounding mode,
+NumPy's version, and every file of Tilewright and of the target's own package, their versions among them. Whatever is
+wrong with the folder or a file in it, the program is compiled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from platformdirs import user_cache_path
+
+from tilewright.errors import ProgramError
+from tilewright.graph.ir import Graph
+from tilewright.program import file
+from tilewright.program.program import Program
+from tilewright.program.serial import graph_to_data
+
+#: Bytes of all programs; beyond, those go that were not used for longest.
+LIMIT = 1 << 32
+#: Programs, and what a writer that was killed has left (files.replacing). Nothing else in the folder is touched.
+_OURS = re.compile(r"[0-9a-f]{64}\.twp|\.[0-9a-f]{64}\.twp\.[0-9a-f]{8}\.tmp")
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def user_folder() -> Path:
+    """$TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
+    given = os.environ.get("TILEWRIGHT_CACHE_DIR")
+    return Path(given) if given else user_cache_path("tilewright", appauthor=False)
+
+
+class Cache:
+    """Programs in one folder, which any number of processes may use at a time."""
+
+    def __init__(self, folder: Path, limit: int = LIMIT) -> None:
+        self.folder, self.limit = folder, limit
+
+    def program(
+        self, graph: Graph, target: str, digest: str, rounding: str, package: Path, make: Callable[[], Program]
+    ) -> Program:
+        """The kept program of a graph, else the one that `make` compiles, which is kept from now on.
+
+        `digest` is the configuration's, `package` the folder of the target's sources.
+        """
+        try:
+            key = _key(graph, target, digest, rounding, np.__version__, _sources(PACKAGE), _sources(package))
+        except (ProgramError, OSError):  # a constant that no program file holds; sources that cannot be read
+            return make()
+        path = self.folder / f"{key}.twp"
+        found = _load(path)
+        if found and (found.target, found.digest, found.rounding) == (target, digest, rounding):
+            return replace(found, graph=graph)
+        made = make()
+        self._keep(made, path)
+        return made
+
+    def _keep(self, program: Program, path: Path) -> None:
+        with suppress(OSError, ProgramError):  # a full disk, a folder of others, a program that has no file form
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file.save(program, path, compress=False)
+            self._evict()
+
+    def _evict(self) -> None:
+        """Remove what was not used for longest, until the rest is within the limit."""
+        entries = [(item, item.stat()) for item in self.folder.iterdir() if _OURS.fullmatch(item.name)]
+        entries.sort(key=lambda entry: entry[1].st_mtime_ns)
+        total = sum(status.st_size for _, status in entries)
+        for item, status in entries:
+            if total <= self.limit:
+                break
+            with suppress(OSError):  # gone, or open elsewhere (Windows)
+                item.unlink()
+            total -= status.st_size
+
+
+def _load(path: Path) -> Program | None:
+    """A kept program, marked as used now; None for none or a damaged one."""
+    try:
+        program = file.load(path)
+    except ProgramError:
+        return None
+    with suppress(OSError):
+        os.utime(path)
+    return program
+
+
+def _key(graph: Graph, *others: str) -> str:
+    data, arrays = graph_to_data(graph)
+    found = sha256(json.dumps([data, *others], sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        found.update(array.data)
+    return found.hexdigest()
+
+
+def _sources(package: Path) -> str:
+    """Digest of the files of a package, without what Python and Numba have compiled from them."""
+    found = sha256()
+    for path in sorted(_files(package)):
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode())
+        found.update(content)
+    return found.hexdigest()
+
+
+def _files(package: Path) -> Iterator[Path]:
+    for folder, inner, names in os.walk(package):
+        inner[:] = [name for name in inner if name != "__pycache__"]
+        yield from (Path(folder, name) for name in names)
