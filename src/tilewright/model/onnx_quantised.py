@@ -148,6 +148,24 @@ def _global_average(builder: Builder, fused: Fused) -> bool:
     return True
 
 
+def _mean(builder: Builder, fused: Fused) -> bool:
+    """ReduceMean of `pow2`; onnxruntime has no kernel for it on codes."""
+    shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
+    given = builder.constant_of(fused.plain[0]) if fused.plain and fused.plain[0] else None
+    axes = fused.attributes.get("axes", ()) if given is None else given.tolist()
+    kept = bool(fused.attributes.get("keepdims", 1))
+    chosen = tuple(sorted(int(axis) % len(shape) for axis in axes)) or tuple(range(len(shape)))
+    x = builder.coded(fused.inputs[0])
+    if len(shape) != 4 or chosen != (2, 3):
+        builder.emit(fused.name, ops.Mean(chosen, kept), (x,), (out,))
+        return True
+    image = replace(out, name=out.name if kept else builder.fresh(f"{out.name}:image"), shape=(*shape[:2], 1, 1))
+    builder.emit_nhwc(fused.name, ops.Mean((1, 2), True), (x,), image)
+    if not kept:
+        builder.emit(builder.fresh(f"{out.name}:flat"), ops.Reshape(out.shape), (image.name,), (out,))
+    return True
+
+
 def _max(builder: Builder, fused: Fused) -> bool:
     shape, out, attributes = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0]), fused.attributes
     if len(shape) != 4 or len(fused.outputs) != 1:
@@ -212,6 +230,7 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Concat": _concat,
     "AveragePool": _average,
     "GlobalAveragePool": _global_average,
+    "ReduceMean": _mean,
     "MaxPool": _max,
     "Transpose": _transpose,
     "Pad": _pad,

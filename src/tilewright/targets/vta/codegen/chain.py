@@ -12,7 +12,8 @@ from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from tilewright.graph.rounding import Rounding
 from tilewright.program.program import HostStep
 from tilewright.targets.vta.codegen.layer import Layer
-from tilewright.targets.vta.codegen.lower import Context, Lowered, lower
+from tilewright.targets.vta.codegen.lower import lower
+from tilewright.targets.vta.codegen.lowered import Context, Lowered
 from tilewright.targets.vta.codegen.plan import Plan
 from tilewright.targets.vta.codegen.search import best
 from tilewright.targets.vta.config import Config

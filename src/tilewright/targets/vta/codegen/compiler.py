@@ -15,7 +15,7 @@ from tilewright.sim.findings import DEADLOCK
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.codegen.chain import Chain, Member, chains, closed, operands, placed
 from tilewright.targets.vta.codegen.emit import Code, Names, emit, weight_image
-from tilewright.targets.vta.codegen.lower import Context
+from tilewright.targets.vta.codegen.lowered import Context
 from tilewright.targets.vta.codegen.pack import TABLES
 from tilewright.targets.vta.codegen.plan import Plan
 from tilewright.targets.vta.codegen.schedule import Schedule, Stage, schedule
