@@ -34,7 +34,7 @@ def quant(rng: np.random.Generator, dtype: str) -> Quant:
     """Scales that make ties now and then, zero points at the ends now and then."""
     info = np.iinfo(dtype)
     zero = int(rng.choice([info.min, 0, info.max, int(rng.integers(info.min, info.max + 1))]))
-    scale = rng.choice([2.0 ** int(rng.integers(-6, 1)), np.float32(rng.uniform(0.003, 0.4))])
+    scale = 2.0 ** int(rng.integers(-6, 1)) if rng.random() < 0.5 else float(rng.uniform(0.003, 0.4))
     return Quant((float(np.float32(scale)),), (zero,))
 
 

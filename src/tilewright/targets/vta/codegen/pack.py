@@ -97,7 +97,9 @@ def unpack(launch: Launch, graph: Graph, outputs: Mapping[str, Array], rounding:
         if form["result"] is not None:
             site = graph.site(graph.node(form["node"]))
             tables = {name: launch.arrays.get(f"{name}.{index}") for name in TABLES}
-            found[site.output.name] = _result(site, form, outputs[form["result"]], tables, rounding)
+            size = form["planes"] * form["out_tiles"] * form["out_pixels"] * form["batch"] * form["block"]
+            data = outputs[form["result"]][:, form["first"] * form["batch"] * form["block"] :][:, :size]
+            found[site.output.name] = _result(site, form, data, tables, rounding)
     return found
 
 
