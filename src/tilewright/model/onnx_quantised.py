@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph import ops
+from tilewright.graph import ops, ort
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ort import MICROSOFT
 from tilewright.model.onnx_build import Builder
@@ -213,6 +213,30 @@ def _pad(builder: Builder, fused: Fused) -> bool:
     return True
 
 
+def _resize(builder: Builder, fused: Fused) -> bool:
+    """Nearest neighbours at whole multiples, whatever the node calls its coordinates: onnxruntime is asked for them."""
+    shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
+    constants = {1 + i: builder.constant_of(name) for i, name in enumerate(fused.plain) if name}
+    known = {index: data for index, data in constants.items() if data is not None}
+    if len(shape) != 4 or out.shape[:2] != shape[:2] or len(known) < len(constants) or 0 in shape:
+        return False
+    factors = out.shape[2] // shape[2], out.shape[3] // shape[3]
+    if (factors[0] * shape[2], factors[1] * shape[3]) != out.shape[2:]:
+        return False
+    plain = tuple(
+        ort.ValueType(d.dtype.name, d.shape) if (d := known.get(i + 1)) is not None else None
+        for i in range(len(fused.plain))
+    )
+    types = (ort.ValueType("float32", shape), *plain)
+    call = ort.Call(fused.name, "Resize", "", builder.known.opset, _json(dict(fused.attributes)), types, 1)
+    places = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)
+    (taken,) = ort.run(call, (ort.ValueType("float32", out.shape),), [places, *(None for _ in plain)], known)
+    if not np.array_equal(taken, places.repeat(factors[0], axis=2).repeat(factors[1], axis=3)):
+        return False
+    builder.emit_nhwc(fused.name, ops.Upsample(factors), (builder.coded(fused.inputs[0]),), out)
+    return True
+
+
 def _requantize(builder: Builder, fused: Fused) -> bool:
     if fused.inputs[0].quant == fused.outputs[0].quant:
         return _same(builder, fused)
@@ -235,6 +259,7 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Transpose": _transpose,
     "Pad": _pad,
     "Requantize": _requantize,
+    "Resize": _resize,
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"), _same),
 }
 #: onnxruntime's operator on codes, its domain, and whether the bias comes before the output's scale.

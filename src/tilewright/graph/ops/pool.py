@@ -21,8 +21,8 @@ from tilewright.graph.arithmetic import (
     shift_up,
 )
 from tilewright.graph.ir import Site
-from tilewright.graph.ops.base import Op, Shape, given
-from tilewright.graph.ops.linear import four, merge_samples
+from tilewright.graph.ops.base import Op, Shape, four, given
+from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.ops.window import Window
 from tilewright.graph.rounding import Rounding
 

@@ -68,7 +68,7 @@ class Chain:
         self.members.append(Member(site, lowered, plan, reads))
         self.nodes.append(self.members[-1])
         self.segments.append(own)
-        if closed(lowered.layer):
+        if lowered.layer.closed:
             self.made[site.output.name] = own, written(lowered.layer, site, batch)
 
     def view(self, site: Site, block: int) -> bool:
@@ -101,11 +101,6 @@ class Chain:
         self.segments = [segment for segment in self.segments if segment not in parts]
         self.segments.append(tuple(member for part in parts for member in part))
         return True
-
-
-def closed(layer: Layer) -> bool:
-    """Whether a layer's result is codes, with nothing left for the host."""
-    return layer.codes is not None or layer.kind == "max"
 
 
 def operands(site: Site, layer: Layer) -> list[str]:

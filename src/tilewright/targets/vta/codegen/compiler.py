@@ -15,7 +15,7 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import DEADLOCK
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.codegen import segments
-from tilewright.targets.vta.codegen.chain import Chain, Member, View, chains, closed, placed
+from tilewright.targets.vta.codegen.chain import Chain, Member, View, chains, placed
 from tilewright.targets.vta.codegen.emit import Code, Names, emit, weight_image
 from tilewright.targets.vta.codegen.lowered import Context
 from tilewright.targets.vta.codegen.pack import TABLES
@@ -121,7 +121,7 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config) -> Launch:
         arrays[f"dram.{name.weights}"] = weight_image(member.plan, lowered.tiles)
         if lowered.parameters is not None:
             arrays[f"dram.{name.parameters}"] = lowered.parameters.reshape(-1).view("uint8")
-        elif not closed(lowered.layer):
+        elif not lowered.layer.closed:
             tables = (lowered.correction, lowered.row_class, lowered.column_class)
             arrays |= {f"{table}.{position}": values for table, values in zip(TABLES, tables, strict=True)}
     nodes = tuple(node.site.node.name for node in chain.nodes)

@@ -16,6 +16,7 @@ from tilewright.graph.ops import (
     Op,
     Quantize,
     RealAveragePool2D,
+    Upsample,
 )
 from tilewright.targets.vta.codegen import codes, elementwise, pools
 from tilewright.targets.vta.codegen.linear import linear
@@ -43,7 +44,9 @@ REASONS |= dict.fromkeys(("Slice", "Split", "Gather", "Resize", "DepthToSpace", 
 def lower(site: Site, context: Context) -> Lowered | str:
     """The layer of a node, or why VTA does not take it."""
     op, config = site.node.op, context.config
-    if not isinstance(op, Linear | AveragePool2D | MaxPool2D | Add | Mean | Mul | Quantize | RealAveragePool2D):
+    if not isinstance(
+        op, Linear | AveragePool2D | MaxPool2D | Add | Mean | Mul | Quantize | RealAveragePool2D | Upsample
+    ):
         kind = op.op_type if isinstance(op, OnnxOp) and op.op_type in REASONS else op.kind
         return REASONS.get(kind, f"VTA has no operation for {kind}")
     if isinstance(op, Add | Mean | RealAveragePool2D) and config.alu == "upstream" and not _shifts(context):
@@ -80,6 +83,8 @@ def _lowered(site: Site, op: Op, context: Context) -> Lowered | str:
         return pools.sums(site, op, context)
     if isinstance(op, Mean | RealAveragePool2D):
         return pools.average(site, op, context)
+    if isinstance(op, Upsample):
+        return pools.upsample(site, op, context)
     if isinstance(op, Add):
         return elementwise.add(site, op, context)
     assert isinstance(op, Mul | Quantize)

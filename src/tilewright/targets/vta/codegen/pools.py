@@ -1,4 +1,4 @@
-"""Pools and averages: identity weights bring codes, or sums of codes times a factor, into accumulators."""
+"""Pools, averages, repeated pixels: identity weights bring codes, or sums times a factor, into accumulators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.graph.arithmetic import clamp_range, mean_factor
 from tilewright.graph.ir import Site
-from tilewright.graph.ops import AveragePool2D, MaxPool2D, Mean, RealAveragePool2D, Window
+from tilewright.graph.ops import AveragePool2D, MaxPool2D, Mean, RealAveragePool2D, Upsample, Window
 from tilewright.targets.vta.codegen import codes, parameters, weights
 from tilewright.targets.vta.codegen import fold as folding
 from tilewright.targets.vta.codegen.lowered import Context, Lowered, windowed
@@ -56,6 +56,15 @@ def average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lower
     if isinstance(made, str):
         return made
     return replace(lowered, layer=replace(lowered.layer, planes=1, codes=made.codes), parameters=made.tiles)
+
+
+def upsample(site: Site, op: Upsample, context: Context) -> Lowered | str:
+    """Each pixel in several places."""
+    lowered = _pooled(site, Window(), context, None)
+    if isinstance(lowered, str):
+        return lowered
+    out = site.output.shape[1], site.output.shape[2]
+    return replace(lowered, layer=replace(lowered.layer, kind="repeat", out=out, repeat=op.factors))
 
 
 def _pooled(site: Site, window: Window, context: Context, factor: int | None) -> Lowered | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.targets.vta.codegen.chain import Chain, Member, View, closed, operands
+from tilewright.targets.vta.codegen.chain import Chain, Member, View, operands
 from tilewright.targets.vta.codegen.emit import Names, Place
 from tilewright.targets.vta.config import Config
 
@@ -16,7 +16,7 @@ def places(chain: Chain) -> dict[int, Place]:
     found = {}
     for members in chain.segments:
         first = members[0]
-        kind = "out" if closed(chain.members[first].lowered.layer) else "acc"
+        kind = "out" if chain.members[first].lowered.layer.closed else "acc"
         at = 0
         for member in members:
             found[member] = Place(f"{kind}{first if number else ''}", at)
@@ -69,7 +69,7 @@ def _first(chain: Chain, position: int) -> int:
 
 
 def _needed(node: Member | View, wanted: set[str]) -> bool:
-    return node.site.output.name in wanted or (isinstance(node, Member) and not closed(node.lowered.layer))
+    return node.site.output.name in wanted or (isinstance(node, Member) and not node.lowered.layer.closed)
 
 
 def _layer(member: Member, name: Names) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _layer(member: Member, name: Names) -> dict[str, Any]:
         "inputs": [place.segment for place, _, made in read if not made],
         "tensors": [tensor for _, tensor, made in read if not made],
         "matrix": layer.matrix,
-        "codes": closed(layer),
+        "codes": layer.closed,
         "in_tiles": layer.in_tiles,
         "in_pixels": layer.size[0] * layer.size[1],
         "out_tiles": layer.out_tiles,
