@@ -32,7 +32,6 @@ REASONS = {
     "concat": "moves data only",
     "dequantize": "real numbers",
     "transpose": "moves data only",
-    "onnx": "real numbers, or onnxruntime's own kernel",
 } | dict.fromkeys(("Softmax", "QLinearSoftmax"), "needs exponentials and a division")
 REASONS |= dict.fromkeys(
     ("Sigmoid", "QLinearSigmoid", "HardSwish", "Gelu", "Erf"), "a curve: VTA has no table of codes"
@@ -47,8 +46,10 @@ def lower(site: Site, context: Context) -> Lowered | str:
     if not isinstance(
         op, Linear | AveragePool2D | MaxPool2D | Add | Mean | Mul | Quantize | RealAveragePool2D | Upsample
     ):
-        kind = op.op_type if isinstance(op, OnnxOp) and op.op_type in REASONS else op.kind
-        return REASONS.get(kind, f"VTA has no operation for {kind}")
+        kind = op.op_type if isinstance(op, OnnxOp) else op.kind
+        real = isinstance(op, OnnxOp) and any(tensor and tensor.dtype.startswith("float") for tensor in site.inputs[:1])
+        other = "real numbers (see `tilewright quantize`)" if real else f"VTA has no operation for {kind}"
+        return REASONS.get(kind, other)
     if isinstance(op, Add | Mean | RealAveragePool2D) and config.alu == "upstream" and not _shifts(context):
         return "it rescales what it adds; stock VTA's ALU has no multiplier"
     if config.inp.width != 8 or config.wgt.width != 8:
