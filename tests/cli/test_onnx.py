@@ -72,3 +72,18 @@ def test_codes_of_a_type_that_vta_does_not_hold_stay_on_the_host(
     assert main(["run", str(path), "-t", "vta", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["matches_reference"]
+
+
+@pytest.mark.parametrize("command", ["run", "compile", "explain"])
+def test_a_float_model_is_told_how_to_become_int8(
+    command: str, model: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = Net(4)
+    path = str(net.save(tmp_path / "f.onnx", net.op("Conv", net.input((1, 3, 8, 8)), net.const(np.ones((4, 3, 3, 3)), np.float32)))))
+    rest = ["-o", str(tmp_path / "f.twp")] if command == "compile" else []
+    assert main([command, path, "-t", "vta", *rest]) == 0
+    told = capsys.readouterr().err
+    assert f"tilewright quantize {path} --calibration DATA" in told
+    assert "100% of its MACs" in told
+    assert main([command, str(model[0]), "-t", "vta", *rest]) == 0
+    assert "tilewright quantize" not in capsys.readouterr().err

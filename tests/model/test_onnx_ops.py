@@ -186,7 +186,7 @@ CASES: dict[str, tuple[Build, str]] = {
         ),
         "conv2d",
     ),
-    "resize": (resize, "onnx"),
+    "resize": (resize, "upsample"),
 }
 
 

@@ -96,6 +96,7 @@ EVERY_OP = [
     ops.Quantize(),
     ops.Dequantize(),
     ops.Transpose((0, 3, 1, 2)),
+    ops.Upsample((2, 3)),
     ops.RealAveragePool2D(ops.Window((2, 2)), True),
     ops.OnnxOp("Clip", "", 13, (("axis", "-1"), ("mode", '"linear"'))),
     ops.IntegerAdd(),

@@ -142,7 +142,19 @@ def _gemm(node: NodeProto, inputs: list[Any]) -> tuple[Any, int]:
 
 def _average(node: NodeProto, inputs: list[Any]) -> tuple[Any, int]:
     x, exponent = inputs[0]
-    return x.sum((2, 3), keepdims=True), exponent - int(log2(x.shape[2] * x.shape[3]))
+    high, wide = _settings(node).get("kernel_shape", x.shape[2:])
+    rows = x.reshape(*x.shape[:2], x.shape[2] // high, high, x.shape[3] // wide, wide)
+    m, k = mean_factor(high * wide)
+    mean = rows.sum((3, 5)) * m
+    return mean if _settings(node).get("keepdims", 1) else mean[:, :, 0, 0], exponent - k
+
+
+def mean_factor(count: int) -> tuple[int, int]:
+    """As docs/quantize.md says it: the best factor of seven bits, 1 for powers of two."""
+    if log2(count).is_integer():
+        return 1, int(log2(count))
+    k = max(k for k in range(31) if 2**k / count < 127.5)
+    return round(2**k / count), k
 
 
 def _maxpool(node: NodeProto, inputs: list[Any]) -> tuple[Any, int]:
@@ -162,6 +174,8 @@ _OPS: dict[str, Callable[[NodeProto, list[Any]], tuple[Any, int]]] = {
     "Gemm": _gemm,
     "MatMul": _gemm,
     "GlobalAveragePool": _average,
+    "AveragePool": _average,
+    "ReduceMean": _average,
     "MaxPool": _maxpool,
     "Clip": _clip,
     "Relu": lambda node, inputs: (np.maximum(inputs[0][0], 0), inputs[0][1]),

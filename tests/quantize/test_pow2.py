@@ -12,9 +12,12 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+import onnx
 from onnx import ModelProto, helper, numpy_helper
 
+import tilewright as tw
 from tests.quantize.models import integers, model, residual, samples, save
+from tilewright.graph import reference
 from tilewright.quantize import model as models
 from tilewright.quantize import pow2
 from tilewright.quantize import samples as samples_from
@@ -156,21 +159,58 @@ def test_an_exponent_has_the_least_squared_error_of_all(tmp_path: Path) -> None:
     assert made.scales.tensors["z"] == activations.covering(2.1)  # an output is never saturated
 
 
-def test_an_average_over_49_is_left_to_the_host_and_softmax_too(tmp_path: Path) -> None:
+AVERAGES: dict[str, dict[str, Any]] = {
+    "GlobalAveragePool": {},
+    "AveragePool": {"kernel_shape": [3, 2], "strides": [3, 2]},
+    "ReduceMean": {"axes": [2, 3], "keepdims": 0},
+    "ReduceMean, kept": {"axes": [-1, 2]},
+}
+
+
+def averaging(kind: str, size: tuple[int, int]) -> ModelProto:
+    attributes = AVERAGES[kind]
+    flat = attributes.get("keepdims") == 0
+    kernel = attributes.get("kernel_shape", size)
+    shape = [1, 3] if flat else [1, 3, size[0] // kernel[0], size[1] // kernel[1]]
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
-        helper.make_node("GlobalAveragePool", ["c"], ["m"], name="mean"),
-        helper.make_node("Conv", ["m", "w"], ["d"], name="conv2"),
-        helper.make_node("Softmax", ["d"], ["p"], name="softmax", axis=1),
+        helper.make_node(kind.split(",", maxsplit=1)[0], ["c"], ["m"], name="mean", **attributes),
     ]
     weight = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
-    made = make(tmp_path, model(nodes, {"w": weight}, [1, 3, 7, 7], {"p": [1, 3, 1, 1]}), samples(4, 1, 7))
+    return model(nodes, {"w": weight}, [1, 3, *size], {"m": shape})
+
+
+@pytest.mark.parametrize("size", [(6, 4), (7, 7), (8, 8), (13, 13), (3, 43)], ids=str)
+@pytest.mark.parametrize("kind", AVERAGES)
+def test_an_average_is_a_sum_times_a_factor_and_a_shift(tmp_path: Path, kind: str, size: tuple[int, int]) -> None:
+    if kind == "AveragePool":
+        size = size[0] // 3 * 3, size[1] // 2 * 2
+    data = np.random.default_rng(7).standard_normal((4, 3, *size)).astype(np.float32)
+    made = make(tmp_path, averaging(kind, size), data)
+    assert not [step.name for step in made.plan.steps if step.role == "host"]
+    name, scale = pairs(made.model)["m"]
+    onnx.save(made.model, tmp_path / "pow2.onnx")
+    program = tw.compile(tmp_path / "pow2.onnx", "vta")
+    assert program.graph
+    for sample in data:
+        codes = integers(made.model, sample[None])["m"]
+        got = Tracer(exact(made.model), [name]).run({"x": sample[None]})[name]
+        assert np.array_equal(got / scale, codes)
+        (scores,) = reference.run(program.graph, sample[None]).values()
+        assert np.array_equal(scores[0] / scale, codes)
+    result = program.run(data[:, None])
+    assert result.matches_reference
+    assert not result.findings
+    moves = {"quantize", "dequantize", "transpose", "reshape"}
+    assert {layer.op for layer in result.layers if layer.where == "host"} <= moves
+
+
+def test_an_average_over_too_much_is_the_hosts(tmp_path: Path) -> None:
+    size = (257, 256)
+    data = np.random.default_rng(7).standard_normal((1, 3, *size)).astype(np.float32)
+    made = make(tmp_path, averaging("GlobalAveragePool", size), data)
     left = {step.name: step.reason for step in made.plan.steps if step.role == "host"}
-    assert left == {
-        "mean": "GlobalAveragePool divides by 49, not a power of two",
-        "softmax": "Softmax is not made of sums, shifts and comparisons",
-    }
-    assert set(pairs(made.model)) == {"x", "c", "m", "d"}
+    assert left["mean"] == "GlobalAveragePool over 65792 elements could overflow int32"
 
 
 def test_a_product_of_two_activations_is_a_product(tmp_path: Path) -> None:

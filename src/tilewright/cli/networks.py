@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tilewright.cli import options
 from tilewright.cli.options import Reports
+
+if TYPE_CHECKING:
+    from tilewright.program.program import Program
+
+#: Of a network that was not quantised.
+MOSTLY = 0.5
 
 
 @click.command()
@@ -36,10 +43,9 @@ def run(
 
     Without -i it runs one sample of random codes. -o writes `outputs` (N, ...).
     """
-    from tilewright import compile as compile_model
     from tilewright.cli.execute import execute
 
-    program = compile_model(model, target, config, overrides, rounding, cache=not no_cache)
+    program = _compiled(model, target, config, overrides, rounding, no_cache)
     return execute(program, source, timing, check, Reports(output, html, trace, as_json))
 
 
@@ -64,10 +70,9 @@ def compile_(
 
     `exec` runs it, `check` looks for hazards in it, `disasm` prints it.
     """
-    from tilewright import compile as compile_model
     from tilewright.program import file
 
-    program = compile_model(model, target, config, overrides, rounding, cache=not no_cache)
+    program = _compiled(model, target, config, overrides, rounding, no_cache)
     file.save(program, output)
     if as_json:
         click.echo(json.dumps({"file": str(output), **program.outline()}))
@@ -92,18 +97,35 @@ def explain(
     as_json: bool,
 ) -> None:
     """Show what runs where and why, and each compile stage."""
-    from tilewright import compile as compile_model
     from tilewright import targets
     from tilewright.report import analysis
     from tilewright.report import explain as report
 
-    program = compile_model(model, target, config, overrides, rounding, cache=not no_cache)
+    program = _compiled(model, target, config, overrides, rounding, no_cache)
     text = targets.get(target).explain(program)
     if as_json:
         layers = [row.to_json() for row in analysis.rows(program.graph)] if program.graph else []
         click.echo(json.dumps({**program.outline(), "analysis": layers, "text": text}))
     else:
         report.show(program, text)
+
+
+def _compiled(
+    model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str | None, no_cache: bool
+) -> Program:
+    """The program of a model; a line on stderr where it should have been quantised first."""
+    from tilewright import compile as compile_model
+    from tilewright.report import analysis
+
+    program = compile_model(model, target, config, overrides, rounding, cache=not no_cache)
+    share = analysis.real_share(program.graph) if program.graph else 0.0
+    if share > MOSTLY:
+        click.echo(
+            f"tilewright: {model}: {share:.0%} of its MACs are of real numbers, which the host computes; "
+            f"make it int8: tilewright quantize {model} --calibration DATA -o INT8.onnx",
+            err=True,
+        )
+    return program
 
 
 COMMANDS: tuple[click.Command, ...] = (run, compile_, explain)

@@ -67,7 +67,8 @@ class _Patterns:
             return onnx_qoperator.fused(self.known, node)
         if node.op_type == QUANTIZE:
             return self._requantised(node)
-        if node.domain or not (node.op_type in COMPUTES or node.op_type in MOVES) or not node.inputs:
+        computes = node.op_type in COMPUTES or self._averages(node)
+        if node.domain or not (computes or node.op_type in MOVES) or not node.inputs:
             return None
         count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
         inputs = [self.dequantised(name) for name in node.inputs[:count]]
@@ -88,6 +89,11 @@ class _Patterns:
             return None
         bias = self._bias(rest[0], coded, checked=node.op_type == "Conv")
         return replace(made, bias=bias, plain=()) if bias else None
+
+    def _averages(self, node: RawNode) -> bool:
+        """Whether a node is an average that pow2 alone computes on codes."""
+        to_all = node.attributes.get("noop_with_empty_axes", 0)
+        return self.known.rounding == "pow2" and node.op_type == "ReduceMean" and not to_all
 
     def dequantised(self, name: str) -> Coded | None:
         """The codes behind a dequantised value."""

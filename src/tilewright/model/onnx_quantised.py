@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph import ops
+from tilewright.graph import ops, ort
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ort import MICROSOFT
 from tilewright.model.onnx_build import Builder
@@ -148,6 +148,24 @@ def _global_average(builder: Builder, fused: Fused) -> bool:
     return True
 
 
+def _mean(builder: Builder, fused: Fused) -> bool:
+    """ReduceMean of `pow2`; onnxruntime has no kernel for it on codes."""
+    shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
+    given = builder.constant_of(fused.plain[0]) if fused.plain and fused.plain[0] else None
+    axes = fused.attributes.get("axes", ()) if given is None else given.tolist()
+    kept = bool(fused.attributes.get("keepdims", 1))
+    chosen = tuple(sorted(int(axis) % len(shape) for axis in axes)) or tuple(range(len(shape)))
+    x = builder.coded(fused.inputs[0])
+    if len(shape) != 4 or chosen != (2, 3):
+        builder.emit(fused.name, ops.Mean(chosen, kept), (x,), (out,))
+        return True
+    image = replace(out, name=out.name if kept else builder.fresh(f"{out.name}:image"), shape=(*shape[:2], 1, 1))
+    builder.emit_nhwc(fused.name, ops.Mean((1, 2), True), (x,), image)
+    if not kept:
+        builder.emit(builder.fresh(f"{out.name}:flat"), ops.Reshape(out.shape), (image.name,), (out,))
+    return True
+
+
 def _max(builder: Builder, fused: Fused) -> bool:
     shape, out, attributes = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0]), fused.attributes
     if len(shape) != 4 or len(fused.outputs) != 1:
@@ -195,6 +213,30 @@ def _pad(builder: Builder, fused: Fused) -> bool:
     return True
 
 
+def _resize(builder: Builder, fused: Fused) -> bool:
+    """Nearest neighbours at whole multiples, whatever the node calls its coordinates: onnxruntime is asked for them."""
+    shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
+    constants = {1 + i: builder.constant_of(name) for i, name in enumerate(fused.plain) if name}
+    known = {index: data for index, data in constants.items() if data is not None}
+    if len(shape) != 4 or out.shape[:2] != shape[:2] or len(known) < len(constants) or 0 in shape:
+        return False
+    factors = out.shape[2] // shape[2], out.shape[3] // shape[3]
+    if (factors[0] * shape[2], factors[1] * shape[3]) != out.shape[2:]:
+        return False
+    plain = tuple(
+        ort.ValueType(d.dtype.name, d.shape) if (d := known.get(i + 1)) is not None else None
+        for i in range(len(fused.plain))
+    )
+    types = (ort.ValueType("float32", shape), *plain)
+    call = ort.Call(fused.name, "Resize", "", builder.known.opset, _json(dict(fused.attributes)), types, 1)
+    places = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)
+    (taken,) = ort.run(call, (ort.ValueType("float32", out.shape),), [places, *(None for _ in plain)], known)
+    if not np.array_equal(taken, places.repeat(factors[0], axis=2).repeat(factors[1], axis=3)):
+        return False
+    builder.emit_nhwc(fused.name, ops.Upsample(factors), (builder.coded(fused.inputs[0]),), out)
+    return True
+
+
 def _requantize(builder: Builder, fused: Fused) -> bool:
     if fused.inputs[0].quant == fused.outputs[0].quant:
         return _same(builder, fused)
@@ -212,10 +254,12 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Concat": _concat,
     "AveragePool": _average,
     "GlobalAveragePool": _global_average,
+    "ReduceMean": _mean,
     "MaxPool": _max,
     "Transpose": _transpose,
     "Pad": _pad,
     "Requantize": _requantize,
+    "Resize": _resize,
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"), _same),
 }
 #: onnxruntime's operator on codes, its domain, and whether the bias comes before the output's scale.

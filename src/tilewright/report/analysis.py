@@ -39,6 +39,13 @@ def rows(graph: Graph) -> list[Row]:
     return [*found, Row("total", "", macs, ends[0], weights, ends[1])]
 
 
+def real_share(graph: Graph) -> float:
+    """The part of the network's multiplications that real numbers take: all, before it is quantised."""
+    macs = [(site.node.op.macs(site), site.inputs[0]) for site in graph.sites() if site.inputs]
+    real = sum(count for count, x in macs if x and x.dtype.startswith("float"))
+    return real / max(1, sum(count for count, _ in macs))
+
+
 def _row(site: Site) -> Row:
     given = [tensor for tensor in site.inputs if tensor]
     return Row(

@@ -6,7 +6,7 @@ from tilewright.graph.ops.linear import Conv2D, DepthwiseConv2D, FullyConnected,
 from tilewright.graph.ops.onnx import OnnxOp
 from tilewright.graph.ops.pool import AveragePool2D, MaxPool2D, Mean, RealAveragePool2D
 from tilewright.graph.ops.quantize import Dequantize, Quantize
-from tilewright.graph.ops.shape import Concat, Pad, Reshape, Transpose
+from tilewright.graph.ops.shape import Concat, Pad, Reshape, Transpose, Upsample
 from tilewright.graph.ops.shift import IntegerAdd, RequantShift
 from tilewright.graph.ops.softmax import Softmax
 from tilewright.graph.ops.window import Window
@@ -35,5 +35,6 @@ __all__ = [
     "Reshape",
     "Softmax",
     "Transpose",
+    "Upsample",
     "Window",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.array import Array
-from tilewright.errors import UnsupportedError
+from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.rounding import Rounding
 
@@ -58,3 +58,11 @@ def given(value: Array | None) -> Array:
     """A required input's value; validation has already established that it is present."""
     assert value is not None
     return value
+
+
+def four(site: Site, index: int) -> tuple[int, int, int, int]:
+    """The shape of an input that must have four axes."""
+    shape = site.input(index).shape
+    if len(shape) != 4:
+        raise ModelError(f"op '{site.node.name}'", f"input {index} has the shape {list(shape)}; four axes are required")
+    return shape

@@ -16,7 +16,7 @@ from tilewright.array import Array, exact_matmul
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.arithmetic import Activation, RequantRule
 from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.ops.base import Op, Shape, given
+from tilewright.graph.ops.base import Op, Shape, four, given
 from tilewright.graph.ops.window import Window
 from tilewright.graph.requant import Requant, Shift
 from tilewright.graph.rounding import Rounding
@@ -40,14 +40,6 @@ def magnitude(tensor: Tensor) -> int:
 def merge_samples(x: Array) -> Array:
     """(S, N, H, W, C) as (S * N, H, W, C)."""
     return x.reshape(-1, *x.shape[2:])
-
-
-def four(site: Site, index: int) -> tuple[int, int, int, int]:
-    """The shape of an input that must have four axes."""
-    shape = site.input(index).shape
-    if len(shape) != 4:
-        raise ModelError(f"op '{site.node.name}'", f"input {index} has the shape {list(shape)}; four axes are required")
-    return shape
 
 
 @dataclass(frozen=True)

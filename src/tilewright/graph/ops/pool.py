@@ -13,6 +13,7 @@ from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.arithmetic import (
     Activation,
     clamp_range,
+    mean_factor,
     multiply_by_quantized_multiplier,
     power_of_two,
     quantize_multiplier,
@@ -20,8 +21,8 @@ from tilewright.graph.arithmetic import (
     shift_up,
 )
 from tilewright.graph.ir import Site
-from tilewright.graph.ops.base import Op, Shape, given
-from tilewright.graph.ops.linear import four, merge_samples
+from tilewright.graph.ops.base import Op, Shape, four, given
+from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.ops.window import Window
 from tilewright.graph.rounding import Rounding
 
@@ -46,12 +47,10 @@ class Pool(Op):
 
 
 def shifted_mean(site: Site, total: Array, count: int) -> Array:
-    """Codes from sums of codes by a shift, ties upwards; through float32 where the count is no power of two."""
-    source, out = site.input(0), site.output
-    if count & (count - 1):
-        mean = (total * np.float64(source.scale)).astype(np.float32) / np.float32(count)
-        return np.floor(mean.astype(np.float64) / out.scale + 0.5).astype(np.int64)
-    return shift_up(total, power_of_two(source.scale / out.scale / count, f"op '{site.node.name}'"))
+    """Codes from sums of `count` codes: times a factor of seven bits, then a shift, ties upwards."""
+    factor, exponent = mean_factor(count)
+    ratio = power_of_two(site.input(0).scale / site.output.scale, f"op '{site.node.name}'")
+    return shift_up(total * factor, ratio - exponent)
 
 
 @dataclass(frozen=True)
@@ -157,18 +156,27 @@ class Mean(Op):
         if rounding.elementwise == "pow2":
             mean = shifted_mean(site, total, count)
         elif rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, formed in this order
-            scale = np.float32(source.scale) / (np.float32(out.scale) * np.float32(count))
-            mean = round_half_even((total - count * source.zero_point).astype(np.float32) * scale) + out.zero_point
+            centred = (total - count * source.zero_point).astype(np.float32)
+            mean = round_half_even(centred * self.factor32(site, count)) + out.zero_point
         elif rounding.delegated:  # XNNPACK adds both zero points, as one float32, before it rounds
             scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
             offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
             mean = round_half_even(total.astype(np.float32) * scale + offset)
         else:
-            q, shift = quantize_multiplier(np.float64(source.scale) / np.float64(out.scale))
-            # TFLite folds 1 / count into the multiplier, keeping as many bits as fit (reduce.h).
-            extra = min(count.bit_length() - 1, 32, 31 + int(shift))
             centred = total - count * source.zero_point
-            folded = (q << extra) // count
-            mean = multiply_by_quantized_multiplier(centred, folded, shift - extra) + out.zero_point
+            mean = multiply_by_quantized_multiplier(centred, *self.folded(site, count)) + out.zero_point
         low, high = clamp_range("none", out.scale, out.zero_point, out.dtype)
         return (np.clip(mean, low, high).astype(out.dtype).reshape(x.shape[0], *out.shape),)
+
+    @staticmethod
+    def factor32(site: Site, count: int) -> np.float32:
+        """onnxruntime's factor of a sum of `count` centred codes."""
+        scale = np.float32(site.output.scale) * np.float32(count)
+        return np.float32(np.float32(site.input(0).scale) / scale)
+
+    @staticmethod
+    def folded(site: Site, count: int) -> tuple[Array, Array]:
+        """TFLite's multiplier and shift, 1 / count folded into them with as many bits as fit (reduce.h)."""
+        q, shift = quantize_multiplier(np.float64(site.input(0).scale) / np.float64(site.output.scale))
+        extra = min(count.bit_length() - 1, 32, 31 + int(shift))
+        return (q << extra) // count, shift - extra

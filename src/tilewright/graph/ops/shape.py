@@ -1,4 +1,4 @@
-"""Operators that only move codes: reshape, pad, concatenation."""
+"""Operators that only move codes: reshape, transpose, repeated pixels, pad, concatenation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.arithmetic import Activation, clamp_range
 from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.ops.base import Op, Shape, given
+from tilewright.graph.ops.base import Op, Shape, four, given
 from tilewright.graph.rounding import Rounding
 
 
@@ -68,6 +68,23 @@ class Transpose(Moved):
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         return (np.ascontiguousarray(given(values[0]).transpose(0, *(axis + 1 for axis in self.permutation))),)
+
+
+@dataclass(frozen=True)
+class Upsample(Moved):
+    """Each pixel as `factors` (rows, columns) of them: the nearest neighbour. x (N, H, W, C)."""
+
+    kind = "upsample"
+    factors: tuple[int, int] = (1, 1)
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        batch, height, width, channels = four(site, 0)
+        if min(self.factors) < 1:
+            raise ModelError(f"op '{site.node.name}'", f"repeats pixels {self.factors} times")
+        return ((batch, height * self.factors[0], width * self.factors[1], channels),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        return (given(values[0]).repeat(self.factors[0], axis=2).repeat(self.factors[1], axis=3),)
 
 
 @dataclass(frozen=True)

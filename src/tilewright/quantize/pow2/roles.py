@@ -2,7 +2,7 @@
 
 - product: sums of int8 products in int32 (Conv, Gemm, MatMul), bias, then a rounding shift;
 - sum: an addition of two int8 tensors (a coarser one is shifted left first), then a rounding shift;
-- average: a sum over a power of two of elements, then a rounding shift;
+- average: a sum, times a factor of seven bits where it is not over a power of two of elements, then a rounding shift;
 - keep: moves, selects or clamps codes (MaxPool, Reshape, Concat, Relu ...): one scale in and out;
 - host: everything else, in float32 between DequantizeLinear and QuantizeLinear.
 """
@@ -19,6 +19,9 @@ from tilewright.quantize.network import Network, attribute, is_zero
 Role = Literal["product", "sum", "average", "keep", "host"]
 
 ACTIVATIONS = ("Relu", "Clip")
+AVERAGES = ("GlobalAveragePool", "AveragePool", "ReduceMean")
+#: Elements of an average: int32 holds their sum times its factor.
+MOST = 1 << 16
 KEEPING = (
     *ACTIVATIONS,
     "MaxPool",
@@ -49,8 +52,8 @@ def role(net: Network, node: NodeProto) -> tuple[Role, str]:
         return ("host", reason) if reason else ("product", "")
     if kind == "Add":
         return "sum", ""
-    if kind in ("GlobalAveragePool", "AveragePool", "ReduceMean"):
-        reason = _not_a_shift(net, node)
+    if kind in AVERAGES:
+        reason = _not_an_average(net, node)
         return ("host", reason) if reason else ("average", "")
     if kind == "Pad":
         zero = attribute(node, "mode", "constant") == "constant" and (
@@ -94,19 +97,16 @@ def _not_a_product(net: Network, node: NodeProto) -> str:
     return ""
 
 
-def _not_a_shift(net: Network, node: NodeProto) -> str:
-    """Why an average is no sum and shift; empty where it is."""
+def _not_an_average(net: Network, node: NodeProto) -> str:
+    """Why an average is no sum of so many elements; empty where it is."""
     if node.op_type == "AveragePool":
         padded = any(attribute(node, "pads", [0])) or attribute(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
         if attribute(node, "ceil_mode", 0) or (padded and not attribute(node, "count_include_pad", 0)):
             return "AveragePool divides by less at the border"
-        count = prod(attribute(node, "kernel_shape"))
-    else:
-        before, after = (prod(net.shape(name)) for name in (node.input[0], node.output[0]))
-        count = before // after if after else 0
-    if count <= 0 or count & (count - 1):
-        return f"{node.op_type} divides by {count}, not a power of two"
-    return ""
+    elif not all(net.shape(name) and all(net.shape(name)) for name in (node.input[0], node.output[0])):
+        return f"{node.op_type} of an unknown number of elements"
+    count = divisor(net, node)
+    return f"{node.op_type} over {count} elements could overflow int32" if count > MOST else ""
 
 
 def divisor(net: Network, node: NodeProto) -> int:

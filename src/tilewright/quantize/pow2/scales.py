@@ -7,12 +7,12 @@ weights or of what they give: that was measured to cost trained networks up to 1
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log2
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
+from tilewright.graph.arithmetic import mean_factor
 from tilewright.quantize.network import attribute
 from tilewright.quantize.pow2.activations import codes, covering
 from tilewright.quantize.pow2.plan import Plan, Step
@@ -67,7 +67,7 @@ def accumulator(step: Step, exponents: dict[str, int], weights: dict[str, int]) 
 
 def shift(plan: Plan, step: Step, exponents: dict[str, int], weights: dict[str, int]) -> int:
     """The right shift from the step's int32 sum to its codes."""
-    extra = int(log2(divisor(plan.net, step.node))) if step.role == "average" else 0
+    extra = mean_factor(divisor(plan.net, step.node))[1] if step.role == "average" else 0
     return exponents[step.outputs[0]] - accumulator(step, exponents, weights) + extra
 
 

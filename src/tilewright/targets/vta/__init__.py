@@ -15,6 +15,7 @@ from tilewright.errors import ConfigError, HazardError, ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
+from tilewright.sim.trace import Part
 from tilewright.targets import base
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 from tilewright.targets.vta import timing
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Samples simulated together: enough to fill the matrix products, few enough to stay in the caches.
 BLOCK = 16
+#: What a node without instructions takes.
+NOTHING = Part(0, 0, 0, 0, {})
 
 
 class Vta:
@@ -120,7 +123,10 @@ class Vta:
         elif len(program.launches) > 1:  # a bare stream leaves memory; launches use the same names
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
         layer, trace, serial = launch.arrays.get("layer"), passes.trace, passes.serial
-        macs = passes.macs
+        macs, divided = passes.macs, tuple[Part, ...]()
+        if trace and serial and layer is not None:
+            divided = trace.parts(layer, serial, passes.busiest)
+            divided += (NOTHING,) * (len(launch.nodes) - len(divided))  # behind the last node that has instructions
         return LaunchResult(
             left,
             passes.findings,
@@ -128,8 +134,8 @@ class Vta:
             passes.busiest,
             int(macs.sum()),
             serial.cycles if serial else 0,
-            trace.parts(layer, serial, passes.busiest) if trace and serial and layer is not None else (),
-            tuple(np.bincount(layer, macs).astype(int).tolist()) if layer is not None else (),
+            divided,
+            tuple(np.bincount(layer, macs, len(launch.nodes)).astype(int).tolist()) if layer is not None else (),
         )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -8,11 +8,12 @@ from math import prod
 from typing import NamedTuple
 
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from tilewright.graph.ops import Concat, Conv2D, DepthwiseConv2D, FullyConnected, Reshape
 from tilewright.graph.rounding import Rounding
 from tilewright.program.program import HostStep
 from tilewright.targets.vta.codegen.layer import Layer
-from tilewright.targets.vta.codegen.lower import Context, Lowered, lower
+from tilewright.targets.vta.codegen.lower import lower
+from tilewright.targets.vta.codegen.lowered import Context, Lowered
 from tilewright.targets.vta.codegen.plan import Plan
 from tilewright.targets.vta.codegen.search import best
 from tilewright.targets.vta.config import Config
@@ -32,31 +33,74 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A node on the machine; `reads`: for each tensor that it reads, the member that makes it, None: the host."""
+    """A node on the machine; `reads`: for each tensor that it reads, the members that make it; (): the host."""
 
     site: Site
     lowered: Lowered
     plan: Plan
-    reads: tuple[int | None, ...]
+    reads: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A node whose result lies where members have made it, one behind the other: no instructions."""
+
+    site: Site
+    made: tuple[int, ...]
+    layout: Layout
 
 
 @dataclass(eq=False)
 class Chain:
-    """Members in order; `made` the results that the next ones may read, by tensor."""
+    """Members in order, and the views between them; `made`: what the next ones may read, by tensor.
+
+    `segments`: members whose results lie behind each other in DRAM.
+    """
 
     members: list[Member] = field(default_factory=list)
-    made: dict[str, tuple[int, Layout]] = field(default_factory=dict)
+    nodes: list[Member | View] = field(default_factory=list)
+    made: dict[str, tuple[tuple[int, ...], Layout]] = field(default_factory=dict)
+    segments: list[tuple[int, ...]] = field(default_factory=list)
 
     def add(self, site: Site, lowered: Lowered, plan: Plan, batch: int) -> None:
-        reads = tuple(self.made[name][0] if name in self.made else None for name in operands(site, lowered.layer))
+        reads = tuple(self.made[name][0] if name in self.made else () for name in operands(site, lowered.layer))
+        own = (len(self.members),)
         self.members.append(Member(site, lowered, plan, reads))
-        if closed(lowered.layer):
-            self.made[site.output.name] = (len(self.members) - 1, written(lowered.layer, site, batch))
+        self.nodes.append(self.members[-1])
+        self.segments.append(own)
+        if lowered.layer.closed:
+            self.made[site.output.name] = own, written(lowered.layer, site, batch)
 
+    def view(self, site: Site, block: int) -> bool:
+        """Whether a node's result lies in DRAM already, or does when results of members lie behind each other."""
+        op, out = site.node.op, site.output
+        tensors = [tensor for tensor in site.inputs if tensor]
+        found = [self.made[tensor.name] for tensor in tensors if tensor.name in self.made]
+        layouts = [layout for _, layout in found]
+        if not found or len(found) < len(tensors) or any(layout.fold > 1 or layout.rows for layout in layouts):
+            return False
+        if isinstance(op, Concat):
+            last = op.axis % len(out.shape) == len(out.shape) - 1 and op.activation == "none"
+            if not last or any(y.channels % block for y in layouts[:-1]) or not self._join([made for made, _ in found]):
+                return False
+        elif not isinstance(op, Reshape) or tensors[0].shape[-1:] != out.shape[-1:]:
+            return False
+        made = tuple(member for members, _ in found for member in members)
+        channels, tiles = (
+            sum(values) for values in zip(*((y.channels, y.channel_tiles) for y in layouts), strict=True)
+        )
+        layout = layouts[0]._replace(channels=channels, channel_tiles=tiles)
+        self.made[out.name] = made, layout
+        self.nodes.append(View(site, made, layout))
+        return True
 
-def closed(layer: Layer) -> bool:
-    """Whether a layer's result is codes, with nothing left for the host."""
-    return layer.codes is not None or layer.kind == "max"
+    def _join(self, parts: list[tuple[int, ...]]) -> bool:
+        """Have the results of some members lie behind each other; whole segments only, each once."""
+        if len(set(parts)) < len(parts) or not set(parts) <= set(self.segments):
+            return False
+        self.segments = [segment for segment in self.segments if segment not in parts]
+        self.segments.append(tuple(member for part in parts for member in part))
+        return True
 
 
 def operands(site: Site, layer: Layer) -> list[str]:
@@ -119,6 +163,8 @@ def chains(graph: Graph, config: Config, rounding: Rounding) -> Iterator[Chain |
     context, chain = Context(config, rounding), Chain()
     chained = config.alu != "upstream" or rounding.elementwise == "pow2"  # else the host finishes almost all
     for site in graph.sites():
+        if chained and chain.view(site, config.block):
+            continue
         found = placed(site, context)
         joined = None if isinstance(found, str) or not chained else _joined(chain, site, found, context)
         if joined is None and chain.members:
@@ -134,7 +180,7 @@ def chains(graph: Graph, config: Config, rounding: Rounding) -> Iterator[Chain |
 
 def _joined(chain: Chain, site: Site, found: tuple[Lowered, Plan], context: Context) -> tuple[Lowered, Plan] | None:
     """The layer and plan with which a node can be the chain's next member; None where it cannot."""
-    own = {member.site.output.name for member in chain.members}
+    own = {node.site.output.name for node in chain.nodes}
     for single in (False, True):
         candidate = placed(site, context._replace(single=True)) if single else found
         if isinstance(candidate, str):

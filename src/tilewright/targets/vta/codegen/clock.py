@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
+from tilewright.array import Array
 from tilewright.targets.vta.codegen.costs import Cycles
 from tilewright.targets.vta.codegen.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
 from tilewright.targets.vta.codegen.plan import Chunk, Group, Plan, Range
@@ -27,7 +28,7 @@ PIECE = 4
 class _Layer:
     """A layer's plan and, by memory, its slots for constants, once they are taken."""
 
-    def __init__(self, plan: Plan, where: Regions, reads: tuple[int, ...]) -> None:
+    def __init__(self, plan: Plan, where: Regions, reads: tuple[tuple[int, ...], ...]) -> None:
         self.plan, self.where, self.reads = plan, where, reads
         self.slots: dict[str, Slots] = {}
         self.stored = np.zeros(plan.layer.out_tiles * plan.layer.out_pixels, np.int64)  # when each tile is in DRAM
@@ -43,7 +44,7 @@ class Clock:
     While a load has to wait, weights and parameters of later layers are loaded, as far as there is room.
     """
 
-    def __init__(self, plans: Sequence[tuple[Plan, tuple[int, ...]]], config: Config) -> None:
+    def __init__(self, plans: Sequence[tuple[Plan, tuple[tuple[int, ...], ...]]], config: Config) -> None:
         self.config, self.cycles, self.line = config, Cycles(config), config.pipeline
         self.time = [0] * len(self.line.units)
         self.items: list[tuple[int, int, int, Item]] = []
@@ -56,6 +57,7 @@ class Clock:
         self._begun: dict[tuple[int, int], int] = {}  # tiles of (layer, chunk) that are loaded, while some are not
         self._used: set[tuple[int, int, int, int, int]] = set()
         self._listed = 0
+        self._made: list[Array] = []  # of each tensor that other layers write: when each tile is in DRAM
         self._now = -1
 
     @property
@@ -71,6 +73,7 @@ class Clock:
             self._ahead_chunks.popleft()
         layer = self._layers[self._now]
         self.plan = layer.plan
+        self._made = [np.concatenate([self._layers[index].stored for index in made]) for made in layer.reads]
         self.inp = Slots(layer.where.inp, self._free["inp"])
         self.acc = Slots(layer.where.acc, self._free["acc"])  # sums may start
         self.out = Slots(layer.where.acc, self._free["out"])  # results may be written
@@ -170,10 +173,10 @@ class Clock:
 
     def inputs_stored(self, group: Group, chunk: Chunk) -> int:
         """When the results of other layers that a chunk reads are in DRAM."""
-        made = [self._layers[index].stored for index in self._layers[self._now].reads]
-        if not made:
+        if not self._made:
             return 0
-        return max((int(times[covered(part)].max()) for times in made for part in self._box(group, chunk)), default=0)
+        box = self._box(group, chunk)
+        return max((int(times[covered(part)].max()) for times in self._made for part in box), default=0)
 
     def inputs(self, group: Group, chunk: Chunk) -> int:
         key = (group.rows.first, group.rows.size, group.columns.first, group.columns.size, chunk.inputs)

@@ -43,13 +43,20 @@ class Segments:
         return self.addresses[name] // tile_bytes
 
 
+class Place(NamedTuple):
+    """A tensor in DRAM: from tile `first` of a segment."""
+
+    segment: str
+    first: int = 0
+
+
 class Names(NamedTuple):
     """The segments of one layer: weights, parameters, what it reads (an add: two) and its result."""
 
     weights: str
     parameters: str
-    inputs: tuple[str, ...]
-    result: str
+    inputs: tuple[Place, ...]
+    result: Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +75,8 @@ def emit(stages: Sequence[Stage], names: Sequence[Names], schedule: Schedule, co
     wanted = [lists[_list_memory(item, config)].of(layer, item) for layer, item in schedule.items]
     sizes: dict[str, int] = {}
     for stage, name in zip(stages, names, strict=True):
-        sizes |= _sizes(stage.plan, name, config)
+        for segment, size in _sizes(stage.plan, name, config).items():
+            sizes[segment] = max(sizes.get(segment, 0), size)
     sizes["uop"] = sum(part.uops.offsets[-1] for part in lists.values()) * config.uop.tile_bytes
     segments = Segments(sizes)
     builder = StreamBuilder(config)
@@ -77,7 +85,8 @@ def emit(stages: Sequence[Stage], names: Sequence[Names], schedule: Schedule, co
     for memory, part in lists.items():
         caches[memory] = _cache(builder, part.uops, start, memory, config)
         start += part.uops.offsets[-1]
-    stored: dict[str, Array] = {}
+    results = {name.result.segment for name in names}
+    stored = {segment: np.full(sizes[segment] // config.out.tile_bytes, NOBODY) for segment in results}
     emitters = [
         _Emitter(stage.plan, where, name, segments, stored, builder, config)
         for stage, where, name in zip(stages, schedule.regions, names, strict=True)
@@ -114,9 +123,10 @@ def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
     if layer.parameters:
         tile = config.sram(parameters(config)[0]).tile_bytes
         sizes[names.parameters] = layer.parameters * (1 if layer.kind == "add" else layer.out_tiles) * tile
-    for name in names.inputs:
-        sizes[name] = layer.in_tiles * layer.size[0] * layer.size[1] * config.inp.tile_bytes
-    sizes[names.result] = layer.planes * layer.out_tiles * layer.out_pixels * config.out.tile_bytes
+    ends = [(place, layer.in_tiles * layer.size[0] * layer.size[1]) for place in names.inputs]
+    ends.append((names.result, layer.planes * layer.out_tiles * layer.out_pixels))
+    for place, tiles in ends:
+        sizes[place.segment] = (place.first + tiles) * config.inp.tile_bytes
     return sizes
 
 
@@ -140,8 +150,7 @@ class _Emitter:
         config: Config,
     ) -> None:
         self.plan, self.where, self.names, self.segments = plan, where, names, segments
-        self.stored = stored  # of each result: the row that stores each tile
-        stored[names.result] = np.full(plan.layer.planes * plan.layer.out_tiles * plan.layer.out_pixels, NOBODY)
+        self.stored = stored  # of each segment with results: the row that stores each tile
         self.builder, self.config = builder, config
         self.weights = _weight_tiles(plan)
 
@@ -163,11 +172,11 @@ class _Emitter:
         if isinstance(item, LoadInputs):
             rows, columns, inputs = item.group.rows, item.group.columns, item.chunk.inputs
             slot, at = _part(Memory.INP, where.inp, item.slot), where.inp.at(item.slot)
-            for name in self.names.inputs:
-                first = self.segments.tile(name, config.inp.tile_bytes)
+            for name, begin in self.names.inputs:
+                first = self.segments.tile(name, config.inp.tile_bytes) + begin
                 for part in transfers(layer.size, *inputs, rows.first, rows.size, columns.first, columns.size):
                     shape = (part.rows, part.length)
-                    after = int(self.stored[name][covered(part)].max()) if name in self.stored else NOBODY
+                    after = int(self.stored[name][begin + covered(part)].max()) if name in self.stored else NOBODY
                     self.builder.load(Memory.INP, at + part.at, first + part.offset, shape, part.stride, slot, after)
                 at += inputs.size * rows.size * columns.size
         elif isinstance(item, LoadWeights):
@@ -188,14 +197,15 @@ class _Emitter:
 
     def _store(self, item: Store) -> None:
         layer, rows, columns = self.plan.layer, item.group.rows, item.group.columns
-        first = self.segments.tile(self.names.result, self.config.out.tile_bytes)
+        segment, begin = self.names.result
+        first = self.segments.tile(segment, self.config.out.tile_bytes) + begin
         first += item.plane * layer.out_tiles * layer.out_pixels
         slot, at = _part(Memory.ACC, self.where.acc, item.acc), self.where.acc.at(item.acc)
         for part in transfers(layer.out, *item.group.outs, rows.start, rows.extent, columns.start, columns.extent):
             address, shape = first + part.offset, (part.rows, part.length)
             row = self.builder.store(at + part.at, address, shape, part.stride, slot)
             if item.plane == 0:
-                self.stored[self.names.result][covered(part)] = row
+                self.stored[segment][begin + covered(part)] = row
 
 
 def _part(memory: Memory, region: Region, slot: int) -> Slot:

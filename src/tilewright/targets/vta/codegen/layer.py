@@ -61,6 +61,7 @@ class Immediates(NamedTuple):
 class Layer:
     """Geometry of one layer in tiles; equal layers have equal plans and instruction streams.
 
+    A `repeat` layer writes each input tile `repeat` (rows, columns) times, side by side.
     An `add` layer reads two tensors of the same tiles. `codes` None: sums leave as `planes` bytes each.
 
     A `matrix` layer has no window: its rows (pixels, `batch` a tile) lie along one row of tiles. `shared`: one
@@ -69,7 +70,7 @@ class Layer:
     and `window` count folded columns. `packing` says it all for people.
     """
 
-    kind: Literal["sum", "max", "add"]
+    kind: Literal["sum", "max", "add", "repeat"]
     matrix: bool
     size: tuple[int, int]
     out: tuple[int, int]
@@ -84,6 +85,12 @@ class Layer:
     fold: int
     packing: str
     codes: Codes | None = None
+    repeat: tuple[int, int] = (1, 1)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the result is codes, with nothing left for the host."""
+        return self.codes is not None or self.kind in ("max", "repeat")
 
     @property
     def operands(self) -> int:
@@ -132,6 +139,8 @@ class Layer:
 
     def gemm_uops(self) -> int:
         """Micro-ops that the sums need, without resets."""
+        if self.kind == "repeat":
+            return self.out_tiles * self.out_pixels
         reads = self.out_tiles * self.in_tiles if self.link == "dense" else self.out_tiles
         if self.link == "banded":
             reads = sum(high - low for low, high in self.bands)

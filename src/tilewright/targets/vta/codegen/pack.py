@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import Add, AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, Linear
+from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, Linear
 from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.reference import value_of
 from tilewright.graph.rounding import rounding_mode
@@ -43,6 +43,11 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
     return packed
 
 
+def columns_of(shape: tuple[int, ...]) -> int:
+    """Pixels in a row of an image, or of what has fewer axes."""
+    return shape[-2] if len(shape) > 2 else 1
+
+
 def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
     """Codes int8 (S, *shape) as tiles, uint8 (S, size)."""
     samples, batch, block = held.shape[0], form["batch"], form["block"]
@@ -70,10 +75,8 @@ def _rows(site: Site, held: Array) -> Array:
     samples = held.shape[0]
     if isinstance(op, FullyConnected):
         return held.reshape(samples, -1, site.input(1).shape[1])
-    if isinstance(op, Add):
-        return held.reshape(samples, -1, held.shape[-1])
     if not isinstance(op, Conv2D | DepthwiseConv2D):
-        raise ProgramError(f"op '{site.node.name}'", f"a {op.kind} is not laid out as a matrix", "compile it again")
+        return held.reshape(samples, -1, held.shape[-1])
     window = op.window
     views = window.view(window.pad(merge_samples(held), codes.zero_point(site.input(0))))
     return np.ascontiguousarray(views).reshape(samples, -1, int(np.prod(views.shape[3:])))
@@ -94,7 +97,9 @@ def unpack(launch: Launch, graph: Graph, outputs: Mapping[str, Array], rounding:
         if form["result"] is not None:
             site = graph.site(graph.node(form["node"]))
             tables = {name: launch.arrays.get(f"{name}.{index}") for name in TABLES}
-            found[site.output.name] = _result(site, form, outputs[form["result"]], tables, rounding)
+            size = form["planes"] * form["out_tiles"] * form["out_pixels"] * form["batch"] * form["block"]
+            data = outputs[form["result"]][:, form["first"] * form["batch"] * form["block"] :][:, :size]
+            found[site.output.name] = _result(site, form, data, tables, rounding)
     return found
 
 
@@ -107,7 +112,7 @@ def _result(
     stored = data.reshape(samples, planes, form["out_tiles"], form["out_pixels"], batch, block)
     stored = stored.reshape(samples, planes, form["out_tiles"], -1, block) if form["matrix"] else stored[:, :, :, :, 0]
     channels, fold = site.output.shape[-1], form["fold"]
-    width = site.output.size // channels if form["matrix"] else site.output.shape[2]
+    width = site.output.size // channels if form["matrix"] else columns_of(site.output.shape)
     pixels = site.output.size // channels // width * -(-width // fold)
     acc = stored[:, planes - 1].view(np.int8)
     if planes > 1:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import RequantRule, clamp_range, power_of_two, quantize_multiplier
+from tilewright.graph.arithmetic import RequantRule, clamp_range, mean_factor, power_of_two, quantize_multiplier
 from tilewright.graph.ir import Site
-from tilewright.graph.ops import Add, Linear
+from tilewright.graph.ops import Add, Linear, Mean
 from tilewright.graph.requant import Requant
 from tilewright.graph.rounding import Rounding
 from tilewright.targets.vta.codegen import codes
@@ -29,6 +30,13 @@ class Scaling(NamedTuple):
     extra_left: int = 0
     zero_point: int = 0
     bounds: tuple[int, int] | None = None
+
+
+class Requantised(NamedTuple):
+    """One requantisation, the same for all channels: what it adds to the accumulator, then its factors."""
+
+    bias: int
+    scaling: Scaling
 
 
 class Parameters(NamedTuple):
@@ -92,6 +100,47 @@ def of_product_shift(site: Site, op: Linear, correction: Array, layer: Layer, co
     return Parameters(_tiles(half, config), codes)
 
 
+def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters | str:
+    """What turns sums of `count` codes (of `pow2`: times a factor) into their mean; why not, where it cannot."""
+    x, out = site.input(0), site.output
+    if out.dtype not in codes.DTYPES:
+        return f"its result is {out.dtype}; VTA's buffers hold int8"
+    low, high = (bound - codes.offset(out) for bound in clamp_range("none", out.scale, out.zero_point, out.dtype))
+    immediates = None
+    if rounding.elementwise == "pow2":
+        shift = mean_factor(count)[1] - int(power_of_two(x.scale / out.scale, f"op '{site.node.name}'"))
+        zeros = (codes.zero_point(x), codes.zero_point(out))
+        if config.has_parameters or config.stages == 4 or any(zeros) or not 0 <= shift < 31:
+            return "it is finished by a shift, for which this machine has no bias"
+        words, immediates = np.array([[(1 << shift) >> 1]]), Immediates(0, low, high, False, shift)
+    else:
+        scaling = _mean(site, count, config, rounding)
+        if scaling is None:
+            return f"rounding {rounding.name} rescales a mean as this machine's ALU cannot"
+        scaling = scaling._replace(zero_point=codes.zero_point(out), bounds=(low, high))
+        bias = np.full((1, 1), -count * codes.zero_point(x))
+        words, immediates = np.concatenate([bias, factors(scaling, config)]), _immediates([scaling], config)
+    lanes = np.broadcast_to(words, (len(words), layer.out_tiles * config.block))
+    shape = ((0,) * layer.out[0], (0,) * layer.out[1])
+    return Parameters(_tiles(lanes, config), Codes(*shape, immediates, len(words) - 1))
+
+
+def _mean(site: Site, count: int, config: Config, rounding: Rounding) -> Scaling | None:
+    """The factor from centred sums to codes; None where the ALU follows another rule."""
+    rule = RULES.get(config.alu)
+    if rule == "float" and rounding.elementwise == "ort":
+        return Scaling(float_bits(Mean.factor32(site, count)), np.array(0))
+    if rule == "double" and rounding.elementwise == "tflite":
+        multiplier, shift = Mean.folded(site, count)
+        return Scaling(multiplier, shift) if shift >= -31 else None
+    return None
+
+
+def float_bits(factor: np.float32) -> Array:
+    """The bits of a float32, int64 []."""
+    return np.array(factor).view(np.int32).astype(np.int64)
+
+
 def of_add_shift(site: Site, op: Add, pixels: int) -> Codes | None:
     """Operands of one scale: their sum is only shifted. None for others."""
     out = site.output
@@ -112,11 +161,15 @@ def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
     last = quantize_multiplier(twice / ((1 << ADD_LEFT_SHIFT) * np.float64(out.scale)))
     parts.append(Scaling(*last, zero_point=codes.zero_point(out), bounds=(low, high)))
     biases = (-codes.zero_point(site.input(0)), -codes.zero_point(site.input(1)), 0)
-    rows = [
-        np.concatenate([np.full((1, 1), bias), factors(part, config)]) for bias, part in zip(biases, parts, strict=True)
-    ]
-    lanes = np.broadcast_to(np.concatenate(rows), (len(rows) * len(rows[0]), config.block))
-    return Parameters(_tiles(lanes, config), Codes((0,), (0,) * pixels, _immediates(parts, config)))
+    return of_all([Requantised(bias, part) for bias, part in zip(biases, parts, strict=True)], pixels, config)
+
+
+def of_all(parts: Sequence[Requantised], pixels: int, config: Config, channel_tiles: int = 1) -> Parameters:
+    """Requantisations one after the other, equal for all channels and for the `pixels` of a row."""
+    rows = [np.concatenate([np.full((1, 1), part.bias), factors(part.scaling, config)]) for part in parts]
+    lanes = np.broadcast_to(np.concatenate(rows), (sum(map(len, rows)), channel_tiles * config.block))
+    immediates = _immediates([part.scaling for part in parts], config)
+    return Parameters(_tiles(lanes, config), Codes((0,), (0,) * pixels, immediates))
 
 
 def factors(scaling: Scaling, config: Config) -> Array:
@@ -146,7 +199,7 @@ def _folded(column_class: Array, fold: int) -> tuple[Array, Array]:
 
 def _tiles(lanes: Array, config: Config) -> Array:
     """Words [word, lanes] as tiles int32 [channel tile, word, rows, block]; in acc each row of a tile has them."""
-    block, rows = config.block, config.batch if config.alu == "rounding" else 1
+    block, rows = config.block, 1 if config.has_parameters else config.batch
     count = -(-lanes.shape[1] // block)
     wide = np.zeros((lanes.shape[0], count * block), np.int64)
     wide[:, : lanes.shape[1]] = lanes

@@ -158,7 +158,7 @@ class Plan:
         box = max(row.size for row in rows) * max(column.size for column in columns)
         pixels = max(row.extent for row in rows) * max(column.extent for column in columns)
         carried = self.outs if layer.link == "diagonal" else self.sums
-        held = {"sum": pixels, "max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}[layer.kind]
+        held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
         weights = 1 if layer.shared else self.outs * self.sums * layer.taps
         parameters = layer.parameters * (1 if layer.kind == "add" else self.outs)
         return Needs(box * carried * layer.operands, weights, held * self.outs, parameters)

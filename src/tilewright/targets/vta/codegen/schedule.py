@@ -22,10 +22,10 @@ from tilewright.targets.vta.config import Config
 
 
 class Stage(NamedTuple):
-    """A layer's plan, and which layers before it, by number, write what it reads."""
+    """A layer's plan, and of each tensor that layers before it write, their numbers in the order of its channels."""
 
     plan: Plan
-    reads: tuple[int, ...] = ()
+    reads: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

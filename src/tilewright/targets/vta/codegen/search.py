@@ -138,6 +138,7 @@ def _input(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
     for axis, name in enumerate(("rows", "columns")):
         w = layer.window
         span = (grid[name] - 1) * w.stride[axis] + (w.kernel[axis] - 1) * w.dilation[axis] + 1
+        span = (span + layer.repeat[axis] - 2) // layer.repeat[axis] + 1
         extents.append(np.minimum(layer.size[axis], span))
     return extents[0], extents[1]
 
@@ -185,7 +186,7 @@ def _cost(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     load = inp_loads * inp_load + wgt_loads * wgt_load
     # Compute.
     instructions = _instructions(layer, grid, spatial) * chunks
-    macs = layer.gemm_uops() if layer.kind == "sum" else layer.in_tiles * layer.size[0] * layer.size[1]
+    macs = layer.gemm_uops() if layer.kind in ("sum", "repeat") else layer.in_tiles * layer.size[0] * layer.size[1]
     clears, operates = layer.operands, _alu_cycles(layer, own)
     outputs = layer.out_pixels * layer.out_tiles
     units = ((macs * layer.operands + outputs * clears) * own.gemm, outputs * operates)

@@ -50,14 +50,19 @@ def cut(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared: bo
     if not shared:
         return parts
     return [
-        part._replace(first=whole.first, size=whole.size, offset=part.offset + part.first - whole.first)
+        part._replace(
+            first=whole.first, size=whole.size, offset=part.offset + (part.first - whole.first) * layer.repeat[axis]
+        )
         for part in parts
     ]
 
 
 def span(layer: Layer, axis: int, start: int, extent: int) -> Span:
-    """The tile of `extent` outputs from `start`."""
-    w = layer.window
+    """The tile of `extent` outputs from `start`; where inputs are repeated f times, output r reads (r + offset) / f."""
+    w, times = layer.window, layer.repeat[axis]
+    if times > 1:
+        first = start // times
+        return Span(start, extent, first, (start + extent - 1) // times + 1 - first, start - first * times, ())
     geometry = (layer.size[axis], w.kernel[axis], w.stride[axis], w.dilation[axis], w.padding[2 * axis])
     return _span(*geometry, start, extent)
 

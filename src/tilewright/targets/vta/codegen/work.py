@@ -63,7 +63,24 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
             Dim(group.pixels, 1, 1, 0, False),
         )
         return tuple(Step(kernel) for kernel in nest(merged(dims), (0, group.columns.offset, 0), limit))
+    if layer.kind == "repeat":
+        return tuple(Step(kernel) for kernel in _repeated(layer, group, limit))
     return tuple(Step(k) for k in nest((Dim(_compared(group), 1, 1, 0, False),), (group.tiles, 0, 0), limit))
+
+
+def _repeated(layer: Layer, group: Group, limit: int) -> list[Kernel]:
+    """Each input tile into all of its places: an instruction for each place in the pattern."""
+    (tall, wide), rows, columns = layer.repeat, group.rows, group.columns
+    kernels = []
+    for y, x in np.ndindex(min(tall, rows.extent), min(wide, columns.extent)):
+        dims = (
+            Dim(group.outs.size, group.pixels, rows.size * columns.size, 0, False),
+            Dim(-(-(rows.extent - y) // tall), tall * columns.extent, columns.size, 0, False),
+            Dim(-(-(columns.extent - x) // wide), wide, 1, 0, False),
+        )
+        src = (y + rows.offset) // tall * columns.size + (x + columns.offset) // wide
+        kernels += nest(merged(dims), (y * columns.extent + x, src, 0), limit)
+    return kernels
 
 
 def closing(layer: Layer, group: Group, limit: int, copies: bool) -> tuple[Step, ...]:
