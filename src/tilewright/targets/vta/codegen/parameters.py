@@ -146,7 +146,7 @@ def _folded(column_class: Array, fold: int) -> tuple[Array, Array]:
 
 def _tiles(lanes: Array, config: Config) -> Array:
     """Words [word, lanes] as tiles int32 [channel tile, word, rows, block]; in acc each row of a tile has them."""
-    block, rows = config.block, config.batch if config.alu == "rounding" else 1
+    block, rows = config.block, 1 if config.has_parameters else config.batch
     count = -(-lanes.shape[1] // block)
     wide = np.zeros((lanes.shape[0], count * block), np.int64)
     wide[:, : lanes.shape[1]] = lanes
