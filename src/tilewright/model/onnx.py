@@ -10,6 +10,7 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.passes.layout import channels_last
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
+from tilewright.model.onnx_bias import quantise_biases
 from tilewright.model.onnx_build import Builder
 from tilewright.model.onnx_codes import CODES, Coded, Fused, quantisation
 from tilewright.model.onnx_file import RawNode
@@ -44,9 +45,9 @@ def load(path: Path) -> Graph:
 
 
 def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
-    known, steps = fuse(propagate(merge(simplify(known))))
+    known = quantise_biases(propagate(merge(simplify(known))))
     builder = Builder(known)
-    for step in steps:
+    for step in fuse(known):
         if isinstance(step, Fused):
             onnx_quantised.translate(builder, step)
         else:

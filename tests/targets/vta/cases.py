@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from tests.targets.vta.networks import ACTIVATIONS, Builder
+from tests.targets.vta.networks import ACTIVATIONS, HOST_KINDS, MACHINE_KINDS, Builder
 from tests.targets.vta.test_codes import unsigned
 from tests.targets.vta.test_pow2 import in_powers
 from tilewright.array import Array
@@ -140,12 +140,26 @@ def layers(draw: Draw) -> Case:
     return case_of(draw, builder, rounding)
 
 
+@st.composite
+def networks(draw: Draw) -> Case:
+    """A few layers that read each other's results, some of them the host's; perhaps several outputs."""
+    builder = Builder(np.random.default_rng(draw(st.integers(0, 1 << 16))))
+    rounding = draw(st.sampled_from(ROUNDINGS))
+    builder.given((1, draw(st.integers(1, 14)), draw(st.integers(1, 14)), draw(st.integers(1, 40) | EVEN)))
+    kinds = [st.sampled_from(MACHINE_KINDS), st.sampled_from(MACHINE_KINDS), st.sampled_from(HOST_KINDS)]
+    for kind in draw(st.lists(st.one_of(kinds), min_size=1, max_size=9)):
+        builder.grow(kind)
+    if not builder.nodes:
+        reject()
+    return case_of(draw, builder, rounding)
+
+
 def case_of(draw: Draw, builder: Builder, rounding: str) -> Case:
     """The network under its rounding: with powers of two as scales, or perhaps unsigned; samples, at times extreme."""
     rng, graph = builder.rng, builder.graph()
     if rounding == "pow2":
-        made = {name for node in graph.nodes for name in node.outputs if len(node.inputs) == 2}
-        graph = in_powers(graph, draw(st.integers(1, 20)), made if draw(st.booleans()) else set())
+        halved = set(graph.outputs) if len(graph.nodes) == 1 and graph.nodes[0].op.kind == "add" else set()
+        graph = in_powers(graph, draw(st.integers(1, 20)), halved if draw(st.booleans()) else set())
     elif draw(st.booleans()):
         graph = unsigned(graph)
     inputs = {}

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.program.test_file import same
-from tests.targets.vta.cases import Case, layers, machines
+from tests.targets.vta.cases import Case, layers, machines, networks
 from tests.targets.vta.capacity import check_capacity
 from tests.targets.vta.test_codegen import check_queues
 from tilewright import targets
@@ -26,9 +27,7 @@ from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.timing import MODELS
 
 VTA = targets.get("vta")
-FEW = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+FEW = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 MANY = settings(FEW, max_examples=2000, derandomize=False, print_blob=True)
 
 
@@ -73,16 +72,28 @@ def check_time(program: Program, machine: Config) -> None:
                 check_queues(trace)
 
 
-@given(case=layers(), machine=machines())
-@FEW
-def test_a_layer_on_a_machine(case: Case, machine: Config, tmp_path_factory: pytest.TempPathFactory) -> None:
-    check(case, machine, tmp_path_factory.getbasetemp())
+def check_many(cases: st.SearchStrategy[Case], limits: settings, folder: Path) -> int:
+    """How many of the random cases ran on the machine at least in part."""
+    on_machine = 0
+
+    @given(case=cases, machine=machines())
+    @limits
+    def each(case: Case, machine: Config) -> None:
+        nonlocal on_machine
+        program = check(case, machine, folder)
+        on_machine += bool(program and program.launches)
+
+    each()
+    return on_machine
+
+
+@pytest.mark.parametrize(("cases", "count"), [(layers(), 40), (networks(), 20)], ids=["layers", "networks"])
+def test_cases_on_machines(cases: st.SearchStrategy[Case], count: int, tmp_path: Path) -> None:
+    assert check_many(cases, settings(FEW, max_examples=count), tmp_path) > count // 3
 
 
 @pytest.mark.slow
-@given(case=layers(), machine=machines())
-@MANY
-def test_many_layers_on_many_machines(
-    case: Case, machine: Config, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    check(case, machine, tmp_path_factory.getbasetemp())
+@pytest.mark.parametrize("cases", [layers(), networks()], ids=["layers", "networks"])
+def test_many_cases_on_machines(cases: st.SearchStrategy[Case], tmp_path: Path) -> None:
+    """New ones in every run; hypothesis prints what reproduces a failure."""
+    assert check_many(cases, MANY, tmp_path) > MANY.max_examples // 3
