@@ -61,6 +61,7 @@ def _plain(builder: Builder, node: RawNode) -> None:
     if node.op_type in (QUANTIZE, DEQUANTIZE):
         if all(not name or name in known.constants for name in node.inputs):
             (value,) = fold(node, known.opset, known.types, known.constants)
+            builder.dequantised.add(node.outputs[0])
             builder.tensors[node.outputs[0]] = Tensor(node.outputs[0], value.shape, value.dtype.name, None, value)
             return
         if _edge(builder, node):
@@ -75,7 +76,8 @@ def _plain(builder: Builder, node: RawNode) -> None:
         permutation = tuple(node.attributes.get("perm", range(rank)[::-1]))
         builder.emit(node.name, ops.Transpose(permutation), (builder.value(node.inputs[0]),), outputs)
         return
-    op = ops.OnnxOp(node.op_type, node.domain, known.opset, node.json)
+    fed = tuple(index for index, name in enumerate(node.inputs) if name in builder.dequantised)
+    op = ops.OnnxOp(node.op_type, node.domain, known.opset, node.json, fed)
     builder.emit(node.name, op, [builder.value(name) for name in node.inputs], outputs)
 
 

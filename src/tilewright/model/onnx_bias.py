@@ -28,7 +28,7 @@ def quantise_biases(known: Known) -> Known:
     constants, types, nodes = dict(known.constants), dict(known.types), []
     for node in known.nodes:
         bias = operand(node, 2)
-        scale = _scale(known, node, writer) if bias in constants and _is_quantised(known, node, readers) else None
+        scale = _scale(known, node, writer) if bias in constants and _is_quantised(node, readers) else None
         codes = _codes(constants[bias], scale) if scale is not None else None
         if scale is None or codes is None:
             nodes.append(node)
@@ -42,13 +42,13 @@ def quantise_biases(known: Known) -> Known:
     return Known(known.opset, tuple(nodes), types, constants, known.outputs, known.rounding)
 
 
-def _is_quantised(known: Known, node: RawNode, readers: Mapping[str, list[RawNode]]) -> bool:
-    """Whether all that becomes of a product is quantised."""
+def _is_quantised(node: RawNode, readers: Mapping[str, list[RawNode]]) -> bool:
+    """Whether the only reader of a product quantises it; that it may be an output as well does not matter."""
     if node.op_type not in PRODUCTS or node.domain:
         return False
     while True:
         found = readers.get(node.outputs[0], [])
-        if len(found) != 1 or node.outputs[0] in known.outputs:
+        if len(found) != 1:
             return False
         (node,) = found
         if node.op_type not in ("Relu", "Clip"):

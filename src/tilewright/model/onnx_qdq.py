@@ -66,7 +66,8 @@ class _Patterns:
         count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
         inputs = [self.dequantised(name) for name in node.inputs[:count]]
         outputs = [self._quantised(name) for name in node.outputs]
-        if outputs == [None] and node.op_type in REAL_RESULTS:
+        readers = [reader.op_type for reader in self.readers.get(node.outputs[0], ())]
+        if outputs == [None] and node.op_type in REAL_RESULTS and QUANTIZE not in readers:
             outputs = [Coded(node.outputs[0], None)]
         if len(inputs) < count or None in inputs or None in outputs:
             return None
