@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -32,6 +32,8 @@ _STEPS = frozenset(("strides", "kernel_shape", "dilations", "blocksize", "group"
 #: Attributes where the largest integer means "to the end".
 _OPEN = frozenset(("starts", "ends"))
 _IR_VERSION = 10
+#: Before this opset onnx counts windows that start behind the image (`ceil_mode`), which no runtime does.
+POOL_OPSET, _POOLS = 22, ("MaxPool", "AveragePool", "LpPool")
 _ORT_TYPES = {f"tensor({name})": name for name in DTYPES} | {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
@@ -90,6 +92,8 @@ def infer(call: Call, constants: Mapping[int, Array]) -> tuple[ValueType, ...]:
     onnx = package("onnx")
     if call.domain != "":
         return _declared(call)
+    if call.op_type in _POOLS:
+        call = _pool(call)
     model = _model(call, None, constants)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=False)
@@ -97,6 +101,16 @@ def infer(call: Call, constants: Mapping[int, Array]) -> tuple[ValueType, ...]:
         raise ModelError(call.where, f"{call.op_type} is not valid: {_one_line(error)}") from None
     by_name = {value.name: value.type for value in inferred.graph.output}
     return tuple(_checked(call, by_name.get(f"y{index}")) for index in range(call.outputs))
+
+
+def _pool(call: Call) -> Call:
+    """A pool as onnx infers its shape rightly. Raises UnsupportedError where onnxruntime's own differs."""
+    given = {name: _attribute(call, name, text) for name, text in call.attributes}
+    dilations = given.get("dilations", [])
+    if str(given.get("auto_pad")).startswith("SAME") and any(d != 1 for d in np.atleast_1d(dilations)):
+        reason = "is dilated and padded by auto_pad: onnxruntime leaves dilation out of the padding"
+        raise UnsupportedError(call.where, reason, "give the padding as pads")
+    return replace(call, opset=max(POOL_OPSET, call.opset)) if given.get("ceil_mode") == 1 else call
 
 
 def small(constants: Mapping[int, Array | None]) -> dict[int, Array]:

@@ -109,5 +109,6 @@ def widest(graph: Graph) -> int:
     """Bytes of the largest float32 patch matrix or tensor that one sample needs."""
     size = 1
     for site in graph.sites():
-        size = max(size, site.output.size, site.node.op.macs(site) // max(1, site.output.shape[-1]))
+        columns = max((1, *site.output.shape[-1:]))
+        size = max(size, site.output.size, site.node.op.macs(site) // columns)
     return 4 * size

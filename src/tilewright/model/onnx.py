@@ -10,6 +10,7 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.passes.layout import channels_last
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
+from tilewright.model.onnx_bias import quantise_biases
 from tilewright.model.onnx_build import Builder
 from tilewright.model.onnx_codes import CODES, Coded, Fused, quantisation
 from tilewright.model.onnx_file import RawNode
@@ -44,9 +45,9 @@ def load(path: Path) -> Graph:
 
 
 def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
-    known, steps = fuse(propagate(merge(simplify(known))))
+    known = quantise_biases(propagate(merge(simplify(known))))
     builder = Builder(known)
-    for step in steps:
+    for step in fuse(known):
         if isinstance(step, Fused):
             onnx_quantised.translate(builder, step)
         else:
@@ -60,6 +61,7 @@ def _plain(builder: Builder, node: RawNode) -> None:
     if node.op_type in (QUANTIZE, DEQUANTIZE):
         if all(not name or name in known.constants for name in node.inputs):
             (value,) = fold(node, known.opset, known.types, known.constants)
+            builder.dequantised.add(node.outputs[0])
             builder.tensors[node.outputs[0]] = Tensor(node.outputs[0], value.shape, value.dtype.name, None, value)
             return
         if _edge(builder, node):
@@ -74,7 +76,8 @@ def _plain(builder: Builder, node: RawNode) -> None:
         permutation = tuple(node.attributes.get("perm", range(rank)[::-1]))
         builder.emit(node.name, ops.Transpose(permutation), (builder.value(node.inputs[0]),), outputs)
         return
-    op = ops.OnnxOp(node.op_type, node.domain, known.opset, node.json)
+    fed = tuple(index for index, name in enumerate(node.inputs) if name in builder.dequantised)
+    op = ops.OnnxOp(node.op_type, node.domain, known.opset, node.json, fed)
     builder.emit(node.name, op, [builder.value(name) for name in node.inputs], outputs)
 
 

@@ -24,6 +24,7 @@ class Builder:
         self.known = known
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
+        self.dequantised: set[str] = set()  # constants that onnxruntime makes of codes in each run
         self._names = set(known.types)
         self._made: dict[tuple[str, str], str] = {}
 

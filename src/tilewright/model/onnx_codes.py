@@ -36,6 +36,10 @@ MOVES = frozenset(
         "Dropout",
     ]
 )
+#: onnxruntime's Pad and MaxPool take codes since these opsets.
+PAD_OPSET, MAXPOOL_OPSET = 11, 12
+#: The mode of Resize that fills in a real value.
+_CROPS = "tf_crop_and_resize"
 #: Operators whose second operand may have another type and a scale for each channel.
 LINEAR = ("Conv", "Gemm", "MatMul")
 
@@ -109,11 +113,41 @@ def takes(known: Known, made: Fused) -> bool:
     if len(dtypes) > 1 or not dtypes <= set(CODES) or not all(c.quant and not c.quant.per_channel for c in ends):
         return False
     if made.op_type in MOVES:
-        return all(coded.quant == made.inputs[0].quant for coded in made.outputs)
+        return all(coded.quant == made.inputs[0].quant for coded in made.outputs) and _moves_codes(known, made)
     if made.op_type in LINEAR:
-        weights = known.types[made.inputs[1].tensor].dtype
+        weights, quant = known.types[made.inputs[1].tensor].dtype, made.inputs[1].quant
+        columns = known.types[made.outputs[0].tensor].shape[-1:]
+        if made.op_type == "Gemm" and quant and quant.per_channel and (len(quant.scale),) != columns:
+            return False
         return weights in CODES and not (dtypes == {"int8"} and weights == "uint8")
     return True
+
+
+def _moves_codes(known: Known, made: Fused) -> bool:
+    """Whether codes can be moved like the real values: nothing is interpolated, and what is filled in has a code."""
+    mode = made.attributes.get("mode")
+    if made.op_type == "Resize":
+        return mode in (None, "nearest") and made.attributes.get("coordinate_transformation_mode") != _CROPS
+    if made.op_type == "Pad":
+        constant = mode in (None, "constant")
+        return padding_of(known, made) is not None if constant else known.opset >= PAD_OPSET
+    if made.op_type == "MaxPool" and known.opset < MAXPOOL_OPSET:
+        return len(known.types[made.inputs[0].tensor].shape) == 4  # else onnxruntime has to run it
+    return True
+
+
+def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], float] | None:
+    """(before, after) of each axis, and the value, of a Pad by a constant; None where it is another, or cuts."""
+    rank = len(known.types[made.inputs[0].tensor].shape)
+    if len(made.plain) > 2 or not all(not name or name in known.constants for name in made.plain):
+        return None
+    given = known.constants[made.plain[0]] if made.plain else np.array(made.attributes.get("pads", ()))
+    if given.size != 2 * rank or given.min() < 0:
+        return None
+    value = float(made.attributes.get("value", 0.0))
+    if len(made.plain) > 1 and made.plain[1]:
+        value = float(known.constants[made.plain[1]].reshape(-1)[0])
+    return tuple((int(before), int(after)) for before, after in given.reshape(2, -1).T), value
 
 
 def operand(node: RawNode, index: int) -> str:

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.graph.ort import ValueType
+from tilewright.model.onnx_codes import MAXPOOL_OPSET
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known
 
 MOVED = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
-#: onnxruntime's MaxPool takes codes since this opset.
-MAXPOOL_OPSET = 12
 
 
 def propagate(known: Known) -> Known:

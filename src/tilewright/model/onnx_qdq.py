@@ -16,7 +16,7 @@ from tilewright.graph.arithmetic import Activation
 from tilewright.model import onnx_qoperator
 from tilewright.model.onnx_codes import CODES, MOVES, Coded, Fused, quantisation, takes
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, type_of
+from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known
 
 #: Operators with an integer kernel, and how many of their inputs must be codes (0: all).
 COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} | dict.fromkeys(
@@ -31,15 +31,10 @@ BIAS_SCALE_ABSOLUTE, BIAS_SCALE_RELATIVE = 1e-6, 1e-2
 Step = Fused | RawNode
 
 
-def fuse(known: Known) -> tuple[Known, list[Step]]:
-    """The graph's steps in order, quantised operators fused, and without those that nothing reads any more.
-
-    What is known then includes biases that became codes.
-    """
+def fuse(known: Known) -> list[Step]:
+    """The graph's steps in order, quantised operators fused, and without those that nothing reads any more."""
     found = _Patterns(known)
     steps: list[Step] = [found.fused(node) or node for node in known.nodes]
-    biases = {name: type_of(data) for name, data in found.biases.items()}
-    known = replace(known, types={**known.types, **biases}, constants={**known.constants, **found.biases})
     written = {name for step in steps if isinstance(step, Fused) for name in step.writes}
     steps = [step for step in steps if isinstance(step, Fused) or not set(step.outputs) <= written]
     needed, kept = set(known.outputs), []
@@ -47,7 +42,7 @@ def fuse(known: Known) -> tuple[Known, list[Step]]:
         if needed.intersection(step.writes if isinstance(step, Fused) else step.outputs):
             needed.update(step.reads if isinstance(step, Fused) else step.inputs)
             kept.append(step)
-    return known, kept[::-1]
+    return kept[::-1]
 
 
 class _Patterns:
@@ -56,7 +51,6 @@ class _Patterns:
     def __init__(self, known: Known) -> None:
         self.known = known
         self.writer = {name: node for node in known.nodes for name in node.outputs}
-        self.biases: dict[str, Array] = {}
         self.readers: dict[str, list[RawNode]] = {}
         for node in known.nodes:
             for name in node.inputs:
@@ -73,7 +67,8 @@ class _Patterns:
         count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
         inputs = [self.dequantised(name) for name in node.inputs[:count]]
         outputs = [self._quantised(name) for name in node.outputs]
-        if outputs == [None] and node.op_type in REAL_RESULTS:
+        readers = [reader.op_type for reader in self.readers.get(node.outputs[0], ())]
+        if outputs == [None] and node.op_type in REAL_RESULTS and QUANTIZE not in readers:
             outputs = [Coded(node.outputs[0], None)]
         if len(inputs) < count or None in inputs or None in outputs:
             return None
@@ -87,7 +82,7 @@ class _Patterns:
             return made
         if any(node.attributes.get(key, 1.0) != 1.0 for key in ("alpha", "beta")):
             return None
-        bias = self._bias(rest[0], coded, checked=node.op_type == "Conv")
+        bias = self._bias(rest[0], made)
         return replace(made, bias=bias, plain=()) if bias else None
 
     def _averages(self, node: RawNode) -> bool:
@@ -159,37 +154,23 @@ class _Patterns:
             return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else -none
         return float(node.attributes.get(key, none))
 
-    def _bias(self, name: str, coded: tuple[Coded, ...], checked: bool) -> str:
-        """The int32 codes of a bias, whose scale is that of the products; real ones become such codes.
+    def _bias(self, name: str, made: Fused) -> str:
+        """The int32 codes of a bias, whose scale is that of the products; empty where it has none.
 
-        `checked`: a scale further off than onnxruntime allows makes the operator a real one.
+        A convolution whose bias has a scale further off than onnxruntime allows is a real one.
         """
         node = self.writer.get(name)
-        scale = _product_scale(coded)
-        if node is None and name in self.known.constants:
-            return self._real_bias(name, scale)
-        if checked and node is not None:
-            found = quantisation(self.known, node, 1)
+        if node is None or node.op_type != DEQUANTIZE:
+            return ""
+        if made.op_type == "Conv":
+            scale, found = _product_scale(made.inputs), quantisation(self.known, node, 1)
             own = np.array(found.scale if found else [np.inf])
             if not (np.abs(own - scale) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * scale).all():
                 return ""
-        if node is None or node.op_type != DEQUANTIZE:
-            return ""
         codes = node.inputs[0]
         zero = self.known.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
         plain = codes in self.known.constants and (zero is None or not zero.any())
         return codes if plain and self.known.types[codes].dtype == "int32" else ""
-
-    def _real_bias(self, name: str, scale: Array) -> str:
-        data = self.known.constants[name]
-        if data.dtype != np.float32 or data.ndim != 1 or scale.size not in (1, data.size):
-            return ""
-        codes = np.rint(data / scale.astype(np.float32))
-        if not (np.abs(codes) < 2.0**31).all():
-            return ""
-        made = f"{name}:codes:{len(self.biases)}"
-        self.biases[made] = codes.astype(np.int32)
-        return made
 
     def _requantised(self, node: RawNode) -> Fused | None:
         """Codes of one quantisation to another: dequantise -> quantise (-> Relu or Clip without effect between)."""

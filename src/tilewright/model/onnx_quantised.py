@@ -13,7 +13,7 @@ from tilewright.graph import ops, ort
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ort import MICROSOFT
 from tilewright.model.onnx_build import Builder
-from tilewright.model.onnx_codes import Coded, Fused
+from tilewright.model.onnx_codes import Coded, Fused, padding_of
 from tilewright.model.onnx_window import window_of
 
 
@@ -193,22 +193,14 @@ def _transpose(builder: Builder, fused: Fused) -> bool:
 
 def _pad(builder: Builder, fused: Fused) -> bool:
     """Constant padding on codes: the padding value's code."""
-    shape, quant = builder.shape(fused.inputs[0].tensor), fused.inputs[0].quant
-    constants = [builder.constant_of(name) if name else None for name in fused.plain]
-    given = constants[0] if constants else np.array(fused.attributes.get("pads", ()))
-    absent = any(name and data is None for name, data in zip(fused.plain, constants, strict=True))
-    if fused.attributes.get("mode", "constant") != "constant" or absent or quant is None or len(constants) > 2:
+    quant, found = fused.inputs[0].quant, padding_of(builder.known, fused)
+    if fused.attributes.get("mode", "constant") != "constant" or quant is None or found is None:
         return False
-    if given is None or given.size != 2 * len(shape) or given.min() < 0:
-        return False
-    pads = [int(pad) for pad in given]
-    real = np.float32(fused.attributes.get("value", 0.0))
-    if len(constants) > 1 and constants[1] is not None:
-        real = np.float32(constants[1].reshape(-1)[0])
+    pairs, value = found
     out = builder.result(fused.outputs[0])
     info = np.iinfo(out.dtype)
-    code = int(np.clip(np.rint(real / np.float32(quant.scale[0])) + quant.zero_point[0], info.min, info.max))
-    pairs = tuple(zip(pads[: len(shape)], pads[len(shape) :], strict=True))
+    rounded = np.rint(np.float32(value) / np.float32(quant.scale[0]))
+    code = int(np.clip(rounded + quant.zero_point[0], info.min, info.max))
     builder.emit(fused.name, ops.Pad(pairs, code), (builder.coded(fused.inputs[0]),), (out,))
     return True
 

@@ -22,16 +22,24 @@ def simplify(known: Known) -> Known:
 
 
 def _without_identities(known: Known) -> Known:
-    """Readers of an Identity read its input; one that writes an output of the model stays."""
+    """Readers of an Identity, or of what amounts to one, read its input; one that writes an output stays."""
     source: dict[str, str] = {}
     nodes = []
     for given in known.nodes:
         node = replace(given, inputs=tuple(source.get(name, name) for name in given.inputs))
-        if node.op_type == "Identity":
+        same = _is_identity(known, node)
+        if same:
             source[node.outputs[0]] = node.inputs[0]
-        if node.op_type != "Identity" or node.outputs[0] in known.outputs:
+        if not same or node.outputs[0] in known.outputs:
             nodes.append(node)
     return replace(known, nodes=tuple(nodes))
+
+
+def _is_identity(known: Known, node: RawNode) -> bool:
+    """A Dropout without a mask, an Expand to the shape that is there already."""
+    if node.op_type == "Expand":
+        return known.types[node.inputs[0]] == known.types[node.outputs[0]]
+    return node.op_type in ("Identity", "Dropout") and len(node.outputs) == 1
 
 
 def _constants(known: Known) -> Known:

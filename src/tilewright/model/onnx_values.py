@@ -18,6 +18,7 @@ from tilewright.model.onnx_file import CUSTOM, RawModel, RawNode
 #: Elements that constant folding may compute in all.
 MAX_FOLDED = 1 << 26
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+_INFERENCE = "export the model for inference"
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 
 
@@ -91,7 +92,9 @@ def _types(
     node: RawNode, opset: int, types: Mapping[str, ValueType], constants: Mapping[str, Array]
 ) -> tuple[ValueType, ...]:
     if node.op_type in _RANDOM:
-        raise UnsupportedError(node.where, f"{node.op_type} is random", "export the model for inference")
+        raise UnsupportedError(node.where, f"{node.op_type} is random", _INFERENCE)
+    if node.op_type == "Dropout" and len(node.inputs) > 2 and constants.get(node.inputs[2], True):
+        raise UnsupportedError(node.where, "Dropout trains, or decides at run time whether it does", _INFERENCE)
     if node.op_type in CUSTOM:
         return (types[node.inputs[0]],)
     known = ort.small({index: constants.get(name) for index, name in enumerate(node.inputs)})

@@ -9,8 +9,27 @@ import numpy as np
 
 from tilewright.graph.arithmetic import Activation
 from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
-from tilewright.graph.ops import Add, AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Op, Window
+from tilewright.graph.ops import (
+    Add,
+    AveragePool2D,
+    Concat,
+    Conv2D,
+    DepthwiseConv2D,
+    FullyConnected,
+    MaxPool2D,
+    Mean,
+    Mul,
+    Op,
+    Pad,
+    Quantize,
+    Reshape,
+    Transpose,
+    Window,
+)
 
+#: Layers of `grow`: what a machine may take, and what is the host's.
+MACHINE_KINDS = ("conv", "conv", "pointwise", "depthwise", "max", "average", "add", "add", "fc")
+HOST_KINDS = ("concat", "concat", "mul", "mean", "pad", "quantize", "reshape", "transpose")
 ACTIVATIONS: tuple[Activation, ...] = ("none", "none", "relu", "relu6", "relu_n1_to_1")
 ZERO_POINTS = (-128, 0, 7, 127)
 
@@ -81,16 +100,19 @@ class Builder:
         pads = [int(rng.integers(0, (k - 1) * d + 1)) for k, d in zip(kernel, dilation, strict=True) for _ in "ab"]
         return Window((kernel[0], kernel[1]), stride, (pads[0], pads[1], pads[2], pads[3]), (dilation[0], dilation[1]))
 
-    def grow(self) -> None:
-        """One more layer on an activation, mostly the newest."""
+    def grow(self, kind: str = "") -> None:
+        """One more layer on an activation, mostly the newest; of any machine's kind where none is given."""
         rng = self.rng
         x = self.open[-1] if rng.random() < 0.75 else str(rng.choice(self.open))
         shape = self.tensors[x].shape
         activation = ACTIVATIONS[rng.integers(len(ACTIVATIONS))]
-        kinds = ["conv", "conv", "pointwise", "depthwise", "max", "average", "add", "add", "fc"]
-        kind = str(rng.choice(kinds if len(shape) == 4 else ["fc", "fc", "add"]))
+        kind = kind or str(rng.choice(MACHINE_KINDS if len(shape) == 4 else ["fc", "fc", "add"]))
         outputs = int(rng.choice([3, 4, 8, 16, 20, 33]))
-        if kind == "add":
+        if kind in HOST_KINDS:
+            self.move(kind, x)
+        elif len(shape) != 4 and kind not in ("add", "fc"):
+            return
+        elif kind == "add":
             self.add(x, activation)
         elif kind == "fc":
             depth = shape[-1] if rng.random() < 0.5 else prod(shape)
@@ -115,6 +137,30 @@ class Builder:
         alike = [name for name in self.open if self.tensors[name].shape == shape]
         other = str(rng.choice(alike)) if rng.random() < 0.7 else self.given(shape)
         self.layer(Add(activation), *((x, other) if rng.random() < 0.5 else (other, x)))
+
+    def move(self, kind: str, x: str) -> None:
+        """A layer that no VTA computes: most move codes only, and keep their scale."""
+        rng, tensor = self.rng, self.tensors[x]
+        shape, axes, same = tensor.shape, range(len(tensor.shape)), tensor.quant
+        if kind == "concat":
+            alike = [n for n in self.open if self.tensors[n].shape[:-1] == shape[:-1]]
+            parts = [x, *(str(name) for name in rng.choice(alike, rng.integers(1, 3)))]
+            ready = [n if self.tensors[n].quant == same else self.layer(Quantize(), n, quant=same) for n in parts]
+            if sum(self.tensors[name].shape[-1] for name in ready) <= 100:
+                self.layer(Concat(-1), *ready, quant=same)
+        elif kind == "mul":
+            self.layer(Mul(), x, str(rng.choice([n for n in self.open if self.tensors[n].shape == shape])))
+        elif kind == "mean" and len(shape) == 4:
+            self.layer(Mean((1, 2), True), x)
+        elif kind == "quantize":
+            self.layer(Quantize(), x)
+        elif kind == "pad":
+            pairs = ((0, 0), *((int(rng.integers(3)), int(rng.integers(3))) for _ in axes[1:-1]), (0, 0))
+            self.layer(Pad(pairs[: len(axes)]), x, quant=same)
+        elif kind == "reshape":
+            self.layer(Reshape((shape[0], *shape[:0:-1])), x, quant=same)
+        elif kind == "transpose":
+            self.layer(Transpose((0, *(1 + rng.permutation(len(axes) - 1)).tolist())), x, quant=same)
 
     def graph(self) -> Graph:
         """Outputs: the last tensor, those that nobody reads, and now and then one in the middle."""

@@ -20,7 +20,9 @@ from tilewright.graph.rounding import Rounding
 class OnnxOp(Op):
     """An operator of ONNX, or of onnxruntime's own domain; `attributes` are (name, JSON value), sorted.
 
-    Its output shapes are those that onnx inferred when the model was read; a run checks them.
+    `fed`: inputs that are constant here but values to onnxruntime, as dequantised weights are to it: its kernels do
+    not prepare them then, and may add in another order. Output shapes are those that onnx inferred when the model was
+    read; a run checks them.
     """
 
     kind = "onnx"
@@ -28,6 +30,7 @@ class OnnxOp(Op):
     domain: str = ""
     opset: int = 13
     attributes: tuple[tuple[str, str], ...] = ()
+    fed: tuple[int, ...] = ()
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
         return ()
@@ -45,7 +48,11 @@ class OnnxOp(Op):
         call = self.call(site)
         outputs = tuple(ort.ValueType(tensor.dtype, tensor.shape) for tensor in site.outputs)
         self._check_inferred(site, call, outputs)
-        constants = {i: tensor.data for i, tensor in enumerate(site.inputs) if tensor and tensor.data is not None}
+        constants = {
+            i: tensor.data
+            for i, tensor in enumerate(site.inputs)
+            if tensor and tensor.data is not None and i not in self.fed
+        }
         count = max((value.shape[0] for value in values if value is not None), default=1)
         rows = []
         for sample in range(count):

@@ -46,13 +46,13 @@ class Quantize(Op):
 def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
     """Halves away from zero; XNNPACK multiplies by 1 / scale, onnxruntime divides, and both round half to even.
 
-    NaN becomes real zero.
+    NaN becomes real zero, onnxruntime's lowest code.
     """
     if rounding.elementwise == "pow2":
         return np.nan_to_num(np.floor(x.astype(np.float64) / scale + 0.5))
     if rounding.elementwise == "ort":
         with np.errstate(over="ignore"):
-            return np.nan_to_num(np.rint(x / scale).astype(np.float64))
+            return np.nan_to_num(np.rint(x / scale).astype(np.float64), nan=-np.inf)
     code = np.rint(x * (np.float32(1) / scale)) if rounding.delegated else round_half_away(x / scale)
     return np.nan_to_num(code.astype(np.float64))
 

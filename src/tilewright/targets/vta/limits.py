@@ -70,11 +70,16 @@ def _launch(launch: Launch, config: Config, timing: str) -> dict[str, Limits]:
 
 
 def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Array]:
-    """Cycles of each instruction by what it occupies; an instruction itself is read as well."""
+    """Cycles of each instruction by what it occupies; an instruction itself is read as well.
+
+    A model without a port that all share (ideal) is bound by what `load` reads alone.
+    """
     model, moved, opcode = MODELS[timing], program.moves, program.stream.opcode
     busy = compute(program, model) - np.where(program.kernel >= 0, model.pipeline, 0)
     beat = program.config.bus_bits // 8
     beats = np.where(moved.transfers, moved.rows * -(-moved.row_bytes // beat), 0)
     write = np.where(stores(program), beats, 0)
     read = beats - write + INSN_BYTES / beat
+    if model.simulated(program, model).channel.burst == 0:
+        read = np.where(program.table.unit == program.config.pipeline.load, beats, 0)
     return np.where(opcode == Opcode.GEMM, busy, 0), np.where(opcode == Opcode.ALU, busy, 0), read, write
