@@ -14,6 +14,7 @@ from tests.model.onnx_nets import Net, answer, needs_vnni, onnx
 from tilewright.cli import main
 from tilewright.errors import InputError, ModelError, TilewrightError, UnsupportedError
 from tilewright.graph import reference
+from tilewright.graph.ir import MAX_COMPUTED
 from tilewright.model import load
 from tilewright.model.inputs import random
 
@@ -240,6 +241,17 @@ def test_huge_results_are_refused_before_they_are_computed(tmp_path: Path) -> No
     net = Net(1)
     made = net.op("ConstantOfShape", net.const([1 << 30, 1 << 30]))
     refused(tmp_path, net.model(net.op("Add", net.input((1,)), made)), ModelError, "limit")
+
+
+def test_large_weights_are_read_as_codes_and_never_computed(tmp_path: Path) -> None:
+    """The first dense layer of VGG16 has 25,088 x 4,096 weights."""
+    net, size = Net(1), 1 + int(MAX_COMPUTED**0.5)
+    w = net.weights((size, size), None)
+    product = net.quantized(net.op("MatMul", net.quantized(net.input((1, size))), w))
+    graph = load(net.save(tmp_path / "large.onnx", product))
+    assert any(tensor.size == size**2 and tensor.dtype == "int8" for tensor in graph.tensors.values())
+    refused(tmp_path, net.model(net.op("Relu", w)), ModelError, "limit")
+    refused(tmp_path, net.model(w), ModelError, "limit")
 
 
 def test_external_data_stays_in_the_folder(tmp_path: Path) -> None:

@@ -120,9 +120,11 @@ def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | 
     total = np.asarray(product + addend)
     back = total - product
     error = (product - (total - back)) + (addend - back)
-    even = (total.view(np.int64) & 1) == 0
-    odd = np.where((error != 0) & even, np.nextafter(total, np.copysign(np.inf, error)), total)
-    return odd.astype(np.float32)
+    inexact = error != 0
+    if inexact.any():  # seldom
+        even = (total.view(np.int64) & 1) == 0
+        total = np.where(inexact & even, np.nextafter(total, np.copysign(np.inf, error)), total)
+    return total.astype(np.float32)
 
 
 def round_half_away(x: Array) -> Array:

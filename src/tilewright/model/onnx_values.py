@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ort
-from tilewright.graph.ir import MAX_ELEMENTS
+from tilewright.graph.ir import MAX_COMPUTED, MAX_ELEMENTS
 from tilewright.graph.ort import ValueType
 from tilewright.model.onnx_file import CUSTOM, RawModel, RawNode
 
@@ -98,7 +98,9 @@ def _types(
     if node.op_type in CUSTOM:
         return (types[node.inputs[0]],)
     known = ort.small({index: constants.get(name) for index, name in enumerate(node.inputs)})
-    return ort.infer(call_of(node, opset, types), known)
+    # Weights are not computed as real numbers: what reads them takes the codes, else the graph refuses their size.
+    weights = node.op_type == DEQUANTIZE and node.inputs[0] in constants
+    return ort.infer(call_of(node, opset, types), known, MAX_ELEMENTS if weights else MAX_COMPUTED)
 
 
 def _constant(

@@ -19,7 +19,7 @@ from tilewright.sim.order import Order
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, Footprints, StepTable
 
 #: Accesses of cells that are sorted; beyond it, a scan of everything is cheaper.
-MAX_ACCESSES = 1 << 20
+MAX_ACCESSES = 1 << 24
 #: Accesses that are looked at together: as many as stay in the caches.
 BLOCK = 1 << 15
 

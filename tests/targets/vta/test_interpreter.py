@@ -31,11 +31,12 @@ from tilewright.array import Array
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import LEAK, RACE, UNINITIALISED
 from tilewright.targets.base import RunOptions
-from tilewright.targets.vta import machine
+from tilewright.targets.vta import alu
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.kernel import AluKernel, Loop
+from tilewright.targets.vta.machine import Machine
 from tilewright.targets.vta.passes import run_passes, sequence
 from tilewright.targets.vta.pattern import Pattern
 
@@ -114,7 +115,7 @@ def check_case(config: Config, case: Case, rng: np.random.Generator) -> int:
         assert bool(found) == bool(expected)
         assert {f.kind for f in passes.findings} <= {RACE, UNINITIALISED, LEAK, "stream"}
         steps = sequence(passes, options)
-        state = machine.Machine(config, dram, samples)
+        state = Machine(config, dram, samples)
         state.run(passes.plan(options, samples))
         oracle = interpret(config, case, steps)
         for sample, result in enumerate(oracle):
@@ -161,10 +162,10 @@ def alu_kernel(op: int, imm: int | None) -> AluKernel:
 def test_operations_on_edges(op: int) -> None:
     pairs = np.array(list(product(EDGES, (*EDGES, 16, 30, 31, 32, 33, -31, -32, -33))), np.int64)
     a, b = pairs.T.astype(np.int32)
-    got = machine.operate(alu_kernel(op, None), a, b, FUSED).astype(np.int32)
+    got = alu.operate(alu_kernel(op, None), a, b, FUSED).astype(np.int32)
     np.testing.assert_array_equal(got, [operate(op, x, y, False) for x, y in pairs.tolist()])
     for imm in (-(1 << 15), -33, -32, -31, -16, -1, 0, 1, 15, 16, 30, 31, 32, (1 << 15) - 1):
-        got = machine.operate(alu_kernel(op, imm), a, np.array(imm, np.int32), FUSED).astype(np.int32)
+        got = alu.operate(alu_kernel(op, imm), a, np.array(imm, np.int32), FUSED).astype(np.int32)
         np.testing.assert_array_equal(got, [operate(op, x, imm, True) for x, _ in pairs.tolist()], err_msg=str(imm))
 
 
@@ -188,7 +189,7 @@ def test_requantisation_on_edges() -> None:
     scaling = left | right << 8 | zero_point << 16
     bounds = (low & 0xFFFF) | high << 16
     words = [values.astype(np.int32) for values in (acc, bias, multiplier, scaling, bounds)]
-    got = machine.requantise(words[0].reshape(1, 1, 1, -1), *(word.reshape(1, 1, 1, -1) for word in words[1:]))
+    got = alu.requantise(words[0].reshape(1, 1, 1, -1), *(word.reshape(1, 1, 1, -1) for word in words[1:]))
     expected = [requantise(*(int(word[i]) for word in words)) for i in range(count)]
     np.testing.assert_array_equal(got.reshape(-1), expected)
     assert len({low > high for low, high in zip(low.tolist(), high.tolist(), strict=True)}) == 2

@@ -7,10 +7,11 @@ import pytest
 
 from tilewright.array import Array
 from tilewright.sim.dram import Dram
+from tilewright.targets.vta.alu import operate
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Loop
-from tilewright.targets.vta.machine import Machine, operate
+from tilewright.targets.vta.machine import Machine
 from tilewright.targets.vta.pattern import Pattern
 
 SEED = 7

@@ -184,7 +184,7 @@ def _kernel(key: tuple[int, ...], listed: Array, row: int, rules: Semantics, pat
         raise MachineError(
             f"instruction {row}", f"runs {loop.micro_ops} micro-ops; at most {MAX_MICRO_OPS} are simulated"
         )
-    lowest = listed.min(axis=0) if len(listed) else np.zeros(3, np.int64)
+    lowest = np.minimum.reduce(listed) if len(listed) else np.zeros(3, np.int64)
     moved = listed - lowest
     same = moved.tobytes(), key[4:12]
     pattern = patterns.get(same)

@@ -20,7 +20,7 @@ from tilewright.targets.vta.semantics import SEMANTICS
 UOP, INP, WGT, ACC, OUT, DRAM, ALU_UOP, PAR, BANK = range(9)
 
 
-#: Of REQ: multipliers; shifts and zero points; bounds. See machine.requantise.
+#: Of REQ: multipliers; shifts and zero points; bounds. See alu.requantise.
 FACTOR_TILES = 3
 
 

@@ -11,25 +11,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.array import Array, exact_matmul, float_for
-from tilewright.graph.arithmetic import (
-    INT32_MAX,
-    INT32_MIN,
-    round_half_even,
-    rounding_divide_by_pot,
-    saturating_rounding_doubling_high_mul,
-    wrap_int32,
-)
 from tilewright.sim.dram import Dram
 from tilewright.targets.vta import loop
 from tilewright.targets.vta.actions import Action
+from tilewright.targets.vta.alu import operate, requantise, requantise_float, shift_amount
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
 from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel, GemmKernel, Loop
 from tilewright.targets.vta.moves import Move
-from tilewright.targets.vta.pattern import Pattern, Tiles, behind
+from tilewright.targets.vta.pattern import Pattern, Tiles, behind, in_a_row
 from tilewright.targets.vta.semantics import SEMANTICS
 from tilewright.targets.vta.stretch import ARRAYS_US, Stretch
+
+#: A product of so few rows takes less time than laying out its weights for one.
+FEW_ROWS = 4
 
 
 class Machine:
@@ -157,14 +153,24 @@ class Machine:
             # Rows: samples (apart where each has its own weights), places, batch; then terms by block.
             own = self.wgt.shape[0]
             left = left.reshape(own, -1, terms * block)
-            right = self.wgt.take(wgt.reshape(-1), axis=1).reshape(own, columns, terms, block, block)
-            right = right.transpose(0, 2, 3, 1, 4).reshape(own, terms * block, columns * block)
-            product = exact_matmul(left, right, *self._limits)
+            if left.shape[1] <= FEW_ROWS:
+                product = self._columns(left, wgt)
+            else:
+                right = self.wgt.take(wgt.reshape(-1), axis=1).reshape(own, columns, terms, block, block)
+                right = right.transpose(0, 2, 3, 1, 4).reshape(own, terms * block, columns * block)
+                product = exact_matmul(left, right, *self._limits)
             product = product.reshape(samples, places, batch, columns, block).astype(self.acc.dtype, copy=False)
             for column, tiles in enumerate(dst):
                 self.acc[:, tiles] += product[:, :, :, column]
         if self.config.gemm_writes_out:
             self._mirror(kernel.written)
+
+    def _columns(self, left: Array, wgt: Array) -> Array:
+        """The product of rows (own, rows, terms * block) column by column: weights stay where they are."""
+        block, own, (columns, terms) = self.config.block, len(self.wgt), wgt.shape
+        tiles = in_a_row(wgt.reshape(-1))
+        right = self.wgt[:, tiles].reshape(own, columns, terms * block, block)
+        return exact_matmul(left[:, None], right, *self._limits).swapaxes(1, 2)
 
     def _requantise(self, kernel: AluKernel) -> None:
         for dst, bias, factors in kernel.requantised:
@@ -238,67 +244,3 @@ class Machine:
             np.copyto(window.view(np.int8), values.reshape(self.samples, *extent), casting="unsafe")
         else:
             window[:] = pack_values(values.reshape(self.samples, -1), width).reshape(self.samples, *extent)
-
-
-def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
-    """REQ: acc int32 (S, tiles, batch, block), the others int32 (1 or S, tiles, 1, block).
-
-    TFLite's double rounding of acc + bias, which wraps. `scaling` holds, from the low byte, the shifts to the left
-    (before the product) and to the right (0 to 31), then the zero point (16 bits, signed); `bounds` the smallest and
-    the largest result (16 bits each, signed), no bounds where the smallest is above the largest: those of 32 bits.
-    """
-    left, right = ((scaling >> 8 * byte & 31).astype(np.int64) for byte in range(2))
-    total = wrap_int32((acc + bias).astype(np.int64) << left)
-    scaled = rounding_divide_by_pot(saturating_rounding_doubling_high_mul(total, multiplier.astype(np.int64)), right)
-    return _bounded(scaled, scaling, bounds)
-
-
-def requantise_float(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
-    """REQ of a "float" ALU: the multiplier is a float32, its product with float32(acc + bias) rounded half to even."""
-    scaled = round_half_even((acc + bias).astype(np.float32) * multiplier.view(np.float32))
-    return _bounded(scaled, scaling, bounds)
-
-
-def _bounded(scaled: Array, scaling: Array, bounds: Array) -> Array:
-    scaled += scaling >> 16
-    low, high = bounds << 16 >> 16, bounds >> 16
-    bounded = low <= high
-    low, high = np.where(bounded, low, INT32_MIN), np.where(bounded, high, INT32_MAX)
-    return np.clip(scaled, low, high, out=scaled)
-
-
-def operate(kernel: AluKernel, first: Array, second: Array, config: Config, out: Array | None = None) -> Array:
-    """The operation on accumulator values of their dtype, wrapping; `second` is a scalar in the immediate form.
-
-    `out` may be `first` itself, to be overwritten.
-    """
-    if kernel.op == AluOp.MIN:
-        return np.minimum(first, second, out=out)
-    if kernel.op == AluOp.MAX:
-        return np.maximum(first, second, out=out)
-    if kernel.op == AluOp.ADD:
-        return np.add(first, second, out=out)
-    if kernel.op == AluOp.SHR:
-        left, amount = shift_amount(kernel, second, config)
-        if left.ndim == 0:
-            return (np.left_shift if left else np.right_shift)(first, amount, out=out)
-        return np.where(left, first << amount, first >> amount)
-    if kernel.op == AluOp.MULH:
-        factor = second.astype(np.int64) << (0 if kernel.imm is None else 16)  # an immediate is the upper half
-        return saturating_rounding_doubling_high_mul(first.astype(np.int64), factor)
-    if kernel.op == AluOp.RSHR:
-        amount = np.abs(second) & 31
-        return np.where(second < 0, first << amount, rounding_divide_by_pot(first.astype(np.int64), amount))
-    return np.multiply(first, second, out=out) if SEMANTICS[config.semantics].multiplies else first
-
-
-def shift_amount(kernel: AluKernel, operand: Array, config: Config) -> tuple[Array, Array]:
-    """Whether SHR shifts to the left, and by how many bits (0 to the operand's width - 1)."""
-    rule, kind = SEMANTICS[config.semantics].shift, operand.dtype.type
-    low = kind(8 * operand.dtype.itemsize - 1)
-    if rule == "low_unsigned":
-        return np.full(operand.shape, kernel.negative_field), (-operand if kernel.negative_field else operand) & low
-    if rule == "low_signed":
-        unused = kind(config.acc.width - config.LOG_ACC_WIDTH)
-        operand = np.right_shift(np.left_shift(operand, unused), unused)
-    return operand < 0, np.abs(operand) & low  # a C shift by 32 or more is undefined; x86 takes it modulo 32

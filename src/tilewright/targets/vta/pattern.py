@@ -146,19 +146,20 @@ def behind(tiles: Tiles, by: int) -> Tiles:
 
 def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Array]]:
     """(src [P, R], wgt [R], dst [P]) of each set of destinations that read the same weight tiles, or most of them."""
-    order = np.argsort(dst, kind="stable")
+    order = np.argsort(dst.astype(np.min_scalar_type(dst.max(initial=0))), kind="stable")  # 16 bits sort fastest
     dst, src, wgt = dst[order], src[order], wgt[order]
-    first = np.flatnonzero(np.diff(dst, prepend=-1))
+    first = np.flatnonzero(np.concatenate([dst[:1] >= 0, dst[1:] != dst[:-1]]))
     depth = np.diff(np.append(first, dst.size))
     families: list[_Family] = []
     for terms in sorted(set(depth.tolist()), reverse=True):  # longest lists first: shorter ones join them
         heads = first[depth == terms]
         rows = heads[:, None] + np.arange(terms)
+        weights = wgt[rows]
         same: dict[bytes, list[int]] = {}
-        for index, weights in enumerate(wgt[rows]):
-            same.setdefault(weights.tobytes(), []).append(index)
+        for index, content in enumerate(weights.view(f"V{weights.itemsize * terms}")[:, 0].tolist()):
+            same.setdefault(content, []).append(index)
         for mine in same.values():
-            family, place = _join(families, wgt[rows[mine[0]]].tolist())
+            family, place = _join(families, weights[mine[0]].tolist())
             inputs = np.full((len(mine), len(family.weights)), NO_TILE, np.int64)
             inputs[:, place] = src[rows[mine]]
             family.src.append(inputs)
