@@ -79,7 +79,8 @@ def test_a_float_model_is_told_how_to_become_int8(
     command: str, model: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     net = Net(4)
-    path = str(net.save(tmp_path / "f.onnx", net.op("Conv", net.input((1, 3, 8, 8)), net.const(np.ones((4, 3, 3, 3)), np.float32)))))
+    w = net.const(np.ones((4, 3, 3, 3)), np.float32)
+    path = str(net.save(tmp_path / "f.onnx", net.op("Conv", net.input((1, 3, 8, 8)), w)))
     rest = ["-o", str(tmp_path / "f.twp")] if command == "compile" else []
     assert main([command, path, "-t", "vta", *rest]) == 0
     told = capsys.readouterr().err

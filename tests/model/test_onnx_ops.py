@@ -138,7 +138,7 @@ CASES: dict[str, tuple[Build, str]] = {
         lambda net: net.op("MatMul", net.quantized(net.input((2, 3, 8))), net.weights((8, 5), None)),
         "fully_connected",
     ),
-    "matmul batched": (two("MatMul", (2, 3, 8), (2, 8, 4)), "onnx"),
+    "matmul batched": (two("MatMul", (2, 3, 8), (2, 8, 4)), "matmul"),
     "add": (two("Add", IMAGE, IMAGE), "add"),
     "add channels": (two("Add", IMAGE, (6, 1, 1), True), "add"),
     "add channels first": (two("Add", (1, 6, 1, 1), IMAGE), "add"),

@@ -92,6 +92,7 @@ EVERY_OP = [
     ops.Pad(((0, 0), (1, 2)), -128),
     ops.Pad(((3, 4),), None),
     ops.Concat(-1, "relu"),
+    ops.MatMul(),
     ops.Softmax(0.1),
     ops.Quantize(),
     ops.Dequantize(),

@@ -11,10 +11,11 @@ import pytest
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onnx import numpy_helper  # noqa: E402
+from onnx import helper, numpy_helper  # noqa: E402
 from onnxruntime import quantization  # noqa: E402
 
-from tests.quantize.models import residual, samples, save  # noqa: E402
+import tilewright as tw  # noqa: E402
+from tests.quantize.models import model, residual, samples, save  # noqa: E402
 from tilewright.quantize import Options, quantize  # noqa: E402
 
 
@@ -58,3 +59,33 @@ def test_the_method_is_onnxruntimes(
     monkeypatch.setattr("tilewright.quantize.affine.quantize_static", spy)
     quantize(*save(tmp_path, residual(), samples()), tmp_path / "q.onnx", Options(method=method))
     assert told == [expected]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "kind"),
+    [
+        ({}, "mean"),
+        ({"auto_pad": "VALID"}, "mean"),
+        ({"auto_pad": "SAME_UPPER"}, "real_average_pool_2d"),
+        ({"pads": [0, 0, 1, 1]}, "real_average_pool_2d"),
+        ({"kernel_shape": [5, 5]}, "real_average_pool_2d"),
+    ],
+    ids=str,
+)
+def test_an_average_over_the_whole_image_adds_integers(tmp_path: Path, attributes: dict[str, Any], kind: str) -> None:
+    attributes = {"kernel_shape": [6, 6]} | attributes
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("AveragePool", ["c"], ["m"], **attributes),
+        helper.make_node("Conv", ["m", "w"], ["y"]),
+    ]
+    size = 1 if kind == "mean" else 6 if "auto_pad" in attributes else 2
+    weight = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
+    source, data = save(
+        tmp_path, model(nodes, {"w": weight}, [1, 3, 6, 6], {"y": [1, 3, size, size]}), samples(4, 1, 6)
+    )
+    quantize(source, data, tmp_path / "q.onnx")
+    program = tw.compile(tmp_path / "q.onnx", "vta", overrides={"alu": "float"})
+    result = program.run(np.load(data))
+    assert result.matches_reference
+    assert {layer.op: layer.where for layer in result.layers}[kind] == ("vta" if kind == "mean" else "host")

@@ -226,4 +226,11 @@ def test_a_product_of_two_activations_is_a_product(tmp_path: Path) -> None:
     assert [step.role for step in made.plan.steps] == ["product"] * 3
     name, scale = pairs(made.model)["y"]
     got = Tracer(exact(made.model), [name]).run({"x": data[:1]})[name]
-    assert np.array_equal(got / scale, integers(made.model, data[:1])["y"])
+    codes = integers(made.model, data[:1])["y"]
+    assert np.array_equal(got / scale, codes)
+    onnx.save(made.model, tmp_path / "pow2.onnx")
+    result = tw.compile(tmp_path / "pow2.onnx", "vta").run(data[:1])
+    assert np.array_equal(next(iter(result.outputs.values()))[0] / scale, codes)
+    assert result.matches_reference
+    assert not result.findings
+    assert {layer.where for layer in result.layers if layer.op == "matmul"} == {"vta"}

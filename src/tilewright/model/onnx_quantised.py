@@ -63,9 +63,12 @@ def _bias(builder: Builder, fused: Fused, outputs: int) -> tuple[str, ...]:
 
 
 def _product(builder: Builder, fused: Fused) -> bool:
-    """Gemm or MatMul by a constant matrix."""
+    """Gemm or MatMul by a constant matrix, and matrices by matrices."""
     x, w = fused.inputs
     weights, attributes = builder.constant_of(w.tensor), fused.attributes
+    if _by_matrices(builder, fused):
+        builder.emit(fused.name, ops.MatMul(), [builder.coded(x), builder.coded(w)], [builder.result(fused.outputs[0])])
+        return True
     if (
         fused.outputs[0].quant is None
         or weights is None
@@ -88,6 +91,15 @@ def _product(builder: Builder, fused: Fused) -> bool:
     keep = len(builder.shape(x.tensor)) != 2
     builder.emit(fused.name, ops.FullyConnected(fused.activation, keep), inputs, (builder.result(fused.outputs[0]),))
     return True
+
+
+def _by_matrices(builder: Builder, fused: Fused) -> bool:
+    """Whether both operands are as many matrices, of one scale each, and the second is computed."""
+    a, b = (builder.shape(coded.tensor) for coded in fused.inputs)
+    scaled = (*fused.inputs, *fused.outputs)
+    alike = len(a) == len(b) >= 2 and a[:-2] == b[:-2]
+    each = all(coded.quant is not None and not coded.quant.per_channel for coded in scaled)
+    return fused.op_type == "MatMul" and alike and each and builder.constant_of(fused.inputs[1].tensor) is None
 
 
 def _binary(kind: type[ops.Add] | type[ops.Mul]) -> Callable[[Builder, Fused], bool]:

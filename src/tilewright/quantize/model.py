@@ -99,6 +99,7 @@ def prepare(model: ModelProto, where: str) -> ModelProto:
         for index, node in enumerate(made.graph.node):
             node.name = node.name or f"{node.op_type}_{index}"
         _flatten_biases(made)
+        _name_averages(made)
     except Exception as error:  # converter, inference and session each raise types of their own
         raise UnsupportedError(where, f"cannot be prepared: {first_line(error)}") from None
     for tensor in made.graph.initializer:
@@ -135,6 +136,18 @@ def _flatten_biases(model: ModelProto) -> None:
         flat = numpy_helper.from_array(numpy_helper.to_array(bias)[0], f"{bias.name}_flat_{node.name}")
         model.graph.initializer.append(flat)
         node.input[2] = flat.name
+
+
+def _name_averages(model: ModelProto) -> None:
+    """An AveragePool over the whole image becomes GlobalAveragePool, whose integer kernel adds integers."""
+    shapes = {info.name: shape_of(info) for info in (*model.graph.value_info, *model.graph.input)}
+    for node in model.graph.node:
+        given = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+        whole = tuple(given.get("kernel_shape", ())) == shapes.get(next(iter(node.input), ""), ())[2:]
+        padded = any(given.get("pads", ())) or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
+        if node.op_type == "AveragePool" and whole and not padded:
+            node.op_type = "GlobalAveragePool"
+            del node.attribute[:]
 
 
 def signature(model: ModelProto) -> Graph:

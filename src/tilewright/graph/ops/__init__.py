@@ -3,6 +3,7 @@
 from tilewright.graph.ops.base import KINDS, Op
 from tilewright.graph.ops.elementwise import Add, Clamp, Mul
 from tilewright.graph.ops.linear import Conv2D, DepthwiseConv2D, FullyConnected, Linear
+from tilewright.graph.ops.matmul import MatMul
 from tilewright.graph.ops.onnx import OnnxOp
 from tilewright.graph.ops.pool import AveragePool2D, MaxPool2D, Mean, RealAveragePool2D
 from tilewright.graph.ops.quantize import Dequantize, Quantize
@@ -23,6 +24,7 @@ __all__ = [
     "FullyConnected",
     "IntegerAdd",
     "Linear",
+    "MatMul",
     "MaxPool2D",
     "Mean",
     "Mul",

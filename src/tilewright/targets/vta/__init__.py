@@ -119,7 +119,7 @@ class Vta:
         left = {name: np.concatenate(parts) for name, parts in outputs.items()}
         if graph:
             with _untrusted(launch):
-                left = codegen.unpack(launch, graph, left, program.rounding)
+                left = codegen.unpack(launch, graph, values, left, program.rounding)
         elif len(program.launches) > 1:  # a bare stream leaves memory; launches use the same names
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
         layer, trace, serial = launch.arrays.get("layer"), passes.trace, passes.serial

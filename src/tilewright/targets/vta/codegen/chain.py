@@ -8,7 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import Concat, Conv2D, DepthwiseConv2D, FullyConnected, Reshape
+from tilewright.graph.ops import Concat, Conv2D, DepthwiseConv2D, FullyConnected, MatMul, Reshape
 from tilewright.graph.rounding import Rounding
 from tilewright.program.program import HostStep
 from tilewright.targets.vta.codegen.layer import Layer
@@ -68,7 +68,7 @@ class Chain:
         self.members.append(Member(site, lowered, plan, reads))
         self.nodes.append(self.members[-1])
         self.segments.append(own)
-        if lowered.layer.closed:
+        if lowered.layer.closed and not isinstance(site.node.op, MatMul):  # matrices lie beside each other
             self.made[site.output.name] = own, written(lowered.layer, site, batch)
 
     def view(self, site: Site, block: int) -> bool:
@@ -186,6 +186,8 @@ def _joined(chain: Chain, site: Site, found: tuple[Lowered, Plan], context: Cont
         if isinstance(candidate, str):
             continue
         layer = candidate[0].layer
+        if isinstance(site.node.op, MatMul) and own.intersection(site.node.inputs):
+            return None  # the host lays out both
         names = [name for name in operands(site, layer) if name in own]
         if all(name in chain.made and chain.made[name][1] == read(layer, site, context.config.batch) for name in names):
             return candidate

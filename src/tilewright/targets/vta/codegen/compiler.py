@@ -118,7 +118,8 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config) -> Launch:
         arrays["layer"] = np.array(positions, np.int64)[code.layer]
     for position, member, name in zip(positions, members, names, strict=True):
         lowered = member.lowered
-        arrays[f"dram.{name.weights}"] = weight_image(member.plan, lowered.tiles)
+        if lowered.tiles is not None:
+            arrays[f"dram.{name.weights}"] = weight_image(member.plan, lowered.tiles)
         if lowered.parameters is not None:
             arrays[f"dram.{name.parameters}"] = lowered.parameters.reshape(-1).view("uint8")
         elif not lowered.layer.closed:

@@ -7,6 +7,7 @@ of) products with weight tiles into a grid of output tiles of the same layout.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from tilewright.graph.ops import Window
@@ -29,7 +30,7 @@ class Codes:
     immediates: Immediates | None
     factors: int = FACTOR_TILES
 
-    @property
+    @cached_property
     def classes(self) -> tuple[int, int]:
         return max(self.rows) + 1, max(self.columns) + 1
 

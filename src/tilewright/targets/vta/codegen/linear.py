@@ -112,7 +112,7 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
     assert isinstance(op, Linear)
     columns = np.zeros(layer.out[1] * layer.fold, np.int64) if layer.matrix else lowered.column_class
     if context.rounding.elementwise == "pow2":
-        made = parameters.of_product_shift(site, op, lowered.correction, layer, context.config)
+        made = parameters.of_product_shift(site, op.activation, lowered.correction, layer, context.config)
     else:
         made = parameters.of_linear(
             site, op, lowered.correction, lowered.row_class, columns, layer.fold, context.config, context.rounding

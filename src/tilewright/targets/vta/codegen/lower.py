@@ -9,6 +9,7 @@ from tilewright.graph.ops import (
     AveragePool2D,
     FullyConnected,
     Linear,
+    MatMul,
     MaxPool2D,
     Mean,
     Mul,
@@ -18,7 +19,7 @@ from tilewright.graph.ops import (
     RealAveragePool2D,
     Upsample,
 )
-from tilewright.targets.vta.codegen import codes, elementwise, pools
+from tilewright.targets.vta.codegen import codes, elementwise, pools, products
 from tilewright.targets.vta.codegen.linear import linear
 from tilewright.targets.vta.codegen.lowered import Context, Lowered
 from tilewright.targets.vta.codegen.transfers import LARGEST
@@ -40,12 +41,14 @@ REASONS |= dict.fromkeys(("LayerNormalization", "SkipLayerNormalization"), "need
 REASONS |= dict.fromkeys(("Slice", "Split", "Gather", "Resize", "DepthToSpace", "SpaceToDepth"), "moves data only")
 
 
+#: The operators that VTA takes, on some machines and under some arithmetic.
+TAKEN = (Linear, MatMul, AveragePool2D, MaxPool2D, Mean, RealAveragePool2D, Upsample, Add, Mul, Quantize)
+
+
 def lower(site: Site, context: Context) -> Lowered | str:
     """The layer of a node, or why VTA does not take it."""
     op, config = site.node.op, context.config
-    if not isinstance(
-        op, Linear | AveragePool2D | MaxPool2D | Add | Mean | Mul | Quantize | RealAveragePool2D | Upsample
-    ):
+    if not isinstance(op, TAKEN):
         kind = op.op_type if isinstance(op, OnnxOp) else op.kind
         real = isinstance(op, OnnxOp) and any(tensor and tensor.dtype.startswith("float") for tensor in site.inputs[:1])
         other = "real numbers (see `tilewright quantize`)" if real else f"VTA has no operation for {kind}"
@@ -59,7 +62,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
         return "real numbers" if x.dtype.startswith("float") else f"its input is {x.dtype}; VTA multiplies int8"
     if x.data is not None:
         return "its input is constant"
-    if not isinstance(op, FullyConnected | Add | Mul | Quantize):
+    if not isinstance(op, FullyConnected | MatMul | Add | Mul | Quantize):
         if len(x.shape) == 4 and x.shape[0] != 1:
             return f"the model has a batch of {x.shape[0]}"
         if len(x.shape) == 4 and max(x.shape[2], site.output.shape[-2]) > LARGEST:
@@ -84,6 +87,8 @@ def _lowered(site: Site, op: Op, context: Context) -> Lowered | str:
         return pools.sums(site, op, context)
     if isinstance(op, Mean | RealAveragePool2D):
         return pools.average(site, op, context)
+    if isinstance(op, MatMul):
+        return products.product(site, op, context)
     if isinstance(op, Upsample):
         return pools.upsample(site, op, context)
     if isinstance(op, Add):

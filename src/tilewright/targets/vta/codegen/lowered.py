@@ -18,15 +18,15 @@ from tilewright.targets.vta.config import Config
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """`tiles` int8 [out tile, k, tap, block, block]; `correction` int32 [row class, column class, channel].
+    """`tiles` int8 [out tile, k, tap, block, block], None where the host brings them at every run.
 
-    The classes are of output rows and columns: which taps lie inside the image. The host subtracts the
-    correction, zero point times the sum of the weights used; pools have none. `parameters` (see parameters.py) are
-    there where the machine finishes by itself.
+    `correction` int32 [row class, column class, channel], the classes of output rows and columns: which taps lie inside
+    the image. The host subtracts it, zero point times the sum of the weights used; pools have none. `parameters` (see
+    parameters.py) are there where the machine finishes by itself.
     """
 
     layer: Layer
-    tiles: Array
+    tiles: Array | None
     correction: Array
     row_class: Array
     column_class: Array

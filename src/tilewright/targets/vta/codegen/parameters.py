@@ -8,7 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import RequantRule, clamp_range, mean_factor, power_of_two, quantize_multiplier
+from tilewright.graph.arithmetic import (
+    Activation,
+    RequantRule,
+    clamp_range,
+    mean_factor,
+    power_of_two,
+    quantize_multiplier,
+)
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, Linear, Mean
 from tilewright.graph.requant import Requant
@@ -80,13 +87,15 @@ def of_linear(
     return Parameters(tiles, Codes(tuple(row_class.tolist()), tuple(columns.tolist()), _immediates([scaling], config)))
 
 
-def of_product_shift(site: Site, op: Linear, correction: Array, layer: Layer, config: Config) -> Parameters | None:
+def of_product_shift(
+    site: Site, activation: Activation, correction: Array, layer: Layer, config: Config
+) -> Parameters | None:
     """A shift to the right, ties upwards: one tile a channel tile, the bias with the rounding half.
 
     None where sums need more than that: factors of each channel, zero points, a memory for parameters.
     """
     out = site.output
-    requant = Requant.of_product(site.input(0), site.input(1), out, op.activation)
+    requant = Requant.of_product(site.input(0), site.input(1), out, activation)
     shift = np.unique(-power_of_two(requant.real, f"op '{site.node.name}'"))
     if correction.any() or out.zero_point or out.dtype != "int8" or config.has_parameters or config.stages == 4:
         return None  # with four stages the bias would lie in a part of acc that gemm uses

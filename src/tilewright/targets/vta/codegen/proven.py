@@ -1,8 +1,8 @@
 """Requantisations in float32 that give exactly what an operator gives, found by trial and proven on all codes.
 
-onnxruntime adds two tensors by fused multiply-adds; REQ multiplies one accumulator. Both are the sum of a constant and
-two multiples of codes, rounded, and differ by less than 2**-14 of a step: results can differ near a tie only. Constants
-that stand the test of all 65,536 pairs of codes (of all 256 codes, for one operand) are used; there may be none.
+onnxruntime adds two tensors by fused multiply-adds; REQ multiplies one accumulator. Both round the sum of a constant
+and two multiples of codes, with errors of their own: results can differ near a tie only. Constants that stand the test
+of all 65,536 pairs of codes (of all 256 codes, for one operand) are used; there may be none.
 """
 
 from __future__ import annotations

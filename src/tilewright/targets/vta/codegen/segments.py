@@ -38,7 +38,7 @@ def kinds(chain: Chain, named: Sequence[Names], where: Mapping[int, Place], want
     """What each segment is to the host: it gives back those with a result that is wanted."""
     found = {"uop": "const"}
     for member, name in zip(chain.members, named, strict=True):
-        found |= {name.weights: "const", name.parameters: "const"}
+        found |= {name.weights: "input" if member.lowered.tiles is None else "const", name.parameters: "const"}
         found |= {place.segment: "input" for place, made in zip(name.inputs, member.reads, strict=True) if not made}
         found.setdefault(name.result.segment, "scratch")
     for position, node in enumerate(chain.nodes):
@@ -74,10 +74,13 @@ def _needed(node: Member | View, wanted: set[str]) -> bool:
 
 def _layer(member: Member, name: Names) -> dict[str, Any]:
     layer = member.lowered.layer
+    chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
     read = list(zip(name.inputs, operands(member.site, layer), member.reads, strict=True))
     return {
         "inputs": [place.segment for place, _, made in read if not made],
         "tensors": [tensor for _, tensor, made in read if not made],
+        "weights": name.weights if chunks else None,
+        "chunks": chunks,
         "matrix": layer.matrix,
         "codes": layer.closed,
         "in_tiles": layer.in_tiles,
@@ -95,6 +98,7 @@ def _view(view: View) -> dict[str, Any]:
     return {
         "inputs": [],
         "tensors": [],
+        "weights": None,
         "matrix": False,
         "codes": True,
         "in_tiles": layout.channel_tiles,
