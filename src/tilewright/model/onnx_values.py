@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ort
-from tilewright.graph.ir import MAX_ELEMENTS
+from tilewright.graph.ir import MAX_COMPUTED, MAX_ELEMENTS
 from tilewright.graph.ort import ValueType
 from tilewright.model.onnx_file import CUSTOM, RawModel, RawNode
 
@@ -94,6 +94,8 @@ def _types(
         raise UnsupportedError(node.where, f"{node.op_type} is random", "export the model for inference")
     if node.op_type in CUSTOM:
         return (types[node.inputs[0]],)
+    if node.op_type == DEQUANTIZE and node.inputs[0] in constants and prod(types[node.inputs[0]].shape) > MAX_COMPUTED:
+        return (ValueType("float32", types[node.inputs[0]].shape),)  # large weights: fused, or refused when computed
     known = ort.small({index: constants.get(name) for index, name in enumerate(node.inputs)})
     return ort.infer(call_of(node, opset, types), known)
 

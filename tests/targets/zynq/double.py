@@ -104,7 +104,7 @@ def simulate(layer: Layer) -> tuple[int, int]:
     order = {store: sorted((t for t in first if t[0] == store), key=lambda t: (first[t], t)) for store in STORES}
     last[order["result"][-1]] = len(work) - 1
     place = {touch: index for store in STORES for index, touch in enumerate(order[store])}
-    ready = {touch for touch in order["result"][: config.frames]}
+    ready = set(order["result"][: config.frames])
     queue: list[tuple[int, bool, int, int, Touch]] = []
 
     def load(touch: Touch, now: int) -> None:

@@ -31,8 +31,8 @@ LAYERS: dict[str, dict[str, int]] = {
 }
 MACHINES: dict[str, dict[str, str | int]] = {
     "repaired": {},
-    "chw": {"layout": "chw"},
-    "hwc": {"layout": "hwc"},
+    "chw": {"layout": "chw", "weight_bits": 8},
+    "hwc": {"layout": "hwc", "weight_bits": 8},
     "fc by 16": {"layout": "chw", "fc_lanes": 16},
     "banked": {"banked": 1, "control": "direct"},
     "no wait": {"lat_use": 0},
@@ -51,7 +51,7 @@ def serve(engine: Engine, blocks: dict[str, Array], results: dict[int, Array]) -
 
 
 def step_through(given: Case, freeze: Callable[[Engine], None] = lambda engine: None) -> tuple[Array, Engine, int]:
-    """Results in the order of writing, the engine, and cycles of page services; `freeze` is called before each cycle."""
+    """Results in the order of writing, the engine, and cycles of page services; `freeze` comes before each cycle."""
     engine, results, blocks, waited = Engine(given.layer, given.factor), dict[int, Array](), given.blocks, 0
     while not engine.idle:
         freeze(engine)

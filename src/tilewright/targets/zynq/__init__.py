@@ -41,10 +41,11 @@ class Zynq:
             "clock_mhz": machine.clock_mhz,
             "dsp": f"{machine.dsp} of {machine.dsp_budget}",
             "bram36": f"{machine.bram36} of {machine.bram_budget}",
-            "bill": machine.bill,
-            "cycles_an_iteration": machine.iteration(),
             "layout": machine.layout,
             "control": machine.control,
+            "cycles_an_iteration": machine.iteration(),
+            "frames": machine.frames,
+            "outputs": machine.outputs,
         }
 
     def header(self, config: base.Config) -> str:

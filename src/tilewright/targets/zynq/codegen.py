@@ -33,7 +33,7 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
     elif isinstance(op, Conv2D | FullyConnected):
         fields = _sum(site, op, mode)
     else:
-        return f"the engine convolves, pools and multiplies by matrices; {op.kind} is none of these"
+        return f"the engine has no state machine for {op.kind}"
     if isinstance(fields, str):
         return fields
     for name, value in fields.items():
@@ -66,7 +66,7 @@ def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, i
             return f"only 3x3 convolutions of stride 1 with same padding, not {_shown(op.window)}"
         if x.shape[0] != 1 or w.shape[3] != x.shape[3]:
             return "only one image, without groups"
-        kind = Kind.CONV_1_1 if x.shape[3] <= GROUP else Kind.CONV_OTHER
+        kind = Kind.CONV_1_1 if x.shape[3] < GROUP else Kind.CONV_OTHER
         fields = {**_image(kind, x), "oc": w.shape[0]}
     else:
         if x.size != w.shape[1]:

@@ -185,14 +185,17 @@ class Config:
         """Words that the loader reads from a store in a cycle."""
         return BRAM_PORT_BYTES * self.ports * self.bill[f"{store} store (BRAM36)"] if self.banked else 1
 
-    def iteration(self, fc: bool = False) -> int:
-        """Cycles of one iteration: words into the lanes, then what is left of the control states."""
+    def fill(self, fc: bool = False) -> int:
+        """Cycles that the loader takes for one iteration."""
         data, weights = LANES, LANES
         if self.fetch == "full":
             data, weights = (data, weights * self.outputs) if fc else (data * self.outputs, weights)
-        fill = max(-(-data // self.fetch_bytes("data")), -(-weights // self.fetch_bytes("weight")))
+        return max(-(-data // self.fetch_bytes("data")), -(-weights // self.fetch_bytes("weight")))
+
+    def iteration(self, fc: bool = False) -> int:
+        """Cycles of one iteration: words into the lanes, then what is left of the control states."""
         states = {"states": 2 + self.lat_use, "direct": 1 + self.lat_use, "pruned": 1, "pipelined": 0}
-        return fill + states[self.control]
+        return self.fill(fc) + states[self.control]
 
     def transfer(self, store: str) -> int:
         """Cycles of one page service; whole blocks are moved."""

@@ -11,7 +11,7 @@ from tilewright.errors import ProgramError
 from tilewright.graph.arithmetic import power_of_two
 from tilewright.program.program import Launch
 from tilewright.targets.zynq import walk
-from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.config import GROUP, Config
 from tilewright.targets.zynq.isa import LAYOUT, Kind, decode
 from tilewright.targets.zynq.layer import Layer
 
@@ -80,7 +80,7 @@ def _check_layer(where: str, layer: Layer) -> None:
         reason = f"has an operand of more than {MAX_WORDS} words"
     if not reason and not low <= layer["low"] <= layer["high"] <= high:
         reason = f"clips to {layer['low']}..{layer['high']}, which its words cannot hold"
-    if not reason and layer.kind == Kind.CONV_1_1 and layer.depth > 1:
-        reason = f"is conv_1_1 with {layer['ic']} input channels; 16 is the limit"
+    if not reason and layer.conv and (layer.kind == Kind.CONV_1_1) != (layer["ic"] < GROUP):
+        reason = f"is {layer.kind.name.lower()} with {layer['ic']} input channels; conv_1_1 is for fewer than 16"
     if reason:
         raise ProgramError(where, reason)

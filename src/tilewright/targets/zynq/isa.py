@@ -6,8 +6,8 @@
     fc r=25088 l=4096 ...                          l outputs, each the sum of r products
 
 Convolutions are 3x3, stride 1, same padding. ic, oc, r, l are the document's IC, OC, R, L; its S is rows * cols, rows
-and columns of the layer's input. Sums are of (x - zx) * (w - zw) and a bias; `relu`: negative ones become 0. A result is
-clip(round(sum * factor) + zy, low, high), rounded by `rule`; there is one factor a layer, or one an output channel.
+and columns of the layer's input. Sums are of (x - zx) * (w - zw) and a bias; `relu`: negative ones become 0. A result
+is clip(round(sum * factor) + zy, low, high), rounded by `rule`; there is one factor a layer, or one an output channel.
 `x_signed` and its like: the words are int8, else uint8. `..._base`: the first block of each operand in its own
 address space.
 """
@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import get_args
 
 from tilewright.errors import ProgramError
 from tilewright.graph.arithmetic import RequantRule
@@ -34,7 +33,7 @@ class Kind(IntEnum):
 
 
 #: Requantisation rules by number; `shift` needs integers that a descriptor does not have.
-RULES: tuple[RequantRule, ...] = tuple(rule for rule in get_args(RequantRule) if rule != "shift")
+RULES: tuple[RequantRule, ...] = ("float", "double", "away", "pow2")
 
 LAYOUT = Layout(
     "descriptor",

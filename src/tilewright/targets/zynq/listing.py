@@ -37,7 +37,7 @@ def disassemble(program: Program, config: Config) -> str:
 def _lines(launch: Launch, config: Config) -> Iterator[str]:
     image = Image.of(launch, config)
     yield f".launch {json.dumps(launch.name)}"
-    yield show({name: np.array([value]) for name, value in image.layer.fields.items()}, 0)
+    yield show(image.layer.columns, 0)
     for name in ARRAYS:
         array = launch.arrays.get(name)
         if array is not None and array.size:

@@ -98,7 +98,7 @@ def _cost(config: Config, cause: int) -> int:
 
 def _frozen(config: Config, engine: int, requests: Sequence[Request]) -> Schedule:
     """Every service stops the engine."""
-    at, cause, count = np.array(requests, np.int64).reshape(-1, 3).T
+    at, cause, count = (np.array(requests, np.int64).reshape(-1, 3)[:, column] for column in range(3))
     costs = np.array([_cost(config, index) for index in range(len(CAUSES))], np.int64)
     wait = count * costs[cause]
     end = at + np.cumsum(wait)
@@ -116,8 +116,8 @@ def _double(config: Config, engine: int, found: dict[str, Uses], end: Sequence[R
             left = [*of.free[:-1].tolist(), engine]
             jobs += [(at, True, by, cause) for at, by in zip(left, due, strict=True)]
         else:
-            possible = [*[0] * min(ahead, len(of.need)), *of.free[:-ahead].tolist()]
-            jobs += [(at, False, by, cause) for at, by in zip(possible, of.need.tolist(), strict=True)]
+            from_ = [*[0] * min(ahead, len(of.need)), *of.free[:-ahead].tolist()]
+            jobs += [(at, False, by, cause) for at, by in zip(from_, of.need.tolist(), strict=True)]
     jobs.sort()
     costs = [_cost(config, index) for index in range(len(CAUSES))]
     needs = sorted((by, index) for index, (_, _, by, _) in enumerate(jobs))
@@ -135,14 +135,18 @@ def _double(config: Config, engine: int, found: dict[str, Uses], end: Sequence[R
         late += wait
     times = [1] * len(jobs)
     for at, cause, count in end:
+        wait = count * costs[cause]
         jobs.append((at, True, at, cause))
         times.append(count)
         started.append(at + late)
-        late += count * costs[cause]
+        late += wait
         done.append(at + late)
-        waits.append((at, cause, count * costs[cause]))
-    service = Service(*(np.array(column, np.int64) for column in ([job[3] for job in jobs], times, started, done)))
-    return Schedule(engine + late, engine, service, Waits(*np.array(waits, np.int64).reshape(-1, 3).T))
+        waits.append((at, cause, wait))
+    columns = ([job[3] for job in jobs], times, started, done)
+    service = Service(*(np.array(column, np.int64) for column in columns))
+    return Schedule(
+        engine + late, engine, service, Waits(*(np.array([w[column] for w in waits], np.int64) for column in range(3)))
+    )
 
 
 def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
