@@ -20,16 +20,17 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import tilewright as tw
-from tilewright.errors import TilewrightError
+from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.graph.rounding import rounding_mode
-from tilewright.targets.zynq import account, codegen
+from tilewright.targets.zynq import account, codegen, walk
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.isa import LAYOUT, Kind
 from tilewright.targets.zynq.layer import Layer
 
 Options = dict[str, Any]
 
-HALVES: Options = {"frames": 2, "weight_bits": 16, "result_bits": 16}
+#: Two frames in 128 BRAM36: whole blocks of data, halves of the others; FC1 then has 1,568 blocks, 11 bits.
+HALVES: Options = {"frames": 2, "weight_bits": 16, "result_bits": 16, "block_bits": 11}
 D: Options = {"banked": 1, "ports": 2, "control": "pipelined"}
 STEP2: Options = {**D, **HALVES}
 STEP3: Options = {**STEP2, "oc_blocking": 1}
@@ -77,10 +78,14 @@ STEPS = (
 
 def vgg16(config: Config) -> list[Layer]:
     """The layers of VGG16 at 224x224 on one machine, without values."""
-    layers, side, channels = [], 224, 3
+    layers: list[Layer] = []
+    side, channels = 224, 3
 
     def add(kind: Kind, **fields: int) -> None:
-        layers.append(Layer(kind, config, {**dict.fromkeys(LAYOUT.by_name, 0), "kind": int(kind), **fields}))
+        layer = Layer(kind, config, {**dict.fromkeys(LAYOUT.by_name, 0), "kind": int(kind), **fields})
+        if reason := walk.refusal(layer):
+            raise UnsupportedError(f"layer {len(layers)}", reason)
+        layers.append(layer)
 
     for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(count):

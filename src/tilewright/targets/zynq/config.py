@@ -212,7 +212,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "literal-hwc": {"layout": "hwc"},
     "fast": {
         **{"control": "pipelined", "banked": 1, "ports": 2, "fetch": "full", "frames": 2, "resident": 1},
-        **{"weight_bits": 16, "result_bits": 16, "oc_blocking": 1, "outputs": 3, "macs_per_dsp": 2},
+        **{"weight_bits": 16, "result_bits": 16, "block_bits": 11, "oc_blocking": 1, "outputs": 3, "macs_per_dsp": 2},
         **{"write_behind": 1, "axi_bytes": 16, "handshake": 1000, "clock_mhz": 200},
     },
 }

@@ -19,7 +19,8 @@ from tilewright.targets.zynq.layer import Layer
 def weights_to_ddr(layer: Layer, weights: Array) -> Array:
     """uint8 [kernel * channels] in the order of reading from codes (oc, 3, 3, ic) or (l, r)."""
     if layer.kind == Kind.FC:
-        return _columns(layer, np.ascontiguousarray(weights).view(np.uint8))
+        words = np.ascontiguousarray(weights).view(np.uint8)
+        return words.ravel() if layer.config.outputs == 1 else _columns(layer, words)
     taps = weights.reshape(layer["oc"], 9, layer["ic"]).view(np.uint8)
     if layer.config.layout == "chw":
         return np.ascontiguousarray(taps.transpose(0, 2, 1)).ravel()
@@ -31,13 +32,7 @@ def weights_from_ddr(layer: Layer, words: Array) -> Array:
     """The inverse: codes of the descriptor's type, (oc, 9, ic) or (l, r)."""
     codes = words.view(np.int8 if layer["w_signed"] else np.uint8)
     if layer.kind == Kind.FC:
-        k = min(layer.config.outputs, layer["l"])
-        if k == 1:
-            return codes.reshape(layer["l"], layer["r"])
-        order = _columns(layer, np.arange(layer.kernel * layer["l"]).reshape(layer["l"], layer["r"]))
-        found = np.empty_like(codes)
-        found[order] = codes
-        return found.reshape(layer["l"], layer["r"])
+        return codes.reshape(layer["l"], -1) if layer.config.outputs == 1 else _matrix(layer, codes)
     if layer.config.layout == "chw":
         return codes.reshape(layer["oc"], layer["ic"], 9).transpose(0, 2, 1)
     group = min(GROUP, layer["ic"])
@@ -46,16 +41,39 @@ def weights_from_ddr(layer: Layer, words: Array) -> Array:
 
 def _columns(layer: Layer, matrix: Array) -> Array:
     """(l, r) in the order of reading: groups of columns, iterations, columns of the group, lanes."""
-    k, lanes = min(layer.config.outputs, layer["l"]), layer.config.fc_lanes
-    if k == 1:
-        return matrix.ravel()
-    full = layer["r"] // lanes * lanes
+    r, full = layer["r"], _full(layer)
     parts = []
-    for first in range(0, layer["l"], k):
-        group = matrix[first : first + k]
-        parts.append(group[:, :full].reshape(len(group), -1, lanes).swapaxes(0, 1).ravel())
-        parts.append(group[:, full:].ravel())
+    for first, last, width in _groups(layer):
+        group = matrix[first:last].reshape(-1, width, r)
+        bulk = group[:, :, :full].reshape(len(group), width, -1, layer.config.fc_lanes).swapaxes(1, 2)
+        parts.append(
+            np.concatenate([bulk.reshape(len(group), -1), group[:, :, full:].reshape(len(group), -1)], 1).ravel()
+        )
     return np.concatenate(parts)
+
+
+def _matrix(layer: Layer, words: Array) -> Array:
+    """The inverse of `_columns`."""
+    r, full, lanes = layer["r"], _full(layer), layer.config.fc_lanes
+    found = np.empty((layer["l"], r), words.dtype)
+    for first, last, width in _groups(layer):
+        group, out = words[first * r : last * r].reshape(-1, width * r), found[first:last].reshape(-1, width, r)
+        bulk = group[:, : width * full].reshape(len(group), -1, width, lanes).swapaxes(1, 2)
+        out[:, :, :full] = bulk.reshape(len(group), width, full)
+        out[:, :, full:] = group[:, width * full :].reshape(len(group), width, -1)
+    return found
+
+
+def _full(layer: Layer) -> int:
+    """Products of a sum in iterations that fill all lanes."""
+    return layer["r"] // layer.config.fc_lanes * layer.config.fc_lanes
+
+
+def _groups(layer: Layer) -> list[tuple[int, int, int]]:
+    """Columns from, to, and in an iteration: whole groups together, then the rest."""
+    k, columns = min(layer.config.outputs, layer["l"]), layer["l"]
+    whole = columns // k * k
+    return [(0, whole, k), *([(whole, columns, columns - whole)] if whole < columns else [])]
 
 
 def data_blocks(layer: Layer, codes: Array) -> Array:
