@@ -7,16 +7,16 @@ It writes digits_vgg.tflite (int8 in and out, input (1, 8, 8, 1)) and prints the
 ../digits/samples.npz has held-out images of the same split.
 """
 
-import sys
+import runpy
 from pathlib import Path
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "digits"))
+from types import SimpleNamespace
 
 import keras
 import tensorflow as tf
 from keras import layers
-from train import BATCH, EPOCHS, SEED, conv, convert, load, predict, real
+
+HERE = Path(__file__).parent
+digits = SimpleNamespace(**runpy.run_path(str(HERE.parent / "digits" / "train.py")))
 
 
 def build() -> keras.Model:
@@ -24,26 +24,26 @@ def build() -> keras.Model:
     x = image
     for width in (16, 32):
         for _ in range(2):
-            x = conv(x, layers.Conv2D(width, 3, padding="same", use_bias=False))
+            x = digits.conv(x, layers.Conv2D(width, 3, padding="same", use_bias=False))
         x = layers.MaxPooling2D(2)(x)
     x = layers.Dropout(0.3)(layers.Dense(64, activation="relu")(layers.Flatten()(x)))
     return keras.Model(image, layers.Dense(10, activation="softmax")(x))
 
 
 if __name__ == "__main__":
-    keras.utils.set_random_seed(SEED)
+    keras.utils.set_random_seed(digits.SEED)
     tf.config.experimental.enable_op_determinism()
-    pixels, held_out, labels, truth = load()
+    pixels, held_out, labels, truth = digits.load()
     model = build()
-    rate = keras.optimizers.schedules.CosineDecay(3e-3, EPOCHS * -(-len(labels) // BATCH))
+    rate = keras.optimizers.schedules.CosineDecay(3e-3, digits.EPOCHS * -(-len(labels) // digits.BATCH))
     model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
-    model.fit(real(pixels), labels, batch_size=BATCH, epochs=EPOCHS, verbose=0)
-    flat = convert(model, calibration=pixels[:300])
+    model.fit(digits.real(pixels), labels, batch_size=digits.BATCH, epochs=digits.EPOCHS, verbose=0)
+    flat = digits.convert(model, calibration=pixels[:300])
     (HERE / "digits_vgg.tflite").write_bytes(flat)
     kind = tf.lite.experimental.OpResolverType
     for name, scores in {
-        "float": model.predict(real(held_out), verbose=0),
-        "int8, TFLite reference kernels": predict(flat, held_out, kind.BUILTIN_REF),
+        "float": model.predict(digits.real(held_out), verbose=0),
+        "int8, TFLite reference kernels": digits.predict(flat, held_out, kind.BUILTIN_REF),
     }.items():
         right = int((scores.argmax(axis=1) == truth).sum())
         print(f"{name}: {right} of {len(truth)} right ({right / len(truth):.2%})")

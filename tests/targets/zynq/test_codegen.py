@@ -13,6 +13,7 @@ from tests.targets.zynq.networks import Chain
 from tilewright import contract, targets
 from tilewright.errors import InputError, ProgramError
 from tilewright.graph.ops import Conv2D, MaxPool2D, Window
+from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.base import RunOptions
 from tilewright.targets.zynq import codegen, ddr
@@ -67,7 +68,7 @@ def test_other_windows_are_left_to_the_host(op: Conv2D | MaxPool2D, said: str) -
     graph = Chain(1, (8, 8, 3)).conv(4).graph()
     site = next(graph.sites())
     site = replace(site, node=replace(site.node, op=op))
-    reason = codegen.plan(site, Config(), codegen.rounding_mode("ort"))
+    reason = codegen.plan(site, Config(), rounding_mode("ort"))
     assert isinstance(reason, str)
     assert said in reason
 
@@ -106,10 +107,8 @@ def test_ddr_layouts_are_undone(kind: str, seed: int) -> None:
     print("seed", seed)
     rng = np.random.default_rng(seed)
     k = int(rng.integers(1, 4))
-    config = Config(
-        **{**SMALL, "weight_bits": 11, "outputs": k, "macs_per_dsp": min(k, 2), "oc_blocking": int(rng.integers(2))},
-        layout="rows",
-    )
+    changes = {"weight_bits": 11, "outputs": k, "macs_per_dsp": min(k, 2), "oc_blocking": int(rng.integers(2))}
+    config = Config.read({**SMALL, **changes}, {})
     sizes = {
         "conv": {"kind": int(Kind.CONV_OTHER), "ic": 32, "oc": 7, "rows": 9, "cols": 4},
         "fc": {"kind": int(Kind.FC), "r": 300, "l": 7},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -29,7 +31,7 @@ def test_the_event_walk_equals_every_cycle(name: str, seed: int) -> None:
     print("seed", seed)
     rng = np.random.default_rng(seed)
     outputs = int(rng.integers(1, 4))
-    changes = {
+    changes: dict[str, Any] = {
         "outputs": outputs,
         "macs_per_dsp": int(rng.integers(1, min(outputs, 2) + 1)),
         "axi_bytes": int(rng.choice([1, 4, 16])),
@@ -42,7 +44,7 @@ def test_the_event_walk_equals_every_cycle(name: str, seed: int) -> None:
         "dsp_budget": 1000,
     }
     changes["data_bits"] = 10 if changes["fc_batch"] > 1 else 9
-    config = Config(**{**FAST, **changes})  # type: ignore[arg-type]
+    config = Config.read({**FAST, **changes}, {})
     layer = case(seed, config, **LAYERS[name]).layer
     found = schedule(layer)
     assert (found.cycles, int(found.waits.wait.sum())) == simulate(layer)
@@ -55,7 +57,7 @@ def one_frame(config: Config) -> Config:
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_services_never_overlap_and_waits_add_up(name: str) -> None:
-    layer = case(1, Config(**FAST), **LAYERS[name]).layer  # type: ignore[arg-type]
+    layer = case(1, Config.read(FAST, {}), **LAYERS[name]).layer
     found = schedule(layer)
     assert (found.service.start[1:] >= found.service.end[:-1]).all()
     assert found.cycles == found.engine + sum(found.stalls().values())

@@ -104,7 +104,7 @@ def constant(folder: Path, name: str) -> int:
 
 
 def compiled(chain: Chain, rounding: str, **changes: int | str) -> Program:
-    config = Config(**{**SMALL, "weight_bits": 10, **changes})  # type: ignore[arg-type]
+    config = Config.read({**SMALL, "weight_bits": 10, **changes}, {})
     return targets.get("zynq").compile(chain.graph(), config, rounding)
 
 

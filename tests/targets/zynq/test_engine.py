@@ -145,4 +145,4 @@ def test_a_consumer_that_does_not_wait_gets_wrong_sums(layer_name: str) -> None:
 
 
 def small(**changes: str | int) -> Config:
-    return Config(**{**SMALL, "weight_bits": 10, **changes})  # type: ignore[arg-type]
+    return Config.read({**SMALL, "weight_bits": 10, **changes}, {})

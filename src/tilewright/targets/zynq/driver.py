@@ -108,7 +108,7 @@ def _entry(image: Image, factor: int) -> str:
     sizes = (1, 1, layer["r"], layer["l"]) if fc else (layer["rows"], layer["cols"], layer["ic"], layer["oc"])
     rows = walk.row_blocks(layer) if layer.conv and layer.config.layout == "rows" else walk.Rows(1, sizes[0])
     numbers = (*sizes, rows.blocks, rows.step, layer["weight_base"], layer["bias_base"], factor, layer.channels)
-    return f"    {{{{{code}}}, {kind}, {', '.join(map(str, numbers))}}}"
+    return f"    {{{{{code}}},\n     {kind}, {', '.join(map(str, numbers))}}}"
 
 
 def _chain(program: Program) -> int:
