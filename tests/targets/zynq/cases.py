@@ -31,7 +31,7 @@ class Case:
         """What the PS has in DDR."""
         found = {"data": ddr.data_blocks(self.layer, self.data)}
         if self.layer.channels:
-            found["weight"] = ddr.weight_blocks(self.layer, ddr.weights_to_ddr(self.layer, self.weights))
+            found["weight"] = ddr.weight_blocks(self.layer, self.weights)
             found["bias"] = ddr.bias_blocks(self.layer, self.bias)
         return found
 

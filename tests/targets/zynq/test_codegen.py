@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.targets.zynq.cases import SMALL, case
 from tests.targets.zynq.networks import Chain
 from tilewright import contract, targets
 from tilewright.errors import InputError, ProgramError
@@ -16,7 +15,7 @@ from tilewright.graph.ops import Conv2D, MaxPool2D, Window
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.base import RunOptions
-from tilewright.targets.zynq import codegen, ddr
+from tilewright.targets.zynq import codegen
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.image import Image
 from tilewright.targets.zynq.isa import Kind
@@ -99,30 +98,6 @@ def test_shapes_beyond_the_engine_say_why(
 
     layer = Layer(Kind(fields["kind"]), Config(**config), {**dict.fromkeys(("r", "l"), 0), **fields})
     assert said in walk.refusal(layer)
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("kind", ["conv", "fc", "pool"])
-def test_ddr_layouts_are_undone(kind: str, seed: int) -> None:
-    print("seed", seed)
-    rng = np.random.default_rng(seed)
-    k = int(rng.integers(1, 4))
-    changes = {"weight_bits": 11, "outputs": k, "macs_per_dsp": min(k, 2), "oc_blocking": int(rng.integers(2))}
-    config = Config.read({**SMALL, **changes}, {})
-    sizes = {
-        "conv": {"kind": int(Kind.CONV_OTHER), "ic": 32, "oc": 7, "rows": 9, "cols": 4},
-        "fc": {"kind": int(Kind.FC), "r": 300, "l": 7},
-        "pool": {"kind": int(Kind.POOL), "ic": 3, "rows": 6, "cols": 4},
-    }
-    given = case(seed, config, **sizes[kind])
-    layer = given.layer
-    if layer.channels:
-        words = ddr.weights_to_ddr(layer, given.weights)
-        np.testing.assert_array_equal(ddr.weights_from_ddr(layer, words), given.weights)
-    shape = (1, 7) if kind == "fc" else (9, 4, 7) if kind == "conv" else (3, 2, 3)
-    codes = rng.integers(0, 256, shape).astype(np.uint8)
-    back = ddr.results_from_order(layer, ddr.results_in_order(layer, codes))
-    np.testing.assert_array_equal(back.ravel(), codes.ravel())
 
 
 def test_the_analysis_is_the_documents() -> None:

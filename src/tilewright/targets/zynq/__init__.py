@@ -111,20 +111,19 @@ def _findings(image: Image, name: str) -> tuple[Finding, ...]:
 
 
 def _values(program: Program, launch: Launch, image: Image, values: Mapping[str, Array]) -> dict[str, Array]:
-    from tilewright.targets.zynq import codegen, ddr, machine
+    from tilewright.targets.zynq import codegen, machine
 
     layer, graph = image.layer, program.graph
-    weights = ddr.weights_from_ddr(layer, image.weight) if layer.channels else image.weight
     if graph is not None:
         with _untrusted(launch):
             site = graph.site(graph.node(launch.nodes[0]))
             data = codegen.pack(site, layer, values)
-            results = machine.run(layer, data, weights, image.bias, image.factor)
+            results = machine.run(layer, data, image.weight, image.bias, image.factor)
             return codegen.unpack(site, results)
     held = np.zeros(layer.inputs, np.uint8) if image.data is None else image.data
     shape = (1, layer["r"]) if layer.kind == Kind.FC else (1, layer["rows"], layer["cols"], layer["ic"])
     data = held.view(np.int8 if layer["x_signed"] else np.uint8).reshape(shape)
-    results = machine.run(layer, data, weights, image.bias, image.factor)
+    results = machine.run(layer, data, image.weight, image.bias, image.factor)
     return {f"{launch.name}/result" if len(program.launches) > 1 else "result": results}
 
 

@@ -14,7 +14,7 @@ from tilewright.graph.ops import Conv2D, FullyConnected, Linear, MaxPool2D, Wind
 from tilewright.graph.requant import Requant
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.targets.zynq import ddr, walk
+from tilewright.targets.zynq import walk
 from tilewright.targets.zynq.config import GROUP, Config
 from tilewright.targets.zynq.isa import LAYOUT, RULES, Kind, encode
 from tilewright.targets.zynq.layer import Layer
@@ -123,7 +123,7 @@ def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
     op = site.node.op
     weight, bias, factor = np.zeros(0, np.uint8), np.zeros(0, np.int32), np.zeros(0, np.float64)
     if isinstance(op, Linear):
-        weight = ddr.weights_to_ddr(layer, site.constant(1))
+        weight = np.ascontiguousarray(site.constant(1)).view(np.uint8).ravel()
         bias = site.constant(2) if site.optional(2) else np.zeros(layer.channels, np.int32)
         requant = _requant(site, op, mode)
         factor = np.atleast_1d(requant.real32 if op.rule(mode) == "float" else requant.real).astype(np.float64)

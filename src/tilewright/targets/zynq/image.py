@@ -11,7 +11,7 @@ from tilewright.errors import ProgramError
 from tilewright.graph.arithmetic import power_of_two
 from tilewright.program.program import Launch
 from tilewright.targets.zynq import walk
-from tilewright.targets.zynq.config import GROUP, Config
+from tilewright.targets.zynq.config import GROUP, TAPS, Config
 from tilewright.targets.zynq.isa import LAYOUT, Kind, decode
 from tilewright.targets.zynq.layer import Layer
 
@@ -23,8 +23,8 @@ ARRAYS = {"weight": np.uint8, "bias": np.int32, "factor": np.float64, "data": np
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """A layer; weights uint8 [kernel * channels] as they lie in DDR, bias int32 [channels], factor float64 [1 or
-    channels]; data uint8 [samples * inputs] of a bare launch, else None.
+    """A layer; weights (oc, 9, ic) or (l, r) of the descriptor's type, bias int32 [channels], factor float64 [1 or
+    channels]; data uint8 [inputs] of a bare launch, else None.
     """
 
     layer: Layer
@@ -58,7 +58,9 @@ class Image:
             raise ProgramError(where, "has a factor that is not finite or too large")
         if layer.rule == "pow2" and layer.channels:
             power_of_two(found["factor"], where)
-        return cls(layer, found["weight"], found["bias"], found["factor"], data)
+        weight = found["weight"].view(np.int8 if layer["w_signed"] else np.uint8)
+        shape = (layer["oc"], TAPS, layer["ic"]) if layer.conv else (layer.channels, layer["r"])
+        return cls(layer, weight.reshape(shape), found["bias"], found["factor"], data)
 
 
 def _shapes(layer: Layer) -> dict[str, tuple[tuple[int, ...], ...]]:

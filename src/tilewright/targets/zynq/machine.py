@@ -24,7 +24,7 @@ _SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
 
 
 def run(layer: Layer, data: Array, weights: Array, bias: Array, factor: Array) -> Array:
-    """Codes (S, results) of data (S, rows, cols, ic) or (S, r); weights as ddr.weights_from_ddr gives them.
+    """Codes (S, results) of data (S, rows, cols, ic) or (S, r); weights (oc, 9, ic) or (l, r).
 
     bias int32 [channels], factor float64 [1 or channels]. Results are (rows, cols, channels) or (l), flat.
     """
