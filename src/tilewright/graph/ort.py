@@ -82,8 +82,8 @@ def least_outputs(op_type: str, domain: str, opset: int) -> int:
         return 1
 
 
-def infer(call: Call, constants: Mapping[int, Array]) -> tuple[ValueType, ...]:
-    """The output types of a call, given small constant inputs by position.
+def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED) -> tuple[ValueType, ...]:
+    """The output types of a call, given small constant inputs by position; none has more than `limit` elements.
 
     Raises ModelError where the operator does not take such inputs, UnsupportedError where values decide on shapes.
     """
@@ -96,7 +96,7 @@ def infer(call: Call, constants: Mapping[int, Array]) -> tuple[ValueType, ...]:
     except Exception as error:  # onnx raises several of its own; none of them is ours
         raise ModelError(call.where, f"{call.op_type} is not valid: {_one_line(error)}") from None
     by_name = {value.name: value.type for value in inferred.graph.output}
-    return tuple(_checked(call, by_name.get(f"y{index}")) for index in range(call.outputs))
+    return tuple(_checked(call, by_name.get(f"y{index}"), limit) for index in range(call.outputs))
 
 
 def small(constants: Mapping[int, Array | None]) -> dict[int, Array]:
@@ -211,20 +211,20 @@ def _element(onnx: Any, dtype: str) -> int:
     return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def _checked(call: Call, given: Any) -> ValueType:
+def _checked(call: Call, given: Any, limit: int) -> ValueType:
     """An inferred type, its shape complete and its size bounded."""
     tensor = given.tensor_type if given is not None and given.HasField("tensor_type") else None
     if tensor is None or not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
         remedy = "make its shapes constant (onnxsim does)"
         raise UnsupportedError(call.where, f"{call.op_type} has an output whose shape depends on data", remedy)
     dtype = dtype_of(tensor.elem_type, call.where)
-    return bounded(call, ValueType(dtype, tuple(int(dim.dim_value) for dim in tensor.shape.dim)))
+    return bounded(call, ValueType(dtype, tuple(int(dim.dim_value) for dim in tensor.shape.dim)), limit)
 
 
-def bounded(call: Call, value: ValueType) -> ValueType:
+def bounded(call: Call, value: ValueType, limit: int = MAX_COMPUTED) -> ValueType:
     """The type itself, where a tensor of it may be computed."""
-    if any(extent < 0 for extent in value.shape) or prod(value.shape) > MAX_COMPUTED:
-        reason = f"{call.op_type} gives {list(value.shape)}; {MAX_COMPUTED} elements is the limit"
+    if any(extent < 0 for extent in value.shape) or prod(value.shape) > limit:
+        reason = f"{call.op_type} gives {list(value.shape)}; {limit} elements is the limit"
         raise ModelError(call.where, reason)
     return value
 

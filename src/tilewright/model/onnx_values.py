@@ -94,10 +94,10 @@ def _types(
         raise UnsupportedError(node.where, f"{node.op_type} is random", "export the model for inference")
     if node.op_type in CUSTOM:
         return (types[node.inputs[0]],)
-    if node.op_type == DEQUANTIZE and node.inputs[0] in constants and prod(types[node.inputs[0]].shape) > MAX_COMPUTED:
-        return (ValueType("float32", types[node.inputs[0]].shape),)  # large weights: fused, or refused when computed
     known = ort.small({index: constants.get(name) for index, name in enumerate(node.inputs)})
-    return ort.infer(call_of(node, opset, types), known)
+    # Weights are not computed as real numbers: what reads them takes the codes, else the graph refuses their size.
+    weights = node.op_type == DEQUANTIZE and node.inputs[0] in constants
+    return ort.infer(call_of(node, opset, types), known, MAX_ELEMENTS if weights else MAX_COMPUTED)
 
 
 def _constant(

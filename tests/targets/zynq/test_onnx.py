@@ -17,7 +17,6 @@ from onnx import helper
 
 from tests.conftest import ROOT
 from tests.quantize.models import model, save
-from tilewright.model import onnx_values
 from tilewright.quantize import Options, quantize
 
 
@@ -58,18 +57,3 @@ def test_outputs_are_onnxruntimes(quantised: tuple[Path, Path], preset: str) -> 
     assert (found["matches_reference"], found["differing"], found["on_host"]) == (True, 0, [])
     assert found["cycles"] > 0
     assert found["ratio"] == pytest.approx(found["simulate_cpu_seconds"] / found["onnxruntime_cpu_seconds"])
-
-
-def test_weights_may_be_larger_than_what_is_computed(
-    quantised: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """FC1 of VGG16 has six times as many words as a computed tensor may have."""
-    import tilewright as tw
-
-    before = tw.load(quantised[0])
-    monkeypatch.setattr(onnx_values, "MAX_COMPUTED", 100)
-    after = tw.load(quantised[0])
-    assert [node.op for node in after.nodes] == [node.op for node in before.nodes]
-    assert {name: tensor.quant for name, tensor in after.tensors.items()} == {
-        name: tensor.quant for name, tensor in before.tensors.items()
-    }

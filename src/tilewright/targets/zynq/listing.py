@@ -9,7 +9,8 @@ fc r=4 l=2 relu=0 rule=float w_signed=1 ...
 .array factor float64 1
 000000000000f03f
 
-Arrays are bytes, little-endian; weights are (oc, 3, 3, ic) or (l, r), data (rows, cols, ic) or (r); `.array data uint8 ...` gives a bare launch its data.
+Arrays are bytes, little-endian: weights (oc, 3, 3, ic) or (l, r); `.array data uint8 ...`, (rows, cols, ic) or (r), is
+what a bare launch reads.
 """
 
 from __future__ import annotations
