@@ -5,8 +5,8 @@
 For shapes, cycles and arithmetic on real layer sizes where trained weights cannot be had. Needs onnx and onnxruntime.
 Structures are the published ones with BatchNorm folded into the convolutions, at batch 1:
 
-- resnet18, resnet34, resnet50 (v1.5: a bottleneck's stride is on its 3x3 convolution), vgg16, mobilenetv2 (ReLU6 is
-  a Clip), squeezenet1.0, squeezenet1.1: 224x224 RGB, 1,000 outputs before softmax;
+- resnet18, resnet34, resnet50 (v1.5: a bottleneck's stride is on its 3x3 convolution), vgg11, vgg16, mobilenetv2
+  (ReLU6 is a Clip), squeezenet1.0, squeezenet1.1: 224x224 RGB, 1,000 outputs before softmax;
 - yolo: YOLOv3-tiny's layers at 416x416 with its two heads of 255 channels (3 anchors x 85), but ReLU, not leaky ReLU;
 - encoder: a transformer encoder, 4 pre-norm layers, width 128, 4 heads, 64 positions, GELU; (1, 64, 128) in and out.
 
@@ -171,9 +171,9 @@ def resnet(net: Network, blocks: Sequence[int], bottleneck: bool) -> str:
     return net.dense(net.op("Flatten", net.op("GlobalAveragePool", x)), 1000)
 
 
-def vgg16(net: Network) -> str:
+def vgg(net: Network, counts: Sequence[int]) -> str:
     x = "input"
-    for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+    for width, count in zip((64, 128, 256, 512, 512), counts, strict=True):
         for _ in range(count):
             x = net.relu(net.conv(x, width, 3))
         x = net.pool(x, 2, 2)
@@ -266,7 +266,8 @@ NETWORKS: dict[str, tuple[Sequence[int], Callable[[Network], str | tuple[str, ..
     "resnet34": (RGB, lambda net: resnet(net, (3, 4, 6, 3), False)),
     "resnet50": (RGB, lambda net: resnet(net, (3, 4, 6, 3), True)),
     "mobilenetv2": (RGB, mobilenetv2),
-    "vgg16": (RGB, vgg16),
+    "vgg11": (RGB, lambda net: vgg(net, (1, 1, 2, 2, 2))),
+    "vgg16": (RGB, lambda net: vgg(net, (2, 2, 3, 3, 3))),
     "squeezenet1.0": (RGB, lambda net: squeezenet(net, "1.0")),
     "squeezenet1.1": (RGB, lambda net: squeezenet(net, "1.1")),
     "yolo": ((1, 3, 416, 416), yolo),

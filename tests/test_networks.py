@@ -29,9 +29,10 @@ PUBLISHED = {
     "yolo": (8.849, 2780),
     "resnet34": (21.798, 3664),
     "resnet50": (25.557, 4089),
+    "vgg11": (132.863, 7609),
     "vgg16": (138.358, 15470),
 }
-LARGE = ("yolo", "resnet34", "resnet50", "vgg16")
+LARGE = ("yolo", "resnet34", "resnet50", "vgg11", "vgg16")
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in PUBLISHED]
 
 

@@ -16,7 +16,6 @@ from tilewright.graph.arithmetic import (
     power_of_two,
     quantize_multiplier,
     round_half_away,
-    round_half_even,
     shift_up,
 )
 from tilewright.graph.ir import Tensor
@@ -53,7 +52,7 @@ class Requant:
         if rule == "pow2":
             scaled = shift_up(acc, power_of_two(self.real, "requantisation"))
         elif rule == "float":
-            scaled = round_half_even(acc.astype(np.float32) * self.real32)
+            return self._float(acc)
         elif rule == "away":
             scaled = round_half_away(acc.astype(np.float64) * self.real).astype(np.int64)
         else:
@@ -61,6 +60,15 @@ class Requant:
             scaled = multiply_by_quantized_multiplier(acc, q, shift)
         scaled += self.zero_point
         return np.clip(scaled, self.low, self.high, out=scaled).astype(self.dtype)
+
+    def _float(self, acc: Array) -> Array:
+        """The rule `float` without integers in between: bounds are whole, so clamping may come before rounding."""
+        scaled = acc.astype(np.float32)
+        scaled *= self.real32
+        np.clip(scaled, self.low - self.zero_point, self.high - self.zero_point, out=scaled)
+        np.rint(scaled, out=scaled)
+        scaled += np.float32(self.zero_point)
+        return scaled.astype(self.dtype)
 
 
 @dataclass(frozen=True)

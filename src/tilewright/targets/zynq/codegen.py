@@ -1,0 +1,143 @@
+"""From a network to launches, one a layer: the descriptor of each node, or why the host runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.arithmetic import clamp_range
+from tilewright.graph.ir import Graph, Site, Tensor
+from tilewright.graph.ops import Conv2D, FullyConnected, Linear, MaxPool2D, Window
+from tilewright.graph.requant import Requant
+from tilewright.graph.rounding import Rounding, rounding_mode
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.targets.zynq import walk
+from tilewright.targets.zynq.config import GROUP, Config
+from tilewright.targets.zynq.isa import LAYOUT, RULES, Kind, encode
+from tilewright.targets.zynq.layer import Layer
+
+NAME = "zynq"
+_CONV = Window((3, 3), (1, 1), (1, 1, 1, 1))
+_POOL = Window((2, 2), (2, 2))
+_CODES = ("int8", "uint8")
+
+
+def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
+    """The layer of a node, or why the host runs it."""
+    op = site.node.op
+    if isinstance(op, MaxPool2D):
+        fields = _pool(site, op, mode)
+    elif isinstance(op, Conv2D | FullyConnected):
+        fields = _sum(site, op, mode)
+    else:
+        return f"the engine has no state machine for {op.kind}"
+    if isinstance(fields, str):
+        return fields
+    for name, value in fields.items():
+        if not LAYOUT.by_name[name].low <= value <= LAYOUT.by_name[name].high:
+            return f"{name}={value} does not fit its parameter"
+    layer = Layer(Kind(fields["kind"]), config, {**dict.fromkeys(LAYOUT.by_name, 0), **fields})
+    return walk.refusal(layer) or layer
+
+
+def _pool(site: Site, op: MaxPool2D, mode: Rounding) -> dict[str, int] | str:
+    x, out = site.input(0), site.output
+    if op.window != _POOL:
+        return f"only 2x2 pools of stride 2 without padding, not {_shown(op.window)}"
+    if x.shape[0] != 1 or x.dtype not in _CODES:
+        return f"only one image of 8-bit codes, not {x.dtype}{list(x.shape)}"
+    low, high = clamp_range(op.activation, out.scale, out.zero_point, out.dtype, mode.delegated)
+    return {**_image(Kind.POOL, x), **_words(x, out), "low": low, "high": high}
+
+
+def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, int] | str:
+    x, w, bias, out = site.input(0), site.input(1), site.optional(2), site.output
+    if w.data is None or x.data is not None or (bias and bias.data is None):
+        return "weights and bias must be constant, the data not"
+    if any(tensor.dtype not in _CODES or tensor.quant is None for tensor in (x, w, out)) or op.shift is not None:
+        return "data, weights and results must be 8-bit codes with scales"
+    if len({*(w.quant.zero_point if w.quant else ())}) > 1:
+        return "zero points of the weights differ from channel to channel"
+    if isinstance(op, Conv2D):
+        if op.window != _CONV:
+            return f"only 3x3 convolutions of stride 1 with same padding, not {_shown(op.window)}"
+        if x.shape[0] != 1 or w.shape[3] != x.shape[3]:
+            return "only one image, without groups"
+        kind = Kind.CONV_1_1 if x.shape[3] < GROUP else Kind.CONV_OTHER
+        fields = {**_image(kind, x), "oc": w.shape[0]}
+    else:
+        if x.size != w.shape[1]:
+            return f"a matrix times {x.size // w.shape[1]} rows; the engine takes one vector"
+        fields = {"kind": int(Kind.FC), "r": w.shape[1], "l": w.shape[0]}
+    requant = _requant(site, op, mode)
+    relu = op.activation != "none" and requant.low == requant.zero_point
+    return {
+        **fields,
+        **_words(x, out),
+        **{"relu": int(relu), "rule": RULES.index(op.rule(mode)), "w_signed": int(w.dtype == "int8")},
+        **{"zx": x.zero_point, "zw": w.quant.zero_point[0] if w.quant else 0},
+        **{"zy": requant.zero_point, "low": requant.low, "high": requant.high},
+    }
+
+
+def _image(kind: Kind, x: Tensor) -> dict[str, int]:
+    return {"kind": int(kind), "ic": x.shape[3], "rows": x.shape[1], "cols": x.shape[2]}
+
+
+def _words(x: Tensor, out: Tensor) -> dict[str, int]:
+    return {"x_signed": int(x.dtype == "int8"), "y_signed": int(out.dtype == "int8")}
+
+
+def _requant(site: Site, op: Linear, mode: Rounding) -> Requant:
+    return Requant.of_product(site.input(0), site.input(1), site.output, op.activation, mode.delegated)
+
+
+def _shown(window: Window) -> str:
+    kernel, stride = "x".join(map(str, window.kernel)), "x".join(map(str, window.stride))
+    dilated = f", dilation {'x'.join(map(str, window.dilation))}" if window.dilation != (1, 1) else ""
+    return f"{kernel}, stride {stride}, padding {'/'.join(map(str, window.padding))}{dilated}"
+
+
+def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
+    """The program of a network; steps are its nodes in order. Blocks of constants follow each other in DDR."""
+    mode = rounding_mode(rounding)
+    steps: list[Launch | HostStep] = []
+    weight_base = bias_base = 0
+    for site in graph.sites():
+        layer = plan(site, config, mode)
+        if isinstance(layer, str):
+            steps.append(HostStep(site.node.name, layer))
+            continue
+        if layer.channels:
+            layer = replace(layer, fields={**layer.fields, "weight_base": weight_base, "bias_base": bias_base})
+            weight_base += walk.weight_blocks(layer)
+            bias_base += -(-layer.channels // config.block_words("bias"))
+        steps.append(_launch(site, layer, mode))
+    return Program(NAME, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
+
+
+def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
+    op = site.node.op
+    weight, bias, factor = np.zeros(0, np.uint8), np.zeros(0, np.int32), np.zeros(0, np.float64)
+    if isinstance(op, Linear):
+        weight = np.ascontiguousarray(site.constant(1)).view(np.uint8).ravel()
+        bias = site.constant(2) if site.optional(2) else np.zeros(layer.channels, np.int32)
+        requant = _requant(site, op, mode)
+        factor = np.atleast_1d(requant.real32 if op.rule(mode) == "float" else requant.real).astype(np.float64)
+    arrays: dict[str, Array] = {"insns": encode([layer.fields]), "weight": weight, "bias": bias, "factor": factor}
+    return Launch(site.node.name, (site.node.name,), {}, arrays)
+
+
+def pack(site: Site, layer: Layer, values: Mapping[str, Array]) -> Array:
+    """What the launch reads: codes (S, rows, cols, ic) or (S, r)."""
+    codes = values[site.input(0).name]
+    shape = (layer["r"],) if layer.kind == Kind.FC else (layer["rows"], layer["cols"], layer["ic"])
+    return codes.reshape(len(codes), *shape)
+
+
+def unpack(site: Site, results: Array) -> dict[str, Array]:
+    """The node's output {name: (S, *shape)} from flat results."""
+    return {site.output.name: results.reshape(len(results), *site.output.shape)}

@@ -1,0 +1,257 @@
+"""The numbers of one engine, each with its unit and where it comes from, and what of the chip they take.
+
+[D] stated by the document (README.md); [I] our reading of what it leaves open; [W] a change that it does not have.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import ConfigError
+
+#: The compute unit: 9 taps x 16 channels [D].
+TAPS, GROUP = 9, 16
+LANES = TAPS * GROUP
+STORES = ("data", "weight", "bias", "result")
+#: Words of 8 bits and of 32 that one BRAM36 holds; its parity bits are not used.
+BRAM_WORDS, BRAM_BIASES, BRAM_PORT_BYTES = 4096, 1024, 4
+
+#: The words that each key of text takes.
+CHOICES = {
+    "layout": ("chw", "hwc", "rows"),
+    "control": ("states", "direct", "pruned", "pipelined"),
+    "fetch": ("once", "full"),
+}
+#: Smallest and largest value of the others.
+RANGES = {
+    "fc_lanes": (16, LANES),
+    "lat_use": (0, 1),
+    "banked": (0, 1),
+    "ports": (1, 2),
+    "frames": (1, 2),
+    "resident": (0, 1),
+    "data_bits": (4, 27),
+    "weight_bits": (4, 27),
+    "result_bits": (4, 27),
+    "bias_bits": (1, 20),
+    "block_bits": (1, 20),
+    "oc_blocking": (0, 1),
+    "outputs": (1, 16),
+    "macs_per_dsp": (1, 2),
+    "write_behind": (0, 1),
+    "axi_bytes": (1, 64),
+    "handshake": (0, 1 << 20),
+    "fc_batch": (1, 64),
+    "relayout": (0, 1 << 10),
+    "pool_side": (2, 1 << 10),
+    "clock_mhz": (1, 1000),
+    "dsp_budget": (1, 1 << 16),
+    "bram_budget": (1, 1 << 16),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """One engine. Raises ConfigError for a number out of range, and, with the bill, for one that the chip lacks."""
+
+    layout: str = "rows"  # words in DDR: chw, hwc [D says neither]; rows: hwc, blocks start on a row [I]
+    fc_lanes: int = LANES  # products of an FC iteration: 144 by the pseudo-code, 16 by table 3 [D]
+    control: str = "states"  # request, delay and accumulate are states [D]; direct, pruned, pipelined [W]
+    lat_use: int = 1  # cycles that the consumer of a sum waits [D]; 0 reads the sum before it is there
+    banked: int = 0  # all BRAM36 of a store are read at once, 4 bytes a port [W]; 0: a byte a cycle [D]
+    ports: int = 1  # BRAM ports of a banked store that the loader reads [W]
+    fetch: str = "once"  # several outputs take no more words than one (the table's assumption); full: their own
+    frames: int = 1  # blocks that a store holds [D]; 2: one is filled while the other is used [W]
+    resident: int = 0  # of two frames: a block that is still there is not loaded again [W]
+    data_bits: int = 17  # log2 of the words of a block [D], 32 BRAM36
+    weight_bits: int = 17
+    result_bits: int = 17
+    bias_bits: int = 10  # log2 of the biases of a block, 32 bits each: one BRAM36 [I]
+    block_bits: int = 10  # the block register [D]
+    oc_blocking: int = 0  # data are swept once for all kernels of a weight block [W]
+    outputs: int = 1  # sums of one iteration: neighbouring positions, or FC outputs [W]
+    macs_per_dsp: int = 1  # two int8 products that share a factor in one DSP48 [W]
+    write_behind: int = 0  # a result is written while the next is computed [W]
+    axi_bytes: int = 4  # words that the PS moves a cycle [I]
+    handshake: int = 500  # cycles of one page service beside the transfer [I]
+    fc_batch: int = 1  # samples that share a pass over FC weights [W]
+    relayout: int = 0  # cycles a word that the PS takes to re-lay results for the next layer; not counted [I]
+    pool_side: int = 224  # longest row of the pool's shift register [I]
+    clock_mhz: int = 100  # [I]
+    dsp_budget: int = 220  # xc7z020 [D]
+    bram_budget: int = 140  # xc7z020, BRAM36 [D]
+
+    def __post_init__(self) -> None:
+        for key, words in CHOICES.items():
+            if getattr(self, key) not in words:
+                raise ConfigError(
+                    "zynq config", f"{key} is {getattr(self, key)!r}", f"choose one of {', '.join(words)}"
+                )
+        for key, (low, high) in RANGES.items():
+            value = getattr(self, key)
+            if type(value) is not int or not low <= value <= high:
+                raise ConfigError("zynq config", f"{key} is {value!r}, not an integer in {low}..{high}")
+        self._check_combinations()
+        if self.dsp > self.dsp_budget or self.bram36 > self.bram_budget:
+            bill = ", ".join(f"{name} {count}" for name, count in self.bill.items())
+            reason = (
+                f"takes {self.dsp} of {self.dsp_budget} DSP48 and {self.bram36} of {self.bram_budget} BRAM36: {bill}"
+            )
+            raise ConfigError("zynq config", reason, "use smaller blocks, fewer frames or fewer outputs")
+
+    def _check_combinations(self) -> None:
+        for broken, reason, remedy in (
+            (self.fc_lanes not in (GROUP, LANES), f"fc_lanes is {self.fc_lanes}", "choose 16 or 144"),
+            (
+                self.lat_use == 0 and self.control in ("pruned", "pipelined"),
+                f"control={self.control} has no delay state that lat_use=0 would leave out",
+                "set control=states or direct",
+            ),
+            (
+                self.lat_use == 0 and (self.outputs > 1 or self.oc_blocking or self.fc_batch > 1),
+                "lat_use=0 is modelled for the document's order of outputs, one at a time",
+                "leave outputs, oc_blocking and fc_batch as they are",
+            ),
+            (self.ports > self.banked + 1, "ports=2 needs banked stores", "set banked=1"),
+            (self.resident >= self.frames, "resident=1 needs a second frame", "set frames=2"),
+            (
+                self.frames > 1 and self.layout != "rows",
+                f"frames=2 prefetches the next block, and layout={self.layout} has no order of blocks to foresee",
+                "set layout=rows",
+            ),
+            (
+                self.oc_blocking and self.layout != "rows",
+                f"oc_blocking=1 needs kernels that do not straddle blocks, which layout={self.layout} has",
+                "set layout=rows",
+            ),
+            (
+                self.macs_per_dsp > self.outputs,
+                "macs_per_dsp=2 packs the products of two outputs",
+                "set outputs=2 or more",
+            ),
+        ):
+            if broken:
+                raise ConfigError("zynq config", reason, remedy)
+
+    @classmethod
+    def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
+        """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
+        content = _content("repaired" if source is None else source)
+        changes = {key: _value(key, text) for key, text in _known(overrides).items()}
+        return cls(**{**_known(content), **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def digest(self) -> str:
+        """A hash of all keys: a saved program runs on the machine that it was compiled for."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def with_changes(self, **changes: Any) -> Config:
+        return replace(self, **changes)
+
+    def block_words(self, store: str) -> int:
+        """Words of one block; a bias has 32 bits, all others 8."""
+        return 1 << int(getattr(self, f"{store}_bits"))
+
+    @property
+    def bill(self) -> dict[str, int]:
+        """What each part takes: DSP48 of the unit, BRAM36 of the stores."""
+        stores = {
+            store: self.frames * -(-self.block_words(store) // (BRAM_BIASES if store == "bias" else BRAM_WORDS))
+            for store in STORES
+        }
+        return {"compute unit (DSP48)": self.dsp, **{f"{store} store (BRAM36)": n for store, n in stores.items()}}
+
+    @property
+    def dsp(self) -> int:
+        return -(-LANES * self.outputs // self.macs_per_dsp)
+
+    @property
+    def bram36(self) -> int:
+        return sum(self.bill.values()) - self.dsp
+
+    @property
+    def macs_per_cycle(self) -> int:
+        return LANES * self.outputs
+
+    def fetch_bytes(self, store: str) -> int:
+        """Words that the loader reads from a store in a cycle."""
+        return BRAM_PORT_BYTES * self.ports * self.bill[f"{store} store (BRAM36)"] if self.banked else 1
+
+    def fill(self, fc: bool = False) -> int:
+        """Cycles that the loader takes for one iteration."""
+        data, weights = LANES, LANES
+        if self.fetch == "full":
+            data, weights = (data, weights * self.outputs) if fc else (data * self.outputs, weights)
+        return max(-(-data // self.fetch_bytes("data")), -(-weights // self.fetch_bytes("weight")))
+
+    def iteration(self, fc: bool = False) -> int:
+        """Cycles of one iteration: words into the lanes, then what is left of the control states."""
+        states = {"states": 2 + self.lat_use, "direct": 1 + self.lat_use, "pruned": 1, "pipelined": 0}
+        return self.fill(fc) + states[self.control]
+
+    def transfer(self, store: str) -> int:
+        """Cycles of one page service; whole blocks are moved."""
+        bytes_ = self.block_words(store) * (4 if store == "bias" else 1)
+        return -(-bytes_ // self.axi_bytes) + self.handshake
+
+
+#: `repaired` lays blocks out so that none is loaded twice without need; `literal` is what the document says, by its
+#: pseudo-code (FC by 144), `literal16` by its table 3 (FC by 16).
+PRESETS: dict[str, dict[str, Any]] = {
+    "repaired": {},
+    "literal": {"layout": "chw"},
+    "literal16": {"layout": "chw", "fc_lanes": GROUP},
+    "literal-hwc": {"layout": "hwc"},
+    "fast": {
+        **{"control": "pipelined", "banked": 1, "ports": 2, "fetch": "full", "frames": 2, "resident": 1},
+        **{"weight_bits": 16, "result_bits": 16, "block_bits": 11, "oc_blocking": 1, "outputs": 3, "macs_per_dsp": 2},
+        **{"write_behind": 1, "axi_bytes": 16, "handshake": 1000, "clock_mhz": 200},
+    },
+}
+#: The document's first design, which holds a whole layer of VGG16 in BRAM: 2**22 words of data and of results, 2**27
+#: weights. It is refused, with its bill.
+REFUSED: dict[str, dict[str, Any]] = {"first": {"data_bits": 22, "weight_bits": 27, "result_bits": 22, "bias_bits": 12}}
+
+
+def _content(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(source, Mapping):
+        return source
+    if isinstance(source, str) and not source.endswith(".json"):
+        named = PRESETS | REFUSED
+        if source not in named:
+            raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(named)}")
+        return named[source]
+    try:
+        data = json.loads(Path(source).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(str(source), f"cannot be read as JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(str(source), "is not a JSON object")
+    return data
+
+
+def _known(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = [field.name for field in fields(Config)]
+    for key in data:
+        if key not in names:
+            close = difflib.get_close_matches(key, names, n=1)
+            remedy = f"did you mean {close[0]}" if close else f"the keys are {', '.join(names)}"
+            raise ConfigError("zynq config", f"unknown key {key}", remedy)
+    return data
+
+
+def _value(key: str, text: str) -> str | int:
+    if key in CHOICES:
+        return text
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ConfigError("zynq config", f"{key} is '{text}', not an integer") from None

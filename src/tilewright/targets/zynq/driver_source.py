@@ -1,0 +1,163 @@
+"""The text of the driver in C99; @name@ is filled in by driver.py."""
+
+HEADER = """\
+/* PS driver of the VGG16 engine. Written by tilewright; do not edit. */
+#ifndef ZYNQ_DRIVER_H_
+#define ZYNQ_DRIVER_H_
+
+#include <stdint.h>
+
+#define ZYNQ_LAYERS @count@
+/* Whether every layer reads the one before it: zynq_run does all of them. */
+#define ZYNQ_CHAIN @chain@
+
+/* DDR: zynq_ddr.bin lies at its start; data and results follow. */
+#define ZYNQ_DDR_WEIGHT @weight_at@u
+#define ZYNQ_DDR_FACTOR @factor_at@u
+#define ZYNQ_DDR_BIAS @bias_at@u
+#define ZYNQ_DDR_DATA @data_at@u
+#define ZYNQ_DDR_RESULT @result_at@u
+#define ZYNQ_DDR_BYTES @bytes@u
+
+/* How the engine is reached. `move` copies a block from DDR into a store, or with `write` back. On a board: accesses
+   to the engine's AXI slave, and a DMA transfer with the caches cleaned or invalidated around it. */
+typedef struct {
+  uint32_t (*read)(uint32_t offset);
+  void (*write)(uint32_t offset, uint32_t value);
+  void (*move)(uint32_t store, uint32_t write, uint8_t *ddr, uint32_t bytes);
+} zynq_port;
+
+/* Codes of one tensor, channels last. */
+uint32_t zynq_input_bytes(uint32_t layer);
+uint32_t zynq_output_bytes(uint32_t layer);
+
+/* One layer. Returns the number of page services, or -1 where there is no such layer. */
+int64_t zynq_run_layer(const zynq_port *port, uint8_t *ddr, uint32_t layer, const uint8_t *input, uint8_t *output);
+
+/* All layers of a chain; `scratch` holds the largest tensor between two layers. -1 where there is no chain. */
+int64_t zynq_run(const zynq_port *port, uint8_t *ddr, const uint8_t *input, uint8_t *output, uint8_t *scratch);
+
+#endif
+"""
+
+SOURCE = """\
+/* PS driver of the VGG16 engine. Written by tilewright; do not edit. */
+#include "zynq_driver.h"
+
+#include <string.h>
+
+#include "zynq_engine.h"
+
+typedef struct {
+  uint32_t descriptor[@words@];
+  uint32_t kind, rows, cols, ic, oc; /* FC: 1, 1, R, L */
+  uint32_t blocks, step;             /* data blocks that start on a row, output rows served by each */
+  uint32_t weight_base, bias_base;   /* in blocks */
+  uint32_t factor, factors;
+} zynq_layer;
+
+static const zynq_layer layers[ZYNQ_LAYERS] = {
+@layers@
+};
+
+static const uint32_t block_bytes[4] = {
+    ZYNQ_DATA_BLOCK_WORDS,
+    ZYNQ_WEIGHT_BLOCK_WORDS,
+    4u * ZYNQ_BIAS_BLOCK_WORDS,
+    ZYNQ_RESULT_BLOCK_WORDS,
+};
+
+/* Where block `block` of a store lies in DDR: the object's base and so many whole blocks. */
+static uint8_t *address(uint8_t *ddr, const zynq_layer *layer, uint32_t store, uint32_t block) {
+  static const uint32_t area[4] = {ZYNQ_DDR_DATA, ZYNQ_DDR_WEIGHT, ZYNQ_DDR_BIAS, ZYNQ_DDR_RESULT};
+  uint32_t base = 0;
+  if (store == ZYNQ_STORE_WEIGHT) base = layer->weight_base;
+  if (store == ZYNQ_STORE_BIAS) base = layer->bias_base;
+  return ddr + area[store] + (size_t)(base + block) * block_bytes[store];
+}
+
+uint32_t zynq_input_bytes(uint32_t layer) {
+  return layer < ZYNQ_LAYERS ? layers[layer].rows * layers[layer].cols * layers[layer].ic : 0;
+}
+
+uint32_t zynq_output_bytes(uint32_t layer) {
+  if (layer >= ZYNQ_LAYERS) return 0;
+  const zynq_layer *it = &layers[layer];
+  if (it->kind == ZYNQ_KIND_POOL) return it->rows * it->cols * it->ic / 4;
+  return it->rows * it->cols * it->oc;
+}
+
+/* Lays codes out in the order in which the loader reads them. */
+static void lay_out(uint8_t *ddr, const zynq_layer *layer, const uint8_t *codes) {
+  uint8_t *data = ddr + ZYNQ_DDR_DATA;
+  uint32_t width = layer->cols * layer->ic;
+  int planes = layer->kind == ZYNQ_KIND_POOL || ZYNQ_LAYOUT == ZYNQ_LAYOUT_CHW;
+  if (layer->kind == ZYNQ_KIND_FC) planes = 0;
+  if (planes) {
+    for (uint32_t c = 0; c < layer->ic; c++)
+      for (uint32_t p = 0; p < layer->rows * layer->cols; p++) *data++ = codes[p * layer->ic + c];
+  } else if (layer->blocks == 1) {
+    memcpy(data, codes, (size_t)layer->rows * width);
+  } else {
+    for (uint32_t block = 0; block < layer->blocks; block++)
+      for (uint32_t row = 0; row < layer->step + 2; row++) {
+        uint32_t y = block * layer->step + row; /* one row down: row 0 of block 0 is padding */
+        if (y < 1 || y > layer->rows) continue;
+        memcpy(data + (size_t)block * ZYNQ_DATA_BLOCK_WORDS + row * width, codes + (size_t)(y - 1) * width, width);
+      }
+  }
+}
+
+/* Results come channel after channel; what follows wants all channels of a position together. */
+static void collect(const uint8_t *ddr, uint32_t index, uint8_t *codes) {
+  const zynq_layer *layer = &layers[index];
+  const uint8_t *results = ddr + ZYNQ_DDR_RESULT;
+  uint32_t channels = layer->kind == ZYNQ_KIND_POOL ? layer->ic : layer->oc;
+  uint32_t positions = zynq_output_bytes(index) / channels;
+  for (uint32_t c = 0; c < channels; c++)
+    for (uint32_t p = 0; p < positions; p++) codes[p * channels + c] = *results++;
+}
+
+static void start(const zynq_port *port, uint8_t *ddr, const zynq_layer *layer) {
+  for (uint32_t i = 0; i < layer->factors; i++) {
+    uint32_t words[2];
+    memcpy(words, ddr + ZYNQ_DDR_FACTOR + 8u * (size_t)(layer->factor + i), 8);
+    port->write(ZYNQ_REG_FACTOR + 8 * i, words[0]);
+    port->write(ZYNQ_REG_FACTOR + 8 * i + 4, words[1]);
+  }
+  for (uint32_t i = 0; i < @words@; i++) port->write(ZYNQ_REG_DESCRIPTOR + 4 * i, layer->descriptor[i]);
+  port->write(ZYNQ_REG_CONTROL, 1);
+}
+
+int64_t zynq_run_layer(const zynq_port *port, uint8_t *ddr, uint32_t index, const uint8_t *input, uint8_t *output) {
+  if (index >= ZYNQ_LAYERS) return -1;
+  const zynq_layer *layer = &layers[index];
+  int64_t services = 0;
+  lay_out(ddr, layer, input);
+  start(port, ddr, layer);
+  for (;;) {
+    uint32_t status = port->read(ZYNQ_REG_STATUS);
+    if (status & ZYNQ_STATUS_WAITING) {
+      uint32_t store = (status >> ZYNQ_STATUS_STORE_SHIFT) & 3, write = (status & ZYNQ_STATUS_WRITE) != 0;
+      uint32_t block = port->read(ZYNQ_REG_BLOCK);
+      port->move(store, write, address(ddr, layer, store, block), block_bytes[store]);
+      port->write(ZYNQ_REG_DONE, store);
+      services++;
+    } else if (status & ZYNQ_STATUS_IDLE) {
+      break;
+    }
+  }
+  collect(ddr, index, output);
+  return services;
+}
+
+int64_t zynq_run(const zynq_port *port, uint8_t *ddr, const uint8_t *input, uint8_t *output, uint8_t *scratch) {
+  int64_t services = 0;
+  if (!ZYNQ_CHAIN) return -1;
+  for (uint32_t index = 0; index < ZYNQ_LAYERS; index++) {
+    uint8_t *to = index + 1 < ZYNQ_LAYERS ? scratch : output;
+    services += zynq_run_layer(port, ddr, index, index ? scratch : input, to);
+  }
+  return services;
+}
+"""

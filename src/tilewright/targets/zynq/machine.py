@@ -1,0 +1,161 @@
+"""What a layer computes: sums as matrix products, then requantisation; pools as the largest of four.
+
+Values do not depend on when blocks come. They do depend on `lat_use`: a consumer that does not wait for the unit adds
+the sum of the iteration before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tilewright import vnni
+from tilewright.array import Array, exact_matmul
+from tilewright.graph.ops import Window
+from tilewright.graph.requant import Requant
+from tilewright.sim.jit import compiled
+from tilewright.targets.zynq.config import GROUP, TAPS
+from tilewright.targets.zynq.isa import RULES, Kind
+from tilewright.targets.zynq.layer import Layer
+
+#: Bytes of a strip of window rows: it stays in the cache between its making, its product and its results.
+STRIP_BYTES = 1 << 21
+#: Up to so many samples FC weights are read once as they are; as floats for BLAS they would take four times the bytes.
+FEW = 4
+_SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
+Product = Callable[[Array], Array]
+
+
+def run(layer: Layer, data: Array, weights: Array, bias: Array, factor: Array) -> Array:
+    """Codes (S, results) of data (S, rows, cols, ic) or (S, r); weights (oc, 9, ic) or (l, r).
+
+    bias int32 [channels], factor float64 [1 or channels]. Results are (rows, cols, channels) or (l), flat.
+    """
+    if layer.kind == Kind.POOL:
+        return _clip(layer, _pool(data))
+    strips = _sums(layer, data, weights)
+    return np.concatenate([_finish(layer, sums, bias, factor) for sums in strips]).reshape(len(data), layer.outputs)
+
+
+def _sums(layer: Layer, data: Array, weights: Array) -> Iterator[Array]:
+    """int32 (n, channels) without bias, position after position, sample after sample."""
+    if layer.kind == Kind.FC:
+        yield _fc(layer, data, weights) if layer.config.lat_use else _stale(layer, data, weights)
+        return
+    for image in data:
+        if layer.config.lat_use:
+            yield from _conv(layer, image, weights)
+        else:
+            yield _stale(layer, image[None], weights)
+
+
+def _fc(layer: Layer, data: Array, weights: Array) -> Array:
+    centred = data.astype(np.int32) - layer["zx"]
+    if len(data) > FEW:
+        bounds = max(1, int(np.abs(centred).max())), 255
+        return exact_matmul(centred, weights.astype(np.int32).T - layer["zw"], *bounds)
+    sums = np.zeros((len(data), len(weights)), np.int32)
+    _products(weights, centred, sums)
+    return sums - np.int32(layer["zw"]) * centred.sum(axis=1, dtype=np.int32, keepdims=True)
+
+
+@compiled
+def _products(weights: Array, data: Array, sums: Array) -> None:
+    for sample in range(data.shape[0]):
+        for column in range(weights.shape[0]):
+            total = np.int32(0)
+            for k in range(weights.shape[1]):
+                total += np.int32(weights[column, k]) * data[sample, k]
+            sums[sample, column] = total
+
+
+def _conv(layer: Layer, image: Array, weights: Array) -> Iterator[Array]:
+    """Strip by strip of output rows, each one matrix of windows."""
+    zero = layer["zx"] + 128 * layer["x_signed"]
+    by_codes = vnni.available() and 0 <= zero <= 255
+    padded, product = (_codes if by_codes else _floats)(layer, image, weights)
+    rows, cols, channels = image.shape
+    windows = _SAME.view(padded[None])[0]
+    height = max(1, STRIP_BYTES // (padded.itemsize * cols * TAPS * channels))
+    for top in range(0, rows, height):
+        yield product(windows[top : top + height].reshape(-1, TAPS * channels))
+
+
+def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
+    """The padded image without its zero point, and the product of windows with the kernels."""
+    padded = _SAME.pad(image[None].astype(np.float32) - np.float32(layer["zx"]))[0]
+    kernel = (weights.astype(np.float32) - np.float32(layer["zw"])).reshape(len(weights), -1).T
+    bounds = max(1, int(np.abs(padded).max())), max(1, int(np.abs(kernel).max()))
+    return padded, lambda strip: exact_matmul(strip, kernel, *bounds)
+
+
+def _codes(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
+    """The same with codes as they are, uint8 by int8; what zero points add is taken off the sums."""
+    zero, zw = layer["zx"] + 128 * layer["x_signed"], layer["zw"] - 128 * (1 - layer["w_signed"])
+    padded = _SAME.pad((_shifted(image) if layer["x_signed"] else image)[None], zero)[0]
+    signed = weights if layer["w_signed"] else _shifted(weights)
+    kernel = np.ascontiguousarray(signed.view(np.int8).reshape(len(weights), -1).T)
+    offset = np.int32(zero) * kernel.sum(axis=0, dtype=np.int32)
+
+    def product(strip: Array) -> Array:
+        sums = vnni.matmul(strip, kernel)
+        sums -= offset
+        if zw:
+            sums -= np.int32(zw) * (strip.sum(axis=1, dtype=np.int32, keepdims=True) - np.int32(strip.shape[1] * zero))
+        return sums
+
+    return padded, product
+
+
+def _shifted(codes: Array) -> Array:
+    """int8 as uint8, 128 more; uint8 as the bits of int8, 128 less."""
+    return codes.view(np.uint8) ^ np.uint8(128)
+
+
+def _stale(layer: Layer, data: Array, weights: Array) -> Array:
+    """What ACC adds if it does not wait: of every iteration the sum of the one before it, of the first one's, 0.
+
+    A sum then lacks its own last product and has that of the sum computed before.
+    """
+    proper = layer.config.with_changes(lat_use=1)
+    right = Layer(layer.kind, proper, layer.fields)
+    sums = _all(right, data, weights)
+    if layer.kind == Kind.FC:
+        first = (layer.depth - 1) * layer.config.fc_lanes
+        last = _all(
+            Layer(layer.kind, proper, {**layer.fields, "r": layer["r"] - first}), data[:, first:], weights[:, first:]
+        )
+        before = np.concatenate([np.zeros((len(last), 1), np.int32), last[:, :-1]], axis=1)
+    else:
+        first = (layer.depth - 1) * GROUP
+        last = _all(right, data[..., first:], weights[..., first:])
+        order = last.T.ravel()  # channel after channel, position after position
+        before = np.concatenate([np.zeros(1, np.int32), order[:-1]]).reshape(last.T.shape).T
+    return sums - last + before
+
+
+def _all(layer: Layer, data: Array, weights: Array) -> Array:
+    return np.concatenate(list(_sums(layer, data, weights)))
+
+
+def _finish(layer: Layer, sums: Array, bias: Array, factor: Array) -> Array:
+    """Bias, ReLU in place, requantisation: codes of the same shape."""
+    total = sums + bias  # int32: wraps as the accumulator does
+    if layer["relu"]:
+        np.maximum(total, 0, out=total)
+    dtype = "int8" if layer["y_signed"] else "uint8"
+    requant = Requant(factor, factor.astype(np.float32), layer["zy"], layer["low"], layer["high"], dtype)
+    return requant.apply(total, RULES[layer["rule"]])
+
+
+def _pool(data: Array) -> Array:
+    samples, rows, cols, channels = data.shape
+    pairs = data.reshape(samples, rows // 2, 2, cols // 2, 2, channels)
+    return np.maximum(
+        np.maximum(pairs[:, :, 0, :, 0], pairs[:, :, 0, :, 1]), np.maximum(pairs[:, :, 1, :, 0], pairs[:, :, 1, :, 1])
+    )
+
+
+def _clip(layer: Layer, codes: Array) -> Array:
+    return np.clip(codes, layer["low"], layer["high"]).astype(codes.dtype).reshape(len(codes), -1)

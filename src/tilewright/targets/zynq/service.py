@@ -1,0 +1,154 @@
+"""When the PS serves pages and the engine waits: event by event, each a block moved, never cycle by cycle.
+
+With one frame a store, `waiting` freezes the whole engine until the PS is done: waits add up. With two, the PS fills
+one frame while the engine uses the other. It serves one request at a time, in the order in which frames become free
+(loads first, then what is needed first); the engine starts a group when its blocks are there, and a result block when
+its frame has been written back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.zynq import thrash, walk
+from tilewright.targets.zynq.config import STORES, Config
+from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.walk import Uses
+
+#: Who keeps the engine waiting: a store, or the PS that re-lays results out.
+CAUSES = (*STORES, "relayout")
+RELAYOUT, RESULT = len(STORES), STORES.index("result")
+
+
+class Service(NamedTuple):
+    """Blocks that the PS moved, in its order, int64 [n]: cause, how many services, start, end."""
+
+    cause: Array
+    times: Array
+    start: Array
+    end: Array
+
+
+class Waits(NamedTuple):
+    """Places where the engine may wait, int64 [m]: engine cycles done so far, cause, cycles of waiting."""
+
+    at: Array
+    cause: Array
+    wait: Array
+
+
+class Schedule(NamedTuple):
+    """A layer on the engine: cycles with and without waits, and who waited for whom. For all samples of a batch."""
+
+    cycles: int
+    engine: int
+    service: Service
+    waits: Waits
+
+    def stalls(self) -> dict[str, int]:
+        """Cycles of waiting by cause."""
+        return _by_cause(self.waits.cause, self.waits.wait)
+
+    def loads(self) -> dict[str, int]:
+        """Page services by store."""
+        return {name: n for name, n in _by_cause(self.service.cause, self.service.times).items() if name in STORES}
+
+
+def schedule(layer: Layer, paged: bool = True) -> Schedule:
+    """The layer's time; not `paged`: as if every block were there."""
+    engine = walk.engine_cycles(layer)
+    if not paged:
+        return _frozen(layer.config, engine, [])
+    end = [(engine, RELAYOUT, layer.outputs * layer.samples)] if layer.config.relayout else []
+    if layer.conv and layer.config.layout != "rows":
+        return _frozen(layer.config, engine, _thrashing(layer, engine) + end)
+    found = walk.uses(layer)
+    if layer.config.frames == 1:
+        return _frozen(layer.config, engine, _requests(found, engine) + end)
+    return _double(layer.config, engine, found, end)
+
+
+Request = tuple[int, int, int]  # engine cycles done, cause, count
+
+
+def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
+    """A load where a block is needed; a write-back where a result block is left, or at the end."""
+    requests = []
+    for name, of in found.items():
+        when = of.need if name != "result" else np.append(of.free[:-1], engine)
+        requests += [(at, STORES.index(name), 1) for at in when.tolist()]
+    return sorted(requests, key=lambda request: (request[0], request[1] != RESULT, request[1]))
+
+
+def _thrashing(layer: Layer, engine: int) -> list[Request]:
+    """All services of a store together: there are up to one a word."""
+    results = -(-layer.outputs // layer.config.block_words("result"))
+    biases = -(-layer["oc"] // layer.config.block_words("bias"))
+    counts = (thrash.data_loads(layer), thrash.weight_loads(layer), biases)
+    return [*((0, cause, count) for cause, count in enumerate(counts)), (engine, RESULT, results)]
+
+
+def _cost(config: Config, cause: int) -> int:
+    return config.relayout if cause == RELAYOUT else config.transfer(STORES[cause])
+
+
+def _frozen(config: Config, engine: int, requests: Sequence[Request]) -> Schedule:
+    """Every service stops the engine."""
+    at, cause, count = (np.array(requests, np.int64).reshape(-1, 3)[:, column] for column in range(3))
+    costs = np.array([_cost(config, index) for index in range(len(CAUSES))], np.int64)
+    wait = count * costs[cause]
+    end = at + np.cumsum(wait)
+    service = Service(cause, count, end - wait, end)
+    return Schedule(engine + int(wait.sum()), engine, service, Waits(at, cause, wait))
+
+
+def _double(config: Config, engine: int, found: dict[str, Uses], end: Sequence[Request]) -> Schedule:
+    """Two frames a store."""
+    jobs: list[tuple[int, bool, int, int]] = []  # engine cycles from which possible, writes, by which needed, cause
+    for name, of in found.items():
+        cause, ahead = STORES.index(name), config.frames
+        if name == "result":
+            due = [*of.need[ahead:].tolist(), *[engine] * min(ahead, len(of.need))]
+            left = [*of.free[:-1].tolist(), engine]
+            jobs += [(at, True, by, cause) for at, by in zip(left, due, strict=True)]
+        else:
+            from_ = [*[0] * min(ahead, len(of.need)), *of.free[:-ahead].tolist()]
+            jobs += [(at, False, by, cause) for at, by in zip(from_, of.need.tolist(), strict=True)]
+    jobs.sort()
+    costs = [_cost(config, index) for index in range(len(CAUSES))]
+    needs = sorted((by, index) for index, (_, _, by, _) in enumerate(jobs))
+    started, done = [0] * len(jobs), [0] * len(jobs)
+    waits: list[Request] = []
+    free = late = following = 0  # PS time, how far the engine is behind its cycles, the next job
+    for at, index in needs:
+        while following < len(jobs) and jobs[following][0] <= at:
+            possible, _, _, cause = jobs[following]
+            started[following] = max(free, possible + late)
+            free = done[following] = started[following] + costs[cause]
+            following += 1
+        wait = max(0, done[index] - at - late)
+        waits.append((at, jobs[index][3], wait))
+        late += wait
+    times = [1] * len(jobs)
+    for at, cause, count in end:
+        wait = count * costs[cause]
+        jobs.append((at, True, at, cause))
+        times.append(count)
+        started.append(at + late)
+        late += wait
+        done.append(at + late)
+        waits.append((at, cause, wait))
+    columns = ([job[3] for job in jobs], times, started, done)
+    service = Service(*(np.array(column, np.int64) for column in columns))
+    return Schedule(
+        engine + late, engine, service, Waits(*(np.array([w[column] for w in waits], np.int64) for column in range(3)))
+    )
+
+
+def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
+    totals = np.bincount(cause, amount, minlength=len(CAUSES)).astype(np.int64)
+    return {name: int(total) for name, total in zip(CAUSES, totals, strict=True) if total}

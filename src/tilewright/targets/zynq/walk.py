@@ -1,0 +1,262 @@
+"""The order in which a layer uses its blocks, in engine cycles: closed forms, no iteration.
+
+Engine cycles count what the engine does, waits left out. A *use* of a block is from `need`, the start of the first
+group of work that touches it, to `free`, the end of the last. A group is the outputs of one sum for convolutions, an
+iteration for FC operands, an element for pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.zynq.isa import Kind
+from tilewright.targets.zynq.layer import Layer
+
+#: Cycles from a pool's last element to its last result [I].
+POOL_TAIL = 2
+
+
+class Uses(NamedTuple):
+    """The blocks of one store in order of use, int64 [n] engine cycles; a block may come again."""
+
+    block: Array
+    need: Array
+    free: Array
+
+    def once(self) -> Uses:
+        """Every block loaded once, and kept: all of them fit."""
+        count = int(self.block.max(initial=-1)) + 1
+        last = np.full(count, self.free.max(initial=0), np.int64)
+        return Uses(np.arange(count), self.need[:count], last)
+
+
+class Rows(NamedTuple):
+    """A convolution's data in blocks that start on a row: `blocks` of them, `step` output rows served by each."""
+
+    blocks: int
+    step: int
+
+    def first(self, block: int) -> int:
+        """The input row that a block starts with; -1 is padding."""
+        return block * self.step - 1 if self.blocks > 1 else 0
+
+
+def row_blocks(layer: Layer) -> Rows:
+    """As many rows as a block holds, two of them the halo, in every block but an only one."""
+    fit = layer.config.block_words("data") // (layer["ic"] * layer["cols"])
+    if fit >= layer["rows"]:
+        return Rows(1, layer["rows"])
+    return Rows(-(-layer["rows"] // (fit - 2)), fit - 2)
+
+
+def kernels_per_block(layer: Layer) -> int:
+    """Kernels that do not straddle a block."""
+    return layer.config.block_words("weight") // layer.kernel
+
+
+def engine_cycles(layer: Layer) -> int:
+    """Cycles of the layer if every block were there."""
+    if layer.kind == Kind.POOL:
+        return layer.inputs + POOL_TAIL
+    tail = min(layer.config.outputs, layer.outputs) * layer.samples if layer.config.write_behind else 0
+    walk = FcWalk(layer) if layer.kind == Kind.FC else ConvWalk(layer)
+    return walk.total + tail
+
+
+def iterations(layer: Layer) -> int:
+    """Times that the lanes are filled, all samples of a batch counted."""
+    if layer.kind == Kind.POOL:
+        return 0
+    if layer.kind == Kind.FC:
+        return FcWalk(layer).groups * layer.depth * layer.samples
+    of = ConvWalk(layer)
+    return sum(-(-positions // of.k) for positions in of.positions) * layer["oc"] * layer.depth
+
+
+def uses(layer: Layer) -> dict[str, Uses]:
+    """The blocks of each store that the layer uses; convolutions of `layout` rows only."""
+    if layer.kind == Kind.POOL:
+        return _pool(layer)
+    return FcWalk(layer).uses() if layer.kind == Kind.FC else ConvWalk(layer).uses()
+
+
+class ConvWalk:
+    """Channel groups, data blocks, position groups, channels of the group: from the outer loop to the inner one.
+
+    A channel group is one channel, or with `oc_blocking` those whose kernels share a block.
+    """
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer, config = layer, layer.config
+        self.together = kernels_per_block(layer) if config.oc_blocking else 1
+        self.rows = row_blocks(layer) if config.layout == "rows" else Rows(1, layer["rows"])
+        self.k, self.sums = config.outputs, layer.depth * config.iteration()
+        self.behind = config.write_behind
+        self.positions = [
+            (min((p + 1) * self.rows.step, layer["rows"]) - p * self.rows.step) * layer["cols"]
+            for p in range(self.rows.blocks)
+        ]
+        #: Engine cycles of one channel before each data block, and in all.
+        self.before = np.concatenate([[0], np.cumsum([self._channel(m) for m in self.positions])]).astype(np.int64)
+        self.total = int(self.before[-1]) * layer["oc"]
+
+    def group(self, outputs: Array | int) -> Array:
+        """Cycles of a group of so many outputs: its sums, then or meanwhile its writes."""
+        return np.maximum(self.sums, outputs) if self.behind else np.asarray(self.sums + outputs)
+
+    def _channel(self, positions: int) -> int:
+        full, rest = divmod(positions, self.k)
+        return full * int(self.group(self.k)) + (int(self.group(rest)) if rest else 0)
+
+    def span(self, output: Array) -> tuple[Array, Array]:
+        """When the group that writes each result (int64, in the order of writing) starts and ends."""
+        size, channels = self.layer.positions, self.layer["oc"]
+        g = output // (size * self.together)
+        left = output - g * size * self.together
+        width = np.minimum(self.together, channels - g * self.together)
+        page = left // (self.rows.step * self.layer["cols"] * width)
+        left = left - page * self.rows.step * self.layer["cols"] * width
+        j, left = left // (self.k * width), left % (self.k * width)
+        outputs = np.minimum(self.k, np.array(self.positions, np.int64)[page] - j * self.k)
+        start = g * self.together * self.before[-1] + width * self.before[page]
+        start = start + j * width * self.group(self.k) + left // outputs * self.group(outputs)
+        return start, start + self.group(outputs)
+
+    def uses(self) -> dict[str, Uses]:
+        layer, config = self.layer, self.layer.config
+        size, channels = layer.positions, layer["oc"]
+        return {
+            "data": self._data(),
+            "weight": self._channels(kernels_per_block(layer), size, channels),
+            "bias": self._channels(config.block_words("bias"), size, channels),
+            "result": _sequential(config.block_words("result"), layer.outputs, self.span),
+        }
+
+    def _channels(self, each: int, size: int, channels: int) -> Uses:
+        first = np.arange(0, channels, each)
+        last = np.minimum(first + each, channels) * size - 1
+        return Uses(np.arange(len(first)), self.span(first * size)[0], self.span(last)[1])
+
+    def _data(self) -> Uses:
+        count, channels = self.rows.blocks, self.layer["oc"]
+        first = np.arange(0, channels, self.together)
+        width = np.minimum(self.together, channels - first)
+        start = first[:, None] * self.before[-1] + width[:, None] * self.before[:-1]
+        end = first[:, None] * self.before[-1] + width[:, None] * self.before[1:]
+        found = Uses(np.tile(np.arange(count), len(first)), start.ravel(), end.ravel())
+        kept = count == 1 or (self.layer.config.resident and count <= self.layer.config.frames)
+        return found.once() if kept else found
+
+
+class FcWalk:
+    """Column groups, iterations: weights pass once, in the order of use; samples of a batch share each iteration."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer, config = layer, layer.config
+        self.k, self.samples = min(config.outputs, layer["l"]), layer.samples
+        self.step = config.iteration(fc=True) * self.samples
+        self.behind, self.groups = config.write_behind, -(-layer["l"] // self.k)
+        self.full = self._group(self.k)
+        last = layer["l"] - (self.groups - 1) * self.k
+        self.total = (self.groups - 1) * self.full + self._group(last)
+
+    def _group(self, columns: int) -> int:
+        sums, writes = self.layer.depth * self.step, columns * self.samples
+        return max(sums, writes) if self.behind else sums + writes
+
+    def _end(self, g: Array) -> Array:
+        return np.where(g + 1 < self.groups, (g + 1) * self.full, self.total)
+
+    def group_span(self, column: Array) -> tuple[Array, Array]:
+        """When the group of each column starts and ends."""
+        g = column // self.k
+        return g * self.full, self._end(g)
+
+    def weight_span(self, word: Array) -> tuple[Array, Array]:
+        """When the iteration that reads each weight starts and ends."""
+        r, lanes = self.layer["r"], self.layer.config.fc_lanes
+        g = word // (self.k * r)
+        width = np.minimum(self.k, self.layer["l"] - g * self.k)
+        start = g * self.full + (word - g * self.k * r) // (lanes * width) * self.step
+        return start, start + self.step
+
+    def uses(self) -> dict[str, Uses]:
+        layer, config = self.layer, self.layer.config
+        return {
+            "data": self._data(),
+            "weight": _sequential(config.block_words("weight"), layer["r"] * layer["l"], self.weight_span),
+            "bias": _sequential(config.block_words("bias"), layer["l"], self.group_span),
+            "result": _sequential(
+                config.block_words("result"), layer["l"] * self.samples, lambda n: self.group_span(n // self.samples)
+            ),
+        }
+
+    def _data(self) -> Uses:
+        """A vector that fits stays; one that does not passes once a column group."""
+        layer, words = self.layer, self.layer.config.block_words("data")
+        count, lanes = data_blocks(layer), layer.config.fc_lanes
+        if self.samples > 1:  # every iteration reads all samples' words
+            return Uses(np.arange(count), np.zeros(count, np.int64), np.full(count, self.total))
+        first = np.arange(count) * words
+        need = first // lanes * self.step
+        free = ((np.minimum(first + words, layer["r"]) - 1) // lanes + 1) * self.step
+        if count <= layer.config.frames:
+            return Uses(np.arange(count), need, np.full(count, self.total))
+        start = np.arange(self.groups)[:, None] * self.full
+        return Uses(np.tile(np.arange(count), self.groups), (start + need).ravel(), (start + free).ravel())
+
+
+def data_blocks(layer: Layer) -> int:
+    """Blocks of the layer's data."""
+    if layer.conv and layer.config.layout == "rows":
+        return row_blocks(layer).blocks
+    return -(-layer.inputs * layer.samples // layer.config.block_words("data"))
+
+
+def weight_blocks(layer: Layer) -> int:
+    if layer.conv and layer.config.layout == "rows":
+        return -(-layer["oc"] // kernels_per_block(layer))
+    return -(-layer.kernel * layer.channels // layer.config.block_words("weight"))
+
+
+def refusal(layer: Layer) -> str:
+    """Why this engine cannot run the layer; empty where it can."""
+    if reason := layer.refusal():
+        return reason
+    config = layer.config
+    for store, count in (("data", data_blocks(layer)), ("weight", weight_blocks(layer))):
+        if count > 1 << config.block_bits:
+            return f"{count} {store} blocks exceed the block register, block_bits={config.block_bits}"
+    if layer.samples > 1 and data_blocks(layer) > config.frames:
+        return f"the {layer.samples} vectors of a batch take {data_blocks(layer)} data blocks, frames={config.frames}"
+    words = min(config.outputs, layer["l"]) * config.fc_lanes if layer.kind == Kind.FC else 0
+    if config.frames > 1 and words > min(config.block_words("weight"), config.block_words("data")):
+        return f"an iteration of {words} words exceeds a block"
+    if config.oc_blocking and layer["oc"] > config.block_words("bias"):
+        return f"{layer['oc']} output channels exceed a bias block, bias_bits={config.bias_bits}"
+    return ""
+
+
+def _pool(layer: Layer) -> dict[str, Uses]:
+    """One element a cycle, channel by channel; a result with every second element of every second row."""
+    cols, config = layer["cols"], layer.config
+
+    def element(result: Array) -> tuple[Array, Array]:
+        row, column = result // (cols // 2), result % (cols // 2)
+        start = (2 * row + 1) * cols + 2 * column + 1
+        return start, start + 1
+
+    return {
+        "data": _sequential(config.block_words("data"), layer.inputs, lambda word: (word, word + 1)),
+        "result": _sequential(config.block_words("result"), layer.outputs, element),
+    }
+
+
+def _sequential(words: int, total: int, span: Callable[[Array], tuple[Array, Array]]) -> Uses:
+    """Blocks of words that are used in order; `span` says when the work on a word starts and ends."""
+    first = np.arange(0, total, words)
+    return Uses(np.arange(len(first)), span(first)[0], span(np.minimum(first + words, total) - 1)[1])

@@ -1,0 +1,64 @@
+"""Random layers on engines with small blocks, and what the PS lays out for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.zynq import ddr
+from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.isa import LAYOUT, RULES, Kind
+from tilewright.targets.zynq.layer import Layer
+
+#: Blocks of 512 words and of 4 biases; a page service takes 128 + 7 cycles.
+SMALL = {"data_bits": 9, "weight_bits": 9, "result_bits": 9, "bias_bits": 2, "handshake": 7}
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A layer with its operands: data (rows, cols, ic) or (1, r), weights (oc, 9, ic) or (l, r)."""
+
+    layer: Layer
+    data: Array
+    weights: Array
+    bias: Array
+    factor: Array
+
+    @property
+    def blocks(self) -> dict[str, Array]:
+        """What the PS has in DDR."""
+        found = {"data": ddr.data_blocks(self.layer, self.data)}
+        if self.layer.channels:
+            found["weight"] = ddr.weight_blocks(self.layer, self.weights)
+            found["bias"] = ddr.bias_blocks(self.layer, self.bias)
+        return found
+
+
+def case(seed: int, config: Config, **fields: int) -> Case:
+    """Random operands for a layer of these fields (kind, sizes); zero points and signs are random too."""
+    rng = np.random.default_rng(seed)
+    signed = {f"{name}_signed": int(rng.integers(2)) for name in ("x", "w", "y")}
+    low, high = (-128, 127) if signed["y_signed"] else (0, 255)
+    kind = Kind(fields["kind"])
+    if kind == Kind.POOL:
+        signed = {"x_signed": signed["y_signed"], "y_signed": signed["y_signed"]}
+        extra = {"low": low, "high": high}
+    else:
+        extra = {"low": low, "high": high, "zy": int(rng.integers(low, high)), "rule": RULES.index("float")}
+        extra["zx"] = int(rng.integers(-128, 128)) if signed["x_signed"] else int(rng.integers(256))
+        extra["relu"] = int(rng.integers(2))
+    layer = Layer(kind, config, {**dict.fromkeys(LAYOUT.by_name, 0), **signed, **extra, **fields})
+    assert not layer.refusal(), layer.refusal()
+
+    def codes(shape: tuple[int, ...], is_signed: int) -> Array:
+        return rng.integers(0, 256, shape).astype(np.uint8).view(np.int8 if is_signed else np.uint8)
+
+    image = (layer["rows"], layer["cols"], layer["ic"])
+    data = codes((layer.samples, layer["r"]) if kind == Kind.FC else image, layer["x_signed"])
+    shape = (layer["l"], layer["r"]) if kind == Kind.FC else (layer["oc"], 9, layer["ic"])
+    weights = codes(shape, layer["w_signed"])
+    bias = rng.integers(-3000, 3000, layer.channels).astype(np.int32)
+    factor = rng.uniform(0.0005, 0.01, layer.channels).astype(np.float32).astype(np.float64)
+    return Case(layer, data, weights, bias, factor)

@@ -1,0 +1,63 @@
+"""Two frames a store and the other what-if options against a simulation of every cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.targets.zynq.cases import SMALL, case
+from tests.targets.zynq.double import simulate
+from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.isa import Kind
+from tilewright.targets.zynq.service import schedule
+
+FAST = {**SMALL, "frames": 2, "weight_bits": 10, "banked": 1, "control": "pipelined", "ports": 2, "axi_bytes": 4}
+CONV = {"kind": int(Kind.CONV_OTHER), "ic": 16, "oc": 9, "rows": 9, "cols": 5}
+LAYERS = {
+    "conv": CONV,
+    "conv_1_1": {"kind": int(Kind.CONV_1_1), "ic": 3, "oc": 7, "rows": 16, "cols": 14},
+    "deep conv": {**CONV, "ic": 32, "rows": 8, "cols": 4, "oc": 5},
+    "pool": {"kind": int(Kind.POOL), "ic": 9, "rows": 14, "cols": 14},
+    "fc": {"kind": int(Kind.FC), "r": 700, "l": 11},
+    "wide fc": {"kind": int(Kind.FC), "r": 1500, "l": 7},
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("seed", range(12))
+def test_the_event_walk_equals_every_cycle(name: str, seed: int) -> None:
+    print("seed", seed)
+    rng = np.random.default_rng(seed)
+    outputs = int(rng.integers(1, 4))
+    changes: dict[str, Any] = {
+        "outputs": outputs,
+        "macs_per_dsp": int(rng.integers(1, min(outputs, 2) + 1)),
+        "axi_bytes": int(rng.choice([1, 4, 16])),
+        "handshake": int(rng.integers(0, 60)),
+        **{key: int(rng.integers(2)) for key in ("oc_blocking", "write_behind", "resident")},
+        "fetch": str(rng.choice(["once", "full"])),
+        "control": str(rng.choice(["pipelined", "pruned", "direct"])),
+        "bias_bits": 4,
+        "fc_batch": int(rng.choice([1, 1, 2])) if name == "fc" else 1,
+        "dsp_budget": 1000,
+    }
+    changes["data_bits"] = 10 if changes["fc_batch"] > 1 else 9
+    config = Config.read({**FAST, **changes}, {})
+    layer = case(seed, config, **LAYERS[name]).layer
+    found = schedule(layer)
+    assert (found.cycles, int(found.waits.wait.sum())) == simulate(layer)
+    assert found.cycles <= schedule(case(seed, one_frame(config), **LAYERS[name]).layer).cycles
+
+
+def one_frame(config: Config) -> Config:
+    return config.with_changes(frames=1, resident=0, fc_batch=1) if config.fc_batch == 1 else config
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_services_never_overlap_and_waits_add_up(name: str) -> None:
+    layer = case(1, Config.read(FAST, {}), **LAYERS[name]).layer
+    found = schedule(layer)
+    assert (found.service.start[1:] >= found.service.end[:-1]).all()
+    assert found.cycles == found.engine + sum(found.stalls().values())

@@ -1,0 +1,147 @@
+"""The PS driver, compiled by the host's C compiler, serves the engine that is stepped cycle by cycle."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.targets.zynq.cases import SMALL
+from tests.targets.zynq.engine import Engine
+from tests.targets.zynq.networks import Chain
+from tilewright import targets
+from tilewright.array import Array
+from tilewright.errors import UnsupportedError
+from tilewright.graph import reference
+from tilewright.program.program import Program
+from tilewright.targets.zynq import driver
+from tilewright.targets.zynq.config import STORES, Config
+from tilewright.targets.zynq.header import REGISTERS, STATUS_IDLE, STATUS_STORE_SHIFT, STATUS_WAITING, STATUS_WRITE
+from tilewright.targets.zynq.image import Image
+from tilewright.targets.zynq.isa import LAYOUT, decode
+from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.service import schedule
+
+READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32)
+WRITE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32)
+MOVE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
+
+
+class Port(ctypes.Structure):
+    _fields_ = (("read", READ), ("write", WRITE), ("move", MOVE))
+
+
+class Board:
+    """The engine behind registers, as the driver sees it."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.registers = config, dict[int, int]()
+        self.engine: Engine | None = None
+        self.engines: list[Engine] = []
+        self.port = Port(READ(self.read), WRITE(self.write), MOVE(self.move))
+
+    def read(self, offset: int) -> int:
+        assert self.engine is not None
+        if offset == REGISTERS["BLOCK"]:
+            assert self.engine.request is not None
+            return self.engine.request[1]
+        assert offset == REGISTERS["STATUS"]
+        while not self.engine.request and not self.engine.idle:
+            self.engine.tick()
+        if self.engine.request is None:
+            return STATUS_IDLE
+        store, _, writes = self.engine.request
+        return STATUS_WAITING | STORES.index(store) << STATUS_STORE_SHIFT | writes * STATUS_WRITE
+
+    def write(self, offset: int, value: int) -> None:
+        if offset == REGISTERS["CONTROL"]:
+            self._start()
+        elif offset == REGISTERS["DONE"]:
+            assert self.engine is not None and self.engine.request is not None
+            assert STORES[value] == self.engine.request[0]
+            self.engine.done()
+        else:
+            self.registers[offset] = value
+
+    def _words(self, offset: int, count: int) -> Array:
+        return np.array([self.registers.pop(offset + 4 * index) for index in range(count)], "<u4")
+
+    def _start(self) -> None:
+        code = self._words(REGISTERS["DESCRIPTOR"], LAYOUT.bits // 32).view(np.uint8)[None]
+        layer = Layer.of(decode(code), 0, self.config)
+        self.engine = Engine(layer, self._words(REGISTERS["FACTOR"], 2 * layer.channels).view("<f8"))
+        self.engines.append(self.engine)
+        assert not self.registers
+
+    def move(self, store: int, writes: int, ddr: int, size: int) -> None:
+        assert self.engine is not None and self.engine.request is not None
+        assert (STORES[store], bool(writes)) == (self.engine.request[0], self.engine.request[2])
+        words = self.engine.words[STORES[store]]
+        assert words.nbytes == size
+        ctypes.memmove(*((ddr, words.ctypes.data) if writes else (words.ctypes.data, ddr)), size)
+
+
+def build(program: Program, folder: Path) -> ctypes.CDLL:
+    """The driver as a shared library; without a compiler the test is skipped."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler: there is no cc on PATH")
+    driver.write(program, folder)
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
+    subprocess.run([compiler, *flags, "-o", "driver.so", "zynq_driver.c"], cwd=folder, check=True)
+    library = ctypes.CDLL(str(folder / "driver.so"))
+    library.zynq_run.restype = library.zynq_run_layer.restype = ctypes.c_int64
+    return library
+
+
+def constant(folder: Path, name: str) -> int:
+    text = (folder / "zynq_driver.h").read_text()
+    return int(next(line for line in text.splitlines() if line.startswith(f"#define {name} ")).split()[-1].rstrip("u"))
+
+
+def compiled(chain: Chain, rounding: str, **changes: int | str) -> Program:
+    config = Config.read({**SMALL, "weight_bits": 10, **changes}, {})
+    return targets.get("zynq").compile(chain.graph(), config, rounding)
+
+
+@pytest.mark.parametrize("layout", ["rows", "chw", "hwc"])
+@pytest.mark.parametrize("rounding", ["ort", "tflm"])
+def test_the_driver_runs_a_network(layout: str, rounding: str, tmp_path: Path) -> None:
+    chain = Chain(3, (10, 8, 3)).conv(5).conv(16).pool().conv(4).flat().dense(7)
+    program = compiled(chain, rounding, layout=layout)
+    library, data = build(program, tmp_path), chain.inputs(1)
+    board = Board(Config.read(program.config, {}))
+    memory = np.zeros(constant(tmp_path, "ZYNQ_DDR_BYTES"), np.uint8)
+    content = np.fromfile(tmp_path / "zynq_ddr.bin", np.uint8)
+    memory[: content.size] = content
+    images = [Image.of(launch, board.config) for launch in program.launches]
+    output = np.zeros(images[-1].layer.outputs, np.int8)
+    scratch = np.zeros(max(image.layer.outputs for image in images), np.uint8)
+    given = np.ascontiguousarray(data.ravel())
+    arrays = (ctypes.c_void_p(array.ctypes.data) for array in (memory, given, output, scratch))
+    services = library.zynq_run(ctypes.byref(board.port), *arrays)
+    golden = reference.run(chain.graph(), data, program.rounding)
+    np.testing.assert_array_equal(output, next(iter(golden.values())).ravel())
+    loads = [schedule(image.layer).loads() for image in images]
+    assert services == sum(sum(each.values()) for each in loads)
+    for engine, each in zip(board.engines, loads, strict=True):
+        assert {name: count for name, count in engine.served.items() if count} == each
+
+
+def test_a_network_that_the_host_interrupts_is_no_chain(tmp_path: Path) -> None:
+    program = compiled(Chain(1, (4, 4, 3)).conv(20).conv(16).conv(2), "ort", weight_bits=12)
+    assert [type(step).__name__ for step in program.steps] == ["Launch", "HostStep", "Launch"]
+    library = build(program, tmp_path)
+    assert constant(tmp_path, "ZYNQ_CHAIN") == 0
+    assert library.zynq_run(None, None, None, None, None) == -1
+    assert library.zynq_run_layer(None, None, 99, None, None) == -1
+
+
+@pytest.mark.parametrize("changes", [{"frames": 2}, {"oc_blocking": 1}, {"outputs": 2, "macs_per_dsp": 2}])
+def test_machines_of_another_protocol_are_refused(changes: dict[str, int]) -> None:
+    with pytest.raises(UnsupportedError, match=next(iter(changes))):
+        driver.sources(compiled(Chain(1, (4, 4, 3)).conv(3), "ort", **changes))
