@@ -13,18 +13,19 @@ OPSETS = tuple(range(10, 22))
 
 
 def random_form(kind: str, seed: int) -> tuple[Net, list[str]]:
-    """A model of one operator or two, and its outputs: mostly between quantise and dequantise, at times of one scale."""
+    """A model of one operator or two, and its outputs: mostly between quantise and dequantise, or of one scale."""
     rng = np.random.default_rng([seed, *kind.encode()])
     net = Net(seed, pick(rng, np.uint8, np.int8), int(rng.choice(OPSETS)))
     net.rng = rng
     results = FORMS[kind](net)
     outputs = []
-    for name in [results] if isinstance(results, str) else results:
+    for result in [results] if isinstance(results, str) else results:
         pairs = [tuple(node.input[1:3]) for node in net.nodes if node.op_type == "QuantizeLinear"]
-        if rng.random() < 0.75:
-            name = net.quantized(name, pick(rng, *pairs) if pairs and rng.random() < 0.5 else None)
-            name = net.nodes[-1].input[0] if rng.random() < 0.2 else name  # codes as output
-        outputs.append(name)
+        if rng.random() < 0.25:
+            outputs.append(result)
+            continue
+        real = net.quantized(result, pick(rng, *pairs) if pairs and rng.random() < 0.5 else None)
+        outputs.append(net.nodes[-1].input[0] if rng.random() < 0.2 else real)  # codes, or real again
     return net, outputs
 
 
@@ -126,14 +127,19 @@ def resize(net: Net) -> str:
     if net.opset < 11:
         return str(net.op("Resize", x, net.const([1, 1, 2, 2], np.float32), mode=pick(rng, "nearest", "linear")))
     modes = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_crop_and_resize")
-    attributes = {"mode": pick(rng, "nearest", "nearest", "linear", "cubic"), "coordinate_transformation_mode": modes[0]}
+    attributes = {
+        "mode": pick(rng, "nearest", "nearest", "linear", "cubic"),
+        "coordinate_transformation_mode": modes[0],
+    }
     attributes["coordinate_transformation_mode"] = mode = pick(rng, *modes)
     if attributes["mode"] == "nearest":
         attributes["nearest_mode"] = pick(rng, "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
     none = "" if net.opset >= 13 else net.const([], np.float32)
     roi = net.const([0, 0, 0, 0, 1, 1, 1.3, 0.7], np.float32) if mode == "tf_crop_and_resize" else none
     if rng.random() < 0.5:
-        return str(net.op("Resize", x, roi, net.const([1, 1, *rng.choice([0.7, 1.5, 2, 3], 2)], np.float32), **attributes))
+        return str(
+            net.op("Resize", x, roi, net.const([1, 1, *rng.choice([0.7, 1.5, 2, 3], 2)], np.float32), **attributes)
+        )
     return str(net.op("Resize", x, roi, none, net.const([1, 2, *sizes(rng, 2, 1, 9)], np.int64), **attributes))
 
 
@@ -208,7 +214,12 @@ def select(net: Net) -> str:
     if net.rng.random() < 0.5:
         index = pick(net.rng, [0, 1], 1, [[0, -1], [1, 0]], [-1], 0)
         return str(net.op("Gather", x, net.const(index), axis=pick(net.rng, 0, 1, 2, -1)))
-    ranges = (([1, 0], [6, 4], [1, 2], [2, 1]), ([-1], [-7], [1], [-2]), ([0], [100], [2], [3]), ([4], [-100], [-1], [-1]))
+    ranges = (
+        ([1, 0], [6, 4], [1, 2], [2, 1]),
+        ([-1], [-7], [1], [-2]),
+        ([0], [100], [2], [3]),
+        ([4], [-100], [-1], [-1]),
+    )
     return str(net.op("Slice", x, *map(net.const, pick(net.rng, *ranges))))
 
 
@@ -254,8 +265,20 @@ def softmax(net: Net) -> str:
     return str(net.op("Softmax", value(net, (2, 3, 4)), axis=pick(net.rng, 0, 1, 2)))
 
 
-FORMS: dict[str, Callable[[Net], str | list[str]]] = {
-    form.__name__: form
-    for form in (conv, transposed, activated, pool, resize, gemm, matmul, binary, concat)
-    + (split, select, pad, reduce, reshape, softmax)
-}
+OPERATORS = (
+    conv,
+    transposed,
+    activated,
+    pool,
+    resize,
+    gemm,
+    matmul,
+    binary,
+    concat,
+    split,
+    select,
+    pad,
+    reduce,
+    reshape,
+)
+FORMS: dict[str, Callable[[Net], str | list[str]]] = {form.__name__: form for form in (*OPERATORS, softmax)}

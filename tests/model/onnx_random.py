@@ -10,7 +10,21 @@ from tests.model.onnx_forms import pick
 from tests.model.onnx_nets import Net
 
 OPSETS = (13, 14, 17, 19, 21)
-IMAGES = ("conv", "conv", "conv", "depthwise", "add", "add", "mul", "concat", "max", "average", "global", "each", "each")
+IMAGES: tuple[str, ...] = (
+    "conv",
+    "conv",
+    "conv",
+    "depthwise",
+    "add",
+    "add",
+    "mul",
+    "concat",
+    "max",
+    "average",
+    "global",
+    "each",
+    "each",
+)
 IMAGES += ("transpose", "flatten", "slice", "pad", "resize", "split", "gemm")
 ROWS = ("matmul", "matmul", "gemm", "add", "each", "softmax", "image", "concat")
 EACH = ("Relu", "Sigmoid", "LeakyRelu", "Identity", "Dropout", "HardSigmoid")
@@ -67,7 +81,9 @@ class Growing:
     def grow(self) -> None:
         rng, net = self.rng, self.net
         first = self.operand(*self.open)
-        shape = self.open.get(first) or next(self.open[n] for n, (c, _) in self.coded.items() if c == self.codes_of(first))
+        shape = self.open.get(first) or next(
+            self.open[n] for n, (c, _) in self.coded.items() if c == self.codes_of(first)
+        )
         kind = pick(rng, *(IMAGES if len(shape) == 4 else ROWS))
         alike = [name for name, other in self.open.items() if other == shape]
         if kind in ("add", "mul"):
@@ -128,7 +144,10 @@ class Growing:
         net, (batch, channels, height, width) = self.net, shape
         kernel = [min(2, height), min(2, width)]
         if kind == "max":
-            y, shape = net.op("MaxPool", x, kernel_shape=kernel, strides=kernel), (height // kernel[0], width // kernel[1])
+            y, shape = (
+                net.op("MaxPool", x, kernel_shape=kernel, strides=kernel),
+                (height // kernel[0], width // kernel[1]),
+            )
             self.keep(y, (batch, channels, *shape))
         elif kind == "average":
             y, shape = net.op("AveragePool", x, kernel_shape=kernel), (height + 1 - kernel[0], width + 1 - kernel[1])

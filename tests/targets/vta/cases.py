@@ -16,7 +16,6 @@ from tests.targets.vta.test_pow2 import in_powers
 from tilewright.array import Array
 from tilewright.errors import ConfigError
 from tilewright.graph.ir import Graph
-from tilewright.graph.text import dump
 from tilewright.graph.ops import (
     Add,
     AveragePool2D,
@@ -27,6 +26,7 @@ from tilewright.graph.ops import (
     RealAveragePool2D,
     Window,
 )
+from tilewright.graph.text import dump
 from tilewright.targets.vta.config import PRESETS, Config
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.program.test_file import same
-from tests.targets.vta.cases import Case, layers, machines, networks
 from tests.targets.vta.capacity import check_capacity
+from tests.targets.vta.cases import Case, layers, machines, networks
 from tests.targets.vta.test_codegen import check_queues
 from tilewright import targets
 from tilewright.errors import ConfigError
