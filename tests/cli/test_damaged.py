@@ -25,7 +25,7 @@ ODD: tuple[Any, ...] = (None, -1, 0, 1 << 40, "x", 3.5, [], {})
 ODD_INTEGERS = (-1, 0, 1, 2, 3, 127, 255, 1 << 15, 1 << 16, 1 << 20, (1 << 31) - 1, -(1 << 31))
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 #: Growth of the process while hundreds of small damaged files are read and run.
-MAX_GROWTH = 1 << 30
+MAX_GROWTH = 1 << 31
 PROGRAMS = {"digits": {}, "fused": {"alu": "fused"}, "four": {"stages": "4", "alu": "fused"}, "onnx": {"alu": "float"}}
 Members = dict[str, bytes]
 
