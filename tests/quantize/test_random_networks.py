@@ -24,7 +24,7 @@ from tilewright.model import load
 from tilewright.quantize import Options, quantize
 from tilewright.quantize.pow2.exact import exact
 
-IMAGES = ("conv", "conv", "conv", "add", "concat", "pool", "global", "relu", "clip", "host", "norm")
+IMAGES: tuple[str, ...] = ("conv", "conv", "conv", "add", "concat", "pool", "global", "relu", "clip", "host", "norm")
 IMAGES += ("pad", "resize", "slice", "flatten", "transpose", "mul")
 Shape = tuple[int, ...]
 
