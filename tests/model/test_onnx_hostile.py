@@ -228,6 +228,13 @@ def test_control_flow_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, net.model(y), UnsupportedError, r"op 'If_0': .*control flow")
 
 
+def test_what_does_not_exist_is_named(tmp_path: Path) -> None:
+    net = Net(1, opset=12)
+    refused(tmp_path, net.model(net.op("HardSwish", net.input((4,)))), UnsupportedError, "no HardSwish in opset 12")
+    net = Net(1)
+    refused(tmp_path, net.model(net.op("Identity", net.input((4,), np.str_))), UnsupportedError, "element type string")
+
+
 def test_a_cycle_is_refused(tmp_path: Path) -> None:
     net = Net(1)
     net.nodes.append(onnx.helper.make_node("Add", [net.input((2,)), "b"], ["a"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.sim.programs import QUEUES, random_table, table
 from tilewright.array import Array
 from tilewright.sim.findings import DEADLOCK, LEAK, OUT_OF_RANGE, RACE, UNINITIALISED
-from tilewright.sim.hazards import hazards, out_of_range
+from tilewright.sim.hazards import MAX_EVENTS, hazards, out_of_range
 from tilewright.sim.order import Order, order, random_sequence
 from tilewright.sim.steps import READ, WRITE, StepTable, runs
 
@@ -127,3 +128,14 @@ def test_unwritten_and_outside_elements_are_found() -> None:
     assert (finding.kind, finding.low, finding.high) == (UNINITIALISED, 4, 6)
     (finding,) = out_of_range(table([0], [0], [0], [runs(0, READ, np.arange(6, 9))]))
     assert (finding.kind, finding.low, finding.high) == (OUT_OF_RANGE, 6, 9)
+
+
+def test_an_instruction_outside_in_very_many_places_is_told_no_more_often_than_the_limit() -> None:
+    asked: list[int] = []
+
+    def describe(step: int) -> str:
+        asked.append(step)
+        return "load"
+
+    steps = table([0, 1], [0, 0], [0, 0], [runs(0, READ, np.arange(9, 100_000, 2))] * 2)
+    assert len(out_of_range(replace(steps, describe=describe))) == len(asked) == MAX_EVENTS

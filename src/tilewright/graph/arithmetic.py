@@ -106,8 +106,9 @@ def mean_factor(count: int) -> tuple[int, int]:
 
 
 def round_half_even(x: Array) -> Array:
-    """float32 values rounded half to even, as int64; saturated to int32 first."""
-    return np.rint(np.clip(x, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))).astype(np.int64)
+    """float32 values rounded half to even, as int64; saturated to int32 first. NaN (factors of no model) gives any."""
+    with np.errstate(invalid="ignore"):
+        return np.rint(np.clip(x, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))).astype(np.int64)
 
 
 def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | np.float32) -> Array:

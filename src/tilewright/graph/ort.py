@@ -77,11 +77,17 @@ def package(name: str) -> Any:
 
 def least_outputs(op_type: str, domain: str, opset: int) -> int:
     """How many outputs an operator has at least; 1 where onnx does not know it."""
+    schema = _schema(op_type, domain, opset)
+    return 1 if schema is None else max(1, int(schema.min_output))
+
+
+def _schema(op_type: str, domain: str, opset: int) -> Any:
+    """What onnx knows of an operator; None where there is no such one."""
     onnx = package("onnx")
     try:
-        return max(1, int(onnx.defs.get_schema(op_type, opset, domain).min_output))
+        return onnx.defs.get_schema(op_type, opset, domain)
     except Exception:  # its own SchemaError
-        return 1
+        return None
 
 
 def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED) -> tuple[ValueType, ...]:
@@ -92,6 +98,8 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
     onnx = package("onnx")
     if call.domain != "":
         return _declared(call)
+    if _schema(call.op_type, call.domain, call.opset) is None:
+        raise UnsupportedError(call.where, f"ONNX has no {call.op_type} in opset {call.opset}", "check the opset")
     if call.op_type in _POOLS:
         call = _pool(call)
     model = _model(call, None, constants)
@@ -248,6 +256,7 @@ def dtype_of(number: int, where: str) -> str:
     onnx = package("onnx")
     try:
         name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name
+        name = "string" if name == "object" else name
     except (KeyError, ValueError, TypeError):
         name = f"number {number}"
     if name not in DTYPES:

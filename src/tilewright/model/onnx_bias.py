@@ -33,10 +33,11 @@ def quantise_biases(known: Known) -> Known:
         if scale is None or codes is None:
             nodes.append(node)
             continue
+        axis = {"axis": 0} if scale.ndim else {}
         names = [f"{bias}:{node.name}:{part}" for part in ("codes", "scale", "real")]
         constants |= zip(names[:2], (codes, scale), strict=True)
         types |= zip(names, (type_of(codes), type_of(scale), types[bias]), strict=True)
-        back = RawNode(f"{node.name}:bias", DEQUANTIZE, "", tuple(names[:2]), (names[2],), {"axis": 0}, {})
+        back = RawNode(f"{node.name}:bias", DEQUANTIZE, "", tuple(names[:2]), (names[2],), axis, {})
         inputs = (*node.inputs[:2], names[2])
         nodes += [back, RawNode(node.name, node.op_type, "", inputs, node.outputs, node.attributes, node.tensors)]
     return Known(known.opset, tuple(nodes), types, constants, known.outputs, known.rounding)
@@ -64,7 +65,8 @@ def _scale(known: Known, node: RawNode, writer: Mapping[str, RawNode]) -> Array 
             return None
         quants.append(quantisation(known, source, len(known.types[name].shape)))
     x, w = quants
-    if x is None or w is None or x.per_channel:
+    axis = {"Conv": 0, "ConvTranspose": 1}.get(node.op_type, 0 if node.attributes.get("transB", 0) else 1)
+    if x is None or w is None or x.per_channel or (w.per_channel and w.axis != axis):
         return None
     scales = np.array(w.scale if w.per_channel else w.scale[0], np.float32)
     return np.asarray(np.float32(x.scale[0]) * scales)

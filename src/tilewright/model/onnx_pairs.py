@@ -18,32 +18,37 @@ _CODES = ("int8", "uint8")
 
 
 def merge(known: Known) -> Known:
-    """quantise -> dequantise -> quantise -> dequantise, read by nothing else in between, as one pair."""
-    constants = dict(known.constants)
+    """quantise -> dequantise -> quantise -> dequantise, read by nothing else in between, as one pair.
+
+    Of several in a row the first two become one, the next two, and so on, then again: the order decides on rounding.
+    """
+    while (merged := _merge_once(known)) is not known:
+        known = merged
+    return known
+
+
+def _merge_once(known: Known) -> Known:
+    constants, types = dict(known.constants), dict(known.types)
     readers: dict[str, list[RawNode]] = {}
     for node in known.nodes:
         for name in node.inputs:
             readers.setdefault(name, []).append(node)
     changed: dict[str, RawNode | None] = {}
-
-    def now(node: RawNode) -> RawNode:
-        return changed.get(node.name) or node
-
     for first in known.nodes:
-        if first.op_type != QUANTIZE or first.name in changed:
+        chain = _chain(known, first, readers) if first.op_type == QUANTIZE and first.name not in changed else None
+        pair = _spanned(known, first, chain[1]) if chain else None
+        if chain is None or pair is None:
             continue
-        while (chain := _chain(known, now(first), readers)) is not None:
-            back, second, ends = chain
-            pair = _spanned(known, constants, now(first), second)
-            if pair is None:
-                break
-            names = tuple(f"{second.name}:{part}" for part in ("scale", "zero"))
-            constants |= zip(names, pair, strict=True)
-            changed[first.name] = replace(now(first), inputs=(first.inputs[0], *names), outputs=second.outputs)
-            changed |= {back.name: None, second.name: None}
-            changed |= {end.name: replace(now(end), inputs=(end.inputs[0], *names)) for end in ends}
+        back, second, ends = chain
+        names = tuple(f"{second.name}:{part}" for part in ("scale", "zero"))
+        constants |= zip(names, pair, strict=True)
+        types |= zip(names, map(type_of, pair), strict=True)
+        changed[first.name] = replace(first, inputs=(first.inputs[0], *names), outputs=second.outputs)
+        changed |= {back.name: None, second.name: None}
+        changed |= {end.name: replace(end, inputs=(end.inputs[0], *names)) for end in ends}
+    if not changed:
+        return known
     nodes = (changed.get(node.name, node) for node in known.nodes)
-    types = {**known.types, **{name: type_of(data) for name, data in constants.items()}}
     return replace(known, nodes=tuple(node for node in nodes if node), constants=constants, types=types)
 
 
@@ -65,7 +70,7 @@ def _chain(
     return between[0], between[1], ends
 
 
-def _spanned(known: Known, constants: dict[str, Array], first: RawNode, second: RawNode) -> tuple[Array, Array] | None:
+def _spanned(known: Known, first: RawNode, second: RawNode) -> tuple[Array, Array] | None:
     """Scale and zero point of the reals that both spans have in common, in float32; None where they are not single."""
     dtype = known.types[second.outputs[0]].dtype
     if dtype not in _CODES or known.types[first.outputs[0]].dtype != dtype:
@@ -73,7 +78,7 @@ def _spanned(known: Known, constants: dict[str, Array], first: RawNode, second: 
     info = np.iinfo(dtype)
     pairs: list[tuple[np.float32, int]] = []
     for node in (first, second):
-        scale, zero = (constants.get(name) for name in (*node.inputs[1:], "", "")[:2])
+        scale, zero = (known.constants.get(name) for name in (*node.inputs[1:], "", "")[:2])
         if scale is None or zero is None or scale.dtype != np.float32 or scale.size != 1 or zero.size != 1:
             return None
         pairs.append((np.float32(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])))

@@ -147,6 +147,8 @@ def _average(builder: Builder, fused: Fused) -> bool:
         return False
     kernel = tuple(attributes.get("kernel_shape", ()))
     window = window_of(fused.where, attributes, kernel, (shape[2], shape[3]), (out.shape[2], out.shape[3]))
+    if kernel == shape[2:] and not any(window.padding):
+        return _global_average(builder, fused)  # onnxruntime's kernel does so: it rounds otherwise
     op = ops.RealAveragePool2D(window, bool(attributes.get("count_include_pad", 0)))
     builder.emit_nhwc(fused.name, op, (builder.coded(fused.inputs[0]),), out)
     return True

@@ -39,7 +39,12 @@ def read(path: str | Path) -> ModelProto:
         onnx.checker.check_model(model)
     except DecodeError:
         raise ModelError(str(path), "is not an ONNX file", "give a float .onnx file") from None
-    except (onnx.checker.ValidationError, ValueError, FileNotFoundError) as error:
+    except (
+        onnx.checker.ValidationError,
+        ValueError,
+        TypeError,
+        FileNotFoundError,
+    ) as error:  # names not in UTF-8: bytes
         raise ModelError(str(path), f"is not a valid ONNX model: {first_line(error)}") from None
     fix_inputs(model, str(path))
     return prepare(model, str(path))
@@ -121,7 +126,7 @@ def _preprocess(model: ModelProto) -> ModelProto:
         onnx.save(shape_inference.infer_shapes(model), source)
         # Fails here with a reason; the preprocessing below would print a traceback and go on without folding.
         ort.InferenceSession(source, _quiet(), providers=["CPUExecutionProvider"])
-        ort.set_default_logger_severity(3)
+        ort.set_default_logger_severity(4)
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
         return onnx.load(prepared)
 
@@ -171,7 +176,7 @@ def title(node: onnx.NodeProto) -> str:
 
 def _quiet() -> ort.SessionOptions:
     options = ort.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors come as exceptions
     return options
 
 

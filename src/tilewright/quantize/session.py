@@ -34,7 +34,7 @@ class Tracer:
         self._direct = [name for name in tensors if name in {info.name for info in model.graph.input}]
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # errors come as exceptions
         content = traced.SerializeToString()
         del traced
         with _reported():

@@ -91,6 +91,7 @@ def out_of_range(table: StepTable) -> list[Finding]:
         step = int(np.flatnonzero(table.footprint == footprint)[0])
         rows = footprints.of_step(footprint)
         rows = rows[live(rows) & ((end_of(rows) > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))]
+        rows = rows[: MAX_EVENTS - len(findings)]  # one instruction may leave its memory in 100,000 places
         for row, high in zip(rows, end_of(rows).tolist(), strict=True):
             space, low = table.spaces[row[SPACE]], int(row[BASE])
             verb = "writes" if row[MODE] & WRITE else "reads"
@@ -99,7 +100,7 @@ def out_of_range(table: StepTable) -> list[Finding]:
             findings.append(Finding(OUT_OF_RANGE, message, (step,), space.name, low, high))
         if len(findings) >= MAX_EVENTS:
             break
-    return sorted(findings[:MAX_EVENTS], key=lambda finding: finding.steps)
+    return sorted(findings, key=lambda finding: finding.steps)
 
 
 def _inside(footprints: Footprints, ranges: Array) -> Footprints:

@@ -15,7 +15,10 @@ from tilewright.targets.vta.isa.stream import Stream, decode, decode_uops
 
 def highest(part: Any, row: int, listed: Array, operand: str) -> int:
     """The last tile that an instruction names: its loops only add."""
-    loops = [(getattr(part, f"iter_{where}")[row], getattr(part, f"{operand}_factor_{where}")[row]) for where in ("out", "in")]
+    loops = [
+        (getattr(part, f"iter_{where}")[row], getattr(part, f"{operand}_factor_{where}")[row])
+        for where in ("out", "in")
+    ]
     return int(listed.max() + sum((count - 1) * factor for count, factor in loops))
 
 
@@ -48,7 +51,9 @@ def _check_move(launch: Launch, machine: Config, s: Stream, row: int) -> None:
     assert int(mem.sram_base[row]) + rows * columns <= machine.sram(memory).depth, f"#{row} leaves {memory.name}"
     first = int(mem.dram_base[row]) * tile
     last = first + ((rows - 1) * stride + columns) * tile
-    inside = [seg for seg in launch.meta["segments"] if seg["address"] <= first and last <= seg["address"] + seg["size"]]
+    inside = [
+        seg for seg in launch.meta["segments"] if seg["address"] <= first and last <= seg["address"] + seg["size"]
+    ]
     assert len(inside) == 1, f"#{row} moves bytes {first} to {last} of no segment"
 
 

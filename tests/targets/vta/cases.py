@@ -15,18 +15,20 @@ from tests.targets.vta.test_codes import unsigned
 from tests.targets.vta.test_pow2 import in_powers
 from tilewright.array import Array
 from tilewright.errors import ConfigError
-from tilewright.graph.ir import Graph
-from tilewright.graph.text import dump
+from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.ops import (
     Add,
     AveragePool2D,
     Conv2D,
     DepthwiseConv2D,
     FullyConnected,
+    Linear,
     MaxPool2D,
     RealAveragePool2D,
     Window,
 )
+from tilewright.graph.requant import Shift
+from tilewright.graph.text import dump
 from tilewright.targets.vta.config import PRESETS, Config
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -137,7 +139,9 @@ def layers(draw: Draw) -> Case:
             builder.layer(AveragePool2D(window, activation), x, quant=same)
         else:
             builder.layer(RealAveragePool2D(window, draw(st.booleans())), x)
-    return case_of(draw, builder, rounding)
+    case = case_of(draw, builder, rounding)
+    product = isinstance(case.graph.nodes[0].op, Linear) and rounding != "pow2"
+    return replace(case, graph=shifted(case.graph, builder.rng)) if product and draw(st.integers(0, 9)) == 9 else case
 
 
 @st.composite
@@ -152,6 +156,22 @@ def networks(draw: Draw) -> Case:
     if not builder.nodes:
         reject()
     return case_of(draw, builder, rounding)
+
+
+def shifted(graph: Graph, rng: np.random.Generator) -> Graph:
+    """The same product with PULP's requantisation: integers of its own in the place of scales."""
+    (node,) = graph.nodes
+    out = graph.tensors[node.outputs[0]]
+    info, count = np.iinfo(out.dtype), int(rng.choice([1, out.shape[-1]]))
+    factors = [
+        Tensor(name, (count,), "int64", None, rng.integers(low, high, count))
+        for name, low, high in (("multiplier", 1, 1 << 12), ("addend", -(1 << 20), 1 << 20))
+    ]
+    assert isinstance(node.op, Linear)
+    op = replace(node.op, shift=Shift(1 << int(rng.integers(8, 24)), int(info.min), int(info.max)))
+    inputs = (*node.inputs[:2], node.inputs[2] if len(node.inputs) > 2 else "", *(tensor.name for tensor in factors))
+    tensors = {**graph.tensors, **{tensor.name: tensor for tensor in factors}}
+    return replace(graph, tensors=tensors, nodes=(replace(node, op=op, inputs=inputs),)).validate()
 
 
 def case_of(draw: Draw, builder: Builder, rounding: str) -> Case:

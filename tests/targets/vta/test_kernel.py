@@ -99,3 +99,8 @@ def test_shift_by_an_immediate(semantics: str, amount: int, result: int) -> None
     config = CONFIG.with_overrides({"semantics": semantics})
     got = operate(alu(AluOp.SHR, amount, NOWHERE, NOWHERE), value, np.array(amount, np.int32), config)
     assert got[0, 0] == np.array(result).astype(np.int32)
+
+
+def test_no_micro_ops_in_loops_of_any_size_take_no_memory() -> None:
+    loop = Loop(5, 5, 1 << 14, 1 << 14, (1, 1), (1, 1))
+    assert loop.expand(np.zeros((0, 3), np.int64)).shape == (3, 0)

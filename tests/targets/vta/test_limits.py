@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tilewright as tw
 from tests.conftest import ROOT
 from tests.mlperf import FILES, model_path
+from tests.targets.vta.networks import Builder
+from tilewright.graph.ops import Conv2D
 from tilewright.model import inputs
+from tilewright.targets.vta.codegen import compile_graph
+from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.limits import limits, total
+from tilewright.targets.vta.timing import MODELS
 
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 
@@ -25,6 +31,15 @@ def test_networks_on_the_fused_alu_take_little_more_than_their_work(name: str, s
     assert not result.findings
     assert result.cycles <= 1.15 * total(limits(program, "hls")).bound
     assert {layer.op for layer in result.layers if layer.where == "host"} <= {"reshape", "softmax"}
+
+
+@pytest.mark.parametrize("timing", MODELS)
+def test_a_layer_of_hardly_any_work_does_not_beat_its_limits(timing: str) -> None:
+    """Instructions and weights are most of what it reads; the ideal machine reads each over a port of its own."""
+    builder = Builder(np.random.default_rng(1))
+    builder.linear(Conv2D("none"), builder.given((1, 1, 1, 1)), (1, 1, 1, 1), 0)
+    program = compile_graph(builder.graph(), PRESETS["pynq"], "tflm")
+    assert total(limits(program, timing)).bound <= program.run(np.ones((1, 1, 1, 1, 1), np.int8), timing=timing).cycles
 
 
 @pytest.mark.parametrize("keys", [{}, {"alu": "fused"}, {"stages": "4"}], ids=str)

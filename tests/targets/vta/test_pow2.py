@@ -68,6 +68,15 @@ def test_shifted_networks_equal_the_reference(keys: dict[str, str], channels: in
                 assert_portable(launch)
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_every_row_of_a_tile_has_the_bias_of_a_shift(batch: int) -> None:
+    rng = np.random.default_rng(1)
+    program = compile_graph(network(rng, 16, 9), PRESETS["pynq"].with_overrides({"LOG_BATCH": batch}), "pow2")
+    result = program.run(rng.integers(-128, 128, (2, 1, 9, 8, 16)).astype(np.int8))
+    assert result.matches_reference and not result.findings
+    assert {layer.op for layer in result.layers if layer.where == "host"} <= {"reshape"}
+
+
 def assert_portable(launch: Launch) -> None:
     """All of upstream's implementations agree on it."""
     image, config = Image.of(launch), PRESETS["pynq"]

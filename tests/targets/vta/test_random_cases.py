@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.program.test_file import same
-from tests.targets.vta.cases import Case, layers, machines, networks
 from tests.targets.vta.capacity import check_capacity
+from tests.targets.vta.cases import Case, layers, machines, networks
 from tests.targets.vta.test_codegen import check_queues
 from tilewright import targets
 from tilewright.errors import ConfigError
@@ -87,7 +87,7 @@ def check_many(cases: st.SearchStrategy[Case], limits: settings, folder: Path) -
     return on_machine
 
 
-@pytest.mark.parametrize(("cases", "count"), [(layers(), 40), (networks(), 20)], ids=["layers", "networks"])
+@pytest.mark.parametrize(("cases", "count"), [(layers(), 30), (networks(), 12)], ids=["layers", "networks"])
 def test_cases_on_machines(cases: st.SearchStrategy[Case], count: int, tmp_path: Path) -> None:
     assert check_many(cases, settings(FEW, max_examples=count), tmp_path) > count // 3
 

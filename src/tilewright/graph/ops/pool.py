@@ -73,7 +73,7 @@ class AveragePool2D(Pool):
 
     def finish(self, site: Site, total: Array) -> tuple[Array, ...]:
         """Codes from the sums of codes (S, *out_shape)."""
-        counts = self.counts(site)
+        counts = np.maximum(self.counts(site), 1)  # the mean of nothing is 0
         half = np.where(total >= 0, counts // 2, -(counts // 2))
         mean = np.fix((total + half) / counts).astype(
             np.int32

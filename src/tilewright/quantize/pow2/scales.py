@@ -88,7 +88,8 @@ def _worst(plan: Plan, step: Step, values: Array, exponent: int, x: int) -> floa
     axis = values.ndim - 2 if last else tuple(range(1, values.ndim))
     sums = 128.0 * magnitudes.sum(axis, dtype=np.float64)
     bias = bias_of(plan, step)
-    reach = sums + (np.abs(plan.net.constant(bias)) / 2.0 ** (exponent + x) if bias else 0)
+    with np.errstate(over="ignore"):  # beyond float64 is beyond int32
+        reach = sums + (np.ldexp(np.abs(plan.net.constant(bias)).astype(np.float64), -exponent - x) if bias else 0)
     return float(reach.max(initial=0)) + (1 << (MAX_SHIFT - 1))
 
 

@@ -122,7 +122,7 @@ class Vta:
                 left = codegen.unpack(launch, graph, values, left, program.rounding)
         elif len(program.launches) > 1:  # a bare stream leaves memory; launches use the same names
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
-        layer, trace, serial = launch.arrays.get("layer"), passes.trace, passes.serial
+        layer, trace, serial = image.layer, passes.trace, passes.serial
         macs, divided = passes.macs, tuple[Part, ...]()
         if trace and serial and layer is not None:
             divided = trace.parts(layer, serial, passes.busiest)

@@ -37,12 +37,16 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """`insns` uint8 [n, 16]; `bases` the byte address in each control register; `data` of the constants."""
+    """`insns` uint8 [n, 16]; `bases` the byte address in each control register; `data` of the constants.
+
+    `layer`: which of the launch's layers each instruction belongs to, int64 [n]; None for one of no more than a layer.
+    """
 
     insns: Array
     bases: Mapping[str, int]
     places: tuple[Place, ...]
     data: Mapping[str, Array]
+    layer: Array | None = None
 
     @classmethod
     def of(cls, launch: Launch) -> Image:
@@ -74,7 +78,11 @@ class Image:
                         where, f"segment '{place.name}' lacks its {place.size} bytes", "compile it again"
                     )
                 data[place.name] = content
-        return cls(insns, bases, places, data)
+        layer = launch.arrays.get("layer")
+        if layer is not None and not _numbers(layer, len(insns), len(launch.nodes)):
+            reason = f"does not say which of its {len(launch.nodes)} layers each instruction belongs to"
+            raise ProgramError(where, reason, "compile it again")
+        return cls(insns, bases, places, data, layer)
 
     def dram(self, inputs: Mapping[str, Array], samples: int) -> Dram:
         """The memory before the launch; `inputs` uint8 (samples, size) by segment, zeros where one is not given."""
@@ -93,6 +101,12 @@ class Image:
     @property
     def outputs(self) -> tuple[str, ...]:
         return tuple(place.name for place in self.places if place.kind in RETURNED)
+
+
+def _numbers(layer: Array, instructions: int, layers: int) -> bool:
+    if layer.dtype != np.int64 or layer.shape != (instructions,):
+        return False
+    return bool(layer.min() >= 0 and layer.max() + 1 == layers)
 
 
 def _address(value: Any) -> bool:

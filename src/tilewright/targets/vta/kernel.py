@@ -49,6 +49,8 @@ class Loop(NamedTuple):
 
         In the order of execution: outer, inner, list. Rows are dst, src, wgt.
         """
+        if not self.micro_ops:  # an empty list may stand in loops of any size
+            return np.zeros((3, 0), np.int64)
         factors = np.array((self.dst, self.src, self.wgt))[:, :, None]
         outer = np.arange(self.iter_out) * factors[:, 0]
         inner = np.arange(self.iter_in) * factors[:, 1]

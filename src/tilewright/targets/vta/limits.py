@@ -58,7 +58,7 @@ def total(parts: dict[str, Limits]) -> Limits:
 def _launch(launch: Launch, config: Config, timing: str) -> dict[str, Limits]:
     image = Image.of(launch)
     program = elaborate(decode(image.insns, config), config, image.dram({}, 1), image.bases)
-    layer = launch.arrays.get("layer", np.zeros(len(program.stream), np.int64))
+    layer = np.zeros(len(program.stream), np.int64) if image.layer is None else image.layer
     gemm, alu, read, write = (
         np.bincount(layer, column, len(launch.nodes)).astype(int).tolist() for column in _columns(program, timing)
     )

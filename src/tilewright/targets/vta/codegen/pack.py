@@ -162,10 +162,12 @@ def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], roundi
     op = site.node.op
     if isinstance(op, Linear):
         correction, rows, columns = (tables[name] for name in TABLES)
-        assert correction is not None and rows is not None and columns is not None
+        if correction is None or rows is None or columns is None:
+            raise ProgramError(f"op '{site.node.name}'", "lacks the tables that finish its sums", "compile it again")
         if correction.any():
             one_class = correction.shape[:2] == (1, 1)
             acc = acc - (correction[0, 0] if one_class else correction[rows[:, None], columns])
         return op.finish(site, acc, rounding_mode(rounding))
-    assert isinstance(op, AveragePool2D)
+    if not isinstance(op, AveragePool2D):
+        raise ProgramError(f"op '{site.node.name}'", f"is a {op.kind}, which leaves no sums", "compile it again")
     return op.finish(site, acc + codes.offset(site.input(0)) * op.counts(site))[0]
