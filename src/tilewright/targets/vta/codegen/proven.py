@@ -19,9 +19,9 @@ from tilewright.array import Array
 from tilewright.graph.ir import Node, Quant, Site, Tensor
 from tilewright.graph.ops import Add, Op
 from tilewright.graph.rounding import Rounding
+from tilewright.targets.vta.alu import requantise_float
 from tilewright.targets.vta.codegen import codes
 from tilewright.targets.vta.codegen.parameters import Requantised, Scaling, float_bits
-from tilewright.targets.vta.machine import requantise_float
 
 #: Operands are scaled by a power of two that keeps their sum within so many bits.
 BITS = 30
