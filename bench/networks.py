@@ -78,7 +78,7 @@ def measure(model: Path, samples: Path, config: str | None, overrides: dict[str,
     sample = np.load(samples)[:1]
     with TemporaryDirectory() as kept:
         (graph, program), compiled = timed(lambda: compile_model(model, config, overrides, kept))
-        _, cached = timed(lambda: compile_model(model, config, overrides, kept))
+        cached = timed(lambda: compile_model(model, config, overrides, kept))[1]  # and not a second program
     if not program.launches:
         raise InputError(model.stem, "has no layer for this machine", "choose another --scheme or --set alu=float")
     with text.progress_bar() as progress:
