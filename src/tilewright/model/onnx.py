@@ -9,6 +9,7 @@ from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.passes.layout import channels_last
+from tilewright.graph.passes.order import codes_first
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_bias import quantise_biases
 from tilewright.model.onnx_build import Builder
@@ -35,7 +36,7 @@ def load(path: Path) -> Graph:
         known = resolve(raw)
         build = onnx_shift.build if onnx_shift.is_integer(known) else _build
         graph = replace(build(known, path.stem, tuple(raw.inputs)), rounding=raw.rounding)
-        return channels_last(graph.validate()).validate()
+        return codes_first(channels_last(graph.validate())).validate()
     except (ModelError, UnsupportedError) as error:
         where = error.where if str(path) in error.where else f"{path}: {error.where}".removesuffix(": ")
         raise type(error)(where, error.reason, error.remedy) from None

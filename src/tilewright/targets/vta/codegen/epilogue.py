@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.targets.vta.codegen.kernels import ONE, Dim, Kernel
-from tilewright.targets.vta.codegen.layer import Codes, Layer
+from tilewright.targets.vta.codegen.layer import Layer, Words
 from tilewright.targets.vta.codegen.plan import Group
 from tilewright.targets.vta.codegen.step import Step, over
 from tilewright.targets.vta.isa.fields import AluOp
@@ -40,9 +40,9 @@ def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     codes = layer.codes
     assert codes
     if layer.kind == "add" and layer.shifts:
-        return _shifted(codes, group.tiles, rounds=True)
+        return _shifted(codes.words, group.tiles, rounds=True)
     if layer.kind == "add":
-        return _add(codes, group.tiles)
+        return _add(codes.words, group.tiles)
     rows = codes.rows[group.rows.start : group.rows.start + group.rows.extent]
     columns = codes.columns[group.columns.start : group.columns.start + group.columns.extent]
     width = group.columns.extent
@@ -52,7 +52,7 @@ def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
         for left, right, x in _runs(columns)
         for part in _cut(Patch(top, bottom, left, right, y * codes.classes[1] + x), width, limit)
     )
-    return _requantise(codes, patches, width, group.pixels, group.outs.size, 0, 0)
+    return _requantise(codes.words, patches, width, group.pixels, group.outs.size, 0, 0)
 
 
 def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
@@ -78,19 +78,19 @@ def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
 
 
 @lru_cache(maxsize=1024)
-def _add(codes: Codes, tiles: int) -> tuple[Step, ...]:
+def _add(words: Words, tiles: int) -> tuple[Step, ...]:
     """Both operands rescaled, added, rescaled: each a set of parameters."""
     whole = (Patch(0, 1, 0, tiles, 0),)
     start = np.zeros(1, np.int64)
     total = Kernel(start, start + tiles, start, ONE, Dim(tiles, 1, 1, 0, False))
-    operands = [_requantise(codes, whole, tiles, tiles, 1, k * tiles, k * codes.tiles, False) for k in (0, 1)]
-    result = _requantise(codes, whole, tiles, tiles, 1, 0, 2 * codes.tiles)
+    operands = [_requantise(words, whole, tiles, tiles, 1, k * tiles, k * words.tiles, False) for k in (0, 1)]
+    result = _requantise(words, whole, tiles, tiles, 1, 0, 2 * words.tiles)
     return (*operands[0], *operands[1], Step(total, AluOp.ADD), *result)
 
 
 @lru_cache(maxsize=4096)
 def _requantise(
-    codes: Codes,
+    words: Words,
     patches: tuple[Patch, ...],
     width: int,
     pixels: int,
@@ -100,23 +100,23 @@ def _requantise(
     to_codes: bool = True,
 ) -> tuple[Step, ...]:
     """Tiles from `first` of the slot, `outs` channel tiles of `pixels` in rows of `width`."""
-    channels = Dim(outs, pixels, codes.tiles, 0, False) if outs > 1 else ONE
-    factors = parameters + codes.biases
+    channels = Dim(outs, pixels, words.tiles, 0, False) if outs > 1 else ONE
+    factors = parameters + words.biases
 
     def tensor(op: AluOp, patch: Patch, source: int) -> Step:
         """An operation with a tile of parameters for each channel tile."""
         dst, inner = _tiles(patch, width)
         one = np.ones_like(dst)
         return Step(
-            Kernel(dst + first, one * source, one * factors, channels, inner), op, None, False, True, codes.tiles
+            Kernel(dst + first, one * source, one * factors, channels, inner), op, None, False, True, words.tiles
         )
 
-    if codes.immediates is None:
+    if words.immediates is None:
         return tuple(tensor(AluOp.REQ, patch, parameters + patch.bias) for patch in patches)
-    zero_point, low, high, left, shift = codes.immediates
+    zero_point, low, high, left, shift = words.immediates
     if shift is not None:  # the rounding half is part of the bias
         biases = tuple(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in patches)
-        return (*biases, *_shifted(codes, outs * pixels, rounds=False))
+        return (*biases, *_shifted(words, outs * pixels, rounds=False))
     whole = Patch(0, pixels // width, 0, width, 0)
     return (
         *(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in patches),
@@ -132,16 +132,16 @@ def _requantise(
 
 
 @lru_cache(maxsize=1024)
-def _shifted(codes: Codes, tiles: int, rounds: bool) -> tuple[Step, ...]:
+def _shifted(words: Words, tiles: int, rounds: bool) -> tuple[Step, ...]:
     """A shift to the right and the bounds; `rounds`: the rounding half has to be added."""
-    assert codes.immediates
-    left = codes.immediates.shift or 0
+    assert words.immediates
+    left = words.immediates.shift or 0
     steps = [Step(over(tiles), AluOp.ADD, 1 << (left - 1))] if rounds and left else []
     while left:
         part = min(left, LARGEST_SHIFT)
         steps.append(Step(over(tiles), AluOp.SHR, part))
         left -= part
-    bounds = ((AluOp.MAX, codes.immediates.low), (AluOp.MIN, codes.immediates.high))
+    bounds = ((AluOp.MAX, words.immediates.low), (AluOp.MIN, words.immediates.high))
     return (*steps, *(Step(over(tiles), op, imm) for op, imm in bounds))
 
 

@@ -44,6 +44,19 @@ class Codes:
         """Parameter tiles of a channel tile."""
         return self.biases + self.factors
 
+    @cached_property
+    def words(self) -> Words:
+        """What instructions depend on besides the classes: short, so that it is a quick key."""
+        return Words(self.biases, self.tiles, self.immediates)
+
+
+class Words(NamedTuple):
+    """Bias tiles and all parameter tiles of a channel tile; immediates."""
+
+    biases: int
+    tiles: int
+    immediates: Immediates | None
+
 
 class Immediates(NamedTuple):
     """Zero point and bounds of the output codes; whether any channel shifts to the left first.
