@@ -289,6 +289,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.onnx")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    if not arguments.output.parent.is_dir():
+        parser.error(f"{arguments.output}: there is no such folder")
     model, net = build(arguments.network, arguments.seed)
     onnx.save(model, arguments.output)
     print(f"{arguments.output}: {net.parameters:,d} parameters, {net.macs:,d} MACs; weights are random")

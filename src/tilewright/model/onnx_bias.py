@@ -6,7 +6,7 @@ kernel. This changes values, and so belongs to what `ort` reproduces.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,15 +20,10 @@ PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
 def quantise_biases(known: Known) -> Known:
     """The same network, real constant biases as DequantizeLinear of int32 codes."""
-    writer = {name: node for node in known.nodes for name in node.outputs}
-    readers: dict[str, list[RawNode]] = {}
-    for node in known.nodes:
-        for name in node.inputs:
-            readers.setdefault(name, []).append(node)
     constants, types, nodes = dict(known.constants), dict(known.types), []
     for node in known.nodes:
         bias = operand(node, 2)
-        scale = _scale(known, node, writer) if bias in constants and _is_quantised(node, readers) else None
+        scale = _scale(known, node) if bias in constants and _is_quantised(known, node) else None
         codes = _codes(constants[bias], scale) if scale is not None else None
         if scale is None or codes is None:
             nodes.append(node)
@@ -39,16 +34,16 @@ def quantise_biases(known: Known) -> Known:
         types |= zip(names, (type_of(codes), type_of(scale), types[bias]), strict=True)
         back = RawNode(f"{node.name}:bias", DEQUANTIZE, "", tuple(names[:2]), (names[2],), axis, {})
         inputs = (*node.inputs[:2], names[2])
-        nodes += [back, RawNode(node.name, node.op_type, "", inputs, node.outputs, node.attributes, node.tensors)]
-    return Known(known.opset, tuple(nodes), types, constants, known.outputs, known.rounding)
+        nodes += [back, replace(node, inputs=inputs)]
+    return replace(known, nodes=tuple(nodes), types=types, constants=constants)
 
 
-def _is_quantised(node: RawNode, readers: Mapping[str, list[RawNode]]) -> bool:
+def _is_quantised(known: Known, node: RawNode) -> bool:
     """Whether the only reader of a product quantises it; that it may be an output as well does not matter."""
     if node.op_type not in PRODUCTS or node.domain:
         return False
     while True:
-        found = readers.get(node.outputs[0], [])
+        found = known.readers.get(node.outputs[0], [])
         if len(found) != 1:
             return False
         (node,) = found
@@ -56,11 +51,11 @@ def _is_quantised(node: RawNode, readers: Mapping[str, list[RawNode]]) -> bool:
             return node.op_type == QUANTIZE
 
 
-def _scale(known: Known, node: RawNode, writer: Mapping[str, RawNode]) -> Array | None:
+def _scale(known: Known, node: RawNode) -> Array | None:
     """The scale of the sums of products, float32 of one value or one an output; None where an operand is real."""
     quants = []
     for name in node.inputs[:2]:
-        source = writer.get(name)
+        source = known.writer.get(name)
         if source is None or source.op_type != DEQUANTIZE:
             return None
         quants.append(quantisation(known, source, len(known.types[name].shape)))

@@ -141,8 +141,9 @@ def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], 
     rank = len(known.types[made.inputs[0].tensor].shape)
     if len(made.plain) > 2 or not all(not name or name in known.constants for name in made.plain):
         return None
-    given = known.constants[made.plain[0]] if made.plain else np.array(made.attributes.get("pads", ()))
-    if given.size != 2 * rank or given.min() < 0:
+    attribute = np.array(made.attributes.get("pads", ()))
+    given = known.constants.get(made.plain[0], attribute) if made.plain else attribute
+    if given.size != 2 * rank or (given < 0).any():
         return None
     value = float(made.attributes.get("value", 0.0))
     if len(made.plain) > 1 and made.plain[1]:

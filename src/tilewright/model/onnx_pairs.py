@@ -29,13 +29,9 @@ def merge(known: Known) -> Known:
 
 def _merge_once(known: Known) -> Known:
     constants, types = dict(known.constants), dict(known.types)
-    readers: dict[str, list[RawNode]] = {}
-    for node in known.nodes:
-        for name in node.inputs:
-            readers.setdefault(name, []).append(node)
     changed: dict[str, RawNode | None] = {}
     for first in known.nodes:
-        chain = _chain(known, first, readers) if first.op_type == QUANTIZE and first.name not in changed else None
+        chain = _chain(known, first) if first.op_type == QUANTIZE and first.name not in changed else None
         pair = _spanned(known, first, chain[1]) if chain else None
         if chain is None or pair is None:
             continue
@@ -52,19 +48,17 @@ def _merge_once(known: Known) -> Known:
     return replace(known, nodes=tuple(node for node in nodes if node), constants=constants, types=types)
 
 
-def _chain(
-    known: Known, first: RawNode, readers: dict[str, list[RawNode]]
-) -> tuple[RawNode, RawNode, list[RawNode]] | None:
+def _chain(known: Known, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode]] | None:
     """The dequantise and quantise between, and the dequantises at the end."""
     names = first.outputs
     between = []
     for kind in (DEQUANTIZE, QUANTIZE):
-        found = readers.get(names[0], [])
+        found = known.readers.get(names[0], [])
         if len(found) != 1 or found[0].op_type != kind or names[0] in known.outputs:
             return None
         between.append(found[0])
         names = found[0].outputs
-    ends = readers.get(names[0], [])
+    ends = known.readers.get(names[0], [])
     if not ends or names[0] in known.outputs or any(end.op_type != DEQUANTIZE for end in ends):
         return None
     return between[0], between[1], ends

@@ -49,12 +49,7 @@ class _Patterns:
     """Who writes and who reads each value."""
 
     def __init__(self, known: Known) -> None:
-        self.known = known
-        self.writer = {name: node for node in known.nodes for name in node.outputs}
-        self.readers: dict[str, list[RawNode]] = {}
-        for node in known.nodes:
-            for name in node.inputs:
-                self.readers.setdefault(name, []).append(node)
+        self.known, self.writer, self.readers = known, known.writer, known.readers
 
     def fused(self, node: RawNode) -> Fused | None:
         if node.op_type in onnx_qoperator.FORMS:

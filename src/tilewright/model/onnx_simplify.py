@@ -6,7 +6,6 @@ dequantised matrices become Gemm.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -75,13 +74,11 @@ def _transposed(node: RawNode, before: RawNode, data: Array) -> tuple[RawNode, A
 
 def _gemms(known: Known) -> Known:
     """MatMul -> Add as Gemm, where both matrices are dequantised and the addend is as wide as a row."""
-    readers = Counter(name for node in known.nodes for name in node.inputs)
-    writer = {name: node for node in known.nodes for name in node.outputs}
     gone: set[str] = set()
     nodes: dict[str, RawNode] = {}
     for node in known.nodes:
-        product, addend = _product(known, node, writer) if node.op_type == "Add" and not node.domain else (None, "")
-        if product is None or readers[product.outputs[0]] > 1 or product.outputs[0] in known.outputs:
+        product, addend = _product(known, node) if node.op_type == "Add" and not node.domain else (None, "")
+        if product is None or len(known.readers[product.outputs[0]]) > 1 or product.outputs[0] in known.outputs:
             nodes[node.name] = node
             continue
         gone.add(product.name)
@@ -89,15 +86,15 @@ def _gemms(known: Known) -> Known:
     return replace(known, nodes=tuple(node for name, node in nodes.items() if name not in gone))
 
 
-def _product(known: Known, add: RawNode, writer: dict[str, RawNode]) -> tuple[RawNode | None, str]:
+def _product(known: Known, add: RawNode) -> tuple[RawNode | None, str]:
     """The MatMul whose result an Add reads, and the other operand."""
     for index in (0, 1):
-        product, other = writer.get(add.inputs[index]), add.inputs[1 - index]
+        product, other = known.writer.get(add.inputs[index]), add.inputs[1 - index]
         if product is None or product.op_type != "MatMul":
             continue
         shapes = [known.types[name].shape for name in (*product.inputs, other)]
-        real = all(writer[name].op_type == DEQUANTIZE for name in product.inputs if name in writer)
-        if real and all(name in writer for name in product.inputs) and [len(s) for s in shapes[:2]] == [2, 2]:
+        real = all(known.writer[name].op_type == DEQUANTIZE for name in product.inputs if name in known.writer)
+        if real and all(name in known.writer for name in product.inputs) and [len(s) for s in shapes[:2]] == [2, 2]:
             rows, columns = shapes[0][0], shapes[1][1]
             if shapes[2] in ((columns,), (1, columns), (rows, columns)):
                 return product, other

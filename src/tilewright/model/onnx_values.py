@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -32,6 +33,20 @@ class Known:
     constants: Mapping[str, Array]
     outputs: tuple[str, ...]
     rounding: str = "ort"
+
+    @cached_property
+    def writer(self) -> Mapping[str, RawNode]:
+        """The node that writes each value."""
+        return {name: node for node in self.nodes for name in node.outputs}
+
+    @cached_property
+    def readers(self) -> Mapping[str, list[RawNode]]:
+        """The nodes that read each value, once for each time that they do."""
+        found: dict[str, list[RawNode]] = {}
+        for node in self.nodes:
+            for name in node.inputs:
+                found.setdefault(name, []).append(node)
+        return found
 
 
 def resolve(raw: RawModel) -> Known:

@@ -79,7 +79,7 @@ def machines(draw: Draw) -> Config:
         "stages": stages,
         "alu": alu,
         "acc_banks": 1 << draw(st.integers(0, min(4, bits["acc"]))),
-        "token_depth": draw(st.sampled_from([1024, 100, 16, 8, 4, 3, 2])),
+        "token_depth": draw(st.sampled_from([1024, 100, 16, 8, 4, 3, 2, 1])),
         "queue_depth": draw(st.sampled_from([512, 8, 2, 1])),
         "dram_latency": draw(st.sampled_from([16, 0, 100])),
         "alu_lanes": draw(st.sampled_from([None, None, 4])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,17 @@ from hypothesis import strategies as st
 from tests.program.test_file import same
 from tests.targets.vta.capacity import check_capacity
 from tests.targets.vta.cases import Case, layers, machines, networks
+from tests.targets.vta.networks import Builder
 from tests.targets.vta.test_codegen import check_queues
 from tilewright import targets
 from tilewright.errors import ConfigError
+from tilewright.graph.ops import Conv2D
 from tilewright.program import file
 from tilewright.program.program import HostStep, Program
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.codegen import compile_graph
 from tilewright.targets.vta.codegen.compiler import TOKENS
-from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.limits import limits, total
 from tilewright.targets.vta.passes import run_passes
@@ -97,3 +100,16 @@ def test_cases_on_machines(cases: st.SearchStrategy[Case], count: int, tmp_path:
 def test_many_cases_on_machines(cases: st.SearchStrategy[Case], tmp_path: Path) -> None:
     """New ones in every run; hypothesis prints what reproduces a failure."""
     assert check_many(cases, MANY, tmp_path) > MANY.max_examples // 3
+
+
+@pytest.mark.parametrize("memory", ["uop", "inp", "wgt", "acc", "out", "par"])
+def test_a_memory_that_is_too_small_is_noticed(memory: str) -> None:
+    """What the capacity check is worth: the same program, judged by a machine with one tile in that memory."""
+    builder = Builder(np.random.default_rng(1))
+    builder.linear(Conv2D("none"), builder.given((1, 4, 4, 32)), (32, 1, 1, 32), 0)
+    machine = replace(PRESETS["pynq"], alu="fused")
+    (launch,) = compile_graph(builder.graph(), machine, "tflm").launches
+    check_capacity(launch, machine)
+    machine.__dict__[memory] = getattr(machine, memory)._replace(depth=1)
+    with pytest.raises(AssertionError):
+        check_capacity(launch, machine)
