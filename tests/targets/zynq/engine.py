@@ -35,7 +35,7 @@ class Registers:
     unit: int = 0  # the unit's output register
     data: list[int] = field(default_factory=lambda: [0] * 144)  # being filled
     weight: list[int] = field(default_factory=lambda: [0] * 144)
-    operands: tuple[tuple[int, ...], tuple[int, ...]] = ((0,) * 144, (0,) * 144)
+    presented: int = 0  # the sum of products of the operands that the unit has
     cache: list[int] = field(default_factory=list)  # the pool's shift register
 
 
@@ -56,6 +56,8 @@ class Engine:
             for store in STORES
         }
         self.request: tuple[str, int, bool] | None = None
+        self.size = {store: len(words) for store, words in self.words.items()}
+        self.rate = min(self.config.fetch_bytes("data"), self.config.fetch_bytes("weight"))
         self.moved = 0  # cycles in which the state machines moved
         self.served: dict[str, int] = dict.fromkeys(STORES, 0)
         self.lanes = layer.config.fc_lanes if layer.kind == Kind.FC else 144
@@ -93,7 +95,7 @@ class Engine:
         return REQUEST if self.config.control == "states" else LOAD
 
     def _read(self, store: str, address: int) -> int:
-        block, offset = divmod(address, self.config.block_words(store))
+        block, offset = divmod(address, self.size[store])
         if self.tag[store] != block:
             self.request = (store, block, False)
             raise Miss
@@ -112,7 +114,7 @@ class Engine:
         regs = self.regs
         if regs.stage in (REQUEST, LOAD) and regs.times == 0 and regs.lane == 0:
             regs.acc = self._read("bias", regs.column)
-        before = regs.operands
+        before = regs.presented
         if regs.stage == REQUEST:
             regs.stage = LOAD
         elif regs.stage == LOAD:
@@ -132,7 +134,7 @@ class Engine:
             regs.element += 1
             regs.stage = FLUSH if regs.element == 2 else TAIL
         # One cycle after operands are stable their sum is there.
-        regs.unit = sum(a * b for a, b in zip(*before, strict=True))
+        regs.unit = before
 
     def _flush(self) -> None:
         """The last result block leaves; that takes no cycle of the engine."""
@@ -153,14 +155,13 @@ class Engine:
     def _load(self) -> None:
         """As many lanes as a store gives in a cycle; a miss leaves the rest for the retry."""
         regs = self.regs
-        rate = min(self.config.fetch_bytes("data"), self.config.fetch_bytes("weight"))
-        stop = min(144, (regs.lane // rate + 1) * rate)
+        stop = min(144, (regs.lane // self.rate + 1) * self.rate)
         while regs.lane < stop:
             regs.data[regs.lane], regs.weight[regs.lane] = self._operands(regs.lane)
             regs.lane += 1
         if regs.lane == 144:
             regs.lane = 0
-            regs.operands = tuple(regs.data), tuple(regs.weight)
+            regs.presented = sum(a * b for a, b in zip(regs.data, regs.weight, strict=True))
             regs.stage = DELAY if self.config.lat_use else ACC
 
     def _operands(self, lane: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.graph import reference
 from tilewright.program.program import Program
-from tilewright.targets.zynq import driver
+from tilewright.targets.zynq import driver, walk
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.header import REGISTERS, STATUS_IDLE, STATUS_STORE_SHIFT, STATUS_WAITING, STATUS_WRITE
 from tilewright.targets.zynq.image import Image
@@ -111,8 +111,8 @@ def compiled(chain: Chain, rounding: str, **changes: int | str) -> Program:
 @pytest.mark.parametrize("layout", ["rows", "chw", "hwc"])
 @pytest.mark.parametrize("rounding", ["ort", "tflm"])
 def test_the_driver_runs_a_network(layout: str, rounding: str, tmp_path: Path) -> None:
-    chain = Chain(3, (10, 8, 3)).conv(5).conv(16).pool().conv(4).flat().dense(7)
-    program = compiled(chain, rounding, layout=layout)
+    chain = Chain(3, (12, 8, 3)).conv(4).conv(16).pool().conv(3).flat().dense(7)
+    program = compiled(chain, rounding, layout=layout, data_bits=8, result_bits=8)
     library, data = build(program, tmp_path), chain.inputs(1)
     board = Board(Config.read(program.config, {}))
     memory = np.zeros(constant(tmp_path, "ZYNQ_DDR_BYTES"), np.uint8)
@@ -127,6 +127,7 @@ def test_the_driver_runs_a_network(layout: str, rounding: str, tmp_path: Path) -
     golden = reference.run(chain.graph(), data, program.rounding)
     np.testing.assert_array_equal(output, next(iter(golden.values())).ravel())
     loads = [schedule(image.layer).loads() for image in images]
+    assert all(walk.data_blocks(image.layer) > 1 for image in images[:4])  # halos, planes and write-backs are needed
     assert services == sum(sum(each.values()) for each in loads)
     for engine, each in zip(board.engines, loads, strict=True):
         assert {name: count for name, count in engine.served.items() if count} == each

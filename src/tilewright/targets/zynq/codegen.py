@@ -73,7 +73,7 @@ def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, i
             return f"a matrix times {x.size // w.shape[1]} rows; the engine takes one vector"
         fields = {"kind": int(Kind.FC), "r": w.shape[1], "l": w.shape[0]}
     requant = _requant(site, op, mode)
-    relu = op.activation != "none" and requant.low == requant.zero_point
+    relu = requant.low == requant.zero_point  # clipping there does the same to every sum
     return {
         **fields,
         **_words(x, out),

@@ -63,10 +63,19 @@ def _engine(layers: list[tuple[str, Layer]], config: Config) -> Iterator[str]:
     for name, layer in layers:
         found = schedule(layer)
         loads = ", ".join(f"{store} {count}" for store, count in found.loads().items())
-        blocks = (walk.data_blocks(layer), walk.weight_blocks(layer) if layer.channels else 0, thrash.straddling(layer))
+        straddling = thrash.straddling(layer) if layer.conv else "-"
+        blocks = (walk.data_blocks(layer), walk.weight_blocks(layer) if layer.channels else 0, straddling)
         cells = (layer.iterations, f"{layer.utilization:.4f}", *blocks, found.engine // layer.samples, loads)
         rows.append((name, *map(str, cells), str(-(-found.cycles // layer.samples))))
-    header = ("layer", "iterations", "utilization", "data blocks", "weight blocks", "straddling", "engine cycles")
+    header = (
+        "layer",
+        "iterations",
+        "utilization",
+        "data blocks",
+        "weight blocks",
+        "straddle if packed",
+        "engine cycles",
+    )
     yield _table(f"engine: layout {config.layout}", (*header, "block services", "cycles"), rows)
     bill = [(part, str(count)) for part, count in config.bill.items()]
     whole = f"{config.dsp} of {config.dsp_budget} DSP48, {config.bram36} of {config.bram_budget} BRAM36"

@@ -15,34 +15,32 @@ from tilewright.targets.zynq.layer import Layer
 
 
 def data_loads(layer: Layer) -> int:
-    """Loads of data blocks in all sweeps, the first one included."""
-    first, last = _planes(layer) if layer.config.layout == "chw" else _pixels(layer)
-    sweep = int((last != first).sum() if layer.config.layout == "hwc" else (last - first).sum())
-    sweep += int((first[1:] != last[:-1]).sum())
-    return 1 + layer["oc"] * sweep + (layer["oc"] - 1) * int(last[-1] != first[0])
+    """Loads of data blocks in all sweeps, the first one included; a row of positions at a time."""
+    blocks_of = _planes if layer.config.layout == "chw" else _pixels
+    sweep, opening, before = 0, 0, 0
+    for row in range(layer["rows"]):
+        first, last = blocks_of(layer, row)
+        sweep += int((last - first).sum()) + int((first[1:] != last[:-1]).sum()) + int(row > 0 and first[0] != before)
+        opening, before = (int(first[0]) if row == 0 else opening), int(last[-1])
+    return 1 + layer["oc"] * sweep + (layer["oc"] - 1) * int(before != opening)
 
 
-def _planes(layer: Layer) -> tuple[Array, Array]:
-    """The blocks of the first and last word of each (position, channel), in order: rows are read upwards."""
+def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
+    """The blocks of the first and last word of each (column, channel), in order: a window's rows are read upwards."""
     rows, cols, words = layer["rows"], layer["cols"], layer.config.block_words("data")
-    y, x = np.divmod(np.arange(layer.positions), cols)
-    first = np.maximum(y - 1, 0) * cols + np.maximum(x - 1, 0)
-    last = np.minimum(y + 1, rows - 1) * cols + np.minimum(x + 1, cols - 1)
-    plane = np.arange(layer["ic"]) * layer.positions
-    return ((first[:, None] + plane) // words).ravel(), ((last[:, None] + plane) // words).ravel()
+    x, plane = np.arange(cols)[:, None], np.arange(layer["ic"]) * layer.positions
+    first = max(row - 1, 0) * cols + np.maximum(x - 1, 0)
+    last = min(row + 1, rows - 1) * cols + np.minimum(x + 1, cols - 1)
+    return ((first + plane) // words).ravel(), ((last + plane) // words).ravel()
 
 
-def _pixels(layer: Layer) -> tuple[Array, Array]:
-    """The blocks of the first and last word of each (position, group, tap inside the image), in order."""
-    rows, cols, channels = layer["rows"], layer["cols"], layer["ic"]
-    words = layer.config.block_words("data")
-    y, x = np.divmod(np.arange(layer.positions)[:, None], cols)
-    ty, tx = y + np.repeat([-1, 0, 1], 3), x + np.tile([-1, 0, 1], 3)
-    inside = (ty >= 0) & (ty < rows) & (tx >= 0) & (tx < cols)
-    pixel = (ty * cols + tx) * channels
-    start = pixel[:, None, :] + np.arange(layer.depth)[:, None] * GROUP
-    kept = np.broadcast_to(inside[:, None, :], start.shape)
-    found = start[kept]
+def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
+    """The blocks of the first and last word of each (column, group, tap inside the image), in order."""
+    cols, channels, words = layer["cols"], layer["ic"], layer.config.block_words("data")
+    y, x = row + np.repeat([-1, 0, 1], 3), np.arange(cols)[:, None] + np.tile([-1, 0, 1], 3)
+    inside = (y >= 0) & (y < layer["rows"]) & (x >= 0) & (x < cols)
+    start = ((y * cols + x) * channels)[:, None, :] + np.arange(layer.depth)[:, None] * GROUP
+    found = start[np.broadcast_to(inside[:, None, :], start.shape)]
     return found // words, (found + min(GROUP, channels) - 1) // words
 
 

@@ -19,7 +19,7 @@ PAGED, COMPUTE = "paged", "compute"
 MODELS = {
     PAGED: TimingModel(
         PAGED,
-        "states counted from the document; 500 cycles a page service and a beat a cycle are assumed, nothing measured",
+        "states counted from the document; page services (handshake, words a cycle) assumed; nothing measured",
     ),
     COMPUTE: TimingModel(COMPUTE, "states counted from the document, every block there at once: a lower bound"),
 }
