@@ -11,7 +11,7 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Concat, Conv2D, DepthwiseConv2D, FullyConnected, MatMul, Reshape
 from tilewright.graph.rounding import Rounding
 from tilewright.program.program import HostStep
-from tilewright.targets.vta.codegen.layer import Layer
+from tilewright.targets.vta.codegen.layer import Layer, columns_of
 from tilewright.targets.vta.codegen.lower import lower
 from tilewright.targets.vta.codegen.lowered import Context, Lowered
 from tilewright.targets.vta.codegen.plan import Plan
@@ -116,7 +116,7 @@ def lies(layer: Layer, channels: int, size: tuple[int, int], tiles: int, columns
 
 def read(layer: Layer, site: Site, batch: int) -> Layout:
     channels = site.input(1 if isinstance(site.node.op, FullyConnected) else 0).shape[-1]  # of a row of a product
-    lying = lies(layer, channels, layer.size, layer.in_tiles, _columns(site.input(0).shape), batch)
+    lying = lies(layer, channels, layer.size, layer.in_tiles, columns_of(site.input(0).shape), batch)
     return lying._replace(host=_laid_out_by_host(layer, site))
 
 
@@ -136,11 +136,7 @@ def _laid_out_by_host(layer: Layer, site: Site) -> bool:
 
 
 def written(layer: Layer, site: Site, batch: int) -> Layout:
-    return lies(layer, site.output.shape[-1], layer.out, layer.out_tiles, _columns(site.output.shape), batch)
-
-
-def _columns(shape: tuple[int, ...]) -> int:
-    return shape[-2] if len(shape) > 2 else 1
+    return lies(layer, site.output.shape[-1], layer.out, layer.out_tiles, columns_of(site.output.shape), batch)
 
 
 def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:

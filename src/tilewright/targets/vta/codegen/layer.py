@@ -159,3 +159,8 @@ class Layer:
         if self.link == "banded":
             reads = sum(high - low for low, high in self.bands)
         return self.valid_taps() * reads
+
+
+def columns_of(shape: tuple[int, ...]) -> int:
+    """Pixels in a row of an image; 1 where a tensor has no rows of pixels."""
+    return shape[-2] if len(shape) > 2 else 1

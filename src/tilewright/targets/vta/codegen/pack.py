@@ -16,6 +16,7 @@ from tilewright.graph.reference import value_of
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch
 from tilewright.targets.vta.codegen import codes, products
+from tilewright.targets.vta.codegen.layer import columns_of
 
 #: What the host subtracts from sums: by row class, column class and channel.
 TABLES = ("correction", "row_class", "column_class")
@@ -56,11 +57,6 @@ def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str
     if value is None:
         raise ProgramError(f"launch '{launch.name}'", f"reads '{tensor}', which has no value", "compile it again")
     return codes.held(value)
-
-
-def columns_of(shape: tuple[int, ...]) -> int:
-    """Pixels in a row of an image, or of what has fewer axes."""
-    return shape[-2] if len(shape) > 2 else 1
 
 
 def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
