@@ -84,7 +84,7 @@ def layers(**options: Any) -> list[Layer]:
 
 
 def test_iterations_of_vgg16() -> None:
-    """specs/vgg_engine.md, section 6: iterations, utilisation, and both readings of FC."""
+    """The design note, section 6: iterations, utilisation, and both readings of FC."""
     by_kind = {kind: [layer for layer in layers() if layer.kind == kind] for kind in Kind}
     convolutions = [*by_kind[Kind.CONV_1_1], *by_kind[Kind.CONV_OTHER]]
     assert [layer.iterations for layer in convolutions] == [

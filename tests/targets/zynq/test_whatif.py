@@ -26,7 +26,7 @@ def rows(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_the_table() -> None:
-    """specs/vgg_engine.md, section 8, to 0.5 %; where blocks have to fill and drain, by the note's own rule."""
+    """The design note, section 8, to 0.5 %; where blocks have to fill and drain, by the note's own rule."""
     found = rows()
     assert [row["step"] for row in found] == [step.name for step in whatif.STEPS]
     for row, step in zip(found, whatif.STEPS, strict=True):
