@@ -1,0 +1,177 @@
+"""Operands: where in memory each element of a logical array lies.
+
+An operand has a `shape`, a `dtype` and `addresses`, the bus address of every element; commands read and write through
+them, footprints and drawings are made of them. `Tensor` is strided, `Matrix` spreads columns over lanes, `Kernel`
+groups input channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import InputError
+from tilewright.targets.bm1684x import layout
+from tilewright.targets.bm1684x.config import ADDRESS_END, LOCAL_BASE, Config
+from tilewright.targets.bm1684x.dtypes import F32, DType
+from tilewright.targets.bm1684x.layout import Shape, Stride
+
+#: Largest size of a dimension: the device API.
+LARGEST = 65535
+
+
+class Operand(Protocol):
+    """Anything with elements in memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def addresses(self) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A strided (n, c, h, w) tensor at a bus address; in local memory channels go from lane to lane.
+
+    Raises InputError for a shape, stride or address that no command can carry.
+    """
+
+    address: int
+    shape: Shape
+    stride: Stride
+    dtype: DType
+    config: Config
+
+    def __post_init__(self) -> None:
+        if not all(1 <= size <= LARGEST for size in self.shape):
+            raise InputError("tensor", f"its shape is {tuple(self.shape)}", f"every size must be 1..{LARGEST}")
+        if min(self.stride) < 0:
+            raise InputError("tensor", f"its stride is {tuple(self.stride)}", "strides must not be negative")
+        if not 0 <= self.address < ADDRESS_END or self.address % self.dtype.bytes:
+            reason = f"its address is {self.address:#x}"
+            raise InputError("tensor", reason, f"give a multiple of {self.dtype.bytes} below {ADDRESS_END:#x}")
+
+    @classmethod
+    def local(
+        cls, start: int, offset: int, shape: tuple[int, ...], dtype: DType, config: Config, kind: str = "aligned"
+    ) -> Tensor:
+        """In local memory from byte `offset` of lane `start` on, in one of layout.LAYOUTS. Raises InputError."""
+        if kind not in layout.LAYOUTS:
+            raise InputError("layout", f"there is no layout '{kind}'", f"choose one of {', '.join(layout.LAYOUTS)}")
+        return cls.free(start, offset, shape, layout.LAYOUTS[kind](Shape(*shape), dtype, start, config), dtype, config)
+
+    @classmethod
+    def free(
+        cls, start: int, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], dtype: DType, config: Config
+    ) -> Tensor:
+        """In local memory, with strides of its own. Raises InputError."""
+        if not 0 <= start < config.lanes or not 0 <= offset < config.lane_bytes:
+            reason = f"lane {start}, offset {offset} is outside {config.lanes} lanes of {config.lane_bytes} bytes"
+            raise InputError("tensor", reason)
+        address = LOCAL_BASE + start * config.lane_bytes + offset
+        return cls(address, Shape(*shape), Stride(*stride), dtype, config)
+
+    @classmethod
+    def ddr(cls, address: int, shape: tuple[int, ...], dtype: DType, config: Config) -> Tensor:
+        """Without gaps, outside of local memory."""
+        return cls(address, Shape(*shape), layout.continuous(Shape(*shape)), dtype, config)
+
+    @property
+    def is_local(self) -> bool:
+        return LOCAL_BASE <= self.address < LOCAL_BASE + self.config.local_bytes
+
+    @property
+    def start_lane(self) -> int:
+        return (self.address - LOCAL_BASE) // self.config.lane_bytes
+
+    @property
+    def lane_offset(self) -> int:
+        """Byte offset within a lane of local memory."""
+        return (self.address - LOCAL_BASE) % self.config.lane_bytes
+
+    @cached_property
+    def addresses(self) -> Array:
+        """Bus address of every element, int64 (n, c, h, w)."""
+        n, c, h, w = (np.arange(size, dtype=np.int64) for size in self.shape)
+        base = self.address
+        if self.is_local:
+            lane, slot = (self.start_lane + c) % self.config.lanes, (self.start_lane + c) // self.config.lanes
+            base = LOCAL_BASE + self.lane_offset
+            channel = lane * self.config.lane_bytes + slot * self.stride.c * self.dtype.bytes
+        else:
+            channel = c * self.stride.c * self.dtype.bytes
+        e = self.dtype.bytes
+        rest = (n * self.stride.n * e)[:, None, None, None] + (h * self.stride.h * e)[:, None] + w * self.stride.w * e
+        return base + channel[:, None, None] + rest
+
+    def with_shape(self, *shape: int) -> Tensor:
+        """The same strides over other sizes."""
+        return replace(self, shape=Shape(*shape))
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A (rows, columns) matrix in local memory: `width` columns to a channel, as the tensor of `storage`'s shape
+    (rows, ceil(columns / width), 1, width)."""
+
+    storage: Tensor
+    columns: int
+
+    @classmethod
+    def local(
+        cls, start: int, offset: int, shape: tuple[int, int], width: int, dtype: DType, config: Config
+    ) -> Matrix:
+        """In the aligned layout. A vector is a matrix of one row. Raises InputError."""
+        rows, columns = shape
+        if not 1 <= width <= columns:
+            raise InputError("matrix", f"{width} columns a channel", f"give 1..{columns}")
+        channels = -(-columns // width)
+        return cls(Tensor.local(start, offset, (rows, channels, 1, width), dtype, config), columns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.storage.shape.n, self.columns
+
+    @property
+    def dtype(self) -> DType:
+        return self.storage.dtype
+
+    @cached_property
+    def addresses(self) -> Array:
+        rows = self.storage.shape.n
+        return self.storage.addresses.reshape(rows, -1)[:, : self.columns]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Convolution weights (oc, ic, kh, kw) in local memory: 64IC (8-bit), 32IC (16-bit) or compact (f32).
+
+    Output channels go from lane to lane; input channels lie side by side in groups as wide as the cube.
+    """
+
+    address: int
+    shape: tuple[int, int, int, int]
+    dtype: DType
+    config: Config
+
+    @property
+    def group(self) -> int:
+        """Input channels side by side."""
+        return 1 if self.dtype is F32 else self.config.eu_bytes // self.dtype.bytes
+
+    @cached_property
+    def addresses(self) -> Array:
+        oc, ic, kh, kw = self.shape
+        groups = -(-ic // self.group)
+        slot = groups * kh * kw * self.group
+        first = Tensor(self.address, Shape(1, oc, 1, 1), Stride(0, slot, 0, 0), self.dtype, self.config)
+        i = np.arange(ic, dtype=np.int64)
+        taps = np.arange(kh * kw, dtype=np.int64).reshape(kh, kw)
+        inside = ((i // self.group * (kh * kw))[:, None, None] + taps) * self.group + (i % self.group)[:, None, None]
+        return first.addresses.reshape(oc, 1, 1, 1) + inside * self.dtype.bytes
