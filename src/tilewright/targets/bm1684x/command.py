@@ -1,0 +1,94 @@
+"""A command: an operation on operands in memory. Running one, and what it touches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import MachineError
+from tilewright.sim.steps import READ, WRITE, runs
+from tilewright.targets.bm1684x.dtypes import DType
+from tilewright.targets.bm1684x.memory import Memories
+from tilewright.targets.bm1684x.operations import Operation, Values
+from tilewright.targets.bm1684x.tensor import Operand
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An operand that stands in the command itself, as the bits of its type."""
+
+    bits: int
+    dtype: DType
+
+    @property
+    def value(self) -> Array:
+        return self.dtype.from_bits(self.bits)
+
+
+@dataclass(frozen=True, eq=False)
+class Command:
+    """One operation. Operands and results are named as the operation names them; optional ones are left out."""
+
+    operation: Operation
+    operands: Mapping[str, Operand | Constant]
+    results: Mapping[str, Operand]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def types(self) -> dict[str, DType]:
+        return {name: operand.dtype for name, operand in (*self.operands.items(), *self.results.items())}
+
+    def refusal(self) -> str:
+        """Why the machine does not run it; empty where it does."""
+        return self.operation.refusal(self.types, self.attributes)
+
+    def footprint(self) -> list[tuple[int, Array]]:
+        """What it touches: (READ or WRITE, addresses of elements as in sim.steps.runs of single bytes)."""
+        touched = [(READ, operand) for operand in self.operands.values() if not isinstance(operand, Constant)]
+        both = touched + [(WRITE, result) for result in self.results.values()]
+        return [(mode, runs(0, mode, _bytes(operand))) for mode, operand in both]
+
+    def run(self, memories: Memories) -> Mapping[str, Array]:
+        """Read operands, compute, write results; the results' values. Raises MachineError for a refused command.
+
+        A result that is shorter than its operand in memory leaves the rest of it alone.
+        """
+        if reason := self.refusal():
+            raise MachineError(self.operation.name, reason)
+        data = {
+            name: operand.value if isinstance(operand, Constant) else read(memories, operand)
+            for name, operand in self.operands.items()
+        }
+        shapes = {name: tuple(result.shape) for name, result in self.results.items()}
+        found = self.operation.meaning(Values(data, self.types, shapes, self.attributes))
+        for name, result in self.results.items():
+            write(memories, result, found[name], self.operation)
+        return found
+
+
+def read(memories: Memories, operand: Operand) -> Array:
+    """The operand's values, in its logical shape."""
+    return memories.read(operand.addresses, operand.dtype.storage)
+
+
+def write(memories: Memories, result: Operand, values: Array, operation: Operation) -> None:
+    """Store a result. Raises MachineError where its shape is not that of the values."""
+    addresses = result.addresses
+    if operation.by_data and values.ndim == 1:
+        addresses = addresses.reshape(-1)[: values.size]
+    try:
+        values = np.broadcast_to(values, addresses.shape)
+    except ValueError:
+        reason = f"its result has the shape {list(values.shape)}, not {list(addresses.shape)}"
+        raise MachineError(operation.name, reason, "give operands and results that fit") from None
+    memories.write(addresses, np.ascontiguousarray(values).astype(result.dtype.storage, copy=False))
+
+
+def _bytes(operand: Operand) -> Array:
+    """Every byte address of an operand."""
+    first = operand.addresses.reshape(-1, 1)
+    return (first + np.arange(operand.dtype.bytes)).reshape(-1)
