@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.sim.steps import READ, WRITE, runs
+from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, runs
 from tilewright.targets.bm1684x.dtypes import DType
-from tilewright.targets.bm1684x.memory import Memories
+from tilewright.targets.bm1684x.memory import Memories, Region
 from tilewright.targets.bm1684x.operations import Operation, Values
 from tilewright.targets.bm1684x.tensor import Operand
 
@@ -46,11 +46,14 @@ class Command:
         """Why the machine does not run it; empty where it does."""
         return self.operation.refusal(self.types, self.attributes)
 
-    def footprint(self) -> list[tuple[int, Array]]:
-        """What it touches: (READ or WRITE, addresses of elements as in sim.steps.runs of single bytes)."""
-        touched = [(READ, operand) for operand in self.operands.values() if not isinstance(operand, Constant)]
-        both = touched + [(WRITE, result) for result in self.results.values()]
-        return [(mode, runs(0, mode, _bytes(operand))) for mode, operand in both]
+    def footprint(self, regions: Sequence[Region]) -> Array:
+        """Which bytes of which memories it reads and writes: rows of sim.steps.Footprints. Raises MachineError."""
+        touched: list[tuple[int, Operand]] = [
+            (READ, operand) for operand in self.operands.values() if not isinstance(operand, Constant)
+        ]
+        touched += [(WRITE, result) for result in self.results.values()]
+        rows = [_rows(mode, operand, regions) for mode, operand in touched] if regions else []
+        return np.concatenate(rows) if rows else np.zeros((0, 6), np.int64)
 
     def run(self, memories: Memories) -> Mapping[str, Array]:
         """Read operands, compute, write results; the results' values. Raises MachineError for a refused command.
@@ -88,7 +91,13 @@ def write(memories: Memories, result: Operand, values: Array, operation: Operati
     memories.write(addresses, np.ascontiguousarray(values).astype(result.dtype.storage, copy=False))
 
 
-def _bytes(operand: Operand) -> Array:
-    """Every byte address of an operand."""
-    first = operand.addresses.reshape(-1, 1)
-    return (first + np.arange(operand.dtype.bytes)).reshape(-1)
+def _rows(mode: int, operand: Operand, regions: Sequence[Region]) -> Array:
+    """The footprint of one operand, in bytes from the beginning of its memory."""
+    size = operand.dtype.bytes
+    low, end = int(operand.addresses.min()), int(operand.addresses.max()) + size
+    for number, region in enumerate(regions):
+        if region.base <= low and end <= region.end:
+            rows = runs(number, mode, (operand.addresses.reshape(-1) - region.base) // size)
+            rows[:, [BASE, LENGTH, STRIDE]] *= size
+            return rows
+    raise MachineError("memory", f"no memory holds {low:#x}..{end:#x}")

@@ -175,3 +175,41 @@ class Kernel:
         taps = np.arange(kh * kw, dtype=np.int64).reshape(kh, kw)
         inside = ((i // self.group * (kh * kw))[:, None, None] + taps) * self.group + (i % self.group)[:, None, None]
         return first.addresses.reshape(oc, 1, 1, 1) + inside * self.dtype.bytes
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
+
+    storage: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.storage.shape.c, self.storage.shape.w
+
+    @property
+    def dtype(self) -> DType:
+        return self.storage.dtype
+
+    @cached_property
+    def addresses(self) -> Array:
+        return self.storage.addresses.reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A (rows, columns) matrix outside of local memory: the tensor (1, 1, rows, columns)."""
+
+    storage: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.storage.shape.h, self.storage.shape.w
+
+    @property
+    def dtype(self) -> DType:
+        return self.storage.dtype
+
+    @cached_property
+    def addresses(self) -> Array:
+        return self.storage.addresses.reshape(self.shape)

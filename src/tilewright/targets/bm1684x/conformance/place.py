@@ -14,7 +14,7 @@ from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.operations import TIU, Operation
-from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Tensor
+from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows, Tensor
 
 DDR_BYTES = 1 << 20
 
@@ -85,22 +85,3 @@ class Linear:
     def addresses(self) -> Array:
         count = int(np.prod(self.shape))
         return (self.address + np.arange(count, dtype=np.int64) * self.dtype.bytes).reshape(self.shape)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A matrix whose rows go from lane to lane: what the second kind of matrix command multiplies."""
-
-    storage: Tensor
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.storage.shape.c, self.storage.shape.w
-
-    @property
-    def dtype(self) -> DType:
-        return self.storage.dtype
-
-    @property
-    def addresses(self) -> Array:
-        return self.storage.addresses.reshape(self.shape)

@@ -131,9 +131,9 @@ def integer_mac(v: Values) -> dict[str, Array]:
 
 
 def taylor(v: Values) -> dict[str, Array]:
-    """The sum of coefficient[k] * a**k, by Horner's scheme."""
-    coefficients = v["coefficients"].reshape(-1, 1, 1, 1, 1)
-    return {"y": e.polynomial(v["a"], coefficients, v.types["y"])}
+    """The sum of coefficient[k] * a**k, by Horner's scheme; each lane has its own coefficients, (1, c, 1, k) or (k,)."""
+    coefficients = np.moveaxis(v["coefficients"], -1, 0)[..., None]
+    return {"y": e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])}
 
 
 one_float = rules.floats("a", "b", "y")
