@@ -20,7 +20,7 @@ from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode
-from tilewright.targets.bm1684x.memory import Region
+from tilewright.targets.bm1684x.memory import Memories, Region
 from tilewright.targets.bm1684x.operations import DMA, TIU
 
 UNITS = (TIU, DMA)
@@ -37,6 +37,11 @@ class Elaborated:
     @cached_property
     def order(self) -> Order:
         return order(self.table)
+
+    def run(self, memories: Memories, sequence: Array | None = None) -> None:
+        """Run all commands, in one order that dependencies allow (None: the queues' own). Raises MachineError."""
+        for row in self.order.sequence if sequence is None else sequence:
+            self.commands[row].run(memories)
 
 
 def elaborate(queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = ()) -> Elaborated:

@@ -65,9 +65,10 @@ def arithmetic(command: Encoded, config: Config) -> Command:
     b = place(command, "opd1", shape, from_fields(command["opd1_prec"], command["opd1_sign"]), config)
     operands: Operands = {"a": a, "b": _as_float(b, y.dtype)}
     operands["a"] = _as_float(a, y.dtype)
-    attributes: dict[str, Any] = {"mode": mode, "saturate": saturate}
+    strided = [own for own in ("opd0", "opd1") if command[f"{own}_str"] == STRIDED and not command[f"{own}_const"]]
+    attributes: dict[str, Any] = {"mode": mode, "saturate": saturate, "strided": strided}
     if function == DIVIDE:
-        attributes = {"steps": command["opd2_n_str"] + 1}
+        attributes["steps"] = command["opd2_n_str"] + 1
     elif command["tsk_opd_num"] == 3:
         operands["shift"] = place(command, "opd2", (1, shape[1], 1, 1), I8, config, COMPACT)
     return Command(OPERATIONS[name], operands, {"y": y}, attributes)
