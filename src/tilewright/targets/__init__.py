@@ -11,20 +11,42 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from tilewright.errors import InputError
-from tilewright.targets.base import Target
+from tilewright.targets.base import Layouts, Machine, Target
+
+__all__ = ["PREFIX", "Layouts", "Machine", "Target", "get", "machine", "names"]
 
 PREFIX = "tilewright_"
 
 
 def names() -> tuple[str, ...]:
-    """The targets there are, sorted."""
+    """The targets there are, sorted. A folder here that exports MACHINE has no compiler yet, and is none."""
     found = {module.name for module in pkgutil.iter_modules(__path__) if module.ispkg}
+    found = {name for name in found if hasattr(import_module(f"{__name__}.{name}"), "TARGET")}
     own = (module.name for module in pkgutil.iter_modules() if module.ispkg and module.name.startswith(PREFIX))
     return tuple(sorted(found | {name.removeprefix(PREFIX) for name in own}))
 
 
 def get(name: str) -> Target:
     """The target called `name`. Raises InputError naming those that exist, or what is wrong with this one."""
+    place = _place(name)
+    package = import_module(place)
+    if hasattr(package, "MACHINE"):
+        raise InputError("--target", f"{name} has no compiler yet", "only conform and layout work with it")
+    target: Target | None = getattr(package, "TARGET", None)
+    if target is None or target.name != name:
+        reason = "exports no TARGET" if target is None else f"exports a target called '{target.name}'"
+        raise InputError("--target", f"{place} {reason}", f"export TARGET with the name '{name}'")
+    return target
+
+
+def machine(name: str) -> Machine:
+    """The target called `name`, or what is exported as MACHINE while there is no compiler. Raises InputError."""
+    found: Machine | None = getattr(import_module(_place(name)), "MACHINE", None)
+    return get(name) if found is None else found
+
+
+def _place(name: str) -> str:
+    """The one package of a target. Raises InputError."""
     places = [
         place for place in (f"{__name__}.{name}", f"{PREFIX}{name}") if name.isidentifier() and _is_package(place)
     ]
@@ -32,11 +54,7 @@ def get(name: str) -> Target:
         raise InputError("--target", f"there is no target '{name}'", f"choose one of {', '.join(names())}")
     if len(places) > 1:
         raise InputError("--target", f"'{name}' is {' and '.join(places)}", f"rename {places[1]}")
-    target: Target | None = getattr(import_module(places[0]), "TARGET", None)
-    if target is None or target.name != name:
-        reason = "exports no TARGET" if target is None else f"exports a target called '{target.name}'"
-        raise InputError("--target", f"{places[0]} {reason}", f"export TARGET with the name '{name}'")
-    return target
+    return places[0]
 
 
 def _is_package(module: str) -> bool:

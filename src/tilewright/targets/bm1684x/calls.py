@@ -88,7 +88,10 @@ short = {"": "dtype", "scale": "u8", "y": "odt"}
 
 CALLS: dict[str, Call] = {
     **{f"fp_{name}": Call(f"fp_{name}", by_name) for name in ("add", "sub", "mul", "diff_abs")},
-    **{f"fp_{name}_C": Call(f"fp_{name}", by_name, {"b": "C_bits"}) for name in ("add", "sub", "mul", "diff_abs", "div")},
+    **{
+        f"fp_{name}_C": Call(f"fp_{name}", by_name, {"b": "C_bits"})
+        for name in ("add", "sub", "mul", "diff_abs", "div")
+    },
     **{f"fp_C_{name}": Call(f"fp_{name}", by_name, {"a": "C_bits"}, {"b": "a"}) for name in ("sub", "div")},
     **{name: Call(name, by_name) for name in ("max", "min", "and", "or", "xor", "abs", "neg", "sign", "copy")},
     **{f"{name}_C": Call(name, by_name, {"b": "C_bits"}) for name in ("max", "min", "and", "or", "xor")},

@@ -49,7 +49,9 @@ class Config:
                 raise ConfigError("bm1684x config", f"{key} is {value}, not a power of two")
         if self.local_bytes > STATIC_BASE - LOCAL_BASE:
             reason = f"{self.local_bytes} bytes of local memory do not fit below static memory"
-            raise ConfigError("bm1684x config", reason, f"keep lanes * banks * bank_bytes to {STATIC_BASE - LOCAL_BASE}")
+            raise ConfigError(
+                "bm1684x config", reason, f"keep lanes * banks * bank_bytes to {STATIC_BASE - LOCAL_BASE}"
+            )
 
     @property
     def lane_bytes(self) -> int:

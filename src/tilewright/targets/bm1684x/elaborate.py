@@ -91,9 +91,18 @@ def _table(steps: Sequence[Encoded], commands: Sequence[Command], regions: Seque
             pops[row] |= 1 << queue
             pushes[place[UNITS[1 - queue], step.needs]] |= 1 << queue
     queues = tuple(TokenQueue(f"{UNITS[1 - u]}->{UNITS[u]}", 1 - u, u, len(steps) + 1) for u in range(len(UNITS)))
-    spaces = tuple(Space(f"{region.name} {region.base:#x}", len(region.data), ((0, len(region.data)),)) for region in regions)
+    spaces = tuple(
+        Space(f"{region.name} {region.base:#x}", len(region.data), ((0, len(region.data)),)) for region in regions
+    )
     footprints = Footprints.of([command.footprint(regions) for command in commands])
     return StepTable(
-        UNITS, queues, spaces, unit, pops, pushes, np.arange(len(steps), dtype=np.int64), footprints,
+        UNITS,
+        queues,
+        spaces,
+        unit,
+        pops,
+        pushes,
+        np.arange(len(steps), dtype=np.int64),
+        footprints,
         lambda row: f"{steps[row]}: {commands[row].operation.name}",
     )

@@ -77,5 +77,3 @@ class Memories:
             raise MachineError("memory", f"address {bad:#x} is no multiple of {size}", "align elements to their size")
         whole = region.data[: len(region.data) // size * size].view(dtype)
         return whole, offsets // size
-
-

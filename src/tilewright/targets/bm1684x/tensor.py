@@ -124,9 +124,7 @@ class Matrix:
     columns: int
 
     @classmethod
-    def local(
-        cls, start: int, offset: int, shape: tuple[int, int], width: int, dtype: DType, config: Config
-    ) -> Matrix:
+    def local(cls, start: int, offset: int, shape: tuple[int, int], width: int, dtype: DType, config: Config) -> Matrix:
         """In the aligned layout. A vector is a matrix of one row. Raises InputError."""
         rows, columns = shape
         if not 1 <= width <= columns:

@@ -204,6 +204,3 @@ def _bytes_of_ddr(command: Command) -> tuple[int, int]:
 
 def _up(value: int, divisor: int) -> int:
     return -(-value // divisor)
-
-
-

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic.floats import widen
 from tilewright.targets.bm1684x.dtypes import DType

@@ -9,7 +9,7 @@ from tilewright.targets.bm1684x.arithmetic.cube import GROUP, dot
 from tilewright.targets.bm1684x.arithmetic.floats import narrow, rounded, widen
 from tilewright.targets.bm1684x.arithmetic.rounding import saturate, shift_right
 from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.dtypes import DType, F32, Rounding
+from tilewright.targets.bm1684x.dtypes import F32, DType, Rounding
 
 
 def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, first: list[Array]) -> Array:

@@ -13,16 +13,16 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.jit import compiled
 from tilewright.targets.bm1684x.arithmetic.floats import flush, widen
-from tilewright.targets.bm1684x.dtypes import DType, F32
+from tilewright.targets.bm1684x.dtypes import F32, DType
 
 #: Products that f16 and bf16 add at a time.
 GROUP = 32
 
 
 def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
-    """float32 (P, O): rows (P, G, L) times columns (G, L, O), stored as `dtype`, behind the terms `first` ((P, O) each).
+    """float32 (P, O): rows (P, G, L) times columns (G, L, O) behind the terms `first` ((P, O) each).
 
-    G groups of L products; L is GROUP or less but for f32, where the grouping does not matter.
+    Rows and columns are stored as `dtype`: G groups of L products, L at most GROUP; f32 does not group.
     """
     p, g, length = rows.shape
     outputs = columns.shape[2]

@@ -56,7 +56,7 @@ def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
         exponent = np.maximum(np.frexp(x)[1] - 1, SMALLEST[dtype])
         quantum = np.ldexp(1.0, exponent - (SIGNIFICAND[dtype] - 1))
         value = np.abs(np.where(np.isfinite(x), round_real(x / quantum, mode) * quantum, x))
-        inwards = {Rounding.TOWARDS_ZERO: True, Rounding.DOWN: x > 0, Rounding.UP: x < 0}.get(mode, False)
-        beyond = np.where(inwards, LARGEST[dtype], np.inf)
+        inwards = {Rounding.TOWARDS_ZERO: np.isfinite(x), Rounding.DOWN: x > 0, Rounding.UP: x < 0}
+        beyond = np.where(inwards.get(mode, np.False_), LARGEST[dtype], np.inf)
         value = np.where(np.isfinite(x) & (value > LARGEST[dtype]), beyond, value)
         return narrow(np.copysign(value, x).astype(np.float32), dtype)

@@ -1,4 +1,4 @@
-"""Replays compiled networks: queues decode to the stored fields, run to the stored output, take the estimated cycles."""
+"""Replays compiled networks: queues decode to the stored fields, run to the stored output, take the stored cycles."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Bit fields of all command formats, first field in the lowest bits. Sources: docs/bm1684x.md.
 
-A field is NAME:WIDTH (WIDTH 1 left out); `-:WIDTH` is reserved. The compute engine (tiu) has one long format for all its
-commands and a short one for most; the DMA engine has long ones and a few short ones.
+A field is NAME:WIDTH (WIDTH 1 left out); `-:WIDTH` is reserved. The compute engine (tiu) has one long format for all
+of its commands and a short one for most; the DMA engine has long ones and a few short ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ TIU_SHORT = {
         res0_prec:3 opd0_prec:3 {INSERTED} {PADS} opd2_n_str:3 -:11 opd2_sign intr_en {OUTPUT} opd0_h:16 opd0_w:16
         opd1_h:16 opd1_w:16 {PLACES} res1_addr:32 opd3_addr:32 -:64""",
     "MM": f"""{TIU_HEAD} res_add left_tran opd0_const opd2_const - {ENABLE} intr_en {SIGNS} res0_prec:3 opd0_prec:3
-        opd2_n_str:3 -:20 -:16 res0_c:16 res0_w:16 opd0_n:16 opd0_c:16 opd0_w:16 -:16 opd1_w:16 {PLACES} opd3_addr:32""",
+        opd2_n_str:3 -:20 -:16 res0_c:16 res0_w:16 opd0_n:16 opd0_c:16 opd0_w:16 -:16 opd1_w:16 {PLACES}
+        opd3_addr:32""",
     "MM2": f"""{TIU_HEAD} opd0_sign opd1_sign res0_prec:3 {ENABLE} opd2_const res0_c:16 res0_w:16 opd1_c:16 opd1_w:16
         opd0_prec:3 opd0_const opd1_const res_add res0_addr:25 intr_en opd0_addr:32 opd1_addr:32 opd2_addr:32""",
     "AR": f"""{TIU_HEAD} opd0_const opd1_const opd2_const tsk_opd_num:2 {ENABLE} intr_en res0_prec:3 opd0_prec:3
@@ -104,8 +105,8 @@ DMA_LONG = {
 DMA_SHORT = {
     "DMA_sys": DMA_FULL,
     "DMA_general": f"{DMA_FULL} src_cstride:32 dst_csize:16 -:16 {BOTH} {MASK}",
-    "DMA_masked_select": f"""{DMA_HEAD} mask_data_format:3 -:18 {DMA_DEP.split()[0]} -:12 {SRC_SIZES} {DST_SIZES} {BOTH}
-        mask_start_addr_l32:32 mask_start_addr_h8:32 -:32 -:32 -:32""",
+    "DMA_masked_select": f"""{DMA_HEAD} mask_data_format:3 -:18 cmd_id_dep:20 -:12 {SRC_SIZES} {DST_SIZES}
+        {BOTH} mask_start_addr_l32:32 mask_start_addr_h8:32 -:32 -:32 -:32""",
     "DMA_nonzero": f"""{DMA_HEAD} index_data_format:3 -:18 {DMA_DEP} dst_nstride:32 {SRC_SIZES} {BOTH} -:32 -:32""",
 }
 

@@ -75,7 +75,9 @@ def matrix(command: Encoded, config: Config) -> Command:
     far, near = ("src", "dst") if into else ("dst", "src")
     transposing = command["cmd_special_function"] == 1
     rows, columns = command[f"{far}_hsize"], command[f"{far}_wsize"]
-    linear = Tensor(addresses[far], Shape(1, 1, rows, columns), Stride(0, 0, command[f"{far}_hstride"], 1), dtype, config)
+    linear = Tensor(
+        addresses[far], Shape(1, 1, rows, columns), Stride(0, 0, command[f"{far}_hstride"], 1), dtype, config
+    )
     if transposing:
         rows, columns = columns, rows
     sizes = Shape(rows, command[f"{near}_csize"], 1, command[f"{near}_wsize"])

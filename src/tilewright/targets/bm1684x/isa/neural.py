@@ -78,9 +78,7 @@ def pooling(command: Encoded, config: Config) -> Command:
         weight = from_fields(command["opd0_prec"], command["opd1_sign"])
         kernel = (1, c, command["opd1_h"], command["opd1_w"])
         operands["w"] = local(command["opd1_addr"], kernel, COMPACT, weight, config, NO_STRIDE)
-        operands["bias"] = place(
-            command, "opd2", (1, c, 1, 1), source if source.is_float else I32, config, COMPACT
-        )
+        operands["bias"] = place(command, "opd2", (1, c, 1, 1), source if source.is_float else I32, config, COMPACT)
         pad = int(source.from_bits(command["opd3_addr"])) if not source.is_float else 0
         attributes |= {"right": command["res1_addr"] & 0xFF, "pad": pad, "mode": Rounding(command["opd2_n_str"])}
         attributes["relu"] = function == DEPTHWISE_RELU
@@ -90,7 +88,12 @@ def pooling(command: Encoded, config: Config) -> Command:
         name = "fp_depthwise2d" if source.is_float else "int8_depthwise2d"
     else:
         raise unknown(command)
-    return Command(OPERATIONS[name], operands, {"y": result(command, from_fields(command["res0_prec"], signed), config)}, attributes)
+    return Command(
+        OPERATIONS[name],
+        operands,
+        {"y": result(command, from_fields(command["res0_prec"], signed), config)},
+        attributes,
+    )
 
 
 def matrix(command: Encoded, config: Config) -> Command:
@@ -153,6 +156,3 @@ def _bias(operands: Operands, command: Encoded, shape: tuple[int, ...], dtype: D
     bias = place(command, "opd2", shape, dtype, config, COMPACT)
     if not isinstance(bias, Constant) or bias.bits:
         operands["bias"] = bias
-
-
-

@@ -86,7 +86,9 @@ register(
         Operation(
             "int_dequant", TIU, ("x", "multiplier", "shift", "offset"), integer_dequant, (rules.integers("x", "y"),)
         ),
-        Operation("fp32_dequant", TIU, ("x", "scale", "offset"), float_dequant, (rules.integers("x"), rules.of("y", F32))),
+        Operation(
+            "fp32_dequant", TIU, ("x", "scale", "offset"), float_dequant, (rules.integers("x"), rules.of("y", F32))
+        ),
         Operation("fp_div", TIU, ("a", "b"), divide, iterated),
         Operation("fp_rsqrt", TIU, ("a",), inverse_root, iterated),
         Operation("fp_sqrt", TIU, ("a",), square_root, iterated),

@@ -8,7 +8,7 @@ from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic import elementwise as e
 from tilewright.targets.bm1684x.arithmetic.compare import RELATIONS, holds
 from tilewright.targets.bm1684x.arithmetic.floats import narrow, widen
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, U8, I32, U32, U16
+from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, U16, U32
 from tilewright.targets.bm1684x.operations import rules
 from tilewright.targets.bm1684x.operations.base import TIU, Meaning, Operation, Values, register
 
@@ -131,13 +131,15 @@ def integer_mac(v: Values) -> dict[str, Array]:
 
 
 def taylor(v: Values) -> dict[str, Array]:
-    """The sum of coefficient[k] * a**k, by Horner's scheme; each lane has its own coefficients, (1, c, 1, k) or (k,)."""
+    """The sum of coefficient[k] * a**k, by Horner's scheme. Each lane has its own: (1, c, 1, k), or (k,) for all."""
     coefficients = np.moveaxis(v["coefficients"], -1, 0)[..., None]
     return {"y": e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])}
 
 
 one_float = rules.floats("a", "b", "y")
-register(Operation(f"fp_{name}", TIU, ("a", "b"), _float(name), (one_float,)) for name in ("add", "sub", "mul", "diff_abs"))
+register(
+    Operation(f"fp_{name}", TIU, ("a", "b"), _float(name), (one_float,)) for name in ("add", "sub", "mul", "diff_abs")
+)
 register(
     Operation(f"int_{name}", TIU, ("a", "b", "shift"), _integer(name), (rules.integers("a", "b", "y"), *also))
     for name, also in (
@@ -175,7 +177,9 @@ register(
         Operation("neg", TIU, ("a",), negative, (rules.alike("a", "y"),)),
         Operation("sign", TIU, ("a",), sign, (rules.alike("a", "y"),)),
         Operation("prelu", TIU, ("a", "slope"), prelu, (rules.floats("a", "slope", "y"),)),
-        Operation("fp32_mac", TIU, ("a", "b", "acc"), multiply_add, (rules.floats("a", "b", "acc", "y"), rules.of("y", F32))),
+        Operation(
+            "fp32_mac", TIU, ("a", "b", "acc"), multiply_add, (rules.floats("a", "b", "acc", "y"), rules.of("y", F32))
+        ),
         Operation(
             "int8_mac",
             TIU,

@@ -109,7 +109,13 @@ register(
         Operation("wc_trans", TIU, ("x",), cw_transposed, bits),
         Operation("npu_bcast", TIU, ("x",), broadcast, bits),
         Operation("static_bcast", TIU, ("x",), broadcast, bits),
-        Operation("table_lookup", TIU, ("x", "table", "fill"), table_lookup, (rules.alike("table", "y", "fill"), rules.of("x", U8, U16))),
+        Operation(
+            "table_lookup",
+            TIU,
+            ("x", "table", "fill"),
+            table_lookup,
+            (rules.alike("table", "y", "fill"), rules.of("x", U8, U16)),
+        ),
         Operation("w_gather", TIU, ("x", "index", "fill"), gather_columns, filled),
         Operation("hau_sort", HAU, ("x",), sort, (rules.of("x", F32, I32, U32), rules.alike("x", "y")), ("y", "index")),
     )

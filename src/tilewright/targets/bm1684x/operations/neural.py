@@ -1,4 +1,4 @@
-"""Convolutions, pooling and matrix products. `window` is the command's Window; products are described in section 6.3."""
+"""Convolutions, pooling and matrix products; `window` is the command's Window. Section 6.3 of the specification."""
 
 from __future__ import annotations
 
