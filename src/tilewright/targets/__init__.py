@@ -28,25 +28,6 @@ def names() -> tuple[str, ...]:
 
 def get(name: str) -> Target:
     """The target called `name`. Raises InputError naming those that exist, or what is wrong with this one."""
-    place = _place(name)
-    package = import_module(place)
-    if hasattr(package, "MACHINE"):
-        raise InputError("--target", f"{name} has no compiler yet", "only conform and layout work with it")
-    target: Target | None = getattr(package, "TARGET", None)
-    if target is None or target.name != name:
-        reason = "exports no TARGET" if target is None else f"exports a target called '{target.name}'"
-        raise InputError("--target", f"{place} {reason}", f"export TARGET with the name '{name}'")
-    return target
-
-
-def machine(name: str) -> Machine:
-    """The target called `name`, or what is exported as MACHINE while there is no compiler. Raises InputError."""
-    found: Machine | None = getattr(import_module(_place(name)), "MACHINE", None)
-    return get(name) if found is None else found
-
-
-def _place(name: str) -> str:
-    """The one package of a target. Raises InputError."""
     places = [
         place for place in (f"{__name__}.{name}", f"{PREFIX}{name}") if name.isidentifier() and _is_package(place)
     ]
@@ -54,7 +35,22 @@ def _place(name: str) -> str:
         raise InputError("--target", f"there is no target '{name}'", f"choose one of {', '.join(names())}")
     if len(places) > 1:
         raise InputError("--target", f"'{name}' is {' and '.join(places)}", f"rename {places[1]}")
-    return places[0]
+    package = import_module(places[0])
+    if hasattr(package, "MACHINE"):
+        raise InputError("--target", f"{name} has no compiler yet", "only conform and layout work with it")
+    target: Target | None = getattr(package, "TARGET", None)
+    if target is None or target.name != name:
+        reason = "exports no TARGET" if target is None else f"exports a target called '{target.name}'"
+        raise InputError("--target", f"{places[0]} {reason}", f"export TARGET with the name '{name}'")
+    return target
+
+
+def machine(name: str) -> Machine:
+    """The target called `name`, or what its folder exports as MACHINE while there is no compiler. Raises InputError."""
+    place = f"{__name__}.{name}"
+    package = import_module(place) if name.isidentifier() and _is_package(place) else None
+    found: Machine | None = getattr(package, "MACHINE", None)
+    return get(name) if found is None else found
 
 
 def _is_package(module: str) -> bool:

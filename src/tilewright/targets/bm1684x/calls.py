@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.errors import InputError
 from tilewright.targets.bm1684x.dtypes import DTYPES, DType, dtype_of, rounding_of
-from tilewright.targets.bm1684x.operations import OPERATIONS, Operation
+from tilewright.targets.bm1684x.operations import OPERATIONS, OPTIONAL, Operation
 
 #: Attributes that a call names otherwise than the operation.
 RENAMED = {"num_iter": "steps", "rshift": "right", "lshift": "left", "descended": "descending"}
@@ -61,10 +61,6 @@ class Call:
         found = {RENAMED.get(key, key): value for key, value in parameters.items() if key not in MODES}
         modes = {own: rounding_of(parameters[key]) for key, own in MODES.items() if key in parameters}
         return {**found, **modes, **self.attributes}
-
-
-#: Operands that a command may do without.
-OPTIONAL = ("acc", "bias", "zero", "shift")
 
 
 def _bits(value: float, dtype: DType) -> int:
@@ -158,3 +154,10 @@ CALLS: dict[str, Call] = {
     "gdma_nonzero_S2S": Call("dma_nonzero", {"": "dtype", "y": "u32", "count": "u32"}),
     "hau_sort_natural_index": Call("hau_sort", {"": "dtype", "index": "i32"}, renamed={"y": "value"}),
 }
+
+
+def call_of(name: str) -> Call:
+    """The call of that name. Raises InputError."""
+    if name not in CALLS:
+        raise InputError("call", f"there is no call '{name}' of the device API here")
+    return CALLS[name]

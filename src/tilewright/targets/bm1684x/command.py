@@ -13,7 +13,7 @@ from tilewright.errors import MachineError
 from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, runs
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.memory import Memories, Region
-from tilewright.targets.bm1684x.operations import Operation, Values
+from tilewright.targets.bm1684x.operations import OPTIONAL, Operation, Values
 from tilewright.targets.bm1684x.tensor import Operand
 
 
@@ -67,7 +67,13 @@ class Command:
             for name, operand in self.operands.items()
         }
         shapes = {name: tuple(result.shape) for name, result in self.results.items()}
-        found = self.operation.meaning(Values(data, self.types, shapes, self.attributes))
+        for name in self.operation.inputs:
+            if name not in data and name not in OPTIONAL:
+                raise MachineError(self.operation.name, f"it has no operand {name}")
+        try:
+            found = self.operation.meaning(Values(data, self.types, shapes, self.attributes))
+        except ValueError as error:  # NumPy's word for shapes that do not go together
+            raise MachineError(self.operation.name, f"its operands do not fit: {error}") from None
         for name, result in self.results.items():
             write(memories, result, found[name], self.operation)
         return found

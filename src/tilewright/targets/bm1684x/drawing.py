@@ -37,7 +37,7 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
 
     Elements form a run while both their addresses and their positions go on evenly. Repeated ones count once.
     """
-    flat = addresses.reshape(-1) - LOCAL_BASE
+    flat = _within(addresses, config)
     places, index = np.unique(flat, return_index=True)
     lanes, offsets = np.divmod(places, config.lane_bytes)
     step = np.diff(index, append=0)
@@ -84,7 +84,7 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     """A row for each lane, a box for each element, coloured by its first index. Raises InputError for too many."""
     if addresses.size > MOST_CELLS:
         raise InputError("layout", f"a picture of {addresses.size} elements", f"draw {MOST_CELLS} at most")
-    lanes, offsets = np.divmod(addresses.reshape(-1) - LOCAL_BASE, config.lane_bytes)
+    lanes, offsets = np.divmod(_within(addresses, config), config.lane_bytes)
     low, end = int(offsets.min()), int(offsets.max()) + dtype.bytes
     shown = range(config.lanes) if config.lanes <= 8 else sorted(set(lanes.tolist()))
     row = {lane: 40 + number * LANE for number, lane in enumerate(shown)}
@@ -117,3 +117,11 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
 
 def _name(axes: Sequence[str], index: Sequence[int]) -> str:
     return " ".join(f"{axis}{number}" for axis, number in zip(axes, index, strict=True))
+
+
+def _within(addresses: Array, config: Config) -> Array:
+    """Addresses within local memory, flat. Raises InputError for others."""
+    flat = addresses.reshape(-1) - LOCAL_BASE
+    if flat.min() < 0 or flat.max() >= config.local_bytes:
+        raise InputError("layout", "a drawing of what lies outside local memory", "draw what lies in lanes")
+    return flat

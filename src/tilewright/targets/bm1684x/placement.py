@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.targets.bm1684x import drawing, layout
+from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import dtype_of
 from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.tensor import LARGEST, Kernel, Matrix, Operand, Tensor
+from tilewright.targets.bm1684x.tensor import LARGEST, Kernel, Matrix, Tensor
 
 #: Layouts by name: sizes that they take, what they are.
 KINDS = {
@@ -26,42 +25,24 @@ KINDS = {
     "64ic": ("OC,IC,KH,KW", "convolution weights of 8 bits"),
     "32ic": ("OC,IC,KH,KW", "convolution weights of 16 bits"),
 }
-AXES = {"matrix": ("row", "column"), "vector": ("column",), "64ic": ("oc", "ic", "kh", "kw")}
-AXES["32ic"] = AXES["64ic"]
 KERNEL_BYTES = {"64ic": 1, "32ic": 2}
 
 
 @dataclass(frozen=True)
 class Placement:
-    """An operand, how it was asked for, and what a user of it should know."""
+    """An operand, the name of its layout, and what a user of it should know."""
 
     kind: str
-    operand: Operand
-    config: Config
+    operand: Tensor | Matrix | Kernel
     note: str = ""
-
-    @property
-    def title(self) -> str:
-        shape = ", ".join(map(str, self.operand.shape))
-        text = f"{self.operand.dtype} ({shape}), {self.kind}"
-        if isinstance(self.operand, Tensor):
-            n, c, h, w = self.operand.stride
-            text += f": strides n {n}, c {c}, h {h}, w {w} elements"
-        start, offset = divmod(int(self.operand.addresses.flat[0]) - LOCAL_BASE, self.config.lane_bytes)
-        return f"{text}; from lane {start}, byte {offset:#x}; {self.config.lanes} lanes"
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return AXES.get(self.kind, ("n", "c", "h", "w"))
 
     def text(self) -> str:
         """As text, with the note."""
-        drawn = drawing.text(self.title, self.axes, self._shown(), self.operand.dtype, self.config)
-        return drawn + (f"note: {self.note}\n" if self.note else "")
+        return f"{self.kind} {self.operand.explain()}" + (f"note: {self.note}\n" if self.note else "")
 
     def svg(self) -> str:
         """As a picture."""
-        return drawing.svg(self.title, self.axes, self._shown(), self.operand.dtype, self.config)
+        return self.operand.svg()
 
     def to_json(self) -> dict[str, Any]:
         """What the title says, and each element's byte address in local memory in logical order."""
@@ -69,10 +50,6 @@ class Placement:
         found = {"layout": self.kind, "shape": list(self.operand.shape), "dtype": str(self.operand.dtype)}
         stride = list(self.operand.stride) if isinstance(self.operand, Tensor) else None
         return {**found, "stride": stride, "note": self.note, "addresses": addresses}
-
-    def _shown(self) -> Array:
-        addresses = self.operand.addresses
-        return addresses.reshape(-1) if self.kind == "vector" else addresses
 
 
 def place(
@@ -93,10 +70,12 @@ def place(
         raise InputError("layout", f"{kind} takes {KINDS[kind][0]}, each 1..{LARGEST}, not {','.join(map(str, shape))}")
     if (stride is not None) != (kind == "free"):
         raise InputError("layout", "strides are given for the layout free, and for it only", "give --stride n,c,h,w")
+    if stride is not None and len(stride) != 4:
+        raise InputError("layout", f"{len(stride)} strides", "give four strides, --stride n,c,h,w")
     if width is not None and kind not in ("matrix", "vector"):
         raise InputError("layout", f"{kind} has no columns a channel", "leave --width out")
     element = dtype_of(dtype)
-    operand: Operand
+    operand: Tensor | Matrix | Kernel
     note = ""
     if kind in ("matrix", "vector"):
         rows, columns = shape if kind == "matrix" else (1, shape[0])
@@ -112,8 +91,7 @@ def place(
     else:
         operand = Tensor.local(start, offset, tuple(shape), element, config, kind)
         note = _trap(kind, Shape(*shape), start, operand, config)
-    _check_fits(operand, config)
-    return Placement(kind, operand, config, note)
+    return Placement(kind, operand, note)
 
 
 def _trap(kind: str, shape: Shape, start: int, operand: Tensor, config: Config) -> str:
@@ -126,14 +104,3 @@ def _trap(kind: str, shape: Shape, start: int, operand: Tensor, config: Config) 
     return (
         f"{who} takes the n stride {strides[1]}, not {strides[0]}: from n = 1 on elements lie elsewhere; give strides"
     )
-
-
-def _check_fits(operand: Operand, config: Config) -> None:
-    """All bytes of a lane are its own."""
-    if int(operand.addresses.max()) + operand.dtype.bytes > LOCAL_BASE + config.local_bytes:
-        raise InputError("layout", "it does not fit in local memory", "make it smaller, or begin lower")
-    offsets = (operand.addresses - LOCAL_BASE) % config.lane_bytes
-    first = (int(operand.addresses.flat[0]) - LOCAL_BASE) % config.lane_bytes
-    if int(offsets.min()) < first:
-        reason = f"it needs more than the {config.lane_bytes - first} bytes that a lane has from {first:#x} on"
-        raise InputError("layout", reason, "make it smaller, or begin lower")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.targets.bm1684x import layout
+from tilewright.targets.bm1684x import drawing, layout
 from tilewright.targets.bm1684x.config import ADDRESS_END, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import F32, DType
 from tilewright.targets.bm1684x.layout import Shape, Stride
@@ -35,8 +35,43 @@ class Operand(Protocol):
     def addresses(self) -> Array: ...
 
 
+class Drawn:
+    """What all operands can show of themselves: `explain()` as text, `svg()` as a picture."""
+
+    axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
+
+    def explain(self: Placed) -> str:
+        """One line a run of neighbouring elements. Raises InputError outside of local memory."""
+        return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
+
+    def svg(self: Placed) -> str:
+        """A box an element. Raises InputError for too many, and outside of local memory."""
+        return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
+
+
+class Placed(Operand, Protocol):
+    """An operand that knows its machine."""
+
+    axes: ClassVar[tuple[str, ...]]
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def stride(self) -> Stride | None: ...
+
+
+def title(operand: Placed) -> str:
+    """Type, shape, strides and where it begins."""
+    text = f"{operand.dtype} ({', '.join(map(str, operand.shape))})"
+    if operand.stride:
+        n, c, h, w = operand.stride
+        text += f": strides n {n}, c {c}, h {h}, w {w} elements"
+    start, offset = divmod(int(operand.addresses.flat[0]) - LOCAL_BASE, operand.config.lane_bytes)
+    return f"{text}; from lane {start}, byte {offset:#x}; {operand.config.lanes} lanes"
+
+
 @dataclass(frozen=True)
-class Tensor:
+class Tensor(Drawn):
     """A strided (n, c, h, w) tensor at a bus address; in local memory channels go from lane to lane.
 
     Raises InputError for a shape, stride or address that no command can carry.
@@ -56,6 +91,9 @@ class Tensor:
         if not 0 <= self.address < ADDRESS_END or self.address % self.dtype.bytes:
             reason = f"its address is {self.address:#x}"
             raise InputError("tensor", reason, f"give a multiple of {self.dtype.bytes} below {ADDRESS_END:#x}")
+        if self.is_local and (end := self._lane_end()) > self.config.lane_bytes:
+            reason = f"it ends at byte {end} of a lane, which has {self.config.lane_bytes}"
+            raise InputError("tensor", reason, "make it smaller, or begin lower")
 
     @classmethod
     def local(
@@ -110,16 +148,25 @@ class Tensor:
         rest = (n * self.stride.n * e)[:, None, None, None] + (h * self.stride.h * e)[:, None] + w * self.stride.w * e
         return base + channel[:, None, None] + rest
 
+    def _lane_end(self) -> int:
+        """One past the highest byte that it has in a lane."""
+        n, c, h, w = self.shape
+        last = Shape(n, layout.slots(self.start_lane, c, self.config), h, w)
+        elements = sum((size - 1) * stride for size, stride in zip(last, self.stride, strict=True))
+        return self.lane_offset + (elements + 1) * self.dtype.bytes
+
     def with_shape(self, *shape: int) -> Tensor:
         """The same strides over other sizes."""
         return replace(self, shape=Shape(*shape))
 
 
 @dataclass(frozen=True)
-class Matrix:
+class Matrix(Drawn):
     """A (rows, columns) matrix in local memory: `width` columns to a channel, as the tensor of `storage`'s shape
     (rows, ceil(columns / width), 1, width)."""
 
+    axes: ClassVar[tuple[str, ...]] = ("row", "column")
+    stride: ClassVar[None] = None
     storage: Tensor
     columns: int
 
@@ -137,6 +184,10 @@ class Matrix:
         return self.storage.shape.n, self.columns
 
     @property
+    def config(self) -> Config:
+        return self.storage.config
+
+    @property
     def dtype(self) -> DType:
         return self.storage.dtype
 
@@ -147,12 +198,14 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(Drawn):
     """Convolution weights (oc, ic, kh, kw) in local memory: 64IC (8-bit), 32IC (16-bit) or compact (f32).
 
     Output channels go from lane to lane; input channels lie side by side in groups as wide as the cube.
     """
 
+    axes: ClassVar[tuple[str, ...]] = ("oc", "ic", "kh", "kw")
+    stride: ClassVar[None] = None
     address: int
     shape: tuple[int, int, int, int]
     dtype: DType
@@ -167,23 +220,29 @@ class Kernel:
     def addresses(self) -> Array:
         oc, ic, kh, kw = self.shape
         groups = -(-ic // self.group)
-        slot = groups * kh * kw * self.group
-        first = Tensor(self.address, Shape(1, oc, 1, 1), Stride(0, slot, 0, 0), self.dtype, self.config)
+        rows = groups * kh * kw
+        strides = Stride(0, rows * self.group, self.group, 1)
+        whole = Tensor(self.address, Shape(1, oc, rows, self.group), strides, self.dtype, self.config)
         i = np.arange(ic, dtype=np.int64)
-        taps = np.arange(kh * kw, dtype=np.int64).reshape(kh, kw)
-        inside = ((i // self.group * (kh * kw))[:, None, None] + taps) * self.group + (i % self.group)[:, None, None]
-        return first.addresses.reshape(oc, 1, 1, 1) + inside * self.dtype.bytes
+        row = (i // self.group * (kh * kw))[:, None, None] + np.arange(kh * kw, dtype=np.int64).reshape(kh, kw)
+        return whole.addresses[0][:, row, (i % self.group)[:, None, None]]
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Drawn):
     """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
 
+    axes: ClassVar[tuple[str, ...]] = ("row", "column")
+    stride: ClassVar[None] = None
     storage: Tensor
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.storage.shape.c, self.storage.shape.w
+
+    @property
+    def config(self) -> Config:
+        return self.storage.config
 
     @property
     def dtype(self) -> DType:

@@ -14,7 +14,7 @@ from tilewright.targets.base import ConformCase
 from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.arithmetic.floats import as_stored
 from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.calls import CALLS, Call
+from tilewright.targets.bm1684x.calls import Call, call_of
 from tilewright.targets.bm1684x.command import Command, Constant, read
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.conformance.place import Place
@@ -52,10 +52,11 @@ def _outcome(
     try:
         for output, name in calls:
             parameters = {"dtype": "f32", **case} if output else case
-            command = laid_out(CALLS[name], parameters, values, expected, memories, output)
+            call = call_of(name)
+            command = laid_out(call, parameters, values, expected, memories, output)
             results = command.run(memories)
             for result, operand in command.results.items():
-                wanted = expected[output or CALLS[name].renamed.get(result, result)]
+                wanted = expected[output or call.renamed.get(result, result)]
                 found = read(memories, operand).reshape(-1)[: wanted.size].reshape(wanted.shape)
                 if reason := differs(found, wanted, operand.dtype, ULPS if command.operation.inexact else 0):
                     return ConformCase(case["id"], False, f"{case['op']}: {result} {reason}")
@@ -136,11 +137,12 @@ def _restrided(operand: Operand | Constant, stride: tuple[int, ...], shape: tupl
 
 def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
     """Whether the parameters are refused, with a sentence."""
-    call = CALLS[case["op"]]
     optional = ("bias",) if case.get("bias", True) else ()
-    try:
-        reason = call.described.refusal(call.types_of(case, (*optional, "shift", "zero")), call.attributes_of(case))
-    except TilewrightError as error:
-        reason = str(error)
     shown = ", ".join(f"{key} {value}" for key, value in case.items() if key not in ("family", "op"))
-    return ConformCase(f"rejected {number}", bool(reason), f"{case['op']} ({shown}) is not refused")
+    try:
+        call = call_of(case["op"])
+        said = call.described.refusal(call.types_of(case, (*optional, "shift", "zero")), call.attributes_of(case))
+        reason = "" if said else f"{case['op']} ({shown}) is not refused"
+    except TilewrightError as error:  # not understood is not refused
+        reason = str(error)
+    return ConformCase(f"rejected {case['family']} {number}", not reason, reason)

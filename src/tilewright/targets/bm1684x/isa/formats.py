@@ -107,7 +107,8 @@ DMA_SHORT = {
     "DMA_general": f"{DMA_FULL} src_cstride:32 dst_csize:16 -:16 {BOTH} {MASK}",
     "DMA_masked_select": f"""{DMA_HEAD} mask_data_format:3 -:18 cmd_id_dep:20 -:12 {SRC_SIZES} {DST_SIZES}
         {BOTH} mask_start_addr_l32:32 mask_start_addr_h8:32 -:32 -:32 -:32""",
-    "DMA_nonzero": f"""{DMA_HEAD} index_data_format:3 -:18 {DMA_DEP} dst_nstride:32 {SRC_SIZES} {BOTH} -:32 -:32""",
+    "DMA_nonzero": f"""{DMA_HEAD} index_data_format:3 -:18 cmd_id_dep:20 -:12 dst_nstride:32 {SRC_SIZES} {BOTH} -:32
+        -:32""",
 }
 
 #: Names of the compute engine's formats by task type; 2 and 6 have two each, told apart by the function.

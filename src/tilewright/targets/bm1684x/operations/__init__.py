@@ -1,6 +1,18 @@
 """All operations by name."""
 
 from tilewright.targets.bm1684x.operations import convert, elementwise, move, neural
-from tilewright.targets.bm1684x.operations.base import DMA, HAU, OPERATIONS, TIU, Operation, Values
+from tilewright.targets.bm1684x.operations.base import DMA, HAU, OPERATIONS, OPTIONAL, TIU, Operation, Values
 
-__all__ = ["DMA", "HAU", "OPERATIONS", "TIU", "Operation", "Values", "convert", "elementwise", "move", "neural"]
+__all__ = [
+    "DMA",
+    "HAU",
+    "OPERATIONS",
+    "OPTIONAL",
+    "TIU",
+    "Operation",
+    "Values",
+    "convert",
+    "elementwise",
+    "move",
+    "neural",
+]

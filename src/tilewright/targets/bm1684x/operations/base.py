@@ -73,6 +73,8 @@ class Operation:
 
 
 OPERATIONS: dict[str, Operation] = {}
+#: Operands that a command may do without.
+OPTIONAL = ("acc", "bias", "zero", "shift")
 
 
 def register(operations: Iterable[Operation]) -> None:

@@ -1,0 +1,117 @@
+"""Queues as a whole: order, hazards, values, time, and what cannot run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.targets.bm1684x.programs import BANK, BYTES, CONFIG, add, copy, memories, queues, sum_of_two
+from tilewright.errors import MachineError, ProgramError
+from tilewright.sim.findings import RACE
+from tilewright.sim.hazards import hazards
+from tilewright.sim.order import random_sequence
+from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE
+from tilewright.targets.bm1684x.elaborate import elaborate
+from tilewright.targets.bm1684x.isa.stream import Encoded, fresh
+from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.timing import ESTIMATE, cycles, trace
+
+
+def test_a_program_computes_and_every_legal_order_gives_the_same() -> None:
+    for seed in range(4):
+        device, ddr = memories()
+        program = elaborate(sum_of_two(), CONFIG, device.regions)
+        assert not program.order.findings
+        assert not hazards(program.table, program.order)
+        program.run(device, random_sequence(program.table, program.order, seed) if seed else None)
+        np.testing.assert_array_equal(ddr[2], ddr[0] + ddr[1])
+
+
+def test_a_missing_dependency_is_a_race_that_names_both_commands() -> None:
+    device, _ = memories()
+    program = elaborate(sum_of_two(needs=1), CONFIG, device.regions)
+    findings = hazards(program.table, program.order)
+    assert [finding.kind for finding in findings] == [RACE]
+    assert "dma command 1 (DMA_tensor)" in findings[0].message
+    assert "tiu command 0 (AR)" in findings[0].message
+
+
+def test_commands_that_wait_for_each_other_are_refused() -> None:
+    with pytest.raises(ProgramError, match=r"no command can start: .* needs number 1 of the other engine; "):
+        elaborate(queues([copy(1, 1, DDR_BASE, LOCAL_BASE)], [add(1, 1, 0, 0, 0)]), CONFIG)
+
+
+def test_engines_overlap_and_wait_for_what_they_name() -> None:
+    program = elaborate(sum_of_two(), CONFIG)
+    found = trace(program, CONFIG)
+    name = {str(command): row for row, command in enumerate(program.encoded)}
+    load, second, store = (name[f"dma command {number} (DMA_tensor)"] for number in range(3))
+    sum_ = name["tiu command 0 (AR)"]
+    assert found.start[[load, second, sum_, store]].tolist() == [
+        0,
+        found.end[load],
+        found.end[second],
+        found.end[sum_],
+    ]
+    assert found.cycles == found.end[store]
+    early = trace(elaborate(sum_of_two(needs=1), CONFIG), CONFIG)
+    assert early.start[sum_] == early.end[load]
+    assert (found.bytes_read.sum(), found.bytes_written.sum()) == (2 * BYTES, BYTES)
+    assert trace(program, CONFIG, serial=True).cycles == (found.end - found.start).sum()
+
+
+@pytest.mark.parametrize(
+    ("result", "left", "right", "factor"),
+    [(2 * BANK, 0, BANK, 1), (0, 0, BANK, 2), (0, BANK, 0, 2), (0, 64 * 4, BANK, 1), (0, 63 * 4, BANK, 2)],
+)
+def test_overwriting_an_operand_takes_twice_as_long(result: int, left: int, right: int, factor: int) -> None:
+    """A channel counts as 64 elements at least: from the distance of 64 elements on, none is overwritten."""
+    (program,) = elaborate(queues([], [add(1, 0, result, left, right)]), CONFIG).commands
+    assert cycles(program, CONFIG) == factor
+
+
+@pytest.mark.parametrize(("width", "runs"), [(1, 64), (63, 64), (64, 64), (65, 65), (128, 128)])
+def test_short_runs_cost_as_much_as_256_bytes(width: int, runs: int) -> None:
+    load = copy(1, 0, DDR_BASE, LOCAL_BASE)
+    wide = {**load.fields, "src_nsize": 4, "src_wsize": width, "dst_cstride": 128, "dst_nstride": 128}
+    wide |= {"src_cstride": width, "src_nstride": 64 * width}
+    (command,) = elaborate(queues([replace(load, fields=wide)], []), CONFIG).commands
+    size = 4 * 64 * max(runs, width) * 4
+    levels = min(4, max(1, round(4 * 64 * width * 4 / ESTIMATE.unit)))
+    assert cycles(command, CONFIG) == int(size * 4 / levels / ESTIMATE.read_rate)
+
+
+def with_fields(command: Encoded, **fields: int) -> Encoded:
+    return replace(command, fields={**command.fields, **fields})
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (with_fields(add(1, 0, 0, 0, 0), tsk_eu_typ=24), "function 24 of AR is not modelled"),
+        (with_fields(add(1, 0, 0, 0, 0), res0_prec=7), "precision 7 is reserved"),
+        (with_fields(add(1, 0, 0, 0, 0), res0_str=5), "layout code 5"),
+        (with_fields(add(1, 0, 0, 0, 0), res0_h=0), "every size must be"),
+        (with_fields(add(1, 0, 2, 0, 0)), "multiple of 4"),
+        (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), localmem_mask_l32=1), "masks lanes"),
+        (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), decompress_enable=1), "decompresses"),
+        (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), cmd_special_function=5), "function 5 of DMA_tensor"),
+        (fresh(DMA, 0, "DMA_gather", False, {"cmd_type": 7, "cmd_id": 1}), "DMA_gather commands are not modelled"),
+        (fresh(TIU, 0, "AR", False, {"tsk_typ": 3, "cmd_id": 1}), "long AR commands are not modelled"),
+    ],
+)
+def test_what_is_not_modelled_is_said(command: Encoded, message: str) -> None:
+    dma, tiu = ([command], []) if command.engine == DMA else ([], [command])
+    with pytest.raises(ProgramError, match=message):
+        elaborate(queues(dma, tiu), CONFIG)
+
+
+def test_memory_that_does_not_exist_is_refused() -> None:
+    device, _ = memories()
+    outside = queues([copy(1, 0, DDR_BASE + 3 * BYTES, LOCAL_BASE)], [])
+    with pytest.raises(MachineError, match="no memory holds 0x100003000"):
+        elaborate(outside, CONFIG, device.regions)
+    with pytest.raises(MachineError, match="no memory holds"):
+        elaborate(outside, CONFIG).run(device)
