@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
+from tilewright.array import Array
 from tilewright.errors import InputError, MachineError
 from tilewright.targets.bm1684x.calls import CALLS, call_of
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.dtypes import F32, I16, U8, dtype_of, rounding_of
+from tilewright.targets.bm1684x.dtypes import DTYPES, F32, I16, U8, dtype_of, rounding_of
 from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.operations import OPERATIONS
+from tilewright.targets.bm1684x.operations import OPERATIONS, Values
 from tilewright.targets.bm1684x.tensor import Tensor
 
 CONFIG = Config(lanes=4)
@@ -74,3 +77,35 @@ def test_calls_are_operations() -> None:
     assert all(call.operation in OPERATIONS for call in CALLS.values())
     with pytest.raises(InputError, match="no call 'fp_fly'"):
         call_of("fp_fly")
+
+
+def test_gathers_sorts_and_lookups() -> None:
+    """Of what no vector holds: the device API's description, and what is chosen where it says nothing."""
+    x = np.array([[[[1, 2], [3, 4], [5, 6]]]], np.uint8)
+    index = np.array([2, 9, 0], np.uint32).reshape(1, 1, 3, 1)
+    seven = np.array(7, np.uint8)
+    gathered = meaning("dma_h_gather", {"x": x, "index": index, "fill": seven})["y"]
+    assert gathered[0, 0].tolist() == [[5, 6], [7, 7], [1, 2]]
+    before = np.full((1, 1, 3, 2), 9, np.uint8)
+    scattered = meaning("dma_h_scatter", {"x": x, "index": index, "y_before": before})["y"]
+    assert scattered[0, 0].tolist() == [[5, 6], [9, 9], [1, 2]]
+    columns = meaning("w_gather", {"x": x[:, :, :1], "index": np.array([1, 5, 0], np.uint16), "fill": seven})["y"]
+    assert columns[0, 0, 0].tolist() == [2, 7, 1]
+    looked = meaning("table_lookup", {"x": np.array([0, 2, 3], np.uint8), "table": x[0, 0, :, 0], "fill": seven})["y"]
+    assert looked.tolist() == [1, 5, 7]
+    keys = np.array([2, 1, 2, 3], np.int32)
+    numbers = np.array([10, 11, 12, 13], np.int32)
+    top = meaning("hau_sort", {"x": keys, "numbers": numbers}, {"descending": True}, (3,))
+    assert (top["y"].tolist(), top["index"].tolist()) == ([3, 2, 2], [13, 10, 12])
+    flipped = meaning("dma_reverse", {"x": x}, {"axis": 2})["y"]
+    assert flipped[0, 0, :, 0].tolist() == [5, 3, 1]
+
+
+def meaning(
+    name: str, data: dict[str, Array], attributes: dict[str, object] | None = None, shape: tuple[int, ...] = ()
+) -> Mapping[str, Array]:
+    """An operation on arrays alone."""
+    types = {own: next(t for t in DTYPES.values() if t.storage == values.dtype) for own, values in data.items()}
+    operation = OPERATIONS[name]
+    types |= dict.fromkeys(operation.outputs, types["x"])
+    return operation.meaning(Values(data, types, dict.fromkeys(operation.outputs, shape), attributes or {}))

@@ -7,15 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.targets.bm1684x.programs import BANK, BYTES, CONFIG, add, copy, memories, queues, sum_of_two
+from tests.targets.bm1684x.programs import BANK, BYTES, CONFIG, SHAPE, add, copy, memories, queues, sum_of_two
 from tilewright.errors import MachineError, ProgramError
 from tilewright.sim.findings import RACE
 from tilewright.sim.hazards import hazards
 from tilewright.sim.order import random_sequence
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE
+from tilewright.targets.bm1684x.dtypes import F32
 from tilewright.targets.bm1684x.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.stream import Encoded, fresh
 from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.tensor import Tensor
 from tilewright.targets.bm1684x.timing import ESTIMATE, cycles, trace
 
 
@@ -81,6 +83,39 @@ def test_short_runs_cost_as_much_as_256_bytes(width: int, runs: int) -> None:
     size = 4 * 64 * max(runs, width) * 4
     levels = min(4, max(1, round(4 * 64 * width * 4 / ESTIMATE.unit)))
     assert cycles(command, CONFIG) == int(size * 4 / levels / ESTIMATE.read_rate)
+
+
+def test_selections_and_linear_commands_run() -> None:
+    """Commands that no stored program has: as the device API describes them."""
+    rng = np.random.default_rng(1)
+    device, _ = memories()
+    a, b, c = (Tensor.local(0, bank * BANK, SHAPE, F32, CONFIG) for bank in range(3))
+    x, y = (rng.normal(size=SHAPE).astype(np.float32) for _ in range(2))
+    scale = rng.normal(size=(1, 64, 1, 1)).astype(np.float32)
+    channels = Tensor.local(0, 2 * BANK, (1, 64, 1, 1), F32, CONFIG, "compact")
+    results = [Tensor.local(0, bank * BANK, SHAPE, F32, CONFIG) for bank in (3, 4)]
+    size = {f"res0_{axis}": value for axis, value in zip("nchw", SHAPE, strict=True)}
+    places = {"res0_addr": 3 * BANK, "res1_addr": 4 * BANK, "opd0_addr": 0, "opd1_addr": BANK}
+    head = {"cmd_short": 1, "cmd_id": 1, "tsk_typ": 13, "opd0_prec": 2, "opd2_prec": 4}
+    ones = {"opd2_addr": 1, "opd3_addr": 2, "opd2_const": 1, "opd3_const": 1}
+    compare = fresh(TIU, 0, "CMP", True, {**head, **size, **places, **ones, "tsk_eu_typ": 22})
+    head = {"cmd_short": 1, "cmd_id": 1, "tsk_typ": 10, "tsk_eu_typ": 1, "res0_prec": 2}
+    linear = {"res0_addr": 3 * BANK, "opd0_addr": 0, "opd1_addr": 2 * BANK, "opd2_addr": 2 * BANK}
+    scaled = fresh(TIU, 0, "LIN", True, {**head, **size, **linear})
+    invert = with_fields(add(1, 0, 3 * BANK, 0, BANK), tsk_eu_typ=1, opd0_prec=4, res0_prec=4)
+    select = with_fields(add(1, 0, 3 * BANK, 0, BANK), tsk_eu_typ=10, opd2_prec=2, opd2_const=1, opd2_addr=0x3F800000)
+    for command, expected in (
+        (compare, [np.maximum(x, y), np.where(x > y, 1, 2).astype(np.uint32).view(np.float32)]),
+        (scaled, [x * scale + scale]),
+        (invert, [(~x.view(np.uint32)).view(np.float32)]),
+        (select, [(x > y).astype(np.float32)]),
+    ):
+        for tensor, values in ((a, x), (b, y), (c, x), (channels, scale)):
+            device.write(tensor.addresses, values)
+        elaborate(queues([], [command]), CONFIG, device.regions).run(device)
+        for tensor, values in zip(results, expected, strict=False):
+            found = device.read(tensor.addresses, F32.storage)
+            np.testing.assert_array_equal(found.view(np.uint32), values.view(np.uint32), err_msg=str(command))
 
 
 def with_fields(command: Encoded, **fields: int) -> Encoded:

@@ -98,7 +98,7 @@ CALLS: dict[str, Call] = {
     "fp_floor": Call("fp_round", by_name, renamed={"x": "a"}, attributes={"mode": rounding_of("down")}),
     "fp_ceil": Call("fp_round", by_name, renamed={"x": "a"}, attributes={"mode": rounding_of("up")}),
     "fp_round": Call("fp_round", by_name),
-    "fp32_mac": Call("fp32_mac", {"": "f32"}),
+    "fp32_mac": Call("fp_mac", {"": "f32"}),
     "fp_div": Call("fp_div", by_name),
     "fp_reciprocal": Call("fp_div", by_name, {"a": ONE_F32}, {"b": "a"}),
     **{name: Call(name, by_name) for name in ("fp_rsqrt", "fp_sqrt", "fp_exp", "fp_sigmoid", "fp_log")},
@@ -148,11 +148,23 @@ CALLS: dict[str, Call] = {
         {"zero": "zp"},
         attributes={"right_transposed": True},
     ),
+    "int8_zp_mm_all_trans": Call(
+        "int8_zp_mm",
+        {"L": "ldt", "R": "rdt", "y": "i32", "zero": "i16"},
+        {"zero": "zp"},
+        attributes={"both_transposed": True},
+    ),
     **{name: Call(name, by_name) for name in ("cw_trans", "wc_trans", "npu_bcast")},
     "gdma_h_gather_S2S": Call("dma_h_gather", {"": "dtype", "index": "u32"}, {"fill": "C_bits"}, {"x": "param"}),
+    "gdma_h_scatter_S2S": Call("dma_h_scatter", {"": "dtype", "index": "u32"}, renamed={"x": "param"}),
     "gdma_mask_select_S2S": Call("dma_mask_select", {"": "dtype", "mask": "mask_dtype", "count": "u32"}),
     "gdma_nonzero_S2S": Call("dma_nonzero", {"": "dtype", "y": "u32", "count": "u32"}),
-    "hau_sort_natural_index": Call("hau_sort", {"": "dtype", "index": "i32"}, renamed={"y": "value"}),
+    **{
+        f"hau_sort{which}": Call(
+            "hau_sort", {"": "dtype", "index": "i32", "numbers": "i32"}, renamed={"y": "value", "numbers": "index"}
+        )
+        for which in ("", "_natural_index", "_specific_index")
+    },
 }
 
 

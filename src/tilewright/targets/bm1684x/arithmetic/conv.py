@@ -85,6 +85,7 @@ def float_matmul(left: Array, right: Array, dtype: DType, out: DType, first: lis
     return narrow(dot(rows, columns, dtype, terms), out)
 
 
-def integer_matmul(left: Array, right: Array, zero: Array | int = 0) -> Array:
-    """int32 sums of left (M, K) times (right (K, N) - zero), 8-bit operands."""
-    return exact_matmul(left, right.astype(np.int32) - zero, 255, 511)
+def integer_matmul(left: Array, right: Array) -> Array:
+    """int32 sums of (M, K) times (K, N): 8-bit factors, one of them less a zero point perhaps."""
+    bounds = (255, 511) if left.dtype.itemsize == 1 else (511, 255)
+    return exact_matmul(left, right, *bounds)

@@ -16,7 +16,7 @@ from tilewright.targets.base import ConformCase
 from tilewright.targets.bm1684x import static
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.conformance.vectors import arrays, described
-from tilewright.targets.bm1684x.elaborate import Elaborated, elaborate
+from tilewright.targets.bm1684x.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.stream import decode, encode
 from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.operations import DMA
@@ -30,15 +30,29 @@ TOLERANCE = 0.1
 QUEUES = ("tiu", "dma")
 
 
+Group = tuple[int, int]
+
+
 def replay(path: Path) -> Iterator[ConformCase]:
     """One precision of one network: fields, output (where its coefficients are stored), cycles."""
     vector, about = arrays(path), described(path.with_name(path.name.replace(".cmdbuf.npz", ".json")))
     name = f"{about['net']} {about['quant']}"
-    queues = {engine: vector[f"{engine}_0_0"] for engine in QUEUES}
+    queues = _groups(vector)
     yield _case(f"{name} fields", lambda: fields(queues, about["commands"]))
     if "coeff" in vector:
         yield _case(f"{name} output", lambda: output(path, queues, vector["coeff"], about["io"]))
-    yield _case(f"{name} cycles", lambda: timing(elaborate(queues, CONFIG), about))
+    yield _case(f"{name} cycles", lambda: timing(queues, about))
+
+
+def _groups(vector: Mapping[str, Array]) -> dict[Group, dict[str, Array]]:
+    """Queues by subnet and group, which run one after the other; arrays are called ENGINE_SUBNET_GROUP."""
+    found: dict[Group, dict[str, Array]] = {}
+    for name, raw in vector.items():
+        engine, _, numbers = name.partition("_")
+        if engine in QUEUES:
+            subnet, _, group = numbers.partition("_")
+            found.setdefault((int(subnet), int(group)), {})[engine] = raw
+    return dict(sorted(found.items()))
 
 
 def _case(name: str, compare: Any) -> ConformCase:
@@ -49,11 +63,12 @@ def _case(name: str, compare: Any) -> ConformCase:
     return ConformCase(name, not reason, reason)
 
 
-def fields(queues: Mapping[str, Array], stored: list[Mapping[str, Any]]) -> str:
+def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str, Any]]) -> str:
     """What decodes differently; that encoding gives the bytes again."""
-    for engine, raw in queues.items():
+    for group, engine, raw in ((group, *item) for group, own in queues.items() for item in own.items()):
         found = decode(engine, raw)
-        expected = [command for command in stored if command["engine"] == engine]
+        own = [command for command in stored if (command["subnet"], command["group"]) == group]
+        expected = [command for command in own if command["engine"] == engine]
         if len(found) != len(expected):
             return f"{engine}: {len(found)} commands, not {len(expected)}"
         for command, wanted in zip(found, expected, strict=True):
@@ -82,14 +97,15 @@ def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
     return memories
 
 
-def output(path: Path, queues: Mapping[str, Array], coefficients: Array, io: Mapping[str, Any]) -> str:
+def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients: Array, io: Mapping[str, Any]) -> str:
     """What differs of the outputs, or which commands race."""
     memories = memory(path, coefficients, io)
-    program = elaborate(queues, CONFIG, memories.regions)
-    found: list[Finding] = [*program.order.findings, *hazards(program.table, program.order)]
-    if found:
-        return f"findings in a good program: {found[0]}"
-    program.run(memories)
+    for own in queues.values():
+        program = elaborate(own, CONFIG, memories.regions)
+        found: list[Finding] = [*program.order.findings, *hazards(program.table, program.order)]
+        if found:
+            return f"findings in a good program: {found[0]}"
+        program.run(memories)
     stored = arrays(path.with_name(path.name.replace(".cmdbuf.", ".output.")))
     ddr = memories.region_of(DDR_BASE, DDR_BASE + 1).data
     for tensor in io["outputs"]:
@@ -102,16 +118,23 @@ def output(path: Path, queues: Mapping[str, Array], coefficients: Array, io: Map
     return ""
 
 
-def timing(program: Elaborated, about: Mapping[str, Any]) -> str:
+def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]) -> str:
     """What takes other cycles than estimated: the compute engine's commands exactly, transfers and totals roughly."""
-    found = trace(program, CONFIG)
-    taken = found.end - found.start
-    for dma in (False, True):
-        rows = [row for row, command in enumerate(program.encoded) if (command.engine == DMA) == dma]
-        lines = [line for line in about["timeline"] if line["type"].startswith("GDMA") == dma]
-        for row, line in zip(rows, lines, strict=True):
-            if abs(int(taken[row]) - line["cycles"]) > (TOLERANCE * line["cycles"] if dma else 0):
-                return f"{program.table.describe(row)} takes {taken[row]} cycles, not {line['cycles']}"
-    if abs(found.cycles - about["total_cycles"]) > TOLERANCE * about["total_cycles"]:
-        return f"all takes {found.cycles} cycles, not {about['total_cycles']}"
+    total = 0
+    lines = {
+        dma: [line for line in about["timeline"] if line["type"].startswith("GDMA") == dma] for dma in (False, True)
+    }
+    for own in queues.values():
+        program = elaborate(own, CONFIG)
+        found = trace(program, CONFIG)
+        total += found.cycles
+        for row, taken in enumerate((found.end - found.start).tolist()):
+            dma = program.encoded[row].engine == DMA
+            if not lines[dma]:
+                return f"the timeline has fewer {'transfers' if dma else 'computations'}"
+            expected = lines[dma].pop(0)["cycles"]  # both are in the engine's order
+            if abs(taken - expected) > (TOLERANCE * expected if dma else 0):
+                return f"{program.table.describe(row)} takes {taken} cycles, not {expected}"
+    if abs(total - about["total_cycles"]) > TOLERANCE * about["total_cycles"]:
+        return f"all takes {total} cycles, not {about['total_cycles']}"
     return ""

@@ -31,7 +31,8 @@ BINARY = {
     27: ("fp_diff_abs", "", False),
 }
 SHIFTS = {6: "logical_shift", 21: "arithmetic_shift"}
-CAST, COPY, ABSOLUTE, DIVIDE = 14, 19, 26, 12
+SELECT = {10: "greater", 11: "equal", 13: "less"}
+NOT, DIVIDE, CAST, COPY, ABSOLUTE, COPY_TO_ALL = 1, 12, 14, 19, 26, 28
 TAYLOR, RSQRT = (12, 13), 17
 Operands = dict[str, Operand | Constant]
 
@@ -49,20 +50,27 @@ def arithmetic(command: Encoded, config: Config) -> Command:
         return Command(OPERATIONS["fp_round" if same else "cast"], {"x": a}, {"y": y}, {"mode": mode})
     sign = command["opd0_sign"] or command["opd1_sign"]
     y = result(command, from_fields(command["res0_prec"], sign), config)
-    if function in (COPY, ABSOLUTE):
-        alone = from_fields(command["res0_prec"], command["opd0_sign"])
-        y = result(command, alone, config)
-        return Command(OPERATIONS["copy" if function == COPY else "abs"], {"a": a}, {"y": y})
+    if function in (COPY, ABSOLUTE, COPY_TO_ALL):
+        y = result(command, from_fields(command["res0_prec"], command["opd0_sign"]), config)
+        if function == COPY_TO_ALL:  # the first of n to all
+            a = place(command, "opd0", (1, *shape[1:]), first, config)
+        return Command(OPERATIONS["abs" if function == ABSOLUTE else "copy"], {"a": a}, {"y": y})
+    if function == NOT:
+        return Command(OPERATIONS["xor"], {"a": a, "b": Constant((1 << first.bits) - 1, first)}, {"y": y})
     if function in SHIFTS:
         count = place(command, "opd1", shape, I8, config)
         return Command(OPERATIONS[SHIFTS[function]], {"a": a, "shift": count}, {"y": y}, {"mode": mode})
-    if function not in BINARY:
-        raise unknown(command)
-    on_floats, on_integers, saturate = BINARY[function]
+    b = place(command, "opd1", shape, from_fields(command["opd1_prec"], command["opd1_sign"]), config)
+    if function in SELECT:
+        chosen = from_fields(command["res0_prec"], command["opd2_sign"])
+        true = place(command, "opd2", (1, shape[1], 1, 1), chosen, config, COMPACT)
+        return Command(
+            OPERATIONS[SELECT[function]], {"a": a, "b": b, "c": true}, {"y": result(command, chosen, config)}
+        )
+    on_floats, on_integers, saturate = BINARY.get(function, ("", "", False))
     name = on_floats if first.is_float else on_integers
     if not name:
         raise unknown(command)
-    b = place(command, "opd1", shape, from_fields(command["opd1_prec"], command["opd1_sign"]), config)
     operands: Operands = {"a": a, "b": _as_float(b, y.dtype)}
     operands["a"] = _as_float(a, y.dtype)
     strided = [own for own in ("opd0", "opd1") if command[f"{own}_str"] == STRIDED and not command[f"{own}_const"]]
@@ -130,3 +138,37 @@ def special(command: Encoded, config: Config) -> Command:
 
 def _shape(command: Encoded) -> tuple[int, ...]:
     return tuple(command[f"res0_{axis}"] for axis in "nchw")
+
+
+def comparison(command: Encoded, config: Config) -> Command:
+    """CMP: selects c or d by a comparison of a and b; with the extreme of a and b, or without."""
+    functions = {
+        22: "maximum_greater_select",
+        23: "greater_select",
+        24: "equal_select",
+        25: "minimum_less_select",
+        26: "less_select",
+    }
+    name = functions.get(command["tsk_eu_typ"])
+    if name is None:
+        raise unknown(command)
+    compared = from_fields(command["opd0_prec"], command["opd0_sign"])
+    chosen = from_fields(command["opd2_prec"], 0)
+    types = {"opd0": compared, "opd1": compared, "opd2": chosen, "opd3": chosen}
+    a, b, c, d = (place(command, own, _shape(command), dtype, config) for own, dtype in types.items())
+    second = local(command["res1_addr"], _shape(command), ALIGNED, chosen, config, Stride(0, 0, 0, 0))
+    results: dict[str, Operand] = {"y": result(command, chosen, config)}
+    if "y0" in OPERATIONS[name].outputs:
+        results = {"y0": result(command, compared, config), "y": second}
+    return Command(OPERATIONS[name], {"a": a, "b": b, "c": c, "d": d}, results)
+
+
+def linear(command: Encoded, config: Config) -> Command:
+    """LIN: x * scale + offset by channel."""
+    if command["tsk_eu_typ"] != 1:
+        raise unknown(command)
+    dtype = from_fields(command["res0_prec"], 1)
+    a = place(command, "opd0", _shape(command), dtype, config)
+    channels = (1, command["res0_c"], 1, 1)
+    b, offset = (place(command, own, channels, dtype, config, COMPACT) for own in ("opd1", "opd2"))
+    return Command(OPERATIONS["fp_mac"], {"a": a, "b": b, "acc": offset}, {"y": result(command, dtype, config)})

@@ -14,6 +14,8 @@ FORMATS: dict[str, Callable[[Encoded, Config], Command]] = {
     "AR": arithmetic.arithmetic,
     "RQ&DQ": arithmetic.quantisation,
     "SFU": arithmetic.special,
+    "CMP": arithmetic.comparison,
+    "LIN": arithmetic.linear,
     "CONV": neural.convolution,
     "PorD": neural.pooling,
     "MM": neural.matrix,

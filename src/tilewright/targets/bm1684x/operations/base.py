@@ -74,7 +74,7 @@ class Operation:
 
 OPERATIONS: dict[str, Operation] = {}
 #: Operands that a command may do without.
-OPTIONAL = ("acc", "bias", "zero", "shift")
+OPTIONAL = ("acc", "bias", "zero", "shift", "numbers", "y_before")
 
 
 def register(operations: Iterable[Operation]) -> None:

@@ -8,7 +8,7 @@ from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic import elementwise as e
 from tilewright.targets.bm1684x.arithmetic.compare import RELATIONS, holds
 from tilewright.targets.bm1684x.arithmetic.floats import narrow, widen
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, U16, U32
+from tilewright.targets.bm1684x.dtypes import I8, I16, I32, U8, U16, U32
 from tilewright.targets.bm1684x.operations import rules
 from tilewright.targets.bm1684x.operations.base import TIU, Meaning, Operation, Values, register
 
@@ -177,9 +177,7 @@ register(
         Operation("neg", TIU, ("a",), negative, (rules.alike("a", "y"),)),
         Operation("sign", TIU, ("a",), sign, (rules.alike("a", "y"),)),
         Operation("prelu", TIU, ("a", "slope"), prelu, (rules.floats("a", "slope", "y"),)),
-        Operation(
-            "fp32_mac", TIU, ("a", "b", "acc"), multiply_add, (rules.floats("a", "b", "acc", "y"), rules.of("y", F32))
-        ),
+        Operation("fp_mac", TIU, ("a", "b", "acc"), multiply_add, (rules.floats("a", "b", "acc", "y"),)),
         Operation(
             "int8_mac",
             TIU,

@@ -50,8 +50,11 @@ def gather_rows(v: Values) -> dict[str, Array]:
 
 
 def scatter_rows(v: Values) -> dict[str, Array]:
-    """y[0, c, index[0, c, k, 0], :] = x[0, c, k, :]; of equal indices the last stays, those beyond y are dropped."""
-    y = v["y_before"].copy()
+    """y[0, c, index[0, c, k, 0], :] = x[0, c, k, :]; of equal indices the last stays, those beyond y are dropped.
+
+    Other rows are those of y_before, or 0. How the machine treats equal indices is not known.
+    """
+    y = v["y_before"].copy() if "y_before" in v.data else np.zeros(v.shapes["y"], v.types["y"].storage)
     index = v["index"][0, :, :, 0].astype(np.int64)
     channel, row = np.nonzero(index < y.shape[2])
     y[0, channel, index[channel, row]] = v["x"][0, channel, row]
@@ -85,10 +88,10 @@ def gather_columns(v: Values) -> dict[str, Array]:
 
 
 def sort(v: Values) -> dict[str, Array]:
-    """The first K of x in order, and where they stood; equal ones keep their order."""
+    """The first K of x in order, and their `numbers` (or where they stood); equal ones keep their order."""
     key = widen(v["x"], F32) if v.types["x"] is F32 else v["x"].astype(np.int64)
     order = np.argsort(-key if v.attribute("descending") else key, kind="stable")[: v.shapes["y"][0]]
-    return {"y": v["x"][order], "index": order.astype(np.int32)}
+    return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
 
 
 bits = (rules.alike("x", "y"),)
@@ -117,6 +120,13 @@ register(
             (rules.alike("table", "y", "fill"), rules.of("x", U8, U16)),
         ),
         Operation("w_gather", TIU, ("x", "index", "fill"), gather_columns, filled),
-        Operation("hau_sort", HAU, ("x",), sort, (rules.of("x", F32, I32, U32), rules.alike("x", "y")), ("y", "index")),
+        Operation(
+            "hau_sort",
+            HAU,
+            ("x", "numbers"),
+            sort,
+            (rules.of("x", F32, I32, U32), rules.alike("x", "y")),
+            ("y", "index"),
+        ),
     )
 )

@@ -91,8 +91,13 @@ def maximum(v: Values) -> dict[str, Array]:
 
 
 def _sides(v: Values) -> tuple[Array, Array]:
-    """The factors as (M, K) and (K, N). `both_transposed` swaps roles: y (N, M) = R (N, K) times L (K, M)."""
+    """The factors as (M, K) and (K, N), R without its zero point.
+
+    `both_transposed` swaps roles: y (N, M) = R (N, K) times L (K, M).
+    """
     left, right = v["L"], v["R"]
+    if "zero" in v.data:
+        right = right.astype(np.int32) - v["zero"]
     if v.attribute("both_transposed"):
         return right, left
     return (left.T if v.attribute("left_transposed") else left), (right.T if v.attribute("right_transposed") else right)
@@ -114,8 +119,7 @@ def integer_matmul(v: Values) -> dict[str, Array]:
 
 def wide_matmul(v: Values) -> dict[str, Array]:
     """int32 sums of L times (R - zero), plus acc."""
-    left, right = _sides(v)
-    total = conv.integer_matmul(left, right, v["zero"].astype(np.int32) if "zero" in v.data else 0)
+    total = conv.integer_matmul(*_sides(v))
     return {"y": wrap(total + v["acc"] if "acc" in v.data else total, v.types["y"])}
 
 
