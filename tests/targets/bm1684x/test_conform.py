@@ -13,7 +13,10 @@ from tilewright.conform import replay
 from tilewright.errors import InputError
 from tilewright.targets import machine
 from tilewright.targets.bm1684x.arithmetic import floats, iterate
+from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.conformance import conform
+from tilewright.targets.bm1684x.elaborate import elaborate
+from tilewright.targets.bm1684x.timing import trace
 
 FAMILIES = (
     *("cast", "fp_arith", "int_arith", "select", "quant", "conv_fp", "conv_int8"),
@@ -52,6 +55,21 @@ def test_all_networks_replay(vectors: Path) -> None:
     cases = list(replay(machine("bm1684x"), [vectors / "nets"]))
     assert not [f"{case.name}: {case.reason}" for case in cases if not case.passed]
     assert {case.name.split()[-1] for case in cases} == {"fields", "output", "cycles"}
+
+
+@pytest.mark.slow
+def test_every_command_takes_the_estimated_cycles(vectors: Path) -> None:
+    """Also those that conform compares in totals only."""
+    for path in sorted((vectors / "nets").rglob("*.cmdbuf.npz")):
+        about = json.loads(path.with_name(path.name.replace(".cmdbuf.npz", ".json")).read_text())
+        with np.load(path) as archive:
+            program = elaborate({engine: archive[f"{engine}_0_0"] for engine in ("tiu", "dma")}, Config())
+        found = trace(program, Config())
+        for engine in ("tiu", "dma"):
+            mine = [row for row, command in enumerate(program.encoded) if command.engine == engine]
+            lines = [line for line in about["timeline"] if line["type"].startswith("GDMA") == (engine == "dma")]
+            assert (found.end - found.start)[mine].tolist() == [line["cycles"] for line in lines], path
+        assert found.cycles == about["total_cycles"]
 
 
 def test_one_digit_less_in_a_constant_is_found(vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:

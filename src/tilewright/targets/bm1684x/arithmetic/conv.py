@@ -40,7 +40,7 @@ def integer_conv(x: Array, w: Array, window: Window, pad: int, zero: Array | int
     oh, ow = window.out(*x.shape[2:])
     columns = window.taps(x, pad).transpose(0, 4, 5, 1, 2, 3).reshape(n, oh * ow, -1)
     weights = (w.astype(np.int32) - zero).reshape(oc, -1).T
-    sums = exact_matmul(columns, weights, 255, 511)
+    sums = exact_matmul(columns, weights, _magnitude(x), _magnitude(weights))
     return sums.reshape(n, oh, ow, oc).transpose(0, 3, 1, 2)
 
 
@@ -87,5 +87,9 @@ def float_matmul(left: Array, right: Array, dtype: DType, out: DType, first: lis
 
 def integer_matmul(left: Array, right: Array) -> Array:
     """int32 sums of (M, K) times (K, N): 8-bit factors, one of them less a zero point perhaps."""
-    bounds = (255, 511) if left.dtype.itemsize == 1 else (511, 255)
-    return exact_matmul(left, right, *bounds)
+    return exact_matmul(left, right, _magnitude(left), _magnitude(right))
+
+
+def _magnitude(x: Array) -> int:
+    """The largest absolute value of integers; smaller ones make for longer exact sums."""
+    return max(int(x.max(initial=0)), -int(x.min(initial=0)), 1)
