@@ -66,7 +66,7 @@ def test_every_command_takes_the_estimated_cycles(vectors: Path) -> None:
             program = elaborate({engine: archive[f"{engine}_0_0"] for engine in ("tiu", "dma")}, Config())
         found = trace(program, Config())
         for engine in ("tiu", "dma"):
-            mine = [row for row, command in enumerate(program.encoded) if command.engine == engine]
+            mine = [row for row, step in enumerate(program.steps) if step.engine == engine]
             lines = [line for line in about["timeline"] if line["type"].startswith("GDMA") == (engine == "dma")]
             assert (found.end - found.start)[mine].tolist() == [line["cycles"] for line in lines], path
         assert found.cycles == about["total_cycles"]

@@ -13,7 +13,7 @@ from tilewright.sim.findings import RACE
 from tilewright.sim.hazards import hazards
 from tilewright.sim.order import random_sequence
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE
-from tilewright.targets.bm1684x.dtypes import F32
+from tilewright.targets.bm1684x.dtypes import F32, U8
 from tilewright.targets.bm1684x.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.stream import Encoded, fresh
 from tilewright.targets.bm1684x.operations import DMA, TIU
@@ -45,10 +45,20 @@ def test_commands_that_wait_for_each_other_are_refused() -> None:
         elaborate(queues([copy(1, 1, DDR_BASE, LOCAL_BASE)], [add(1, 1, 0, 0, 0)]), CONFIG)
 
 
+def test_an_idle_command_can_be_waited_for() -> None:
+    """Nops have numbers too."""
+    nop = fresh(TIU, 0, "SYSID", True, {"tsk_typ": 15, "tsk_eu_typ": 30, "cmd_id": 2})
+    store = copy(1, 2, LOCAL_BASE, DDR_BASE)
+    program = elaborate(queues([store], [add(1, 0, 0, 0, BANK), nop]), CONFIG)
+    found = trace(program, CONFIG)
+    assert [step.engine for step in program.steps] == [TIU, DMA]
+    assert found.start[1] == found.end[0]
+
+
 def test_engines_overlap_and_wait_for_what_they_name() -> None:
     program = elaborate(sum_of_two(), CONFIG)
     found = trace(program, CONFIG)
-    name = {str(command): row for row, command in enumerate(program.encoded)}
+    name = {step.name: row for row, step in enumerate(program.steps)}
     load, second, store = (name[f"dma command {number} (DMA_tensor)"] for number in range(3))
     sum_ = name["tiu command 0 (AR)"]
     assert found.start[[load, second, sum_, store]].tolist() == [
@@ -116,6 +126,28 @@ def test_selections_and_linear_commands_run() -> None:
         for tensor, values in zip(results, expected, strict=False):
             found = device.read(tensor.addresses, F32.storage)
             np.testing.assert_array_equal(found.view(np.uint32), values.view(np.uint32), err_msg=str(command))
+
+
+@pytest.mark.parametrize("shared_table", [0, 4])
+def test_a_table_is_looked_up_by_channel(shared_table: int) -> None:
+    """As the debugger describes gathers; no stored program has one."""
+    rng = np.random.default_rng(2)
+    device, _ = memories()
+    table = rng.integers(0, 256, (1, 70, 1, 200)).astype(np.uint8)
+    index = rng.integers(0, 256, (2, 70, 1, 9)).astype(np.uint8)
+    strides = (0, 0, 256, 1) if shared_table else (512, 256, 200, 1)
+    if shared_table:
+        table[0, 64:] = table[0, :6]
+    device.write(Tensor.free(0, 0, table.shape, strides, U8, CONFIG).addresses, table)
+    device.write(Tensor.local(0, BANK, index.shape, U8, CONFIG).addresses, index)
+    size = {"res0_n": 2, "res0_c": 70, "res0_h": 1, "res0_w": 9, "opd0_h": 1, "opd0_w": 200, "opd1_w": 9, "opd1_c": 70}
+    places = {"res0_addr": 2 * BANK, "opd0_addr": 0, "opd1_addr": BANK, "opd2_addr": 77, "opd2_const": 1}
+    head = {"cmd_short": 1, "cmd_id": 1, "tsk_typ": 6, "tsk_eu_typ": 13, "opd0_str": shared_table}
+    elaborate(queues([], [fresh(TIU, 0, "SG", True, {**head, **size, **places})]), CONFIG).run(device)
+    found = device.read(Tensor.local(0, 2 * BANK, index.shape, U8, CONFIG).addresses, U8.storage)
+    channel = np.arange(70)[None, :, None, None]
+    expected = np.where(index < 200, table[0, channel, 0, np.minimum(index, 199)], 77)
+    np.testing.assert_array_equal(found, expected)
 
 
 def with_fields(command: Encoded, **fields: int) -> Encoded:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tilewright.errors import InputError
 from tilewright.targets.bm1684x.dtypes import DTYPES, DType, dtype_of, rounding_of
 from tilewright.targets.bm1684x.operations import OPERATIONS, OPTIONAL, Operation
@@ -66,8 +68,6 @@ class Call:
 def _bits(value: float, dtype: DType) -> int:
     """The bit pattern of a number; integers given for floats are patterns already."""
     if isinstance(value, float):
-        import numpy as np
-
         return int(np.float32(value).view(np.uint32))
     return value & ((1 << dtype.bits) - 1)
 

@@ -6,6 +6,7 @@ first command that needs a newer one than those before it takes the token which 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,12 +28,34 @@ UNITS = (TIU, DMA)
 
 
 @dataclass(frozen=True, eq=False)
+class Step:
+    """A command in its engine's queue: its `id` there, counted from 1, and the other engine's one that it `needs`."""
+
+    engine: str
+    id: int
+    needs: int
+    command: Command
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.command.operation.name}"
+
+
+@dataclass(frozen=True, eq=False)
 class Elaborated:
     """The commands of all queues in one legal order, and the step table they make."""
 
-    commands: tuple[Command, ...]
-    encoded: tuple[Encoded, ...]
+    steps: tuple[Step, ...]
     table: StepTable
+
+    @classmethod
+    def of(cls, steps: Sequence[Step], regions: Sequence[Region] = ()) -> Elaborated:
+        """From steps in an order that they allow; with `regions` (the memories) hazards can be looked for."""
+        return cls(tuple(steps), _table(steps, regions))
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        return tuple(step.command for step in self.steps)
 
     @cached_property
     def order(self) -> Order:
@@ -41,18 +64,13 @@ class Elaborated:
     def run(self, memories: Memories, sequence: Array | None = None) -> None:
         """Run all commands, in one order that dependencies allow (None: the queues' own). Raises MachineError."""
         for row in self.order.sequence if sequence is None else sequence:
-            self.commands[row].run(memories)
+            self.steps[row].command.run(memories)
 
 
 def elaborate(queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = ()) -> Elaborated:
-    """Decode queues (uint8 by engine) and order them. Raises ProgramError for what cannot be decoded or never starts.
-
-    With `regions` (the memories) the table has footprints, so that hazards can be looked for.
-    """
-    decoded = {unit: [c for c in decode(unit, queues[unit]) if not _idle(c)] for unit in UNITS if unit in queues}
-    steps = _merged(decoded)
-    commands = tuple(command_of(step, config) for step in steps)
-    return Elaborated(commands, tuple(steps), _table(steps, commands, regions))
+    """Decode queues (uint8 by engine), and order them. Raises ProgramError for what is no queue or never starts."""
+    encoded = _merged({unit: decode(unit, queues[unit]) for unit in UNITS if unit in queues})
+    return Elaborated.of([Step(c.engine, c.id, c.needs, command_of(c, config), str(c)) for c in encoded], regions)
 
 
 def _idle(command: Encoded) -> bool:
@@ -69,8 +87,10 @@ def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
         for unit, other in ((DMA, TIU), (TIU, DMA)):
             queue = waiting.get(unit, [])
             if queue and queue[-1].needs <= ended[other]:
-                steps.append(queue.pop())
-                ended[unit] = steps[-1].id
+                command = queue.pop()
+                ended[unit] = command.id
+                if not _idle(command):
+                    steps.append(command)
                 break
         else:
             heads = [queue[-1] for queue in waiting.values() if queue]
@@ -79,30 +99,28 @@ def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
     return steps
 
 
-def _table(steps: Sequence[Encoded], commands: Sequence[Command], regions: Sequence[Region]) -> StepTable:
+def _table(steps: Sequence[Step], regions: Sequence[Region]) -> StepTable:
     unit = np.array([UNITS.index(step.engine) for step in steps], np.int64)
     pops, pushes = np.zeros((2, len(steps)), np.int64)
-    place = {(step.engine, step.id): row for row, step in enumerate(steps)}
-    newest = dict.fromkeys(UNITS, 0)
+    rows: dict[str, list[int]] = {engine: [] for engine in UNITS}
+    newest = dict.fromkeys(UNITS, 0)  # commands of the other engine that each one knows to have ended
     for row, step in enumerate(steps):
-        if step.needs > newest[step.engine]:
-            newest[step.engine] = step.needs
-            queue = UNITS.index(step.engine)  # the queue to a unit has the unit's number
+        queue = UNITS.index(step.engine)  # the queue to a unit has the unit's number
+        others = rows[UNITS[1 - queue]]
+        known = bisect_right(others, step.needs, key=lambda other: steps[other].id)
+        if known > newest[step.engine]:
+            newest[step.engine] = known
             pops[row] |= 1 << queue
-            pushes[place[UNITS[1 - queue], step.needs]] |= 1 << queue
-    queues = tuple(TokenQueue(f"{UNITS[1 - u]}->{UNITS[u]}", 1 - u, u, len(steps) + 1) for u in range(len(UNITS)))
-    spaces = tuple(
-        Space(f"{region.name} {region.base:#x}", len(region.data), ((0, len(region.data)),)) for region in regions
-    )
-    footprints = Footprints.of([command.footprint(regions) for command in commands])
+            pushes[others[known - 1]] |= 1 << queue
+        rows[step.engine].append(row)
     return StepTable(
-        UNITS,
-        queues,
-        spaces,
-        unit,
-        pops,
-        pushes,
-        np.arange(len(steps), dtype=np.int64),
-        footprints,
-        lambda row: f"{steps[row]}: {commands[row].operation.name}",
+        units=UNITS,
+        queues=tuple(TokenQueue(f"{UNITS[1 - u]}->{UNITS[u]}", 1 - u, u, len(steps) + 1) for u in range(len(UNITS))),
+        spaces=tuple(Space(f"{r.name} {r.base:#x}", len(r.data), ((0, len(r.data)),)) for r in regions),
+        unit=unit,
+        pops=pops,
+        pushes=pushes,
+        footprint=np.arange(len(steps), dtype=np.int64),
+        footprints=Footprints.of([step.command.footprint(regions) for step in steps]),
+        describe=lambda row: str(steps[row]),
     )

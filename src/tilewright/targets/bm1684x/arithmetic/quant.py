@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.arithmetic.cast import to_integer
+from tilewright.targets.bm1684x.arithmetic.cast import cast, to_integer
 from tilewright.targets.bm1684x.arithmetic.floats import flush
 from tilewright.targets.bm1684x.arithmetic.rounding import saturate, shift
-from tilewright.targets.bm1684x.dtypes import DType, Rounding
+from tilewright.targets.bm1684x.dtypes import F32, I32, DType, Rounding
 
 
 def requantise(x: Array, out: DType, multiplier: Array, count: Array, offset: Array, mode: Rounding) -> Array:
@@ -19,9 +19,6 @@ def requantise(x: Array, out: DType, multiplier: Array, count: Array, offset: Ar
 
 def requantise_float(x: Array, out: DType, scale: Array, offset: Array, mode: Rounding, source: Rounding) -> Array:
     """sat(round(f32(x) * scale + offset)), each operation a float32 rounding; `source` rounds x to float32."""
-    from tilewright.targets.bm1684x.arithmetic.cast import cast
-    from tilewright.targets.bm1684x.dtypes import F32, I32
-
     with np.errstate(all="ignore"):
         real = cast(x.astype(np.int64), I32, F32, source)
         scaled = flush(flush(real * np.float32(scale)) + np.float32(offset))

@@ -119,7 +119,7 @@ def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients
 
 
 def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]) -> str:
-    """What takes other cycles than estimated: convolutions, products and pools exactly, transfers and totals roughly."""
+    """What takes other cycles: convolutions, products and pools exactly, transfers and totals within TOLERANCE."""
     total = 0
     lines: dict[str, list[Mapping[str, Any]]] = {engine: [] for engine in QUEUES}
     for line in about["timeline"]:
@@ -129,7 +129,7 @@ def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]
         found = trace(program, CONFIG)
         total += found.cycles
         for row, taken in enumerate((found.end - found.start).tolist()):
-            left = lines[program.encoded[row].engine]
+            left = lines[program.steps[row].engine]
             if not left:
                 return f"the timeline has no line for {program.table.describe(row)}"
             line = left.pop(0)  # both are in the engine's order

@@ -8,11 +8,11 @@ from typing import Any
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, DType, Rounding, from_fields
-from tilewright.targets.bm1684x.isa.operands import ALIGNED, COMPACT, STRIDED, local, place, result, unknown
+from tilewright.targets.bm1684x.isa.operands import ALIGNED, COMPACT, STRIDED, local, place, res0_shape, result, unknown
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layout import Stride
 from tilewright.targets.bm1684x.operations import OPERATIONS
-from tilewright.targets.bm1684x.tensor import Operand
+from tilewright.targets.bm1684x.tensor import Operand, Tensor
 
 #: Functions of AR with two operands: operation on floats, on integers, whether integers clamp.
 BINARY = {
@@ -33,6 +33,14 @@ BINARY = {
 SHIFTS = {6: "logical_shift", 21: "arithmetic_shift"}
 SELECT = {10: "greater", 11: "equal", 13: "less"}
 NOT, DIVIDE, CAST, COPY, ABSOLUTE, COPY_TO_ALL = 1, 12, 14, 19, 26, 28
+COMPARISONS = {
+    22: "maximum_greater_select",
+    23: "greater_select",
+    24: "equal_select",
+    25: "minimum_less_select",
+    26: "less_select",
+}
+DIFFERENCES = (3, 16)  # of unsigned integers too
 TAYLOR, RSQRT = (12, 13), 17
 Operands = dict[str, Operand | Constant]
 
@@ -40,7 +48,7 @@ Operands = dict[str, Operand | Constant]
 def arithmetic(command: Encoded, config: Config) -> Command:
     """AR. Raises ProgramError for a function that is not modelled."""
     function = command["tsk_eu_typ"]
-    shape = tuple(command[f"res0_{axis}"] for axis in "nchw")
+    shape = res0_shape(command)
     first = from_fields(command["opd0_prec"], command["opd0_sign"])
     a = place(command, "opd0", shape, first, config)
     mode = Rounding(command["opd2_n_str"]) if function != DIVIDE else Rounding.HALF_TO_EVEN
@@ -48,7 +56,7 @@ def arithmetic(command: Encoded, config: Config) -> Command:
         y = result(command, from_fields(command["res0_prec"], command["opd2_sign"]), config)
         same = y.dtype == first and first.is_float
         return Command(OPERATIONS["fp_round" if same else "cast"], {"x": a}, {"y": y}, {"mode": mode})
-    sign = command["opd0_sign"] or command["opd1_sign"]
+    sign = command["opd0_sign"] or command["opd1_sign"] or function in DIFFERENCES
     y = result(command, from_fields(command["res0_prec"], sign), config)
     if function in (COPY, ABSOLUTE, COPY_TO_ALL):
         y = result(command, from_fields(command["res0_prec"], command["opd0_sign"]), config)
@@ -71,8 +79,7 @@ def arithmetic(command: Encoded, config: Config) -> Command:
     name = on_floats if first.is_float else on_integers
     if not name:
         raise unknown(command)
-    operands: Operands = {"a": a, "b": _as_float(b, y.dtype)}
-    operands["a"] = _as_float(a, y.dtype)
+    operands: Operands = {"a": _as_float(a, y.dtype), "b": _as_float(b, y.dtype)}
     strided = [own for own in ("opd0", "opd1") if command[f"{own}_str"] == STRIDED and not command[f"{own}_const"]]
     attributes: dict[str, Any] = {"mode": mode, "saturate": saturate, "strided": strided}
     if function == DIVIDE:
@@ -82,17 +89,17 @@ def arithmetic(command: Encoded, config: Config) -> Command:
     return Command(OPERATIONS[name], operands, {"y": y}, attributes)
 
 
-def _as_float(operand: Operand | Constant, dtype: DType) -> Operand | Constant:
+def _as_float(operand: Tensor | Constant, dtype: DType) -> Tensor | Constant:
     """Integer bits that a float operation reads as floats: how a power of two made of its exponent is multiplied."""
     if dtype.is_float and not operand.dtype.is_float and operand.dtype.bytes == dtype.bytes:
-        return replace(operand, dtype=dtype)  # type: ignore[type-var]
+        return replace(operand, dtype=dtype)
     return operand
 
 
 def quantisation(command: Encoded, config: Config) -> Command:
     """RQ&DQ: parameters are constants, or lie side by side for each channel."""
     function = command["tsk_eu_typ"]
-    x = place(command, "opd0", _shape(command), from_fields(command["opd0_prec"], command["opd0_sign"]), config)
+    x = place(command, "opd0", res0_shape(command), from_fields(command["opd0_prec"], command["opd0_sign"]), config)
     y = result(command, from_fields(command["res0_prec"], command["opd2_sign"]), config)
     names: dict[int, tuple[str, tuple[tuple[str, DType], ...]]] = {
         0: ("fp32_requant", (("scale", F32), ("offset", F32))),
@@ -125,7 +132,7 @@ def special(command: Encoded, config: Config) -> Command:
     """SFU: polynomials whose coefficients every lane holds, inverse roots."""
     function = command["tsk_eu_typ"]
     dtype = from_fields(command["opd0_prec"], 1)
-    a = place(command, "opd0", _shape(command), dtype, config)
+    a = place(command, "opd0", res0_shape(command), dtype, config)
     y = result(command, from_fields(command["res0_prec"], 1), config)
     if function == RSQRT:
         return Command(OPERATIONS["fp_rsqrt"], {"a": a}, {"y": y}, {"steps": command["opd2_n_str"] + 1})
@@ -136,27 +143,16 @@ def special(command: Encoded, config: Config) -> Command:
     return Command(OPERATIONS["fp_taylor"], {"a": a, "coefficients": table}, {"y": y})
 
 
-def _shape(command: Encoded) -> tuple[int, ...]:
-    return tuple(command[f"res0_{axis}"] for axis in "nchw")
-
-
 def comparison(command: Encoded, config: Config) -> Command:
     """CMP: selects c or d by a comparison of a and b; with the extreme of a and b, or without."""
-    functions = {
-        22: "maximum_greater_select",
-        23: "greater_select",
-        24: "equal_select",
-        25: "minimum_less_select",
-        26: "less_select",
-    }
-    name = functions.get(command["tsk_eu_typ"])
+    name = COMPARISONS.get(command["tsk_eu_typ"])
     if name is None:
         raise unknown(command)
     compared = from_fields(command["opd0_prec"], command["opd0_sign"])
     chosen = from_fields(command["opd2_prec"], 0)
     types = {"opd0": compared, "opd1": compared, "opd2": chosen, "opd3": chosen}
-    a, b, c, d = (place(command, own, _shape(command), dtype, config) for own, dtype in types.items())
-    second = local(command["res1_addr"], _shape(command), ALIGNED, chosen, config, Stride(0, 0, 0, 0))
+    a, b, c, d = (place(command, own, res0_shape(command), dtype, config) for own, dtype in types.items())
+    second = local(command["res1_addr"], res0_shape(command), ALIGNED, chosen, config, Stride(0, 0, 0, 0))
     results: dict[str, Operand] = {"y": result(command, chosen, config)}
     if "y0" in OPERATIONS[name].outputs:
         results = {"y0": result(command, compared, config), "y": second}
@@ -168,7 +164,7 @@ def linear(command: Encoded, config: Config) -> Command:
     if command["tsk_eu_typ"] != 1:
         raise unknown(command)
     dtype = from_fields(command["res0_prec"], 1)
-    a = place(command, "opd0", _shape(command), dtype, config)
+    a = place(command, "opd0", res0_shape(command), dtype, config)
     channels = (1, command["res0_c"], 1, 1)
     b, offset = (place(command, own, channels, dtype, config, COMPACT) for own in ("opd1", "opd2"))
     return Command(OPERATIONS["fp_mac"], {"a": a, "b": b, "acc": offset}, {"y": result(command, dtype, config)})

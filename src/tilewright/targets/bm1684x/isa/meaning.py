@@ -21,7 +21,9 @@ FORMATS: dict[str, Callable[[Encoded, Config], Command]] = {
     "MM": neural.matrix,
     "MM2": neural.matrix_by_rows,
     "TRANS&BC": moves.transposed,
+    "SG": moves.gathered,
     "DMA_tensor": moves.tensor,
+    "DMA_cw_transpose": moves.cw_transposed,
     "DMA_matrix": moves.matrix,
     "DMA_general": moves.general,
 }

@@ -7,7 +7,7 @@ from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE, Config
 from tilewright.targets.bm1684x.dtypes import DType, from_fields
-from tilewright.targets.bm1684x.isa.operands import ALIGNED, local, result, unknown
+from tilewright.targets.bm1684x.isa.operands import ALIGNED, STRIDED, local, res0_shape, result, unknown
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layout import Shape, Stride
 from tilewright.targets.bm1684x.operations import OPERATIONS
@@ -18,7 +18,9 @@ NO_STRIDE = Stride(0, 0, 0, 0)
 ALL_LANES = 0xFFFF_FFFF
 #: Special functions of DMA_tensor: its operation. 5 and 6 write four banks.
 TENSOR = {0: "dma_copy", 1: "dma_nc_trans", 2: "dma_cw_trans", 3: "dma_broadcast", 4: "dma_cw_trans"}
-COPIES = 0
+COPIES, CW_TRANSPOSE = 0, 2
+#: Gathers of SG that read each channel by an index of its own.
+GATHERS = (5, 13)
 
 
 def transposed(command: Encoded, config: Config) -> Command:
@@ -45,9 +47,30 @@ def transposed(command: Encoded, config: Config) -> Command:
     raise unknown(command)
 
 
-def tensor(command: Encoded, config: Config) -> Command:
-    """DMA_tensor: copies, transposes, broadcasts, fills."""
-    function = command["cmd_special_function"]
+def gathered(command: Encoded, config: Config) -> Command:
+    """SG: elements of each channel by index, as in a table lookup. A table may be one for all channels of a lane."""
+    if command["tsk_eu_typ"] not in GATHERS:
+        raise unknown(command)
+    dtype, index_type = from_fields(command["res0_prec"], 0), from_fields(command["opd1_prec"], 0)
+    n, c, _, _ = res0_shape(command)
+    sizes = (1, c, command["opd0_h"], command["opd0_w"])
+    row = layout.line(Shape(*sizes), dtype, 0, config).h
+    code = STRIDED if command["opd0_str"] else ALIGNED
+    x = local(command["opd0_addr"], sizes, code, dtype, config, Stride(0, 0, row, 1))
+    index = local(command["opd1_addr"], (n, c, 1, command["opd1_w"]), ALIGNED, index_type, config, NO_STRIDE)
+    fill = Constant(command["opd2_addr"] & ((1 << dtype.bits) - 1), dtype)
+    operands: dict[str, Operand | Constant] = {"x": x, "index": index, "fill": fill}
+    return Command(OPERATIONS["pe_gather"], operands, {"y": result(command, dtype, config)})
+
+
+def cw_transposed(command: Encoded, config: Config) -> Command:
+    """DMA_cw_transpose: the tensor format, with this one function."""
+    return tensor(command, config, CW_TRANSPOSE)
+
+
+def tensor(command: Encoded, config: Config, function: int | None = None) -> Command:
+    """DMA_tensor: copies, transposes, broadcasts, fills; `function` where the format has no field for it."""
+    function = command["cmd_special_function"] if function is None else function
     if function not in TENSOR:
         raise unknown(command)
     _check(command)
@@ -56,12 +79,13 @@ def tensor(command: Encoded, config: Config) -> Command:
     n, c, h, w = sizes
     shapes = {1: Shape(c, n, h, w), 2: Shape(n, w, h, c), 3: Shape(n, command["dst_csize"], h, w), 4: Shape(n, w, h, c)}
     given = sizes if command["nchw_copy"] else _sizes(command, "dst")
-    y = _end(command, "dst", shapes.get(function, given), dtype, config)
+    y = _end(command, "dst", shapes.get(function, given), dtype, config, function != COPIES)
     if command["fill_constant_en"]:
         fill = Constant(command["constant_value"] & ((1 << dtype.bits) - 1), dtype)
         return Command(OPERATIONS["dma_broadcast"], {"x": fill}, {"y": y})
     source = sizes._replace(c=1) if TENSOR[function] == "dma_broadcast" else sizes
-    return Command(OPERATIONS[TENSOR[function]], {"x": _end(command, "src", source, dtype, config)}, {"y": y})
+    x = _end(command, "src", source, dtype, config, function != COPIES)
+    return Command(OPERATIONS[TENSOR[function]], {"x": x}, {"y": y})
 
 
 def matrix(command: Encoded, config: Config) -> Command:
@@ -117,12 +141,15 @@ def _address(command: Encoded, end: str) -> int:
     return command[f"{end}_start_addr_h8"] << 32 | command[f"{end}_start_addr_l32"]
 
 
-def _end(command: Encoded, end: str, shape: Shape, dtype: DType, config: Config) -> Tensor:
-    """Source or destination; without strides the layout that is usual in its memory."""
+def _end(command: Encoded, end: str, shape: Shape, dtype: DType, config: Config, moves: bool) -> Tensor:
+    """Source or destination; without strides the layout that is usual in its memory.
+
+    What is no plain copy (`moves`) has no stride along w.
+    """
     address = _address(command, end)
     if command["stride_enable"]:
         strides = Stride(*(command[f"{end}_{axis}stride"] for axis in "nchw"))
-        if command["cmd_special_function"] != COPIES:
+        if moves:
             strides = strides._replace(w=1)
         return Tensor(address, shape, strides, dtype, config)
     inside = LOCAL_BASE <= address < LOCAL_BASE + config.local_bytes

@@ -46,11 +46,15 @@ def place(
     return local(address, shape, code, dtype, config, strides(command, name))
 
 
+def res0_shape(command: Encoded) -> tuple[int, ...]:
+    """The shape of the result, which is that of most operands."""
+    return tuple(command[f"res0_{axis}"] for axis in "nchw")
+
+
 def result(command: Encoded, dtype: DType, config: Config, code: int | None = None) -> Tensor:
     """res0, whose shape the command gives."""
-    shape = tuple(command[f"res0_{axis}"] for axis in "nchw")
     code = command.fields.get("res0_str", ALIGNED) if code is None else code
-    return local(command["res0_addr"], shape, code, dtype, config, strides(command, "res0"))
+    return local(command["res0_addr"], res0_shape(command), code, dtype, config, strides(command, "res0"))
 
 
 def unknown(command: Encoded) -> ProgramError:

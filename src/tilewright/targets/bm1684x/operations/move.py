@@ -87,6 +87,15 @@ def gather_columns(v: Values) -> dict[str, Array]:
     return {"y": np.where(inside, v["x"][..., np.where(inside, index, 0)], v["fill"])}
 
 
+def gather_elements(v: Values) -> dict[str, Array]:
+    """y[n, c, h, k] = x[0, c, h, index[n, c, 0, k]]; `fill` where the index is beyond x."""
+    index = v["index"].astype(np.int64)
+    inside = index < v["x"].shape[3]
+    shape = (index.shape[0], *v["x"].shape[1:])
+    y = np.take_along_axis(np.broadcast_to(v["x"], shape), np.where(inside, index, 0), 3)
+    return {"y": np.where(inside, y, v["fill"])}
+
+
 def sort(v: Values) -> dict[str, Array]:
     """The first K of x in order, and their `numbers` (or where they stood); equal ones keep their order."""
     key = widen(v["x"], F32) if v.types["x"] is F32 else v["x"].astype(np.int64)
@@ -119,6 +128,7 @@ register(
             table_lookup,
             (rules.alike("table", "y", "fill"), rules.of("x", U8, U16)),
         ),
+        Operation("pe_gather", TIU, ("x", "index", "fill"), gather_elements, filled),
         Operation("w_gather", TIU, ("x", "index", "fill"), gather_columns, filled),
         Operation(
             "hau_sort",
