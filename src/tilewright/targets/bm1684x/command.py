@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, runs
+from tilewright.targets.bm1684x.arithmetic.floats import narrow
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.memory import Memories, Region
 from tilewright.targets.bm1684x.operations import OPTIONAL, Operation, Values
@@ -27,6 +28,16 @@ class Constant:
     @property
     def value(self) -> Array:
         return self.dtype.from_bits(self.bits)
+
+    @classmethod
+    def of(cls, number: float, dtype: DType) -> Constant:
+        """A number as the nearest float, or as an integer. Raises MachineError for one that the type does not hold."""
+        if dtype.is_float:
+            bits = narrow(np.array([number], np.float32), dtype).view(f"<u{dtype.bytes}")
+            return cls(int(bits[0]), dtype)
+        if number != int(number) or not dtype.low <= number <= dtype.high:
+            raise MachineError("constant", f"{number} is no {dtype}", f"give an integer in {dtype.low}..{dtype.high}")
+        return cls(int(number) & ((1 << dtype.bits) - 1), dtype)
 
 
 @dataclass(frozen=True, eq=False)

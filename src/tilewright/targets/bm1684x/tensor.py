@@ -91,8 +91,8 @@ class Tensor(Drawn):
         if not 0 <= self.address < ADDRESS_END or self.address % self.dtype.bytes:
             reason = f"its address is {self.address:#x}"
             raise InputError("tensor", reason, f"give a multiple of {self.dtype.bytes} below {ADDRESS_END:#x}")
-        if self.is_local and (end := self._lane_end()) > self.config.lane_bytes:
-            reason = f"it ends at byte {end} of a lane, which has {self.config.lane_bytes}"
+        if self.is_local and self.lane_end > self.config.lane_bytes:
+            reason = f"it ends at byte {self.lane_end} of a lane, which has {self.config.lane_bytes}"
             raise InputError("tensor", reason, "make it smaller, or begin lower")
 
     @classmethod
@@ -137,27 +137,45 @@ class Tensor(Drawn):
     def addresses(self) -> Array:
         """Bus address of every element, int64 (n, c, h, w)."""
         n, c, h, w = (np.arange(size, dtype=np.int64) for size in self.shape)
-        base = self.address
-        if self.is_local:
-            lane, slot = (self.start_lane + c) % self.config.lanes, (self.start_lane + c) // self.config.lanes
-            base = LOCAL_BASE + self.lane_offset
-            channel = lane * self.config.lane_bytes + slot * self.stride.c * self.dtype.bytes
-        else:
-            channel = c * self.stride.c * self.dtype.bytes
-        e = self.dtype.bytes
-        rest = (n * self.stride.n * e)[:, None, None, None] + (h * self.stride.h * e)[:, None] + w * self.stride.w * e
-        return base + channel[:, None, None] + rest
+        return self._address_of(n[:, None, None, None], c[:, None, None], h[:, None], w)
 
-    def _lane_end(self) -> int:
+    def _address_of(self, n: Array | int, c: Array | int, h: Array | int, w: Array | int) -> Array:
+        """Where elements lie, by index."""
+        base, lane, slot = self.address, np.zeros(1, np.int64), np.asarray(c)
+        if self.is_local:
+            slot, lane = np.divmod(self.start_lane + slot, self.config.lanes)
+            base = LOCAL_BASE + self.lane_offset
+        elements = n * self.stride.n + slot * self.stride.c + h * self.stride.h + w * self.stride.w
+        return base + lane * self.config.lane_bytes + elements * self.dtype.bytes
+
+    @property
+    def lane_end(self) -> int:
         """One past the highest byte that it has in a lane."""
         n, c, h, w = self.shape
         last = Shape(n, layout.slots(self.start_lane, c, self.config), h, w)
         elements = sum((size - 1) * stride for size, stride in zip(last, self.stride, strict=True))
         return self.lane_offset + (elements + 1) * self.dtype.bytes
 
+    def __getitem__(self, index: slice | tuple[slice, ...]) -> Tensor:
+        """A part of it, in place: one slice without a step for each of n, c, h, w (left out: all).
+
+        Raises InputError for an empty part.
+        """
+        slices = (index,) if isinstance(index, slice) else index
+        ranges = [s.indices(size) for s, size in zip((*slices, *[slice(None)] * 4), self.shape, strict=False)]
+        if any(step != 1 or stop <= begin for begin, stop, step in ranges):
+            raise InputError("tensor", "a part of it is empty or has a step", "give begin:end")
+        n, c, h, w = (begin for begin, _, _ in ranges)
+        first = int(self._address_of(n, c, h, w).flat[0])
+        return replace(self, address=first, shape=Shape(*(stop - begin for begin, stop, _ in ranges)))
+
     def with_shape(self, *shape: int) -> Tensor:
         """The same strides over other sizes."""
         return replace(self, shape=Shape(*shape))
+
+    def rows(self) -> Rows:
+        """As a matrix whose rows are its channels: for n and h of 1."""
+        return Rows(self)
 
 
 @dataclass(frozen=True)
