@@ -10,12 +10,15 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, runs
+from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, row_of_runs, runs
 from tilewright.targets.bm1684x.arithmetic.floats import narrow
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.memory import Memories, Region
 from tilewright.targets.bm1684x.operations import OPTIONAL, Operation, Values
 from tilewright.targets.bm1684x.tensor import Operand
+
+#: Elements of a run from which on the runs of an operand are taken as they come.
+SCATTERED = 4
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,12 @@ def _rows(mode: int, operand: Operand, regions: Sequence[Region]) -> Array:
     low, end = int(operand.addresses.min()), int(operand.addresses.max()) + size
     for number, region in enumerate(regions):
         if region.base <= low and end <= region.end:
-            rows = runs(number, mode, (operand.addresses.reshape(-1) - region.base) // size)
+            elements = (operand.addresses.reshape(-1) - region.base) // size
+            first = np.flatnonzero(np.diff(elements, prepend=-1) != 1)  # runs in logical order: no memory is searched
+            if len(first) * SCATTERED > len(elements):
+                rows = runs(number, mode, elements)
+            else:
+                rows = row_of_runs(number, mode, elements[first], np.diff(first, append=len(elements)))
             rows[:, [BASE, LENGTH, STRIDE]] *= size
             return rows
     raise MachineError("memory", f"no memory holds {low:#x}..{end:#x}")

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, one_thread
 from tilewright.errors import ProgramError
 from tilewright.sim.order import Order, order
 from tilewright.sim.steps import Footprints, Space, StepTable, TokenQueue
@@ -63,8 +63,9 @@ class Elaborated:
 
     def run(self, memories: Memories, sequence: Array | None = None) -> None:
         """Run all commands, in one order that dependencies allow (None: the queues' own). Raises MachineError."""
-        for row in self.order.sequence if sequence is None else sequence:
-            self.steps[row].command.run(memories)
+        with one_thread():
+            for row in self.order.sequence if sequence is None else sequence:
+                self.steps[row].command.run(memories)
 
 
 def elaborate(queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = ()) -> Elaborated:

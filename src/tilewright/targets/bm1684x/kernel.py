@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.array import one_thread
 from tilewright.errors import InputError, MachineError
 from tilewright.sim.findings import Finding
 from tilewright.sim.hazards import hazards
@@ -60,7 +61,8 @@ class Kernel:
     def launch(self, memories: Memories, *arguments: Any) -> Launched:
         """Run it on a device's memories. Raises MachineError for a refused command, with its place in the kernel."""
         tpu = Tpu(memories)
-        self.body(tpu, *arguments)
+        with one_thread():
+            self.body(tpu, *arguments)
         program = Elaborated.of(tpu.steps, memories.regions)
         return Launched(program, trace(program, memories.config), tuple(hazards(program.table, program.order)))
 

@@ -72,8 +72,8 @@ class Memories:
         size = dtype.itemsize
         region = self.region_of(int(addresses.min()), int(addresses.max()) + size)
         offsets = addresses - region.base
-        if (offsets % size).any():
-            bad = int(addresses.flat[int(np.argmax(offsets.ravel() % size != 0))])
+        if (rest := offsets & (size - 1)).any():  # sizes are powers of two
+            bad = int(addresses.flat[int(np.argmax(rest.ravel() != 0))])
             raise MachineError("memory", f"address {bad:#x} is no multiple of {size}", "align elements to their size")
         whole = region.data[: len(region.data) // size * size].view(dtype)
-        return whole, offsets // size
+        return whole, offsets >> (size.bit_length() - 1)
