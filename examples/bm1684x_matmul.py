@@ -39,7 +39,8 @@ def matmul(tpu: Tpu, y: Tensor, left: Tensor, right: Tensor, multiplier: int, sh
         tpu.gdma.copy(y[:, rows, :, columns], out[:, rows, :, columns])
 
     stages: list[tuple[int | None, int | None]] = [(i, i) for i in range(HALF)]  # the left and right tile to load
-    stages += [(None, i) for i in range(HALF, TILES)] + [(i, None) for i in range(HALF, TILES)] + 2 * [(None, None)]
+    stages += [(None, i) for i in range(HALF, TILES)]
+    stages += [*((i, None) for i in range(HALF, TILES)), (None, None), (None, None)]
     for number, loaded in enumerate(stages):
         with tpu.parallel():
             for tile, local, far in zip(loaded, (a, b), (left, right), strict=True):
