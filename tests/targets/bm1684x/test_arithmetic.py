@@ -11,6 +11,7 @@ import pytest
 from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic import iterate
 from tilewright.targets.bm1684x.arithmetic.compare import holds
+from tilewright.targets.bm1684x.arithmetic.conv import float_depthwise
 from tilewright.targets.bm1684x.arithmetic.cube import aligned, alternate, dot
 from tilewright.targets.bm1684x.arithmetic.elementwise import float_binary, integer_binary, multiply_add, polynomial
 from tilewright.targets.bm1684x.arithmetic.floats import narrow, widen
@@ -107,15 +108,16 @@ def test_divisions_at_the_edges() -> None:
     assert found.tolist() == [np.inf, -np.inf, np.inf, np.inf]  # what the iteration gives, not what IEEE 754 does
 
 
-def test_f32_adds_in_turn_to_two_accumulators() -> None:
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_f32_adds_in_turn_to_two_accumulators(before: int) -> None:
     rng = np.random.default_rng(SEED)
     rows, columns = rng.normal(size=(3, 7)).astype(np.float32), rng.normal(size=(7, 2)).astype(np.float32)
-    first = rng.normal(size=(2, 3, 2)).astype(np.float32)
+    first = rng.normal(size=(before, 3, 2)).astype(np.float32)
     expected = np.zeros((3, 2), np.float32)
     for p in range(3):
         for o in range(2):
             sums = [np.float32(0), np.float32(0)]
-            terms = [first[0, p, o], first[1, p, o], *(rows[p, k] * columns[k, o] for k in range(7))]
+            terms = [*first[:, p, o], *(rows[p, k] * columns[k, o] for k in range(7))]
             for index, term in enumerate(terms):
                 sums[index % 2] = np.float32(sums[index % 2] + term)
             expected[p, o] = sums[0] + sums[1]
@@ -148,6 +150,22 @@ def test_short_floats_are_aligned_and_cut(dtype: DType) -> None:
     np.testing.assert_array_equal(dot(rows, columns, dtype, [bias]), expected)
     wide = left.astype(np.float64), right.astype(np.float64)
     np.testing.assert_array_equal(aligned.python(*wide, bias), expected)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_depthwise_sums_round_to_the_type_in_turn(before: int) -> None:
+    rng = np.random.default_rng(SEED)
+    taps = narrow(rng.normal(size=(1, 2, 3, 1, 1, 1)).astype(np.float32), BF16)
+    weights = narrow(rng.normal(size=(2, 3, 1)).astype(np.float32), BF16)
+    bias = [widen(narrow(rng.normal(size=(1, 2, 1, 1)).astype(np.float32), BF16), BF16)] * before
+    for channel in range(2):
+        sums = [np.zeros(1, np.uint16), np.zeros(1, np.uint16)]
+        terms = [narrow(term[0, channel, 0], BF16) for term in bias]
+        terms += [float_binary("mul", taps[0, channel, i, 0, 0], weights[channel, i], BF16) for i in range(3)]
+        for index, term in enumerate(terms):
+            sums[index % 2] = float_binary("add", sums[index % 2], term, BF16)
+        found = float_depthwise(taps, weights, BF16, bias)
+        assert found[0, channel, 0, 0] == float_binary("add", sums[0], sums[1], BF16)[0]
 
 
 def test_infinities_come_through_the_cube() -> None:

@@ -32,6 +32,7 @@ CONFIG = Config(lanes=4)
         ("int8_mm", {"L": "i8", "R": "i8", "bias": "i16", "y": "i8"}, {"relu": True}, "ReLU is unsigned"),
         ("int_requant", {"x": "i8", "y": "i8"}, {}, "x is i8; it must be i16, i32, u16"),
         ("greater_select", {"a": "f32", "b": "f32", "c": "i8", "d": "i8", "y": "i8"}, {}, "choose 32 or more"),
+        ("less_select", {"a": "f16", "b": "f16", "c": "i8", "d": "i8", "y": "i8"}, {}, "choose 16 or more"),
         ("fp_add", {"a": "f16", "b": "f32", "y": "f32"}, {}, "one float type, not f16, f32"),
         ("fp_conv2d", {"x": "f16", "w": "f16", "acc": "f16", "y": "f16"}, {}, "added to is f32"),
         ("int_add", {"a": "i8", "b": "i8", "y": "i8"}, {}, ""),

@@ -128,6 +128,49 @@ def test_selections_and_linear_commands_run() -> None:
             np.testing.assert_array_equal(found.view(np.uint32), values.view(np.uint32), err_msg=str(command))
 
 
+def test_transposing_copies_have_no_stride_along_w() -> None:
+    """Whatever its field says: the debugger sets it to 1."""
+    device, ddr = memories()
+    load = copy(1, 0, DDR_BASE, LOCAL_BASE)
+    fields = {"cmd_special_function": 1, "src_wstride": 0, "dst_wstride": 0, "dst_nstride": 16, "dst_cstride": 16}
+    program = elaborate(queues([with_fields(load, **fields)], []), CONFIG)
+    assert program.commands[0].operation.name == "dma_nc_trans"
+    program.run(device)
+    transposed = Tensor.free(0, 0, (64, 1, 1, 16), (16, 16, 16, 1), F32, CONFIG)
+    np.testing.assert_array_equal(device.read(transposed.addresses, F32.storage)[:, 0, 0], ddr[0])
+
+
+@pytest.mark.parametrize(("kernel", "stride", "factor"), [(1, 1, 1), (3, 1, 9), (3, 2, 27)])
+def test_pools_take_a_pass_for_each_tap(kernel: int, stride: int, factor: int) -> None:
+    size = {"res0_n": 1, "res0_c": 65, "res0_h": 4, "res0_w": 8, "opd1_h": kernel, "opd1_w": kernel}
+    size |= {
+        "opd0_h": 3 * stride + kernel,
+        "opd0_w": 7 * stride + kernel,
+        "res_op_x_str": stride,
+        "res_op_y_str": stride,
+    }
+    head = {
+        "cmd_short": 1,
+        "cmd_id": 1,
+        "tsk_typ": 1,
+        "tsk_eu_typ": 4,
+        "res0_prec": 2,
+        "opd0_prec": 2,
+        "opd0_addr": BANK,
+    }
+    (command,) = elaborate(queues([], [fresh(TIU, 0, "PorD", True, {**head, **size})]), CONFIG).commands
+    assert cycles(command, CONFIG) == 2 * 2 * factor  # two slots of channels, two times 16 elements
+
+
+@pytest.mark.parametrize(("added", "products"), [(0, 8), (1, 9)])
+def test_products_of_spread_columns_take_a_pass_for_each_term(added: int, products: int) -> None:
+    size = {"opd0_n": 3, "opd0_c": 1, "opd0_w": 8, "opd1_w": 8, "res0_c": 2, "res0_w": 20, "opd2_const": 1}
+    places = {"res0_addr": 0, "opd0_addr": BANK, "opd1_addr": 2 * BANK, "res_add": added}
+    head = {"cmd_short": 1, "cmd_id": 1, "tsk_typ": 2, "tsk_eu_typ": 1, "res0_prec": 2, "opd0_prec": 2}
+    (command,) = elaborate(queues([], [fresh(TIU, 0, "MM", True, {**head, **size, **places})]), CONFIG).commands
+    assert cycles(command, CONFIG) == 3 * 2 * products  # rows, two times 16 columns
+
+
 @pytest.mark.parametrize("shared_table", [0, 4])
 def test_a_table_is_looked_up_by_channel(shared_table: int) -> None:
     """As the debugger describes gathers; no stored program has one."""
