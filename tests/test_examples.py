@@ -49,3 +49,9 @@ def test_five_machines_are_compared() -> None:
     cycles = [int(cell.replace(",", "")) for cell in rows["all"][1:]]
     assert cycles[2] < cycles[0]  # fused
     assert float(rows["alu_uop, KiB"][-1]) > 0
+
+
+def test_the_matrix_product_overlaps_transfers_and_sums() -> None:
+    text = run("examples/bm1684x_matmul.py")
+    assert "exact: True, races: 0" in text
+    assert float(text.split("% of peak")[0].split()[-1]) > 85

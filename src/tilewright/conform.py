@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tilewright.errors import InputError, TilewrightError
-from tilewright.targets.base import ConformCase, Target
+from tilewright.targets.base import ConformCase, Machine
 
 
-def replay(target: Target, paths: Sequence[str | Path]) -> Iterator[ConformCase]:
+def replay(target: Machine, paths: Sequence[str | Path]) -> Iterator[ConformCase]:
     """Each vector's outcome; folders are searched for .npz. Raises InputError where a path holds none.
 
     A vector that cannot be read is one that did not pass.
     """
     for path in _vectors(paths):
         try:
-            case = target.conform(path)
+            found = target.conform(path)
+            yield from (found,) if isinstance(found, ConformCase) else found
         except TilewrightError as error:
-            case = ConformCase(path.stem, False, str(error))
-        yield case
+            yield ConformCase(path.stem, False, str(error))
 
 
 def _vectors(paths: Sequence[str | Path]) -> list[Path]:

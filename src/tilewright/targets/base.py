@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
@@ -68,6 +68,42 @@ class ConformCase:
     reason: str = ""
 
 
+class Machine(Protocol):
+    """What golden vectors can be replayed on: every target, and a machine that has no compiler yet."""
+
+    name: str
+
+    def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
+        """Replay one golden vector file; one with many cases gives each."""
+        ...
+
+
+@runtime_checkable
+class Layouts(Protocol):
+    """A machine whose layouts of tensors can be drawn."""
+
+    def layout(
+        self,
+        kind: str,
+        shape: Sequence[int],
+        dtype: str,
+        config: str | None,
+        overrides: Mapping[str, str],
+        numbers: Mapping[str, int],
+        stride: Sequence[int] | None,
+    ) -> Drawable:
+        """Where the elements of a tensor lie. Raises InputError or ConfigError."""
+        ...
+
+
+class Drawable(Protocol):
+    """Something to show."""
+
+    def text(self) -> str: ...
+    def svg(self) -> str: ...
+    def to_json(self) -> dict[str, Any]: ...
+
+
 class Target(Protocol):
     """A machine: its configurations, compiler, passes and golden vectors.
 
@@ -118,6 +154,6 @@ class Target(Protocol):
         """Each stage's text dump: plans, volumes and counts per layer."""
         ...
 
-    def conform(self, path: Path) -> ConformCase:
-        """Replay one golden vector file."""
+    def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
+        """Replay one golden vector file; one with many cases gives each."""
         ...

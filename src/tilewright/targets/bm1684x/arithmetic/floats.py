@@ -1,0 +1,62 @@
+"""Float types as float32 values: what each keeps, and how a wider value is rounded into it.
+
+f32 and bf16 treat subnormals as zero of the same sign, when read and when written; f16 keeps its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.bm1684x.arithmetic.rounding import round_real
+from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, DType, Rounding
+
+#: Bits of significand (with the hidden one), and the exponent of the smallest normal value.
+SIGNIFICAND = {F16: 11, BF16: 8, F32: 24}
+SMALLEST = {F16: -14, BF16: -126, F32: -126}
+LARGEST = {F16: 65504.0, BF16: float(np.uint32(0x7F7F0000).view(np.float32)), F32: float(np.finfo(np.float32).max)}
+TINY = np.float32(2.0**-126)
+
+
+def flush(x: Array) -> Array:
+    """float32 with subnormals as zeros of their sign."""
+    return np.where(np.abs(x) < TINY, np.copysign(np.float32(0), x), x)
+
+
+def widen(x: Array, dtype: DType) -> Array:
+    """Stored values as the float32 values that the arithmetic sees."""
+    return as_stored(x, dtype) if dtype is F16 else flush(as_stored(x, dtype))
+
+
+def as_stored(x: Array, dtype: DType) -> Array:
+    """Stored values as float32, subnormals kept: what conversions see."""
+    return (x.astype(np.uint32) << np.uint32(16)).view(np.float32) if dtype is BF16 else x.astype(np.float32)
+
+
+def narrow(x: Array, dtype: DType) -> Array:
+    """float32 values stored as `dtype`, half to even; overflow is infinite."""
+    if dtype is F16:
+        with np.errstate(over="ignore"):
+            return x.astype(np.float16)
+    if dtype is BF16:
+        bits = np.ascontiguousarray(flush(x)).view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+        return np.where(np.isnan(x), np.uint16(0x7FC0), rounded.astype(np.uint16)).astype(np.uint16)
+    return flush(x)
+
+
+def rounded(x: Array, dtype: DType) -> Array:
+    """float32 values after a store and a load of `dtype`: one operation's rounding."""
+    return widen(narrow(x, dtype), dtype)
+
+
+def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
+    """float64 rounded to `dtype` by `mode`; what is beyond its largest value becomes that, or infinite, as IEEE 754."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        exponent = np.maximum(np.frexp(x)[1] - 1, SMALLEST[dtype])
+        quantum = np.ldexp(1.0, exponent - (SIGNIFICAND[dtype] - 1))
+        value = np.abs(np.where(np.isfinite(x), round_real(x / quantum, mode) * quantum, x))
+        inwards = {Rounding.TOWARDS_ZERO: np.isfinite(x), Rounding.DOWN: x > 0, Rounding.UP: x < 0}
+        beyond = np.where(inwards.get(mode, np.False_), LARGEST[dtype], np.inf)
+        value = np.where(np.isfinite(x) & (value > LARGEST[dtype]), beyond, value)
+        return narrow(np.copysign(value, x).astype(np.float32), dtype)

@@ -1,0 +1,50 @@
+"""Windows of a feature map: padded, strided, dilated, as an axis of taps. Everything is (n, c, h, w)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from tilewright.array import Array
+
+
+@dataclass(frozen=True)
+class Window:
+    """A sliding window. `pads` are top, bottom, left, right; pairs are (vertical, horizontal).
+
+    `inserted` counts zeros put between neighbouring values of the feature map (of a transposed convolution).
+    """
+
+    kernel: tuple[int, int]
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    inserted: tuple[int, int] = (0, 0)
+
+    def padded(self, h: int, w: int) -> tuple[int, int]:
+        top, bottom, left, right = self.pads
+        down, across = self.inserted
+        return (h - 1) * (down + 1) + 1 + top + bottom, (w - 1) * (across + 1) + 1 + left + right
+
+    def out(self, h: int, w: int) -> tuple[int, int]:
+        """Rows and columns of the result; below 1 where the window does not fit."""
+        sizes = zip(self.padded(h, w), self.kernel, self.stride, self.dilation, strict=True)
+        height, width = ((size - (k - 1) * d - 1) // s + 1 for size, k, s, d in sizes)
+        return height, width
+
+    def taps(self, x: Array, fill: Array | int | float = 0) -> Array:
+        """(n, c, kh, kw, oh, ow): what each tap of each window sees; padding is `fill`."""
+        n, c, h, w = x.shape
+        height, width = self.padded(h, w)
+        down, across = self.inserted
+        area = np.full((n, c, height, width), fill, x.dtype)
+        middle = area[:, :, self.pads[0] : height - self.pads[1], self.pads[2] : width - self.pads[3]]
+        if down or across:
+            middle[...] = 0
+        middle[:, :, :: down + 1, :: across + 1] = x
+        (kh, kw), (oh, ow) = self.kernel, self.out(h, w)
+        sn, sc, sh, sw = area.strides
+        strides = (sn, sc, sh * self.dilation[0], sw * self.dilation[1], sh * self.stride[0], sw * self.stride[1])
+        return as_strided(area, (n, c, kh, kw, oh, ow), strides, writeable=False)

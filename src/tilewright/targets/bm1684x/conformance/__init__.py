@@ -1,0 +1,25 @@
+"""Replays golden vectors of the vendor's functional model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tilewright.errors import InputError
+from tilewright.targets.base import ConformCase
+
+
+def conform(path: Path) -> Iterator[ConformCase]:
+    """Every case of one .npz: layouts, a family of operations, a compiled network; nothing for a network's parts."""
+    from tilewright.targets.bm1684x.conformance import layouts, ops
+
+    if path.stem == "layout_addresses":
+        yield from layouts.replay(path)
+    elif path.name.endswith(".cmdbuf.npz"):
+        from tilewright.targets.bm1684x.conformance import nets
+
+        yield from nets.replay(path)
+    elif path.with_suffix(".json").is_file():
+        yield from ops.replay(path)
+    elif not (path.name == "input.npz" or path.name.endswith(".output.npz")):
+        raise InputError(str(path), "is not a golden vector of the BM1684X", "give the files of tpu_vectors")

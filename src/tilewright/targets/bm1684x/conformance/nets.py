@@ -1,0 +1,148 @@
+"""Replays compiled networks: queues decode to the stored fields, run to the stored output, take the stored cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import TilewrightError
+from tilewright.sim.findings import Finding
+from tilewright.sim.hazards import hazards
+from tilewright.targets.base import ConformCase
+from tilewright.targets.bm1684x import static
+from tilewright.targets.bm1684x.config import DDR_BASE, Config
+from tilewright.targets.bm1684x.conformance.vectors import arrays, described
+from tilewright.targets.bm1684x.elaborate import elaborate
+from tilewright.targets.bm1684x.isa.stream import decode, encode
+from tilewright.targets.bm1684x.memory import Memories
+from tilewright.targets.bm1684x.timing import trace
+
+CONFIG = Config()
+#: DDR behind the last address that a package names: intermediate results.
+SPARE = 1 << 22
+#: Commands of the timeline whose cycles are compared exactly; how far transfers and totals may be off.
+EXACT = ("CONV", "MM", "MM2", "PorD")
+TOLERANCE = 0.1
+QUEUES = ("tiu", "dma")
+
+
+Group = tuple[int, int]
+
+
+def replay(path: Path) -> Iterator[ConformCase]:
+    """One precision of one network: fields, output (where its coefficients are stored), cycles."""
+    vector, about = arrays(path), described(path.with_name(path.name.replace(".cmdbuf.npz", ".json")))
+    name = f"{about['net']} {about['quant']}"
+    queues = _groups(vector)
+    yield _case(f"{name} fields", lambda: fields(queues, about["commands"]))
+    if "coeff" in vector:
+        yield _case(f"{name} output", lambda: output(path, queues, vector["coeff"], about["io"]))
+    yield _case(f"{name} cycles", lambda: timing(queues, about))
+
+
+def _groups(vector: Mapping[str, Array]) -> dict[Group, dict[str, Array]]:
+    """Queues by subnet and group, which run one after the other; arrays are called ENGINE_SUBNET_GROUP."""
+    found: dict[Group, dict[str, Array]] = {}
+    for name, raw in vector.items():
+        engine, _, numbers = name.partition("_")
+        if engine in QUEUES:
+            subnet, _, group = numbers.partition("_")
+            found.setdefault((int(subnet), int(group)), {})[engine] = raw
+    return dict(sorted(found.items()))
+
+
+def _case(name: str, compare: Any) -> ConformCase:
+    try:
+        reason: str = compare()
+    except TilewrightError as error:
+        reason = str(error)
+    return ConformCase(name, not reason, reason)
+
+
+def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str, Any]]) -> str:
+    """What decodes differently; that encoding gives the bytes again."""
+    for group, engine, raw in ((group, *item) for group, own in queues.items() for item in own.items()):
+        found = decode(engine, raw)
+        own = [command for command in stored if (command["subnet"], command["group"]) == group]
+        expected = [command for command in own if command["engine"] == engine]
+        if len(found) != len(expected):
+            return f"{engine}: {len(found)} commands, not {len(expected)}"
+        for command, wanted in zip(found, expected, strict=True):
+            if dict(command.fields) != wanted["fields"]:
+                return f"{command} has other fields"
+        again = encode(found)
+        if (again != raw[: len(again)]).any() or raw[len(again) :].any():
+            return f"{engine}: encoded again, it has other bytes"
+    return ""
+
+
+def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
+    """The device as a package wants it: tables, coefficients and inputs in their places."""
+    memories = Memories(CONFIG)
+    static.load(memories)
+    inputs = arrays(path.with_name("input.npz"))
+    pieces = {tensor["address"]: inputs[tensor["name"]] for tensor in io["inputs"]}
+    if coefficients.size:
+        pieces[io["coeff_address"]] = coefficients
+    ends = [address + values.nbytes for address, values in pieces.items()]
+    ends += [tensor["address"] + 4 * int(np.prod(shape)) for tensor in io["outputs"] for shape in tensor["shape"]]
+    ddr = memories.add_ddr(DDR_BASE, np.zeros(max(ends) - DDR_BASE + SPARE, np.uint8))
+    for address, values in pieces.items():
+        start = address - DDR_BASE
+        ddr.data[start : start + values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return memories
+
+
+def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients: Array, io: Mapping[str, Any]) -> str:
+    """What differs of the outputs, or which commands race."""
+    memories = memory(path, coefficients, io)
+    for own in queues.values():
+        program = elaborate(own, CONFIG, memories.regions)
+        found: list[Finding] = [*program.order.findings, *hazards(program.table, program.order)]
+        if found:
+            return f"findings in a good program: {found[0]}"
+        program.run(memories)
+    stored = arrays(path.with_name(path.name.replace(".cmdbuf.", ".output.")))
+    ddr = memories.region_of(DDR_BASE, DDR_BASE + 1).data
+    for tensor in io["outputs"]:
+        expected = stored[tensor["name"]]
+        start = tensor["address"] - DDR_BASE
+        values = ddr[start : start + expected.nbytes].view(expected.dtype).reshape(expected.shape)
+        wrong = values.view(f"u{expected.itemsize}") != expected.view(f"u{expected.itemsize}")
+        if wrong.any():
+            return f"{tensor['name']} differs in {int(wrong.sum())} of {wrong.size} elements"
+    return ""
+
+
+def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]) -> str:
+    """What takes other cycles: convolutions, products and pools exactly, transfers and totals within TOLERANCE."""
+    total = 0
+    lines: dict[str, list[Mapping[str, Any]]] = {engine: [] for engine in QUEUES}
+    for line in about["timeline"]:
+        lines["dma" if line["type"].startswith("GDMA") else "tiu"].append(line)
+    for own in queues.values():
+        program = elaborate(own, CONFIG)
+        found = trace(program, CONFIG)
+        total += found.cycles
+        for row, taken in enumerate((found.end - found.start).tolist()):
+            left = lines[program.steps[row].engine]
+            if not left:
+                return f"the timeline has no line for {program.table.describe(row)}"
+            line = left.pop(0)  # both are in the engine's order
+            slack = _slack(line)
+            if slack is not None and abs(taken - line["cycles"]) > slack:
+                return f"{program.table.describe(row)} takes {taken} cycles, not {line['cycles']}"
+    if abs(total - about["total_cycles"]) > TOLERANCE * about["total_cycles"]:
+        return f"all takes {total} cycles, not {about['total_cycles']}"
+    return ""
+
+
+def _slack(line: Mapping[str, Any]) -> float | None:
+    """Cycles that a command may be off; None where only totals are compared."""
+    if line["type"] in EXACT:
+        return 0
+    return max(1, TOLERANCE * line["cycles"]) if line["type"].startswith("GDMA") else None

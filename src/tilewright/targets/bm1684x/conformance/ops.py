@@ -1,0 +1,148 @@
+"""Replays operation vectors: operands laid into memory, the command run there, its results compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import TilewrightError
+from tilewright.targets.base import ConformCase
+from tilewright.targets.bm1684x import layout
+from tilewright.targets.bm1684x.arithmetic.floats import as_stored
+from tilewright.targets.bm1684x.arithmetic.window import Window
+from tilewright.targets.bm1684x.calls import Call, call_of
+from tilewright.targets.bm1684x.command import Command, Constant, read
+from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.conformance.place import Place
+from tilewright.targets.bm1684x.conformance.vectors import arrays, described
+from tilewright.targets.bm1684x.dtypes import DType
+from tilewright.targets.bm1684x.memory import Memories
+from tilewright.targets.bm1684x.tensor import Operand, Tensor
+
+CONFIG = Config()
+#: Units in the last place within which iterated functions are compared.
+ULPS = 4
+#: Vectors of two calls in one: output, call.
+PAIRS = {"fp32_tunable_reciprocal_and_rsqrt": (("recip", "fp_reciprocal"), ("rsqrt", "fp_rsqrt"))}
+
+
+def replay(path: Path) -> Iterator[ConformCase]:
+    """Every case of one family's .npz, and those that must be refused."""
+    golden = arrays(path)
+    memories = Memories(CONFIG)
+    for case in described(path.with_suffix(".json")):
+        values = {name: golden[f"{case['id']}/in/{name}"] for name in case["inputs"]}
+        expected = {name: golden[f"{case['id']}/out/{name}"] for name in case["outputs"]}
+        yield _outcome(case, values, expected, memories)
+    refused = path.with_name("rejected.json")
+    if refused.is_file():
+        for number, case in enumerate(described(refused)):
+            if case["family"] == path.stem:
+                yield _refused(number, case)
+
+
+def _outcome(
+    case: Mapping[str, Any], values: Mapping[str, Array], expected: Mapping[str, Array], memories: Memories
+) -> ConformCase:
+    calls = PAIRS.get(case["op"], (("", case["op"].removesuffix("_broadcast")),))
+    try:
+        for output, name in calls:
+            parameters = {"dtype": "f32", **case} if output else case
+            call = call_of(name)
+            command = laid_out(call, parameters, values, expected, memories, output)
+            results = command.run(memories)
+            for result, operand in command.results.items():
+                wanted = expected[output or call.renamed.get(result, result)]
+                found = read(memories, operand).reshape(-1)[: wanted.size].reshape(wanted.shape)
+                if reason := differs(found, wanted, operand.dtype, ULPS if command.operation.inexact else 0):
+                    return ConformCase(case["id"], False, f"{case['op']}: {result} {reason}")
+            if "count" in expected and results["count"] != expected["count"]:
+                return ConformCase(case["id"], False, f"{case['op']}: counts {results['count']}")
+    except TilewrightError as error:
+        return ConformCase(case["id"], False, f"{case['op']}: {error}")
+    return ConformCase(case["id"], True)
+
+
+def laid_out(
+    call: Call,
+    case: Mapping[str, Any],
+    values: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    memories: Memories,
+    output: str = "",
+) -> Command:
+    """The call as a command, its operands written to memory."""
+    place = Place(CONFIG, memories, call.described, case)
+    given = {name: call.renamed.get(name, name) for name in call.described.inputs}
+    types = call.types_of(case, tuple(name for name, own in given.items() if own in values or name in call.constants))
+    operands: dict[str, Operand | Constant] = {
+        name: Constant(bits, types[name]) for name, bits in call.constants_of(case).items()
+    }
+    for name, own in given.items():
+        if own in values and name not in operands:
+            operands[name] = place.operand(name, values[own], types[name])
+    if "b_stride" in case:
+        operands["b"] = _restrided(operands["b"], case["b_stride"], next(iter(expected.values())).shape)
+    results = {}
+    for name in call.described.outputs:
+        own = output or call.renamed.get(name, name)
+        if own in expected and own != "count":
+            results[name] = place.result(name, expected[own].shape, types[name])
+    return Command(call.described, operands, results, attributes(call, case, values))
+
+
+def attributes(call: Call, case: Mapping[str, Any], values: Mapping[str, Array]) -> dict[str, Any]:
+    """The command's attributes; a window from pads and strides."""
+    found = call.attributes_of(case)
+    if "pad_tblr" in case:
+        kernel = case.get("kernel") or values["w"].shape[-2:]
+        window = Window(tuple(kernel), tuple(case["pad_tblr"]), tuple(case["stride"]), tuple(case["dilation"]))
+        found["window"] = window
+    if "pad_val" in case:
+        found["pad"] = case["pad_val"]
+    if case.get("ltrans"):
+        found["left_transposed"] = True
+    return found
+
+
+def differs(found: Array, expected: Array, dtype: DType, ulps: int) -> str:
+    """How many elements differ, by more than `ulps`; any NaN equals any."""
+    left, right = (x.reshape(-1).view(f"<u{dtype.bytes}").astype(np.int64) for x in (found, expected))
+    wrong = left != right
+    if dtype.is_float:
+        with np.errstate(invalid="ignore"):
+            wrong &= ~(np.isnan(as_stored(found, dtype)) & np.isnan(as_stored(expected, dtype))).reshape(-1)
+        if ulps:
+            wrong &= np.abs(_ordered(left, dtype) - _ordered(right, dtype)) > ulps
+    if not wrong.any():
+        return ""
+    return f"differs in {int(wrong.sum())} of {wrong.size} elements, the first is number {int(np.argmax(wrong))}"
+
+
+def _ordered(bits: Array, dtype: DType) -> Array:
+    """Bit patterns of floats as integers in the order of the numbers."""
+    sign = 1 << (dtype.bits - 1)
+    return np.where(bits >= sign, sign - bits, bits)
+
+
+def _restrided(operand: Operand | Constant, stride: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
+    """A stored tensor read with strides of its own over a larger shape."""
+    assert isinstance(operand, Tensor)
+    return Tensor(operand.address, layout.Shape(*shape), layout.Stride(*stride), operand.dtype, CONFIG)
+
+
+def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
+    """Whether the parameters are refused, with a sentence."""
+    optional = ("bias",) if case.get("bias", True) else ()
+    shown = ", ".join(f"{key} {value}" for key, value in case.items() if key not in ("family", "op"))
+    try:
+        call = call_of(case["op"])
+        said = call.described.refusal(call.types_of(case, (*optional, "shift", "zero")), call.attributes_of(case))
+        reason = "" if said else f"{case['op']} ({shown}) is not refused"
+    except TilewrightError as error:  # not understood is not refused
+        reason = str(error)
+    return ConformCase(f"rejected {case['family']} {number}", not reason, reason)

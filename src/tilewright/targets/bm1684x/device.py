@@ -1,0 +1,54 @@
+"""A device with its memory: tensors put into DDR and taken out, kernels launched on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import MachineError
+from tilewright.targets.bm1684x import static
+from tilewright.targets.bm1684x.config import DDR_BASE, Config
+from tilewright.targets.bm1684x.dtypes import DType
+from tilewright.targets.bm1684x.kernel import Kernel, Launched
+from tilewright.targets.bm1684x.memory import Memories
+from tilewright.targets.bm1684x.tensor import Tensor
+
+#: Tensors begin at multiples of so many bytes.
+PAGE = 4096
+
+
+class Device:
+    """One machine."""
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config or Config()
+        self.memories = Memories(self.config)
+        static.load(self.memories)
+        self._end = DDR_BASE
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """A new tensor in DDR, without gaps; its values are 0. Raises InputError for an impossible shape."""
+        tensor = Tensor.ddr(self._end, shape, dtype, self.config)
+        size = tensor.shape.elements * dtype.bytes
+        self.memories.add_ddr(self._end, np.zeros(size, np.uint8))
+        self._end += -(-size // PAGE) * PAGE
+        return tensor
+
+    def put(self, values: Array, dtype: DType) -> Tensor:
+        """A new tensor of these values, stored as `dtype` is (bf16: its bits). Raises MachineError for another type."""
+        if values.dtype != dtype.storage:
+            raise MachineError("put", f"values are {values.dtype}", f"{dtype} is stored as {dtype.storage}")
+        n, c, h, w = (1,) * (4 - values.ndim) + values.shape
+        tensor = self.empty((n, c, h, w), dtype)
+        self.memories.write(tensor.addresses, values.reshape(tensor.shape))
+        return tensor
+
+    def get(self, tensor: Tensor) -> Array:
+        """The values of a tensor, as they are stored."""
+        return self.memories.read(tensor.addresses, tensor.dtype.storage)
+
+    def launch(self, kernel: Kernel, *arguments: Any) -> Launched:
+        """Run a kernel to its end. Raises MachineError where it cannot go on."""
+        return kernel.launch(self.memories, *arguments)

@@ -1,0 +1,126 @@
+"""A queue's bytes as commands with named fields, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ProgramError
+from tilewright.targets.bm1684x.isa.formats import (
+    DMA_TYPES,
+    FORMATS,
+    MM2_FUNCTIONS,
+    RESERVED,
+    SGL_FUNCTIONS,
+    TIU_TYPES,
+    Format,
+)
+from tilewright.targets.bm1684x.operations import DMA, TIU
+
+#: A command of the compute engine begins with bit `short`, ids, then its type and function.
+TIU_TYPE, TIU_FUNCTION, TIU_BYTES = 41, 45, 16
+#: A command of the DMA engine has its type behind 32 bits, `short` in bit 3.
+DMA_SHORT, DMA_TYPE, DMA_BYTES = 3, 32, 16
+#: Where a queue ends.
+TIU_END, SYS, DMA_SYS = 31, "SYSID", "DMA_sys"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One command as its fields (without reserved ones); `number` counts from 0 in its queue."""
+
+    engine: str
+    number: int
+    format: Format
+    fields: Mapping[str, int]
+
+    def __getitem__(self, name: str) -> int:
+        return self.fields[name]
+
+    @property
+    def id(self) -> int:
+        """The command's number in its engine: the first has 1."""
+        return self.fields["cmd_id"]
+
+    @property
+    def needs(self) -> int:
+        """The number of the other engine's command that must have ended before this one starts."""
+        return self.fields["cmd_id_dep"]
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it closes its queue."""
+        return (self.format.name == SYS and self["tsk_eu_typ"] == TIU_END) or self.format.name == DMA_SYS
+
+    def __str__(self) -> str:
+        return f"{self.engine} command {self.number} ({self.format.name})"
+
+
+def decode(engine: str, raw: Array) -> list[Encoded]:
+    """The commands of one queue (uint8) up to its end. Raises ProgramError for what is no queue.
+
+    Bytes behind the end are padding.
+    """
+    found: list[Encoded] = []
+    position = 0
+    while position < len(raw):
+        form = _format(engine, raw[position:], f"{engine} command {len(found)}")
+        size = form.layout.nbytes
+        if position + size > len(raw):
+            reason = f"its {form.name} command at byte {position} has {size} bytes, {len(raw) - position} are there"
+            raise ProgramError(f"{engine} queue", reason)
+        columns = form.layout.decode(raw[position : position + size].reshape(1, -1))
+        fields = {name: int(columns[name][0]) for name in form.names}
+        found.append(Encoded(engine, len(found), form, fields))
+        position += size
+        if found[-1].is_end:
+            return found
+    raise ProgramError(f"{engine} queue", "it has no end", "close it with sys.end")
+
+
+def encode(commands: Iterable[Encoded]) -> Array:
+    """The bytes (uint8) of a queue, without padding. Raises ProgramError for a value that does not fit."""
+    parts = []
+    for command in commands:
+        columns = {field.name: [command.fields.get(field.name, 0)] for field in command.format.layout.fields}
+        if unknown := sorted(set(command.fields) - set(columns)):
+            raise ProgramError(str(command), f"{command.format.name} has no field {unknown[0]}")
+        parts.append(command.format.layout.encode(columns, np.array([command.number]))[0])
+    return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+
+
+def fresh(engine: str, number: int, name: str, short: bool, fields: Mapping[str, int]) -> Encoded:
+    """A command from some of its fields; the others are 0. Raises ProgramError for an unknown format."""
+    form = FORMATS.get((name, short))
+    if form is None:
+        raise ProgramError(f"{engine} command {number}", f"there is no {'short ' if short else ''}format {name}")
+    return Encoded(engine, number, form, {field: fields.get(field, 0) for field in form.names} | dict(fields))
+
+
+def _format(engine: str, raw: Array, where: str) -> Format:
+    """The format of the command that begins here."""
+    if len(raw) < TIU_BYTES:
+        raise ProgramError(where, f"{len(raw)} bytes are left, a command has {TIU_BYTES} at least")
+    head = int.from_bytes(raw[:TIU_BYTES].tobytes(), "little")
+    if engine == TIU:
+        kind, function = head >> TIU_TYPE & 15, head >> TIU_FUNCTION & 31
+        name, short = TIU_TYPES.get(kind, ""), bool(head & 1)
+        if name == "MM" and function in MM2_FUNCTIONS:
+            name = "MM2"
+        elif name == "SG" and function in SGL_FUNCTIONS:
+            name = "SGL"
+    elif engine == DMA:
+        kind = head >> DMA_TYPE & 15
+        name, short = DMA_TYPES.get(kind, ""), bool(head >> DMA_SHORT & 1)
+    else:
+        raise ProgramError(where, f"no format is known for the engine {engine}", f"give {TIU} or {DMA}")
+    form = FORMATS.get((name, short))
+    if form is None:
+        raise ProgramError(where, f"its type {kind}{' (short)' if short else ''} has no known format")
+    return form
+
+
+__all__ = ["RESERVED", "Encoded", "decode", "encode", "fresh"]

@@ -1,0 +1,85 @@
+"""An operation, described once: what it means on arrays, what is refused and why, who runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tilewright.array import Array
+from tilewright.targets.bm1684x.dtypes import DType, Rounding
+
+TIU, DMA, HAU = "tiu", "dma", "hau"
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """What a meaning sees: operands by name, types of operands and results, attributes of the command.
+
+    `shapes` are those of the results. Optional operands are absent.
+    """
+
+    data: Mapping[str, Array]
+    types: Mapping[str, DType]
+    shapes: Mapping[str, tuple[int, ...]]
+    attributes: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Array:
+        return self.data[name]
+
+    def attribute(self, name: str, otherwise: Any = None) -> Any:
+        return self.attributes.get(name, otherwise)
+
+    @property
+    def mode(self) -> Rounding:
+        """The command's rounding; half to even where it names none."""
+        mode: Rounding = self.attributes.get("mode", Rounding.HALF_TO_EVEN)
+        return mode
+
+
+class Signature(NamedTuple):
+    """What rules see: types by operand and result, and attributes."""
+
+    types: Mapping[str, DType]
+    attributes: Mapping[str, Any]
+
+
+Meaning = Callable[[Values], Mapping[str, Array]]
+#: Why a command is refused: a sentence; nothing where it is not.
+Rule = Callable[[Signature], str]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`meaning` is a pure function of logical arrays; its docstring says what it computes.
+
+    `inexact`: the machine iterates in an undocumented way, results are within `ulps` of the true value here.
+    `by_data`: what is written depends on values.
+    """
+
+    name: str
+    engine: str
+    inputs: tuple[str, ...]
+    meaning: Meaning
+    rules: tuple[Rule, ...] = ()
+    outputs: tuple[str, ...] = ("y",)
+    inexact: bool = False
+    by_data: bool = False
+
+    def refusal(self, types: Mapping[str, DType], attributes: Mapping[str, Any]) -> str:
+        """Why the machine does not run it with these types and attributes; empty where it does."""
+        signature = Signature(types, attributes)
+        return next((reason for rule in self.rules if (reason := rule(signature))), "")
+
+
+OPERATIONS: dict[str, Operation] = {}
+#: Operands that a command may do without.
+OPTIONAL = ("acc", "bias", "zero", "shift", "numbers", "y_before")
+
+
+def register(operations: Iterable[Operation]) -> None:
+    """Add to OPERATIONS; a name can be given once."""
+    for operation in operations:
+        if operation.name in OPERATIONS:
+            raise ValueError(f"two operations are called {operation.name}")
+        OPERATIONS[operation.name] = operation

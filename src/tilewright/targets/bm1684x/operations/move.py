@@ -1,0 +1,142 @@
+"""Moves: copies, transposes, broadcasts, gathers and selections of all engines, and sorting. Values keep their bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.bm1684x.arithmetic.floats import widen
+from tilewright.targets.bm1684x.dtypes import F32, I32, U8, U16, U32
+from tilewright.targets.bm1684x.operations import rules
+from tilewright.targets.bm1684x.operations.base import DMA, HAU, TIU, Operation, Values, register
+
+
+def reshaped(v: Values) -> dict[str, Array]:
+    """The elements of x in the shape of y, both in NCHW order."""
+    return {"y": v["x"].reshape(v.shapes["y"])}
+
+
+def broadcast(v: Values) -> dict[str, Array]:
+    """x to every channel of y (or to all of it)."""
+    return {"y": np.broadcast_to(v["x"], v.shapes["y"])}
+
+
+def nc_transposed(v: Values) -> dict[str, Array]:
+    """y[n, c, h, w] = x[c, n, h, w]."""
+    return {"y": v["x"].transpose(1, 0, 2, 3)}
+
+
+def cw_transposed(v: Values) -> dict[str, Array]:
+    """y[n, c, h, w] = x[n, w, h, c]."""
+    return {"y": v["x"].transpose(0, 3, 2, 1)}
+
+
+def matrix_transposed(v: Values) -> dict[str, Array]:
+    """y[r, c] = x[c, r]."""
+    return {"y": v["x"].T}
+
+
+def reversed_axis(v: Values) -> dict[str, Array]:
+    """x with one axis the other way round."""
+    return {"y": np.flip(v["x"], v.attribute("axis", 3))}
+
+
+def gather_rows(v: Values) -> dict[str, Array]:
+    """y[0, c, k, :] = x[0, c, index[0, c, k, 0], :]; `fill` where the index is beyond x."""
+    index, x = v["index"][0, :, :, 0].astype(np.int64), v["x"][0]
+    inside = index < x.shape[1]
+    rows = np.take_along_axis(x, np.where(inside, index, 0)[:, :, None], 1)
+    return {"y": np.where(inside[:, :, None], rows, v["fill"])[None]}
+
+
+def scatter_rows(v: Values) -> dict[str, Array]:
+    """y[0, c, index[0, c, k, 0], :] = x[0, c, k, :]; of equal indices the last stays, those beyond y are dropped.
+
+    Other rows are those of y_before, or 0. How the machine treats equal indices is not known.
+    """
+    y = v["y_before"].copy() if "y_before" in v.data else np.zeros(v.shapes["y"], v.types["y"].storage)
+    index = v["index"][0, :, :, 0].astype(np.int64)
+    channel, row = np.nonzero(index < y.shape[2])
+    y[0, channel, index[channel, row]] = v["x"][0, channel, row]
+    return {"y": y}
+
+
+def mask_select(v: Values) -> dict[str, Array]:
+    """The elements of x where mask is not 0, in NCHW order, and their count. What follows them is not written."""
+    kept = v["x"][v["mask"] != 0]
+    return {"y": kept, "count": np.array([kept.size])}
+
+
+def nonzero(v: Values) -> dict[str, Array]:
+    """Positions (u32, counted in NCHW order from `base`) of the elements of x that are not 0, and their count."""
+    found = np.flatnonzero(v["x"]) + v.attribute("base", 0)
+    return {"y": found.astype(np.uint32), "count": np.array([found.size])}
+
+
+def table_lookup(v: Values) -> dict[str, Array]:
+    """y = table[x]; `fill` where x is beyond the table."""
+    table, index = v["table"].reshape(-1), v["x"].astype(np.int64)
+    inside = index < table.size
+    return {"y": np.where(inside, table[np.where(inside, index, 0)], v["fill"])}
+
+
+def gather_columns(v: Values) -> dict[str, Array]:
+    """y[n, c, 0, k] = x[n, c, 0, index[k]]; `fill` where the index is beyond x."""
+    index = v["index"].reshape(-1).astype(np.int64)
+    inside = index < v["x"].shape[3]
+    return {"y": np.where(inside, v["x"][..., np.where(inside, index, 0)], v["fill"])}
+
+
+def gather_elements(v: Values) -> dict[str, Array]:
+    """y[n, c, h, k] = x[0, c, h, index[n, c, 0, k]]; `fill` where the index is beyond x."""
+    index = v["index"].astype(np.int64)
+    inside = index < v["x"].shape[3]
+    shape = (index.shape[0], *v["x"].shape[1:])
+    y = np.take_along_axis(np.broadcast_to(v["x"], shape), np.where(inside, index, 0), 3)
+    return {"y": np.where(inside, y, v["fill"])}
+
+
+def sort(v: Values) -> dict[str, Array]:
+    """The first K of x in order, and their `numbers` (or where they stood); equal ones keep their order."""
+    key = widen(v["x"], F32) if v.types["x"] is F32 else v["x"].astype(np.int64)
+    order = np.argsort(-key if v.attribute("descending") else key, kind="stable")[: v.shapes["y"][0]]
+    return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
+
+
+bits = (rules.alike("x", "y"),)
+filled = (rules.alike("x", "y", "fill"), rules.of("index", U32, U16, U8))
+register(
+    (
+        Operation("dma_copy", DMA, ("x",), reshaped, bits),
+        Operation("dma_broadcast", DMA, ("x",), broadcast, bits),
+        Operation("dma_nc_trans", DMA, ("x",), nc_transposed, bits),
+        Operation("dma_cw_trans", DMA, ("x",), cw_transposed, bits),
+        Operation("dma_matrix_trans", DMA, ("x",), matrix_transposed, bits),
+        Operation("dma_reverse", DMA, ("x",), reversed_axis, bits),
+        Operation("dma_h_gather", DMA, ("x", "index", "fill"), gather_rows, filled),
+        Operation("dma_h_scatter", DMA, ("x", "index", "y_before"), scatter_rows, bits, by_data=True),
+        Operation("dma_mask_select", DMA, ("x", "mask"), mask_select, bits, ("y", "count"), by_data=True),
+        Operation("dma_nonzero", DMA, ("x",), nonzero, (rules.of("y", U32),), ("y", "count"), by_data=True),
+        Operation("cw_trans", TIU, ("x",), cw_transposed, bits),
+        Operation("wc_trans", TIU, ("x",), cw_transposed, bits),
+        Operation("npu_bcast", TIU, ("x",), broadcast, bits),
+        Operation("static_bcast", TIU, ("x",), broadcast, bits),
+        Operation(
+            "table_lookup",
+            TIU,
+            ("x", "table", "fill"),
+            table_lookup,
+            (rules.alike("table", "y", "fill"), rules.of("x", U8, U16)),
+        ),
+        Operation("pe_gather", TIU, ("x", "index", "fill"), gather_elements, filled),
+        Operation("w_gather", TIU, ("x", "index", "fill"), gather_columns, filled),
+        Operation(
+            "hau_sort",
+            HAU,
+            ("x", "numbers"),
+            sort,
+            (rules.of("x", F32, I32, U32), rules.alike("x", "y")),
+            ("y", "index"),
+        ),
+    )
+)

@@ -1,0 +1,290 @@
+"""Operands: where in memory each element of a logical array lies.
+
+An operand has a `shape`, a `dtype` and `addresses`, the bus address of every element; commands read and write through
+them, footprints and drawings are made of them. `Tensor` is strided, `Matrix` spreads columns over lanes, `Kernel`
+groups input channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import InputError
+from tilewright.targets.bm1684x import drawing, layout
+from tilewright.targets.bm1684x.config import ADDRESS_END, LOCAL_BASE, Config
+from tilewright.targets.bm1684x.dtypes import F32, DType
+from tilewright.targets.bm1684x.layout import Shape, Stride
+
+#: Largest size of a dimension: the device API.
+LARGEST = 65535
+
+
+class Operand(Protocol):
+    """Anything with elements in memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def addresses(self) -> Array: ...
+
+
+class Drawn:
+    """What all operands can show of themselves: `explain()` as text, `svg()` as a picture."""
+
+    axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
+
+    def explain(self: Placed) -> str:
+        """One line a run of neighbouring elements. Raises InputError outside of local memory."""
+        return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
+
+    def svg(self: Placed) -> str:
+        """A box an element. Raises InputError for too many, and outside of local memory."""
+        return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
+
+
+class Placed(Operand, Protocol):
+    """An operand that knows its machine."""
+
+    axes: ClassVar[tuple[str, ...]]
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def stride(self) -> Stride | None: ...
+
+
+def title(operand: Placed) -> str:
+    """Type, shape, strides and where it begins."""
+    text = f"{operand.dtype} ({', '.join(map(str, operand.shape))})"
+    if operand.stride:
+        n, c, h, w = operand.stride
+        text += f": strides n {n}, c {c}, h {h}, w {w} elements"
+    start, offset = divmod(int(operand.addresses.flat[0]) - LOCAL_BASE, operand.config.lane_bytes)
+    return f"{text}; from lane {start}, byte {offset:#x}; {operand.config.lanes} lanes"
+
+
+@dataclass(frozen=True)
+class Tensor(Drawn):
+    """A strided (n, c, h, w) tensor at a bus address; in local memory channels go from lane to lane.
+
+    Raises InputError for a shape, stride or address that no command can carry.
+    """
+
+    address: int
+    shape: Shape
+    stride: Stride
+    dtype: DType
+    config: Config
+
+    def __post_init__(self) -> None:
+        if not all(1 <= size <= LARGEST for size in self.shape):
+            raise InputError("tensor", f"its shape is {tuple(self.shape)}", f"every size must be 1..{LARGEST}")
+        if min(self.stride) < 0:
+            raise InputError("tensor", f"its stride is {tuple(self.stride)}", "strides must not be negative")
+        if not 0 <= self.address < ADDRESS_END or self.address % self.dtype.bytes:
+            reason = f"its address is {self.address:#x}"
+            raise InputError("tensor", reason, f"give a multiple of {self.dtype.bytes} below {ADDRESS_END:#x}")
+        if self.is_local and self.lane_end > self.config.lane_bytes:
+            reason = f"it ends at byte {self.lane_end} of a lane, which has {self.config.lane_bytes}"
+            raise InputError("tensor", reason, "make it smaller, or begin lower")
+
+    @classmethod
+    def local(
+        cls, start: int, offset: int, shape: tuple[int, ...], dtype: DType, config: Config, kind: str = "aligned"
+    ) -> Tensor:
+        """In local memory from byte `offset` of lane `start` on, in one of layout.LAYOUTS. Raises InputError."""
+        if kind not in layout.LAYOUTS:
+            raise InputError("layout", f"there is no layout '{kind}'", f"choose one of {', '.join(layout.LAYOUTS)}")
+        return cls.free(start, offset, shape, layout.LAYOUTS[kind](Shape(*shape), dtype, start, config), dtype, config)
+
+    @classmethod
+    def free(
+        cls, start: int, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], dtype: DType, config: Config
+    ) -> Tensor:
+        """In local memory, with strides of its own. Raises InputError."""
+        if not 0 <= start < config.lanes or not 0 <= offset < config.lane_bytes:
+            reason = f"lane {start}, offset {offset} is outside {config.lanes} lanes of {config.lane_bytes} bytes"
+            raise InputError("tensor", reason)
+        address = LOCAL_BASE + start * config.lane_bytes + offset
+        return cls(address, Shape(*shape), Stride(*stride), dtype, config)
+
+    @classmethod
+    def ddr(cls, address: int, shape: tuple[int, ...], dtype: DType, config: Config) -> Tensor:
+        """Without gaps, outside of local memory."""
+        return cls(address, Shape(*shape), layout.continuous(Shape(*shape)), dtype, config)
+
+    @property
+    def is_local(self) -> bool:
+        return LOCAL_BASE <= self.address < LOCAL_BASE + self.config.local_bytes
+
+    @property
+    def start_lane(self) -> int:
+        return (self.address - LOCAL_BASE) // self.config.lane_bytes
+
+    @property
+    def lane_offset(self) -> int:
+        """Byte offset within a lane of local memory."""
+        return (self.address - LOCAL_BASE) % self.config.lane_bytes
+
+    @cached_property
+    def addresses(self) -> Array:
+        """Bus address of every element, int64 (n, c, h, w)."""
+        n, c, h, w = (np.arange(size, dtype=np.int64) for size in self.shape)
+        return self._address_of(n[:, None, None, None], c[:, None, None], h[:, None], w)
+
+    def _address_of(self, n: Array | int, c: Array | int, h: Array | int, w: Array | int) -> Array:
+        """Where elements lie, by index."""
+        base, lane, slot = self.address, np.zeros(1, np.int64), np.asarray(c)
+        if self.is_local:
+            slot, lane = np.divmod(self.start_lane + slot, self.config.lanes)
+            base = LOCAL_BASE + self.lane_offset
+        elements = n * self.stride.n + slot * self.stride.c + h * self.stride.h + w * self.stride.w
+        return base + lane * self.config.lane_bytes + elements * self.dtype.bytes
+
+    @property
+    def lane_end(self) -> int:
+        """One past the highest byte that it has in a lane."""
+        n, c, h, w = self.shape
+        last = Shape(n, layout.slots(self.start_lane, c, self.config), h, w)
+        elements = sum((size - 1) * stride for size, stride in zip(last, self.stride, strict=True))
+        return self.lane_offset + (elements + 1) * self.dtype.bytes
+
+    def __getitem__(self, index: slice | tuple[slice, ...]) -> Tensor:
+        """A part of it, in place: one slice without a step for each of n, c, h, w (left out: all).
+
+        Raises InputError for an empty part.
+        """
+        slices = (index,) if isinstance(index, slice) else index
+        ranges = [s.indices(size) for s, size in zip((*slices, *[slice(None)] * 4), self.shape, strict=False)]
+        if any(step != 1 or stop <= begin for begin, stop, step in ranges):
+            raise InputError("tensor", "a part of it is empty or has a step", "give begin:end")
+        n, c, h, w = (begin for begin, _, _ in ranges)
+        first = int(self._address_of(n, c, h, w).flat[0])
+        return replace(self, address=first, shape=Shape(*(stop - begin for begin, stop, _ in ranges)))
+
+    def with_shape(self, *shape: int) -> Tensor:
+        """The same strides over other sizes."""
+        return replace(self, shape=Shape(*shape))
+
+    def rows(self) -> Rows:
+        """As a matrix whose rows are its channels: for n and h of 1."""
+        return Rows(self)
+
+
+@dataclass(frozen=True)
+class Matrix(Drawn):
+    """A (rows, columns) matrix in local memory: `width` columns to a channel, as the tensor of `storage`'s shape
+    (rows, ceil(columns / width), 1, width)."""
+
+    axes: ClassVar[tuple[str, ...]] = ("row", "column")
+    stride: ClassVar[None] = None
+    storage: Tensor
+    columns: int
+
+    @classmethod
+    def local(cls, start: int, offset: int, shape: tuple[int, int], width: int, dtype: DType, config: Config) -> Matrix:
+        """In the aligned layout. A vector is a matrix of one row. Raises InputError."""
+        rows, columns = shape
+        if not 1 <= width <= columns:
+            raise InputError("matrix", f"{width} columns a channel", f"give 1..{columns}")
+        channels = -(-columns // width)
+        return cls(Tensor.local(start, offset, (rows, channels, 1, width), dtype, config), columns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.storage.shape.n, self.columns
+
+    @property
+    def config(self) -> Config:
+        return self.storage.config
+
+    @property
+    def dtype(self) -> DType:
+        return self.storage.dtype
+
+    @cached_property
+    def addresses(self) -> Array:
+        rows = self.storage.shape.n
+        return self.storage.addresses.reshape(rows, -1)[:, : self.columns]
+
+
+@dataclass(frozen=True)
+class Kernel(Drawn):
+    """Convolution weights (oc, ic, kh, kw) in local memory: 64IC (8-bit), 32IC (16-bit) or compact (f32).
+
+    Output channels go from lane to lane; input channels lie side by side in groups as wide as the cube.
+    """
+
+    axes: ClassVar[tuple[str, ...]] = ("oc", "ic", "kh", "kw")
+    stride: ClassVar[None] = None
+    address: int
+    shape: tuple[int, int, int, int]
+    dtype: DType
+    config: Config
+
+    @property
+    def group(self) -> int:
+        """Input channels side by side."""
+        return 1 if self.dtype is F32 else self.config.eu_bytes // self.dtype.bytes
+
+    @cached_property
+    def addresses(self) -> Array:
+        oc, ic, kh, kw = self.shape
+        groups = -(-ic // self.group)
+        rows = groups * kh * kw
+        strides = Stride(0, rows * self.group, self.group, 1)
+        whole = Tensor(self.address, Shape(1, oc, rows, self.group), strides, self.dtype, self.config)
+        i = np.arange(ic, dtype=np.int64)
+        row = (i // self.group * (kh * kw))[:, None, None] + np.arange(kh * kw, dtype=np.int64).reshape(kh, kw)
+        return whole.addresses[0][:, row, (i % self.group)[:, None, None]]
+
+
+@dataclass(frozen=True)
+class Rows(Drawn):
+    """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
+
+    axes: ClassVar[tuple[str, ...]] = ("row", "column")
+    stride: ClassVar[None] = None
+    storage: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.storage.shape.c, self.storage.shape.w
+
+    @property
+    def config(self) -> Config:
+        return self.storage.config
+
+    @property
+    def dtype(self) -> DType:
+        return self.storage.dtype
+
+    @cached_property
+    def addresses(self) -> Array:
+        return self.storage.addresses.reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A (rows, columns) matrix outside of local memory: the tensor (1, 1, rows, columns)."""
+
+    storage: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.storage.shape.h, self.storage.shape.w
+
+    @property
+    def dtype(self) -> DType:
+        return self.storage.dtype
+
+    @cached_property
+    def addresses(self) -> Array:
+        return self.storage.addresses.reshape(self.shape)
