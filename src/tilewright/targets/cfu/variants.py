@@ -1,0 +1,80 @@
+"""The firmware's named variants: which kernels are in it, and the document's step that each is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from collections.abc import Mapping
+
+from tilewright.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A header of `firmware/variants` and the macros that it is compiled with.
+
+    `document_microseconds`: what the document measured on ResNet-8, where this is one of its steps.
+    """
+
+    name: str
+    about: str
+    header: str
+    macros: Mapping[str, int] = field(default_factory=dict)
+    specialised: bool = False  # compiled anew for each model: its layers.h
+    document_microseconds: float | None = None
+
+
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("baseline", "reference kernels on plain RV32IM", "reference", document_microseconds=4_044_074.545),
+        Variant(
+            "software",
+            "a kernel of its own for each convolution, on plain RV32IM",
+            "software",
+            specialised=True,
+            document_microseconds=1_428_413.2,
+        ),
+        Variant(
+            "explicit",
+            "the array, im2col in main memory",
+            "explicit",
+            {"IN_BUFFER": 0},
+            document_microseconds=678_492.32,
+        ),
+        Variant(
+            "buffered",
+            "partial sums stay in the array's buffer",
+            "explicit",
+            {"IN_BUFFER": 1},
+            document_microseconds=669_268.155,
+        ),
+        Variant(
+            "implicit",
+            "im2col by address",
+            "implicit",
+            {"POST": 0, "UNROLLED": 0},
+            document_microseconds=440_558.235,
+        ),
+        Variant(
+            "post",
+            "requantisation by instructions",
+            "implicit",
+            {"POST": 1, "UNROLLED": 0},
+            document_microseconds=407_715.35,
+        ),
+        Variant(
+            "published",
+            "fully connected unrolled by 8: the document's last step",
+            "implicit",
+            {"POST": 1, "UNROLLED": 1},
+            document_microseconds=406_357.93,
+        ),
+    )
+}
+
+
+def variant(name: str) -> Variant:
+    """The variant called `name`. Raises ConfigError naming those that exist."""
+    if name not in VARIANTS:
+        raise ConfigError("firmware", f"there is no variant '{name}'", f"choose one of {', '.join(VARIANTS)}")
+    return VARIANTS[name]
