@@ -22,7 +22,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.files import replacing
 
 SOURCES = Path(__file__).with_name("firmware")
-UNITS = ("crt0.S", "main.c", "runtime.c")
+UNITS = ("crt0.S", "main.c", "model.c", "quantize.c", "runtime.c")
 GCC = "riscv64-unknown-elf-gcc"
 
 #: CFU-Playground's flags, and none that would let a second unit of the machine appear.

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from ..layout import aligned
 
+#: Free bytes behind each value. Activations are often as large as the caches or a multiple of it: one behind the other
+#: they would lie in the same lines, and an addition would miss at every element.
+GAP = 1024
+
 
 @dataclass(frozen=True)
 class Value:
@@ -29,8 +33,12 @@ def place(values: Sequence[Value]) -> tuple[dict[str, int], int]:
     for value in sorted(values, key=lambda value: (-value.nbytes, value.first, value.name)):
         at = 0
         for other in sorted(placed, key=lambda other: offsets[other.name]):
-            if value.meets(other) and offsets[other.name] < at + aligned(value.nbytes):
-                at = max(at, offsets[other.name] + aligned(other.nbytes))
+            if value.meets(other) and offsets[other.name] < at + _room(value):
+                at = max(at, offsets[other.name] + _room(other))
         offsets[value.name] = at
         placed.append(value)
     return offsets, max((offsets[value.name] + aligned(value.nbytes) for value in placed), default=0)
+
+
+def _room(value: Value) -> int:
+    return aligned(value.nbytes) + GAP

@@ -8,16 +8,26 @@ struct memory {
   int8_t *scratch;          // what a kernel may use as it likes, up to the stack
 };
 
-// A tensor's extents: batch, height, width, channels. Passed by pointer, as the reference kernels do.
+// A tensor's extents: batch, height, width, channels. Made by a function of another file and passed by
+// pointer, as in TensorFlow Lite: what a compiler makes of the kernels depends on it.
 struct shape {
-  int32_t rank;
-  int32_t extent[4];
+  int32_t rank, extent[5];
 };
 
+struct shape shape_of(int batch, int height, int width, int channels);
+
 static inline int offset(const struct shape *shape, int batch, int y, int x, int channel) {
-  const int32_t *extent = shape->extent;
-  return ((batch * extent[1] + y) * extent[2] + x) * extent[3] + channel;
+  const int32_t *sizes = shape->extent;
+  return ((batch * sizes[1] + y) * sizes[2] + x) * sizes[3] + channel;
 }
+
+// An operator's window and offsets.
+struct window {
+  int stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w;
+  int32_t input_offset, output_offset, low, high;
+};
+
+struct window window_of(const struct op *op);
 
 static inline const int32_t *words(const struct memory *memory, int32_t at) {
   return (const int32_t *)(memory->constants + at);
@@ -28,7 +38,6 @@ struct operands {
   const int8_t *input, *input2, *weights;
   const int32_t *bias, *multiplier, *shift;
   int8_t *output;
-  struct shape input_shape, filter_shape, output_shape;
 };
 
 static inline struct operands operands_of(const struct op *op, const struct memory *memory) {
@@ -40,8 +49,5 @@ static inline struct operands operands_of(const struct op *op, const struct memo
       .multiplier = words(memory, op->multiplier),
       .shift = words(memory, op->shift),
       .output = memory->arena + op->output,
-      .input_shape = {4, {1, op->in_h, op->in_w, op->in_c}},
-      .filter_shape = {4, {op->out_c, op->kernel_h, op->kernel_w, op->filter_c}},
-      .output_shape = {4, {1, op->out_h, op->out_w, op->out_c}},
   };
 }

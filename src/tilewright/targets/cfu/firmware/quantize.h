@@ -30,11 +30,8 @@ INLINE int32_t divide_by_pot(int32_t x, int exponent) {
   return (x >> exponent) + (remainder > threshold);
 }
 
-INLINE int32_t scale_reference(int32_t x, int32_t multiplier, int32_t shift) {
-  int left = shift > 0 ? shift : 0;
-  int right = shift > 0 ? 0 : -shift;
-  return divide_by_pot(high_mul((int32_t)((uint32_t)x << left), multiplier), right);
-}
+// x * multiplier * 2**(shift - 31), both roundings: a function of another file, as in TensorFlow Lite.
+int32_t scale_reference(int32_t x, int32_t multiplier, int32_t shift);
 
 // The same for |x * multiplier| < 2**62 without the branches: adding 2**30 and flooring rounds as `high_mul` does.
 INLINE int32_t high_mul_short(int32_t a, int32_t b) {

@@ -24,13 +24,14 @@ INLINE void make_kernel(const struct op *op, const int8_t *filter, int8_t *kerne
       kernel[k * n + channel] = filter[(channel * taps + k % taps) * depth + k / taps];
 }
 
-INLINE void write_back(const struct op *op, const struct operands *o, const int32_t *result, int M, int N) {
+INLINE void write_back(
+    const struct op *op, const struct operands *o, const struct shape *shape, const int32_t *result, int M, int N) {
   for (int mm = 0; mm < M; mm++)
     for (int nn = 0; nn < N; nn++) {
       int32_t acc = result[mm * N + nn] + o->bias[nn];
       acc = scale_software(acc, o->multiplier[nn], o->shift[nn]) + op->output_offset;
       const int out_y = mm / opaque(op->out_w), out_x = mm % opaque(op->out_w);
-      o->output[offset(&o->output_shape, 0, out_y, out_x, nn)] = (int8_t)clamp(acc, -128, 127);
+      o->output[offset(shape, 0, out_y, out_x, nn)] = (int8_t)clamp(acc, -128, 127);
     }
 }
 
@@ -66,5 +67,6 @@ KERNEL void conv_explicit(
   }
 #undef IMAGE
 #undef WEIGHT
-  write_back(op, o, result, M, N);
+  const struct shape shape = shape_of(1, op->out_h, op->out_w, op->out_c);
+  write_back(op, o, &shape, result, M, N);
 }

@@ -14,21 +14,18 @@ INLINE int tile(int total, int from, int size) { return at_most(total - from, si
 // Rows of the buffer C: one for each of m rows and 16 columns.
 INLINE int buffer_rows(int m, int n) { return m * ((n + 15) / 16); }
 
-// The operand of one set instruction: lane 0 is the most significant byte, so the bytes are listed backwards.
-union lanes {
-  int8_t code[4];
-  int32_t word;
-};
-#define LANES(element, k, at) \
-  ((union lanes){.code = {element(k, (at) + 3), element(k, (at) + 2), element(k, (at) + 1), element(k, at)}}.word)
+typedef int32_t __attribute__((may_alias)) any_word;
 
-// A row of 16 elements from column `at` on, in two halves.
-#define PUSH(set, element, k, at)                                                    \
-  do {                                                                               \
-    int32_t upper = LANES(element, k, at), lower = LANES(element, k, (at) + 4);       \
-    set(upper, lower);                                                               \
-    int32_t upper2 = LANES(element, k, (at) + 8), lower2 = LANES(element, k, (at) + 12); \
-    set(upper2, lower2);                                                             \
+// A row of 16 elements from column `at` on, in two halves. Lane 0 is the most significant byte of the first operand,
+// so the bytes are listed backwards; through memory, as the document has it.
+#define PUSH(set, element, k, at)                                                                           \
+  do {                                                                                                      \
+    int8_t lower[4] = {element(k, (at) + 7), element(k, (at) + 6), element(k, (at) + 5), element(k, (at) + 4)}; \
+    int8_t upper[4] = {element(k, (at) + 3), element(k, (at) + 2), element(k, (at) + 1), element(k, at)};       \
+    set(*(any_word *)upper, *(any_word *)lower);                                                            \
+    int8_t lower2[4] = {element(k, (at) + 15), element(k, (at) + 14), element(k, (at) + 13), element(k, (at) + 12)}; \
+    int8_t upper2[4] = {element(k, (at) + 11), element(k, (at) + 10), element(k, (at) + 9), element(k, (at) + 8)};   \
+    set(*(any_word *)upper2, *(any_word *)lower2);                                                          \
   } while (0)
 
 INLINE void multiply(int m, int n, int k, int32_t offset, int add) {

@@ -3,22 +3,22 @@
 #include "../model.h"
 #include "../quantize.h"
 
-KERNEL void conv_by_shapes(
-    const struct op *op, const int32_t *multiplier, const int32_t *shift, const struct shape *input_shape,
+static void conv_by_shapes(
+    const struct window *window, const int32_t *multiplier, const int32_t *shift, const struct shape *input_shape,
     const int8_t *input, const struct shape *filter_shape, const int8_t *filter, const int32_t *bias,
     const struct shape *output_shape, int8_t *output) {
-  const int32_t input_offset = op->input_offset;
-  const int stride_h = op->stride_h, stride_w = op->stride_w;
-  const int dilation_h = op->dilation_h, dilation_w = op->dilation_w;
-  const int pad_h = op->pad_h, pad_w = op->pad_w;
+  const int32_t input_offset = window->input_offset, output_offset = window->output_offset;
+  const int32_t low = window->low, high = window->high;
+  const int stride_h = window->stride_h, stride_w = window->stride_w;
+  const int dilation_h = window->dilation_h, dilation_w = window->dilation_w;
+  const int pad_h = window->pad_h, pad_w = window->pad_w;
   const int batches = input_shape->extent[0];
   const int input_h = input_shape->extent[1], input_w = input_shape->extent[2];
   const int filter_h = filter_shape->extent[1], filter_w = filter_shape->extent[2];
   const int filter_depth = filter_shape->extent[3];
   const int output_h = output_shape->extent[1], output_w = output_shape->extent[2];
   const int output_depth = output_shape->extent[3];
-  const int groups = input_shape->extent[3] / filter_depth;
-  const int filters_per_group = output_depth / groups;
+  const int filters_per_group = output_depth / (input_shape->extent[3] / filter_depth);
   for (int batch = 0; batch < batches; batch++)
     for (int out_y = 0; out_y < output_h; out_y++) {
       const int y_origin = out_y * stride_h - pad_h;
@@ -41,18 +41,31 @@ KERNEL void conv_by_shapes(
             }
           }
           acc += bias[channel];
-          acc = scale_reference(acc, multiplier[channel], shift[channel]);
-          acc += op->output_offset;
-          output[offset(output_shape, batch, out_y, out_x, channel)] = (int8_t)clamp(acc, op->low, op->high);
+          acc = scale_reference(acc, multiplier[channel], shift[channel]) + output_offset;
+          output[offset(output_shape, batch, out_y, out_x, channel)] = (int8_t)clamp(acc, low, high);
         }
       }
     }
 }
 
-KERNEL void depthwise_by_shapes(
-    const struct op *op, const int32_t *multiplier, const int32_t *shift, const struct shape *input_shape,
+KERNEL void conv_reference(const struct op *op, const struct operands *o) {
+  const struct window window = window_of(op);
+  const struct shape input_shape = shape_of(1, op->in_h, op->in_w, op->in_c);
+  const struct shape filter_shape = shape_of(op->out_c, op->kernel_h, op->kernel_w, op->filter_c);
+  const struct shape output_shape = shape_of(1, op->out_h, op->out_w, op->out_c);
+  conv_by_shapes(&window, o->multiplier, o->shift, &input_shape, o->input, &filter_shape, o->weights, o->bias,
+                 &output_shape, o->output);
+}
+
+static void depthwise_by_shapes(
+    const struct window *window, const int32_t *multiplier, const int32_t *shift, const struct shape *input_shape,
     const int8_t *input, const struct shape *filter_shape, const int8_t *filter, const int32_t *bias,
     const struct shape *output_shape, int8_t *output) {
+  const int32_t input_offset = window->input_offset, output_offset = window->output_offset;
+  const int32_t low = window->low, high = window->high;
+  const int stride_h = window->stride_h, stride_w = window->stride_w;
+  const int dilation_h = window->dilation_h, dilation_w = window->dilation_w;
+  const int pad_h = window->pad_h, pad_w = window->pad_w;
   const int input_h = input_shape->extent[1], input_w = input_shape->extent[2], input_depth = input_shape->extent[3];
   const int output_h = output_shape->extent[1], output_w = output_shape->extent[2];
   const int filter_h = filter_shape->extent[1], filter_w = filter_shape->extent[2];
@@ -62,23 +75,30 @@ KERNEL void depthwise_by_shapes(
       for (int in_channel = 0; in_channel < input_depth; in_channel++)
         for (int m = 0; m < depth_multiplier; m++) {
           const int channel = m + in_channel * depth_multiplier;
-          const int x_origin = out_x * op->stride_w - op->pad_w;
-          const int y_origin = out_y * op->stride_h - op->pad_h;
+          const int x_origin = out_x * stride_w - pad_w, y_origin = out_y * stride_h - pad_h;
           int32_t acc = 0;
           for (int filter_y = 0; filter_y < filter_h; filter_y++)
             for (int filter_x = 0; filter_x < filter_w; filter_x++) {
-              const int x = x_origin + op->dilation_w * filter_x;
-              const int y = y_origin + op->dilation_h * filter_y;
+              const int x = x_origin + dilation_w * filter_x, y = y_origin + dilation_h * filter_y;
               const int inside = x >= 0 && x < input_w && y >= 0 && y < input_h;
               if (!inside) continue;
               int32_t value = input[offset(input_shape, 0, y, x, in_channel)];
               int32_t weight = filter[offset(filter_shape, 0, filter_y, filter_x, channel)];
-              acc += weight * (value + op->input_offset);
+              acc += weight * (value + input_offset);
             }
           acc += bias[channel];
-          acc = scale_reference(acc, multiplier[channel], shift[channel]) + op->output_offset;
-          output[offset(output_shape, 0, out_y, out_x, channel)] = (int8_t)clamp(acc, op->low, op->high);
+          acc = scale_reference(acc, multiplier[channel], shift[channel]) + output_offset;
+          output[offset(output_shape, 0, out_y, out_x, channel)] = (int8_t)clamp(acc, low, high);
         }
+}
+
+KERNEL void depthwise_reference(const struct op *op, const struct operands *o) {
+  const struct window window = window_of(op);
+  const struct shape input_shape = shape_of(1, op->in_h, op->in_w, op->in_c);
+  const struct shape filter_shape = shape_of(1, op->kernel_h, op->kernel_w, op->out_c);
+  const struct shape output_shape = shape_of(1, op->out_h, op->out_w, op->out_c);
+  depthwise_by_shapes(&window, o->multiplier, o->shift, &input_shape, o->input, &filter_shape, o->weights, o->bias,
+                      &output_shape, o->output);
 }
 
 // Rows of in_c elements times weights (out_c, in_c); out_h counts the rows.
@@ -107,14 +127,4 @@ INLINE int8_t add_element(const struct op *op, int8_t a, int8_t b) {
 
 KERNEL void add_reference(const struct op *op, const struct operands *o, int size) {
   for (int i = 0; i < size; i++) o->output[i] = add_element(op, o->input[i], o->input2[i]);
-}
-
-static void conv_reference(const struct op *op, const struct operands *o) {
-  conv_by_shapes(op, o->multiplier, o->shift, &o->input_shape, o->input, &o->filter_shape, o->weights, o->bias,
-                 &o->output_shape, o->output);
-}
-
-static void depthwise_reference(const struct op *op, const struct operands *o) {
-  depthwise_by_shapes(op, o->multiplier, o->shift, &o->input_shape, o->input, &o->filter_shape, o->weights, o->bias,
-                      &o->output_shape, o->output);
 }
