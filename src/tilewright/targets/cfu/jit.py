@@ -1,0 +1,34 @@
+"""Compiled functions that call each other across files, cached on disk under a key that covers all of their sources.
+
+Numba's cache looks at one file only. What a closure holds is part of its key, so the loops are closures over a
+number that stands for the sources of this target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+@cache
+def version() -> int:
+    """A number that changes with any Python source of this target."""
+    digest = hashlib.sha256()
+    for path in sorted(HERE.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return int.from_bytes(digest.digest()[:6], "little")
+
+
+def native(function: Callable[..., Any], signature: Any) -> Any:
+    """`function` compiled for one signature, from the cache where there is a place for one."""
+    import numba
+
+    try:
+        return numba.njit(signature, cache=True, nogil=True)(function)
+    except RuntimeError:  # neither the package nor a home is writable
+        return numba.njit(signature, nogil=True)(function)

@@ -1,0 +1,40 @@
+"""What lies at addresses of bit 31: a UART to write to, a device that ends the run, markers of regions.
+
+LiteX's register area answers everywhere: what is not modelled reads as 0 and ignores writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+AREA = range(0xF000_0000, 0xF001_0000)
+UART = 0xF000_1800
+UART_EMPTY = UART + 8  # of the receiver: nothing is ever received
+HALT = 0xF000_2000
+REGION = 0xF000_2004
+MAX_TEXT = 1 << 20
+
+
+@dataclass
+class Devices:
+    """`exit_code` is None while the program runs; `marks` are (cycle, region) in order, 0 for none."""
+
+    text: bytearray = field(default_factory=bytearray)
+    exit_code: int | None = None
+    marks: list[tuple[int, int]] = field(default_factory=list)
+
+    def load(self, address: int) -> int | None:
+        """The 32-bit value read there, None where nothing answers."""
+        if address not in AREA:
+            return None
+        return 1 if address & ~3 == UART_EMPTY else 0
+
+    def store(self, address: int, value: int, cycle: int) -> bool:
+        """Whether something answers there; the text of a UART is kept up to MAX_TEXT."""
+        if address == UART and len(self.text) < MAX_TEXT:
+            self.text.append(value & 255)
+        elif address == HALT:
+            self.exit_code = value
+        elif address == REGION:
+            self.marks.append((cycle, value))
+        return address in AREA
