@@ -72,7 +72,7 @@ MODELS = {
         TimingModel("sourced", "CPU measured on its RTL; bus, caches and DRAM from LiteX and LiteDRAM; nothing fitted"),
     ),
     "fitted": Timing(
-        SOURCED._replace(dram_read=28, dram_row=6, dram_write=10),
+        SOURCED._replace(dram_read=20),
         TimingModel(
             "fitted", "as sourced, but the DRAM's read latency fitted to the published times of the seven ladder steps"
         ),

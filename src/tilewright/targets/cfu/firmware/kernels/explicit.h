@@ -25,14 +25,14 @@ INLINE void make_kernel(const struct op *op, const int8_t *filter, int8_t *kerne
 }
 
 INLINE void write_back(
-    const struct op *op, const struct operands *o, const struct shape *shape, const int32_t *result, int M, int N) {
-  for (int mm = 0; mm < M; mm++)
-    for (int nn = 0; nn < N; nn++) {
-      int32_t acc = result[mm * N + nn] + o->bias[nn];
-      acc = scale_software(acc, o->multiplier[nn], o->shift[nn]) + op->output_offset;
-      const int out_y = mm / opaque(op->out_w), out_x = mm % opaque(op->out_w);
-      o->output[offset(shape, 0, out_y, out_x, nn)] = (int8_t)clamp(acc, -128, 127);
-    }
+    const struct op *op, const struct operands *o, const struct shape *shape, const int32_t *result, int N) {
+  for (int out_y = 0; out_y < op->out_h; out_y++)
+    for (int out_x = 0; out_x < op->out_w; out_x++)
+      for (int n = 0; n < N; n++) {
+        int32_t acc = result[(out_y * op->out_w + out_x) * N + n] + o->bias[n];
+        acc = scale_software(acc, o->multiplier[n], o->shift[n]) + op->output_offset;
+        o->output[offset(shape, 0, out_y, out_x, n)] = (int8_t)clamp(acc, -128, 127);
+      }
 }
 
 // `in_buffer`: what the tiles of k add up to stays in the array's buffer until it is complete.
@@ -68,5 +68,5 @@ KERNEL void conv_explicit(
 #undef IMAGE
 #undef WEIGHT
   const struct shape shape = shape_of(1, op->out_h, op->out_w, op->out_c);
-  write_back(op, o, &shape, result, M, N);
+  write_back(op, o, &shape, result, N);
 }

@@ -18,8 +18,10 @@ INLINE void conv_software(
             if ((unsigned)y >= (unsigned)in_h || (unsigned)x >= (unsigned)in_w) continue;
             const int8_t *pixel = o->input + (y * in_w + x) * in_c;
             const int8_t *weight = filter + (filter_y * kernel_w + filter_x) * in_c;
+            for (int c = 0; c < in_c; c += 8)
 #pragma GCC unroll 8
-            for (int c = 0; c < in_c; c++) acc += weight[c] * (pixel[c] + input_offset);
+              for (int i = 0; i < 8; i++)
+                if (in_c % 8 == 0 || c + i < in_c) acc += weight[c + i] * (pixel[c + i] + input_offset);
           }
         acc = scale_software(acc, o->multiplier[channel], o->shift[channel]);
         *output++ = (int8_t)clamp(acc + output_offset, low, high);
