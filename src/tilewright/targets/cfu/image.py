@@ -1,12 +1,10 @@
-"""A launch as the machine takes it: the program's words, its data, the model behind it; checked, as it may be a file's."""
+"""A launch as the machine takes it: code, data and the model behind them; checked, as it may come from a file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
@@ -31,6 +29,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Symbol:
+    """A function, for listings and profiles."""
+
     name: str
     address: int
     size: int

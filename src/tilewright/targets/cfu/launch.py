@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError, ProgramError
+from tilewright.program.program import Launch, Program
+from tilewright.sim.steps import Footprints, StepTable
+from tilewright.sim.trace import Part, Trace
+from tilewright.targets.base import LaunchResult, RunOptions
 
+from . import layout
 from .config import Config
 from .image import BASE, Image
 from .rv32 import core, elf
+from .timing import MODELS
 
 STACK_BYTES = 1 << 16  # what main.c leaves for its stack
 
@@ -50,12 +56,16 @@ def runs(
         yield run
 
 
-@dataclass(frozen=True)
-class Region:
-    """What one operator took: cycles of the whole machine."""
+class Region(NamedTuple):
+    """When one operator ran, in cycles of the machine."""
 
     operator: int
-    cycles: int
+    start: int
+    end: int
+
+    @property
+    def cycles(self) -> int:
+        return self.end - self.start
 
 
 def regions(run: core.Run) -> list[Region]:
@@ -65,6 +75,53 @@ def regions(run: core.Run) -> list[Region]:
         if mark:
             began, current = cycle, mark
         elif current:
-            found.append(Region(current - 1, cycle - began))
+            found.append(Region(current - 1, began, cycle))
             current = 0
     return found
+
+
+def run(
+    program: Program, launch: Launch, values: Mapping[str, Array], config: Config, options: RunOptions
+) -> LaunchResult:
+    """Run a launch on all samples; cycles are those of the first."""
+    image = Image.of(launch)
+    samples = _samples(launch, image, values)
+    first: core.Run | None = None
+    left: dict[str, list[bytes]] = {place.name: [] for place in image.outputs}
+    for one in runs(launch.name, image, config, values, samples, options.timing or next(iter(MODELS))):
+        first = first or one
+        for name, data in one.reads.items():
+            left[name].append(data)
+    assert first is not None
+    outputs = {name: np.frombuffer(b"".join(parts), np.int8).reshape(samples, -1) for name, parts in left.items()}
+    macs = tuple(layout.macs(record) for record in image.records)
+    if program.graph is None:
+        return LaunchResult(outputs, trace=trace(first, image), unit="cpu", executed_macs=sum(macs))
+    outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
+    taken = {region.operator: region.cycles for region in regions(first)}
+    parts = tuple(Part(taken.get(index, 0), 0, 0, 0, {}) for index in range(len(image.records)))
+    return LaunchResult(
+        outputs, trace=trace(first, image), unit="cpu", executed_macs=sum(macs), parts=parts, macs_of=macs
+    )
+
+
+def _samples(launch: Launch, image: Image, values: Mapping[str, Array]) -> int:
+    """How many there are. Raises ProgramError where the launch and its values do not fit."""
+    there = [place for place in image.inputs if place.name in values]
+    for place in there:
+        if values[place.name][0].nbytes != place.nbytes:
+            raise ProgramError(f"launch '{launch.name}'", f"takes {place.nbytes} bytes of '{place.name}'")
+    return len(values[there[0].name]) if there else 1
+
+
+def trace(run: core.Run, image: Image) -> Trace:
+    """A step an operator, on one unit, the CPU."""
+    found = regions(run)
+    count = len(found)
+    zeros = np.zeros(count, np.int64)
+    footprints = Footprints.of([np.zeros((0, 6), np.int64)])
+    names = [image.kinds[region.operator] if region.operator < len(image.kinds) else "region" for region in found]
+    table = StepTable(("cpu",), (), (), zeros, zeros, zeros, zeros, footprints, lambda step: names[step])
+    start, end = (np.array([region[column] for region in found], np.int64) for column in (1, 2))
+    wait = start - np.concatenate([[0], end[:-1]]) if count else zeros
+    return Trace(table, start, end, wait, zeros, zeros, zeros, zeros, 0, run.cycles)

@@ -111,7 +111,7 @@ def check(header: Mapping[str, int], records: Sequence[Mapping[str, int]]) -> No
 
 _ACTIVATIONS, _CONSTANTS = RECORD[1:4], RECORD[4:8]
 _EXTENTS = RECORD[RECORD.index("in_h") : RECORD.index("pad_w") + 1]
-_LINEAR = (Kind.CONV, Kind.DEPTHWISE, Kind.FULLY_CONNECTED)
+LINEAR = (Kind.CONV, Kind.DEPTHWISE, Kind.FULLY_CONNECTED)
 
 
 def activation_bytes(record: Mapping[str, int]) -> dict[str, int]:
@@ -124,7 +124,7 @@ def activation_bytes(record: Mapping[str, int]) -> dict[str, int]:
 def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
     """Bytes of an operator's constants, by field."""
     kind, channels = record["kind"], record["out_c"]
-    if kind not in _LINEAR:
+    if kind not in LINEAR:
         return {}
     window = record["kernel_h"] * record["kernel_w"]
     weights = {
@@ -133,3 +133,10 @@ def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
         Kind.FULLY_CONNECTED: channels * record["in_c"],
     }
     return {"weights": weights[Kind(kind)], **dict.fromkeys(("bias", "multiplier", "shift"), 4 * channels)}
+
+
+def macs(record: Mapping[str, int]) -> int:
+    """Multiply-accumulates of an operator, padding taps included, as the field counts them."""
+    outputs, window = record["out_h"] * record["out_w"] * record["out_c"], record["kernel_h"] * record["kernel_w"]
+    taps = {Kind.CONV: window * record["filter_c"], Kind.DEPTHWISE: window, Kind.FULLY_CONNECTED: record["in_c"]}
+    return outputs * taps.get(Kind(record["kind"]), 0)

@@ -7,7 +7,7 @@
     .input x 0 3072
     .output y 64 10
     .code
-    00006197  # 40000000 _start: auipc gp, 0x6
+    00006197  # 40000000 _start:
     .data
     0a00
     .blob
@@ -31,7 +31,6 @@ from tilewright.errors import ProgramError
 from tilewright.program.program import Launch, Program
 
 from .image import BASE, Image
-from .rv32.disassemble import text_of
 
 ROW = 32  # bytes of data in a line
 MAX_BYTES = 1 << 27
@@ -60,7 +59,7 @@ def _lines(launch: Launch) -> Iterator[str]:
     for index, word in enumerate(image.words.tolist()):
         address = BASE + 4 * index
         label = f"{names[address]}: " if address in names else ""
-        yield f"{word:08x}  # {address:08x} {label}{text_of(word, address)}"
+        yield f"{word:08x}  # {address:08x} {label}".rstrip()
     for section, data in ((".data", image.data), (".blob", image.blob)):
         yield section
         raw = data.tobytes()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tilewright.errors import ConfigError
+
+from .config import Config
+
+#: What the kernels on the array rely on.
+ARRAY_KEYS = ("array", "buffer_rows", "transfer", "readout", "start", "srdhm")
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,7 @@ class Variant:
     about: str
     header: str
     macros: Mapping[str, int] = field(default_factory=dict)
+    array: bool = True  # its kernels use the array
     specialised: bool = False  # compiled anew for each model: its layers.h
     document_microseconds: float | None = None
 
@@ -26,11 +32,18 @@ class Variant:
 VARIANTS = {
     variant.name: variant
     for variant in (
-        Variant("baseline", "reference kernels on plain RV32IM", "reference", document_microseconds=4_044_074.545),
+        Variant(
+            "baseline",
+            "reference kernels on plain RV32IM",
+            "reference",
+            array=False,
+            document_microseconds=4_044_074.545,
+        ),
         Variant(
             "software",
             "a kernel of its own for each convolution, on plain RV32IM",
             "software",
+            array=False,
             specialised=True,
             document_microseconds=1_428_413.2,
         ),
@@ -69,6 +82,7 @@ VARIANTS = {
             {"POST": 1, "UNROLLED": 1},
             document_microseconds=406_357.93,
         ),
+        Variant("general", "every convolution without groups on the array, by one kernel", "array"),
     )
 }
 
@@ -78,3 +92,11 @@ def variant(name: str) -> Variant:
     if name not in VARIANTS:
         raise ConfigError("firmware", f"there is no variant '{name}'", f"choose one of {', '.join(VARIANTS)}")
     return VARIANTS[name]
+
+
+def check_machine(chosen: Variant, config: Config) -> None:
+    """Raises ConfigError where the machine's array is not the one that the variant's kernels are written for."""
+    published = Config()
+    if chosen.array and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
+        reason = f"firmware '{chosen.name}' drives the published array ({', '.join(ARRAY_KEYS)} as in that preset)"
+        raise ConfigError("firmware", reason, "choose --set firmware=baseline or software, or the preset published")

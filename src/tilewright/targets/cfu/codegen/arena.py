@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..layout import aligned
+from tilewright.targets.cfu.layout import aligned
 
 #: Free bytes behind each value. Activations are often as large as the caches or a multiple of it: one behind the other
 #: they would lie in the same lines, and an addition would miss at every element.

@@ -11,10 +11,10 @@ from tilewright.errors import UnsupportedError
 from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.targets.cfu import layout, toolchain
+from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.variants import Variant
 
-from .. import layout, toolchain
-from ..config import Config
-from ..variants import Variant
 from . import firmware
 from .arena import Value, place
 from .records import Operator, operator

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tilewright.array import Array
-
-from .. import layout, toolchain
-from ..image import BASE
-from ..layout import Kind
-from ..rv32 import elf
-from ..variants import Variant
+from tilewright.targets.cfu import layout, toolchain
+from tilewright.targets.cfu.image import BASE
+from tilewright.targets.cfu.layout import Kind
+from tilewright.targets.cfu.rv32 import elf
+from tilewright.targets.cfu.variants import Variant
 
 #: The shape of a convolution as `conv_software` takes it.
 _SHAPE = (

@@ -25,8 +25,7 @@ from tilewright.graph.ops.linear import Linear
 from tilewright.graph.ops.pool import Pool
 from tilewright.graph.requant import Requant
 from tilewright.graph.rounding import Rounding
-
-from ..layout import Kind
+from tilewright.targets.cfu.layout import Kind
 
 #: Bits in front of the point in the softmax's exponent, and TFLite's bits behind an addition's operands.
 DIFF_BITS, ADD_BITS = 5, 20
