@@ -26,6 +26,7 @@ class Variant:
     macros: Mapping[str, int] = field(default_factory=dict)
     array: bool = True  # its kernels use the array
     specialised: bool = False  # compiled anew for each model: its layers.h
+    step: bool = True  # of the ladder: bench/cfu_ladder.py
     document_microseconds: float | None = None
 
 
@@ -82,7 +83,7 @@ VARIANTS = {
             {"POST": 1, "UNROLLED": 1},
             document_microseconds=406_357.93,
         ),
-        Variant("general", "every convolution without groups on the array, by one kernel", "array"),
+        Variant("general", "every convolution without groups on the array, by one kernel", "array", step=False),
     )
 }
 

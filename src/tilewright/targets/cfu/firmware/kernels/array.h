@@ -69,4 +69,4 @@ KERNEL void conv_array(const struct op *op, const struct operands *o, int8_t *ou
   }
 }
 
-INLINE int array_takes(const struct op *op) { return op->filter_c == op->in_c && op->input_offset >= -127; }
+INLINE int array_takes(const struct op *op) { return op->filter_c == op->in_c; }
