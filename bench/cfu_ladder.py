@@ -16,6 +16,7 @@ import click
 import numpy as np
 
 import tilewright as tw
+from tilewright.targets.cfu.config import EXTENSIONS
 from tilewright.targets.cfu.variants import VARIANTS
 
 SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
@@ -29,12 +30,14 @@ def measure(model: Path, samples: Path, timing: str, only: tuple[str, ...] = ())
     with np.load(samples) as archive:
         codes, golden = archive["inputs"][:1], archive["golden"][0]
     before: dict[str, float] = {}
-    for name, variant in VARIANTS.items():
-        if (only and name not in only) or not variant.step:
+    document = {name: variant.document_microseconds for name, variant in VARIANTS.items() if variant.step}
+    for name, theirs in {**document, **dict.fromkeys(EXTENSIONS)}.items():
+        if only and name not in only:
             continue
-        result = tw.compile(model, target="cfu", overrides={"firmware": name}).run(codes, timing=timing)
+        config, overrides = (None, {"firmware": name}) if name in document else (name, {})
+        result = tw.compile(model, "cfu", config, overrides).run(codes, timing=timing)
         (output,) = result.outputs.values()
-        now = {"": result.cycles / CLOCK_MHZ, "document_": variant.document_microseconds}
+        now: dict[str, float | None] = {"": result.cycles / CLOCK_MHZ, "document_": theirs}
         row: dict[str, Any] = {"step": name, "cycles": result.cycles}
         for whose, microseconds in now.items():
             row[f"{whose}microseconds"] = microseconds

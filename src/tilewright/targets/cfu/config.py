@@ -28,6 +28,8 @@ CHOICES = {
     "start": ("async", "blocking"),
     "srdhm": ("split", "single"),
 }
+#: What lies beyond the document: array/coupled.py.
+EXTENSIONS = ("im2col", "add", "resident", "pool", "dma")
 #: Smallest and largest value of each number; those in POWERS must be powers of two.
 RANGES = {
     "array": (4, 32),
@@ -62,6 +64,7 @@ class Config:
     dram_banks: int = 8  # MT47H64M16
     ram_bytes: int = 1 << 27  # Nexys4 DDR
     clock_mhz: int = 75  # LiteX: the board's default; the course's template divides cycles by 75
+    extensions: str = ""  # beyond the document, names joined by commas: array/coupled.py
     firmware: str = "published"  # what networks are compiled to: variants.py
 
     def __post_init__(self) -> None:
@@ -78,6 +81,13 @@ class Config:
         if not wide[self.transfer]:
             reason = f"a row of {self.array} values does not go with transfer {self.transfer}"
             raise ConfigError("CFU config", reason, "counter fills rows of 4 or 8, paired of 16 or 32, addressed any")
+        if not isinstance(self.extensions, str) or not isinstance(self.firmware, str):
+            raise ConfigError("CFU config", "extensions and firmware are names")
+        for name in self.extension_names:
+            if name not in EXTENSIONS:
+                raise ConfigError("CFU config", f"there is no extension '{name}'", f"choose of {', '.join(EXTENSIONS)}")
+        if self.extensions and self.array != 16:
+            raise ConfigError("CFU config", "extensions go with an array of 16", "leave one of the two out")
         if self.l2_bytes < self.l2_line_bytes:
             raise ConfigError("CFU config", "l2_bytes is less than a line")
 
@@ -88,6 +98,10 @@ class Config:
         preset = PRESETS.get(source) if isinstance(source, str) else None
         config = preset or cls(**_known(_content(source)))
         return replace(config, **{key: _value(key, text) for key, text in _known(overrides).items()})
+
+    @property
+    def extension_names(self) -> tuple[str, ...]:
+        return tuple(name for name in self.extensions.split(",") if name)
 
     @property
     def macs_per_cycle(self) -> int:
@@ -106,6 +120,11 @@ PRESETS = {
     "published": Config(),
     "addressed4": Config(array=4, transfer="addressed"),
     "counter8": Config(array=8, transfer="counter"),
+    # Beyond the document, each with all before it.
+    **{
+        name: Config(extensions=",".join(EXTENSIONS[: index + 1]), firmware="coupled")
+        for index, name in enumerate(EXTENSIONS)
+    },
 }
 
 
@@ -134,7 +153,7 @@ def _known(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _value(key: str, text: str) -> int | str:
-    if key in CHOICES or key == "firmware":
+    if key in CHOICES or key in ("firmware", "extensions"):
         return text
     try:
         return int(text, 0)

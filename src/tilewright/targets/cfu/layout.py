@@ -7,7 +7,7 @@ Offsets are bytes: of constants from the start of the blob, of activations from 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 
 MAGIC, VERSION = 0x4D575431, 1  # "1TWM"
+LANES = 16  # of the published array
 ALIGN = 64  # of every constant and activation: two lines of the first-level caches
 
 
@@ -44,17 +45,29 @@ RECORD = (
     *("input_offset", "input2_offset", "output_offset", "low", "high"),  # offset: what is added to a code
     *("input_multiplier", "input_shift", "input2_multiplier", "input2_shift", "output_multiplier", "output_shift"),
     "diff_min",  # softmax: smaller differences count as zero
+    *("coupled", "rows_at"),  # on the CFU's own memory: see Coupled; the row of B where the weights begin
 )
+
+
+class Coupled(IntFlag):
+    """How an operator runs on the CFU's image memory; its weights are then rows of B, packed as `packed_rows` does."""
+
+    HERE = 1  # it does
+    PUSH = 2  # its input is in main memory and has to be pushed
+    PUSH2 = 4
+    READ = 8  # its output is needed in main memory
+    LATE = 16  # its weights and those of the convolution before it do not fit into B together
 
 
 def c_header() -> str:
     """`layout.h`: the same words as C structures."""
     kinds = "".join(f"  KIND_{kind.name} = {int(kind)},\n" for kind in Kind)
+    kinds += "".join(f"  COUPLED_{flag.name} = {int(flag)},\n" for flag in Coupled)
     fields = ["".join(f"  int32_t {name};\n" for name in names) for names in (HEADER, RECORD)]
     return (
         "// Made from layout.py.\n#pragma once\n#include <stdint.h>\n\n"
         f"#define MODEL_MAGIC 0x{MAGIC:08x}\n#define MODEL_VERSION {VERSION}\n#define MODEL_ALIGN {ALIGN}\n\n"
-        f"enum kind {{\n{kinds}}};\n\nstruct header {{\n{fields[0]}}};\n\nstruct op {{\n{fields[1]}}};\n"
+        f"enum {{\n{kinds}}};\n\nstruct header {{\n{fields[0]}}};\n\nstruct op {{\n{fields[1]}}};\n"
     )
 
 
@@ -127,8 +140,9 @@ def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
     if kind not in LINEAR:
         return {}
     window = record["kernel_h"] * record["kernel_w"]
+    rows = LANES * -(-channels // LANES) * window * record["in_c"]
     weights = {
-        Kind.CONV: channels * window * record["filter_c"],
+        Kind.CONV: rows if record["coupled"] else channels * window * record["filter_c"],
         Kind.DEPTHWISE: channels * window,
         Kind.FULLY_CONNECTED: channels * record["in_c"],
     }

@@ -83,6 +83,7 @@ VARIANTS = {
             {"POST": 1, "UNROLLED": 1},
             document_microseconds=406_357.93,
         ),
+        Variant("coupled", "what the machine's extensions take on the CFU's own memory", "coupled", step=False),
         Variant("general", "every convolution without groups on the array, by one kernel", "array", step=False),
     )
 }

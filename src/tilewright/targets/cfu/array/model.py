@@ -12,6 +12,7 @@ from numba import njit
 
 from tilewright.array import Array
 
+from .coupled import FETCH, GET, PUT, coupled, fetch_meets_rows, takes
 from .launch import busy_cycles, multiply
 from .post import clamp, high_product, shifted
 from .state import LATCH, MAX_NOTES, MAX_WORDS, NOTE, Misuse, Reg
@@ -29,6 +30,7 @@ def make_execute(build: int) -> Callable[..., tuple[int, int]]:
         """One instruction whose command is taken in `cycle`; a and b are int32 values. The RTL does not look at funct3."""
         _ = build
         ready = cycle + 1
+        beyond = takes(regs, funct7)
         _settle(regs, buffers, cycle)
         if funct7 <= 1:
             _set(regs, buffers, funct7, a, b, cycle)
@@ -54,7 +56,13 @@ def make_execute(build: int) -> Callable[..., tuple[int, int]]:
             regs[Reg.OUTPUT] = shifted(a, b & 0xFFFFFFFF)
         elif funct7 == 8:
             regs[Reg.OUTPUT] = clamp(a, b)
-        if funct7 > 8 or funct3:
+        elif beyond:
+            if cycle <= regs[Reg.BUSY_UNTIL] and funct7 != PUT and funct7 != FETCH:
+                _note(regs, Misuse.READ_BUSY if funct7 == GET else Misuse.WRITE_BUSY, cycle, funct7)
+            if funct7 == FETCH and fetch_meets_rows(regs, b, cycle):
+                _note(regs, Misuse.WRITE_BUSY, cycle, funct7)
+            regs[Reg.OUTPUT] = coupled(regs, buffers, ram, funct7, a, b, cycle)
+        if (funct7 > 8 and not beyond) or funct3:
             _note(regs, Misuse.UNKNOWN, cycle, funct7 << 3 | funct3)
         return regs[Reg.OUTPUT], ready
 

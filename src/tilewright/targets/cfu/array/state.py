@@ -58,7 +58,8 @@ NOTE, MAX_NOTES = 6, 64
 #: A row's words while it is being filled, for A and for B, behind the notes.
 LATCH = Reg.NOTES + NOTE * MAX_NOTES
 MAX_WORDS = 8
-END = LATCH + 2 * MAX_WORDS
+#: Where the registers of coupled.py begin.
+COUPLED = LATCH + 2 * MAX_WORDS
 #: Longer than any run: what never ends.
 NEVER = 1 << 60
 
@@ -79,7 +80,11 @@ class Misuse(IntEnum):
 
 def registers(config: Config) -> Array:
     """After reset."""
-    regs = np.zeros(END, np.int64)
+    from . import coupled
+
+    regs = np.zeros(COUPLED + coupled.SIZE, np.int64)
+    for name in config.extension_names:
+        regs[coupled.EXTENSIONS] |= 1 << coupled.NAMES.index(name)
     regs[Reg.LANES], regs[Reg.ROWS] = config.array, config.buffer_rows
     for reg in (Reg.TRANSFER, Reg.READOUT, Reg.START, Reg.SRDHM):
         key = reg.name.lower()
@@ -89,6 +94,11 @@ def registers(config: Config) -> Array:
 
 
 def buffers(config: Config) -> Array:
-    """A, B and C one behind the other, int32: four int8 a word, the first the most significant; then int32 sums."""
+    """A, B and C one behind the other, int32: four int8 a word, the first the most significant; then int32 sums.
+
+    With extensions, the image memory and tables of coupled.py follow.
+    """
+    from . import coupled
+
     words = config.buffer_rows * config.array
-    return np.zeros(words // 4 + words // 4 + words, np.int32)
+    return np.zeros(words // 4 + words // 4 + words + (coupled.WORDS if config.extensions else 0), np.int32)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from tilewright.targets.cfu.variants import Variant
 
 from . import firmware
 from .arena import Value, place
+from .coupling import couple, packed_rows
 from .records import Operator, operator
 
 NAME = "cfu"
@@ -51,21 +54,22 @@ def _launch(
     outputs = {made.activations["output"] for made in operators.values()}
     entering = [value.name for value in values if value.name not in outputs]
     leaving = [value.name for value in values if value.name in outputs and value.last == count]
-    constants, records = bytearray(), []
-    for made in operators.values():
-        record = {"kind": int(made.kind), **made.words}
-        record |= {field: offsets[name] for field, name in made.activations.items()}
+    records = [_record(made, offsets) for made in operators.values()]
+    extensions = config.extension_names if variant.header == "coupled" else ()
+    moves = couple(records, [made.activations for made in operators.values()], leaving, extensions, config.buffer_rows)
+    constants = bytearray()
+    for record, made, move in zip(records, operators.values(), moves, strict=True):
+        record.update(move)
         for field, array in made.constants.items():
             record[field] = layout.constants_at(count) + len(constants)
-            constants += _bytes(array)
-        records.append(record)
+            constants += _bytes(packed_rows(array) if field == "weights" and record["coupled"] else array)
     blob = layout.pack(records, bytes(constants), arena_bytes)
     if len(blob) + arena_bytes + STACK_BYTES + PROGRAM_BYTES > config.ram_bytes:
         need = len(blob) + arena_bytes + STACK_BYTES + PROGRAM_BYTES
         raise UnsupportedError("model", f"needs {need} bytes of main memory; there are {config.ram_bytes}")
-    program = firmware.build(variant, records, config.ram_bytes, compiler)
+    program = firmware.build(variant, records, config, compiler)
     names = list(operators)
-    meta = {
+    meta: dict[str, Any] = {
         "variant": variant.name,
         "compiler": compiler.version,
         "entry": program.entry,
@@ -78,6 +82,12 @@ def _launch(
     words, data = firmware.flat(program)
     arrays = {"insns": words, "data": data, "blob": blob, "elf": np.frombuffer(program.file, np.uint8)}
     return Launch(title, tuple(names), meta, arrays)
+
+
+def _record(made: Operator, offsets: Mapping[str, int]) -> dict[str, int]:
+    """An operator's record without its constants; fields that it does not use are 0."""
+    places = {field: offsets[name] for field, name in made.activations.items()}
+    return dict.fromkeys(layout.RECORD, 0) | {"kind": int(made.kind), **made.words, **places}
 
 
 def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Value]:

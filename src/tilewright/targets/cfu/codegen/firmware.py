@@ -8,6 +8,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.cfu import layout, toolchain
+from tilewright.targets.cfu.array import coupled
+from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.image import BASE
 from tilewright.targets.cfu.layout import Kind
 from tilewright.targets.cfu.rv32 import elf
@@ -21,13 +23,14 @@ _SHAPE = (
 
 
 def build(
-    variant: Variant, records: Sequence[Mapping[str, int]], ram_bytes: int, compiler: toolchain.Compiler
+    variant: Variant, records: Sequence[Mapping[str, int]], config: Config, compiler: toolchain.Compiler
 ) -> elf.Image:
     """The program for a model's operator records."""
-    made = {"layout.h": layout.c_header()}
+    made = {"layout.h": layout.c_header(), "coupled_isa.h": coupled.c_header()}
     if variant.specialised:
         made["layers.h"] = layers_header(records)
-    return elf.load(toolchain.build(variant.header, variant.macros, made, ram_bytes, compiler))
+    macros = {**variant.macros, "DMA": int("dma" in config.extension_names)}
+    return elf.load(toolchain.build(variant.header, macros, made, config.ram_bytes, compiler))
 
 
 def flat(program: elf.Image) -> tuple[Array, Array]:

@@ -14,6 +14,12 @@ enum { OK, NO_MODEL, TOO_LARGE, OUT_OF_BOUNDS, UNKNOWN_OPERATOR };
 static int run(int index, const struct op *op, const struct memory *memory) {
   const struct operands o = operands_of(op, memory);
   const int size = op->out_h * op->out_w * op->out_c;
+#ifdef run_coupled
+  if (op->coupled) {
+    run_coupled(index, op, &o, memory);
+    return OK;
+  }
+#endif
   switch (op->kind) {
     case KIND_CONV: run_conv(index, op, &o, memory); return OK;
     case KIND_DEPTHWISE: depthwise_reference(op, &o); return OK;
@@ -53,7 +59,7 @@ int main(void) {
   if (blob > room || (uint32_t)header->arena_bytes > room - blob) return fail("model too large\n", TOO_LARGE);
   const struct op *ops = (const struct op *)(header + 1);
   if ((uint32_t)header->ops > (blob - sizeof *header) / sizeof *ops) return fail("model truncated\n", OUT_OF_BOUNDS);
-  const struct memory memory = {model, model + blob, model + blob + header->arena_bytes};
+  const struct memory memory = {model, model + blob, ops, header->ops, model + blob + header->arena_bytes};
   for (int i = 0; i < header->ops; i++)
     if (!in_bounds(header, &ops[i])) return fail("offset out of bounds\n", OUT_OF_BOUNDS);
   for (int i = 0; i < header->ops; i++) {

@@ -5,7 +5,9 @@
 struct memory {
   const int8_t *constants;  // the blob, from its first byte
   int8_t *arena;            // activations
-  int8_t *scratch;          // what a kernel may use as it likes, up to the stack
+  const struct op *ops;
+  int op_count;
+  int8_t *scratch;  // what a kernel may use as it likes, up to the stack
 };
 
 // A tensor's extents: batch, height, width, channels. Made by a function of another file and passed by

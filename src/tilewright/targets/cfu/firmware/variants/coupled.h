@@ -1,0 +1,13 @@
+// Convolutions, and what else the machine's extensions take, on the CFU's image memory. DMA: it fetches weights itself.
+#include "../kernels/array.h"
+#include "../kernels/coupled.h"
+#include "../kernels/reference.h"
+
+static void run_conv(int index, const struct op *op, const struct operands *o, const struct memory *memory) {
+  if (array_takes(op))
+    conv_array(op, o, memory->scratch);
+  else
+    conv_reference(op, o);
+}
+#define run_add add_post
+#define run_fully_connected fully_connected_unrolled
