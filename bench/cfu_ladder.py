@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 import tilewright as tw
-from tilewright.targets.cfu.config import EXTENSIONS
+from tilewright.targets.cfu.config import BEYOND
 from tilewright.targets.cfu.variants import VARIANTS
 
 SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
@@ -31,7 +31,7 @@ def measure(model: Path, samples: Path, timing: str, only: tuple[str, ...] = ())
         codes, golden = archive["inputs"][:1], archive["golden"][0]
     before: dict[str, float] = {}
     document = {name: variant.document_microseconds for name, variant in VARIANTS.items() if variant.step}
-    for name, theirs in {**document, **dict.fromkeys(EXTENSIONS)}.items():
+    for name, theirs in {**document, **dict.fromkeys(BEYOND)}.items():
         if only and name not in only:
             continue
         config, overrides = (None, {"firmware": name}) if name in document else (name, {})

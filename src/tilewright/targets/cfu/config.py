@@ -29,7 +29,9 @@ CHOICES = {
     "srdhm": ("split", "single"),
 }
 #: What lies beyond the document: array/coupled.py.
-EXTENSIONS = ("im2col", "add", "resident", "pool", "dma")
+EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "dot")
+#: Those that follow one another; `dot` is an aside of the document's.
+BEYOND = EXTENSIONS[:-1]
 #: Smallest and largest value of each number; those in POWERS must be powers of two.
 RANGES = {
     "array": (4, 32),
@@ -121,10 +123,7 @@ PRESETS = {
     "addressed4": Config(array=4, transfer="addressed"),
     "counter8": Config(array=8, transfer="counter"),
     # Beyond the document, each with all before it.
-    **{
-        name: Config(extensions=",".join(EXTENSIONS[: index + 1]), firmware="coupled")
-        for index, name in enumerate(EXTENSIONS)
-    },
+    **{name: Config(extensions=",".join(BEYOND[: index + 1]), firmware="coupled") for index, name in enumerate(BEYOND)},
 }
 
 

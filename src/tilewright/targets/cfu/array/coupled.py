@@ -21,7 +21,7 @@ from .state import COUPLED, Reg
 
 #: funct7 of the first instruction here, and their order.
 FIRST = 16
-PUT, PUSH, GET, CHANNEL, SHIFT, CONV, ADD, POOL, FETCH = range(FIRST, FIRST + 9)
+PUT, PUSH, GET, CHANNEL, SHIFT, CONV, ADD, POOL, FETCH, DOT = range(FIRST, FIRST + 10)
 
 IMAGE_BYTES = 1 << 16  # 16 BRAM36
 CHANNELS = 256  # entries of each table
@@ -30,7 +30,10 @@ WORDS = IMAGE_BYTES // 4 + TABLES * CHANNELS
 
 PIPELINE = 3  # cycles of a requantisation, once a launch: product, its high half, shift and clamp
 DIVIDE = 34  # cycles of a mean's division; as the CPU's divider
-BURST_BYTES, BURST_CYCLES = 16, 15  # of the DMA: LiteDRAM's open-row read, one at a time
+#: The DMA reads as the L2 does, a line at a time: LiteDRAM's open-row read. `burst` keeps the port busy instead: the
+#: latency once a row, then its 64 bits a cycle; assumed, as the CPU's traffic on the same DRAM is left out.
+LINE_BYTES, LINE_CYCLES = 16, 15
+ROW_BYTES, ROW_CYCLES, PORT_BYTES = 2048, 20, 8
 
 
 class Field(IntEnum):
@@ -65,6 +68,7 @@ class Field(IntEnum):
     ROW = auto()  # of B, where a convolution's weights begin
     FETCH_ROW = auto()  # where fetched ones go
     CONVOLVED = auto()  # the last cycle in which a convolution reads B
+    DOT = auto()  # the sum of dot
     FETCHED = auto()  # the last cycle in which rows are fetched; a convolution waits for it
 
 
@@ -89,6 +93,8 @@ def takes(regs: Array, funct7: int) -> bool:
         return mask & 8 != 0
     if funct7 == FETCH:
         return mask & 16 != 0
+    if funct7 == DOT:
+        return mask & 64 != 0
     return mask != 0 and FIRST <= funct7 <= FETCH
 
 
@@ -119,13 +125,16 @@ def coupled(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int
     elif funct7 == FETCH:
         _fetch(regs, buffers, ram, a, b)
         begins = max(cycle, regs[LAYER + Field.FETCHED])
-        regs[LAYER + Field.FETCHED] = begins + -(-b // BURST_BYTES) * BURST_CYCLES
+        regs[LAYER + Field.FETCHED] = begins + _fetch_cycles(b, regs[EXTENSIONS] & 32)
     elif funct7 == CONV:
         waits = max(0, regs[LAYER + Field.FETCHED] - cycle)
         _busy(regs, cycle, waits + _convolve(regs, buffers, image))
         regs[LAYER + Field.CONVOLVED] = regs[Reg.BUSY_UNTIL]
     elif funct7 == ADD:
         _busy(regs, cycle, _add(regs, buffers, image))
+    elif funct7 == DOT:
+        regs[LAYER + Field.DOT] = _wrap(regs[LAYER + Field.DOT] + _dot(a, b))
+        return regs[LAYER + Field.DOT]
     elif funct7 == POOL:
         _busy(regs, cycle, _pool(regs, buffers, image))
     return 0
@@ -267,10 +276,27 @@ def _fetch(regs: Array, buffers: Array, ram: Array, address: int, nbytes: int) -
         buffers[b_base + (first + word) % size] = value - (1 << 32) if value >= 1 << 31 else value
 
 
+@njit
+def _fetch_cycles(nbytes: int, burst: int) -> int:
+    if burst:
+        return -(-nbytes // PORT_BYTES) + -(-nbytes // ROW_BYTES) * ROW_CYCLES
+    return -(-nbytes // LINE_BYTES) * LINE_CYCLES
+
+
+@njit
+def _dot(a: int, b: int) -> int:
+    """Four products of codes a, whose zero point is -128, and weights b, added up."""
+    total = 0
+    for lane in range(4):
+        x, w = (a >> 8 * lane) & 255, (b >> 8 * lane) & 255
+        total += ((x + 128) & 255) * (w - 256 if w > 127 else w)
+    return total
+
+
 def c_header() -> str:
     """`coupled_isa.h`: the instructions and fields above, for the firmware."""
     fields = "".join(f"  FIELD_{field.name} = {int(field)},\n" for field in Field)
-    two = {"put": PUT, "push_image": PUSH, "push_channel": CHANNEL, "fetch": FETCH}
+    two = {"put": PUT, "push_image": PUSH, "push_channel": CHANNEL, "fetch": FETCH, "dot": DOT}
     none = {"get_image": GET, "start_conv": CONV, "start_add": ADD, "start_pool": POOL}
     calls = [f"#define {name}(a, b) cfu_op0({code}, a, b)" for name, code in two.items()]
     calls += [f"#define {name}() cfu_op0({code}, 0, 0)" for name, code in none.items()]
