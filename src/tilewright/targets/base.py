@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
@@ -66,6 +66,25 @@ class ConformCase:
     name: str
     passed: bool
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a program for a target's own processor did: for people, as JSON values, and as a speedscope profile."""
+
+    text: str
+    data: Mapping[str, Any]
+    passed: bool
+    speedscope: Mapping[str, Any]
+
+
+@runtime_checkable
+class Executes(Protocol):
+    """A target with a processor: it runs ELF files as they are. Not part of every target's contract."""
+
+    def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
+        """Run a file to its end, or to `limit` instructions. Raises ProgramError for one that it cannot load."""
+        ...
 
 
 class Target(Protocol):

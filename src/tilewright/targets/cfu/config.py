@@ -67,7 +67,7 @@ class Config:
     ram_bytes: int = 1 << 27  # Nexys4 DDR
     clock_mhz: int = 75  # LiteX: the board's default; the course's template divides cycles by 75
     extensions: str = ""  # beyond the document, names joined by commas: array/coupled.py
-    firmware: str = "published"  # what networks are compiled to: variants.py
+    firmware: str = "published"  # which variant `compile` builds; the machine does not look at it
 
     def __post_init__(self) -> None:
         for key, (low, high) in RANGES.items():

@@ -13,7 +13,9 @@ from tilewright.targets.cfu.timing import Costs
 
 from .state import Cpu
 
-BUS_FREE, TURN = int(Cpu.BUS_FREE), int(Cpu.TURN)
+BUS_FREE, TURN, OWNER = int(Cpu.BUS_FREE), int(Cpu.TURN), int(Cpu.OWNER)
+#: Who has the bus.
+INSTRUCTIONS, DATA = 0, 1
 
 
 @njit
@@ -49,15 +51,27 @@ def access(
 
 @njit
 def fill(
-    tags: Array, dirty: Array, rows: Array, cpu: Array, l2_shift: int, row_shift: int, c: Costs, offset: int, now: int
+    tags: Array,
+    dirty: Array,
+    rows: Array,
+    cpu: Array,
+    l2_shift: int,
+    row_shift: int,
+    c: Costs,
+    owner: int,
+    offset: int,
+    now: int,
 ) -> int:
-    """Bring the L1 line of `offset` in; the cycle from which it is there."""
-    now = max(now, cpu[BUS_FREE])
+    """Bring the L1 line of `offset` in for instructions or data; the cycle in which the instruction goes on."""
+    now = max(now + c.request, cpu[BUS_FREE])
+    if cpu[OWNER] != owner:
+        cpu[OWNER] = owner
+        now += c.grant
     first = offset & -LINE_BYTES
     for word in range(0, LINE_BYTES, 4):
         now += c.word + access(tags, dirty, rows, l2_shift, row_shift, c, first + word, 0)
     cpu[BUS_FREE] = now
-    return now
+    return now + c.restart
 
 
 @njit
@@ -78,6 +92,10 @@ def store(
     turn = cpu[TURN]
     cpu[TURN] = turn + 1 if turn + 1 < slots else 0
     taken = max(now, written[turn])
-    done = max(taken, cpu[BUS_FREE]) + c.word + access(tags, dirty, rows, l2_shift, row_shift, c, offset, 1)
+    begun = max(taken + c.request, cpu[BUS_FREE])
+    if cpu[OWNER] != DATA:
+        cpu[OWNER] = DATA
+        begun += c.grant
+    done = begun + c.word + access(tags, dirty, rows, l2_shift, row_shift, c, offset, 1)
     written[turn] = cpu[BUS_FREE] = done
     return taken

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.targets.cfu.array import state as cfu_state
+from tilewright.targets.cfu.array.notes import Note, notes
 from tilewright.targets.cfu.config import LINE_BYTES, RAM_BASE, Config
 from tilewright.targets.cfu.seam import Cfu, Seam, seam
 from tilewright.targets.cfu.timing import MODELS, Costs
 
 from . import system
 from .decode import decode
-from .devices import Devices
+from .devices import Devices, Mark
 from .elf import Image
 from .native import run_loop
-from .state import Cpu, Leave, Machine, machine
+from .state import Cause, Cpu, Leave, Machine, machine
 
 #: More instructions than any sensible program: 100 s.
 MAX_INSTRUCTIONS = 10_000_000_000
@@ -39,11 +40,20 @@ class Trap:
     value: int = 0
 
 
+class Region(NamedTuple):
+    """A stretch of a run: its cycles and instructions, and cycles lost by cause."""
+
+    region: int
+    cycles: int
+    instructions: int
+    lost: Mapping[str, int]
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a program did. `exit_code` is None where a trap ended it; `marks` are (cycle, region), in order.
+    """What a program did. `exit_code` is None where a trap ended it; `misuses` are what it did wrong with the model.
 
-    `executed` int64 [n] counts each instruction of `machine.code`; what else is known of them is in `machine`.
+    `regions` are stretches between markers, in order: what the program wrote there, 0 before the first. `executed` int64 [n] counts each instruction of `machine.code`; what else is known of them is in `machine`.
     """
 
     exit_code: int | None
@@ -52,7 +62,8 @@ class Run:
     instret: int
     text: str
     reads: Mapping[str, bytes]
-    marks: tuple[tuple[int, int], ...]
+    regions: tuple[Region, ...]
+    misuses: tuple[Note, ...]
     machine: Machine
     executed: Array
 
@@ -78,7 +89,7 @@ def run(
     for address, data in (writes or {}).items():
         _put(ram, "writes", address, data, len(data))
     low, high = min(part.start for part in image.code), max(part.stop for part in image.code)
-    low, high = low & -LINE_BYTES, (high + LINE_BYTES - 1) & -LINE_BYTES
+    low, high = low & -LINE_BYTES, (high & -LINE_BYTES) + LINE_BYTES  # the loop looks one instruction ahead
     if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
         raise ProgramError(image.name, f"code at {low:#x}..{high:#x} is not in RAM, or larger than 16 MiB")
     code = decode(ram[low - RAM_BASE : high - RAM_BASE].view("<u4"), low)
@@ -90,6 +101,7 @@ def run(
 
     cpu = m.cpu
     cpu[Cpu.RETIRED] += cpu[Cpu.POSITION] - cpu[Cpu.FIRST]
+    cpu[Cpu.FIRST] = cpu[Cpu.POSITION]
     m.entered[cpu[Cpu.POSITION]] -= 1
     found = {name: _get(ram, name, address, size) for name, (address, size) in (reads or {}).items()}
     return Run(
@@ -99,7 +111,8 @@ def run(
         instret=int(cpu[Cpu.RETIRED]),
         text=devices.text.decode("utf-8", "replace"),
         reads=found,
-        marks=tuple(devices.marks),
+        regions=_regions([*devices.marks, system.mark(m)]),
+        misuses=notes(m.cfu) if cfu is None else (),
         machine=m,
         executed=np.cumsum(m.entered)[:-1],
     )
@@ -130,6 +143,17 @@ def _go(m: Machine, costs: Costs, entry: int, unit: Seam, devices: Devices, limi
         elif kind := handlers[int(cpu[Cpu.REASON])]():
             return _trap(m, kind)
     return None
+
+
+def _regions(marks: list[Mark]) -> tuple[Region, ...]:
+    """The stretches that end at each mark."""
+    found, before = [], Mark(0, 0, 0, np.zeros(len(Cause), np.int64))
+    for mark in marks:
+        lost = {cause.name.lower(): int(mark.lost[cause] - before.lost[cause]) for cause in Cause}
+        cycles, instructions = mark.cycle - before.cycle, mark.instructions - before.instructions
+        found.append(Region(before.region, cycles, instructions, {key: lost[key] for key in lost if lost[key]}))
+        before = mark
+    return tuple(region for region in found if region.cycles)
 
 
 def _trap(m: Machine, kind: str) -> Trap:

@@ -6,6 +6,9 @@ LiteX's register area answers everywhere: what is not modelled reads as 0 and ig
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tilewright.array import Array
 
 AREA = range(0xF000_0000, 0xF001_0000)
 UART = 0xF000_1800
@@ -15,13 +18,22 @@ REGION = 0xF000_2004
 MAX_TEXT = 1 << 20
 
 
+class Mark(NamedTuple):
+    """The counters when a region began: cycle, instructions, cycles lost by cause (int64 [causes]). Region 0 is none."""
+
+    cycle: int
+    region: int
+    instructions: int
+    lost: Array
+
+
 @dataclass
 class Devices:
-    """`exit_code` is None while the program runs; `marks` are (cycle, region) in order, 0 for none."""
+    """`exit_code` is None while the program runs; `marks` are where the program wrote to REGION, in order."""
 
     text: bytearray = field(default_factory=bytearray)
     exit_code: int | None = None
-    marks: list[tuple[int, int]] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
 
     def load(self, address: int) -> int | None:
         """The 32-bit value read there, None where nothing answers."""
@@ -29,12 +41,10 @@ class Devices:
             return None
         return 1 if address & ~3 == UART_EMPTY else 0
 
-    def store(self, address: int, value: int, cycle: int) -> bool:
+    def store(self, address: int, value: int) -> bool:
         """Whether something answers there; the text of a UART is kept up to MAX_TEXT."""
         if address == UART and len(self.text) < MAX_TEXT:
             self.text.append(value & 255)
         elif address == HALT:
             self.exit_code = value
-        elif address == REGION:
-            self.marks.append((cycle, value))
         return address in AREA

@@ -95,6 +95,13 @@ def _read(name: str, data: bytes, elf: Any) -> Image:
         for symbol in table.iter_symbols():
             if symbol.name and symbol["st_shndx"] != "SHN_UNDEF":
                 symbols[symbol.name] = Symbol(symbol["st_value"], symbol["st_size"])
-                if symbol["st_info"]["type"] == "STT_FUNC":
+                if _is_function(symbol, code):
                     functions[symbol.name] = symbols[symbol.name]
     return Image(name, header["e_entry"], tuple(segments), tuple(filter(None, code)), symbols, functions, data)
+
+
+def _is_function(symbol: Any, code: list[range]) -> bool:
+    """Also a plain label of assembly, but no local one."""
+    kind = symbol["st_info"]["type"]
+    label = kind == "STT_NOTYPE" and not symbol.name.startswith(("$", ".L"))
+    return kind == "STT_FUNC" or (label and any(symbol["st_value"] in part for part in code))

@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.targets.cfu.config import LINE_BYTES, RAM_BASE
 from tilewright.targets.cfu.timing import Costs
 
-from .bus import fill, store
+from .bus import DATA, INSTRUCTIONS, fill, store
 from .decode import IMM, RD, RS1, RS2
 from .ops import Op
 from .state import Cause, Cpu, Leave, Machine
@@ -29,14 +29,14 @@ from .state import Cause, Cpu, Leave, Machine
 ) = map(int, Op)  # fmt: skip
 (
     CYCLE, POSITION, FIRST, RETIRED, LIMIT, REASON, ADDRESS, VALUE, BUS_FREE, CFU_FREE, STORED, STORED_AT,
-    STORED_BEFORE, STORED_BEFORE_AT, TURN, REGION,
+    BEFORE, BEFORE_AT, BARRIER, TURN, OWNER, REGION,
 ) = map(int, Cpu)  # fmt: skip
 (
     TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE, TO_CUSTOM,
 ) = map(int, Leave)  # fmt: skip
 (
     BY_LOAD_USE, BY_RESULT_USE, BY_CFU_USE, BY_DIVIDE, BY_BRANCH, BY_FETCH, BY_LOAD_MISS, BY_STORE, BY_REDO,
-    BY_CFU, BY_DEVICE, BY_SYSTEM,
+    BY_DRAIN, BY_CFU, BY_DEVICE, BY_SYSTEM,
 ) = map(int, Cause)  # fmt: skip
 
 #: Instructions in a line of the instruction cache, log2.
@@ -60,6 +60,9 @@ def make_loop(build: int) -> Callable[..., None]:
         code_first = base - RAM_BASE
         code_bytes = 4 * count
         t, i, first, retired = cpu[CYCLE], cpu[POSITION], cpu[FIRST], cpu[RETIRED]
+        barrier = cpu[BARRIER]
+        stored, stored_at, before, before_at = cpu[STORED], cpu[STORED_AT], cpu[BEFORE], cpu[BEFORE_AT]
+        last = 0  # the register of the last load or product
         reason, address, value = TO_SYSTEM, 0, 0
         while True:
             if i >> LINE != fetched:
@@ -70,7 +73,7 @@ def make_loop(build: int) -> Callable[..., None]:
                 line = fetched + (code_first >> (LINE + 2))
                 if itags[line & imask] != line:
                     itags[line & imask] = line
-                    end = fill(m.l2tags, m.l2dirty, m.rows, cpu, m.l2_shift, m.row_shift, c, line << (LINE + 2), t) + c.restart
+                    end = fill(m.l2tags, m.l2dirty, m.rows, cpu, m.l2_shift, m.row_shift, c, INSTRUCTIONS, line << (LINE + 2), t)
                     lost[i, BY_FETCH] += end - t
                     times[i, BY_FETCH] += 1
                     t = end
@@ -110,16 +113,20 @@ def make_loop(build: int) -> Callable[..., None]:
                 line = at // LINE_BYTES
                 if dtags[line & dmask] != line:
                     dtags[line & dmask] = line
-                    end = fill(m.l2tags, m.l2dirty, m.rows, cpu, m.l2_shift, m.row_shift, c, at, t) + c.restart
+                    end = fill(m.l2tags, m.l2dirty, m.rows, cpu, m.l2_shift, m.row_shift, c, DATA, at, t)
                     lost[i, BY_LOAD_MISS] += end - t
                     times[i, BY_LOAD_MISS] += 1
                     t = end
-                elif t - cpu[STORED_AT] <= 2 and cpu[STORED] == at >> 2 or (
-                    t - cpu[STORED_BEFORE_AT] <= 2 and cpu[STORED_BEFORE] == at >> 2
-                ):
-                    lost[i, BY_REDO] += c.redo
-                    times[i, BY_REDO] += 1
-                    t += c.redo
+                elif t - stored_at <= 2:
+                    bytes_read = (15 if op == LW else 1 if op == LB or op == LBU else 3) << (at & 3)
+                    if (stored >> 4 == at >> 2 and stored & bytes_read) or (
+                        t - before_at <= 2 and before >> 4 == at >> 2 and before & bytes_read
+                    ):
+                        lost[i, BY_REDO] += c.redo
+                        times[i, BY_REDO] += 1
+                        t += c.redo
+                barrier = t + c.drain
+                last = rd
                 ready[rd] = t + 1 + c.load_use
                 late[rd] = BY_LOAD_USE
             elif op == SW or op == SB or op == SH:
@@ -144,8 +151,10 @@ def make_loop(build: int) -> Callable[..., None]:
                     lost[i, BY_STORE] += end - t
                     times[i, BY_STORE] += 1
                     t = end
-                cpu[STORED_BEFORE], cpu[STORED_BEFORE_AT] = cpu[STORED], cpu[STORED_AT]
-                cpu[STORED], cpu[STORED_AT] = at >> 2, t
+                before, before_at = stored, stored_at
+                stored_at = t
+                stored = at >> 2 << 4 | (15 if op == SW else 1 if op == SB else 3) << (at & 3)
+                barrier = t + c.drain
             elif BNE <= op <= BGEU:
                 if op == BNE:
                     taken = a != b
@@ -161,8 +170,14 @@ def make_loop(build: int) -> Callable[..., None]:
                     taken = (a & LOW) >= (b & LOW)
                 if taken:
                     target = 4 * i + imm
+                barrier = t + c.drain
                 if taken or imm < 0:
-                    spent = c.taken if taken and imm < 0 else c.mispredicted
+                    spent = c.taken
+                    if not taken or imm >= 0:
+                        spent = c.mispredicted
+                        wrong = code[i + 1]  # already being decoded; where it waits for a register, it is in the way
+                        if taken and max(ready[wrong >> RS1 & 255], ready[wrong >> RS2 & 255]) > t + 1:
+                            spent += 1
                     lost[i, BY_BRANCH] += spent
                     times[i, BY_BRANCH] += 1
                     t += spent
@@ -170,6 +185,7 @@ def make_loop(build: int) -> Callable[..., None]:
                 regs[rd] = imm
             elif op == MUL:
                 regs[rd] = np.int64(a) * np.int64(b)
+                last = rd
                 ready[rd] = t + 1 + c.multiply_use
                 late[rd] = BY_RESULT_USE
             elif op == SLLI:
@@ -181,6 +197,10 @@ def make_loop(build: int) -> Callable[..., None]:
             elif op == ANDI:
                 regs[rd] = a & imm
             elif op == CUSTOM0:
+                if barrier > t:  # a command cannot be taken back, so what is before it must be sure to have happened
+                    lost[i, BY_DRAIN] += barrier - t
+                    times[i, BY_DRAIN] += 1
+                    t = barrier
                 if cpu[CFU_FREE] > t:
                     lost[i, BY_CFU] += cpu[CFU_FREE] - t
                     times[i, BY_CFU] += 1
@@ -195,18 +215,22 @@ def make_loop(build: int) -> Callable[..., None]:
                 if done > t + 1:
                     lost[i, BY_CFU] += done - t - 1
                     times[i, BY_CFU] += 1
+                    if ready[last] > t + 1:  # the stages behind stand still meanwhile
+                        ready[last] += done - t - 1
                     t = done - 1
                 ready[rd] = done + 1
                 late[rd] = BY_CFU_USE
             elif op == JAL:
                 regs[rd] = base + 4 * i + 4
                 target = 4 * i + imm
+                barrier = t + c.drain
                 lost[i, BY_BRANCH] += c.jump
                 times[i, BY_BRANCH] += 1
                 t += c.jump
             elif op == JALR:
                 regs[rd] = base + 4 * i + 4
                 target = ((a + imm) & (LOW - 1)) - base
+                barrier = t + c.drain
                 lost[i, BY_BRANCH] += c.jump_register
                 times[i, BY_BRANCH] += 1
                 t += c.jump_register
@@ -243,6 +267,7 @@ def make_loop(build: int) -> Callable[..., None]:
                     regs[rd] = np.int64(a) * (b & LOW) >> 32
                 else:
                     regs[rd] = np.uint64(a & LOW) * np.uint64(b & LOW) >> np.uint64(32)
+                last = rd
                 ready[rd] = t + 1 + c.multiply_use
                 late[rd] = BY_RESULT_USE
             elif DIV <= op <= REMU:
@@ -258,6 +283,8 @@ def make_loop(build: int) -> Callable[..., None]:
                 regs[rd] = quotient if op == DIV or op == DIVU else rest
                 lost[i, BY_DIVIDE] += c.divide
                 times[i, BY_DIVIDE] += 1
+                if ready[last] > t + 1:
+                    ready[last] += c.divide
                 t += c.divide
                 ready[rd] = t + 1 + c.divide_use
                 late[rd] = BY_RESULT_USE
@@ -281,6 +308,8 @@ def make_loop(build: int) -> Callable[..., None]:
                     break
 
         cpu[CYCLE], cpu[POSITION], cpu[FIRST], cpu[RETIRED] = t, i, first, retired
+        cpu[BARRIER] = barrier
+        cpu[STORED], cpu[STORED_AT], cpu[BEFORE], cpu[BEFORE_AT] = stored, stored_at, before, before_at
         cpu[REASON], cpu[ADDRESS], cpu[VALUE] = reason, address, value
 
     return loop

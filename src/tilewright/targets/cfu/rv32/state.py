@@ -26,11 +26,13 @@ class Cpu(IntEnum):
     VALUE = auto()
     BUS_FREE = auto()  # when the bus ends what it was given
     CFU_FREE = auto()  # when the CFU takes the next command
-    STORED = auto()  # the word last stored to, and when
+    STORED = auto()  # what was last stored to, word << 4 | a bit a byte, and when
     STORED_AT = auto()
-    STORED_BEFORE = auto()  # and the one before it
-    STORED_BEFORE_AT = auto()
+    BEFORE = auto()  # and the store before it
+    BEFORE_AT = auto()
+    BARRIER = auto()  # when loads, stores and jumps are sure to have happened
     TURN = auto()  # the place in `written` that the next store takes
+    OWNER = auto()  # of the bus
     REGION = auto()  # set by the program's markers
 
 
@@ -58,6 +60,7 @@ class Cause(IntEnum):
     LOAD_MISS = auto()  # misses in the data cache
     STORE = auto()  # the bus is behind
     REDO = auto()  # a load right behind a store to the same word
+    DRAIN = auto()  # custom-0 waits for loads, stores and jumps to have happened
     CFU = auto()  # the CFU was busy, or took its time
     DEVICE = auto()
     SYSTEM = auto()  # CSRs and fences
@@ -126,5 +129,5 @@ def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buff
         cfu=cfu,
         buffers=buffers,
     )
-    made.cpu[[Cpu.STORED, Cpu.STORED_BEFORE]] = -1
+    made.cpu[[Cpu.STORED, Cpu.BEFORE]] = -1
     return made

@@ -11,7 +11,7 @@ from tilewright.targets.cfu.config import RAM_BASE
 from tilewright.targets.cfu.timing import Costs
 
 from .decode import IMM, NOWHERE, RD, RS1, RS2, decode
-from .devices import Devices
+from .devices import REGION, Devices, Mark
 from .ops import LOADS, Op
 from .state import Cause, Cpu, Machine
 
@@ -33,9 +33,20 @@ def _fields(m: Machine) -> tuple[Op, int, int, int, int]:
     return Op(insn & 255), insn >> RD & 255, insn >> RS1 & 255, insn >> RS2 & 255, insn >> IMM
 
 
-def _step(m: Machine, cause: Cause, cycles: int) -> None:
+def _drain(m: Machine, c: Costs) -> None:
+    """Wait until all instructions before this one are done; right behind a jump part of that has passed."""
+    jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
+    done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
+    at, waited = m.cpu[Cpu.POSITION], max(0, int(done - m.cpu[Cpu.CYCLE]))
+    m.lost[at, Cause.DRAIN] += waited
+    m.times[at, Cause.DRAIN] += 1
+    m.cpu[Cpu.CYCLE] += waited
+
+
+def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
     """Behind the current instruction, after 1 + `cycles`."""
     at = m.cpu[Cpu.POSITION]
+    m.cpu[Cpu.BARRIER] = m.cpu[Cpu.CYCLE] + cycles + c.drain
     m.lost[at, cause] += cycles
     m.times[at, cause] += 1
     m.cpu[Cpu.CYCLE] += 1 + cycles
@@ -54,14 +65,18 @@ def instruction(m: Machine, c: Costs) -> str:
     if op == Op.EBREAK:
         return "breakpoint"
     if op in (Op.FENCE, Op.FENCE_I, Op.FLUSH, Op.WFI):
+        cycles = 0
         if op == Op.FENCE_I:
             m.itags[:] = -1
+            cycles = c.flush_code + len(m.itags)
         elif op == Op.FLUSH:
             m.dtags[:] = -1
-        _step(m, Cause.SYSTEM, c.fence if op == Op.FENCE_I else 0)
+            cycles = c.flush_data + len(m.dtags)
+        _step(m, c, Cause.SYSTEM, cycles)
         return ""
     if not Op.CSRRW <= op <= Op.CSRRCI:
         return "illegal instruction"
+    _drain(m, c)
     immediate = op >= Op.CSRRWI
     operand = one if immediate else int(m.regs[one])
     kind = op - 3 if immediate else op
@@ -74,7 +89,8 @@ def instruction(m: Machine, c: Costs) -> str:
         _write_csr(m, number, new & 0xFFFFFFFF)
     if rd != NOWHERE:
         _write(m, rd, old)
-    _step(m, Cause.SYSTEM, c.csr)
+    _step(m, c, Cause.SYSTEM, 0)
+    m.ready[rd], m.late[rd] = m.cpu[Cpu.CYCLE] + c.csr_use, Cause.RESULT_USE
     return ""
 
 
@@ -106,6 +122,13 @@ def _write_csr(m: Machine, number: int, value: int) -> None:
     m.csrs[base] = moved if moved < 1 << 63 else moved - (1 << 64)
 
 
+def mark(m: Machine) -> Mark:
+    """The counters now, behind the current instruction."""
+    cpu = m.cpu
+    retired = int(cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST])
+    return Mark(int(cpu[Cpu.CYCLE]), int(cpu[Cpu.REGION]), retired, m.lost.sum(axis=0))
+
+
 def device(m: Machine, c: Costs, devices: Devices) -> str:
     """A load or store that is not in RAM."""
     op, rd, _, two, _ = _fields(m)
@@ -119,11 +142,12 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
             return "load access fault"
         value = whole >> 8 * (address & 3) & (1 << 8 * size) - 1
         _write(m, rd, value - (value >> 8 * size - 1 << 8 * size if signed else 0))
-    elif not devices.store(address, int(m.regs[two]) & 0xFFFFFFFF, int(m.cpu[Cpu.CYCLE])):
+    elif not devices.store(address, int(m.regs[two]) & 0xFFFFFFFF):
         return "store access fault"
-    if devices.marks:
-        m.cpu[Cpu.REGION] = devices.marks[-1][1]
-    _step(m, Cause.DEVICE, c.io)
+    _step(m, c, Cause.DEVICE, c.io if op in LOADS else 0)
+    if address == REGION and op not in LOADS:
+        m.cpu[Cpu.REGION] = m.regs[two]
+        devices.marks.append(mark(m))
     if op in LOADS:
         m.ready[rd] = m.cpu[Cpu.CYCLE] + c.load_use
         m.late[rd] = Cause.LOAD_USE
@@ -139,5 +163,5 @@ def store_code(m: Machine, c: Costs) -> str:
     word = at & ~3
     index = (word + RAM_BASE - m.base) >> 2
     m.code[index] = decode(m.ram[word : word + 4].view("<u4"), word + RAM_BASE)[0]
-    _step(m, Cause.STORE, c.word)
+    _step(m, c, Cause.STORE, c.word)
     return ""
