@@ -65,6 +65,13 @@ class Image:
     def kinds(self) -> tuple[str, ...]:
         return tuple(Kind(record["kind"]).name.lower() for record in self.records)
 
+    def function(self, pc: int) -> str:
+        """Where an address lies, for people."""
+        for symbol in self.symbols:
+            if symbol.address <= pc < symbol.address + max(symbol.size, 1):
+                return f"{symbol.name}+{pc - symbol.address:#x}"
+        return f"{pc:#x}"
+
     @classmethod
     def of(cls, launch: Launch) -> Image:
         """The image of a launch. Raises ProgramError for one that does not fit together."""

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError, ProgramError
 from tilewright.program.program import Launch, Program
+from tilewright.sim.findings import Finding
 from tilewright.sim.steps import Footprints, StepTable
 from tilewright.sim.trace import Part, Trace
 from tilewright.targets.base import LaunchResult, RunOptions
@@ -49,35 +50,38 @@ def runs(
         }
         run = core.run(program, config, timing=timing, writes=writes, reads=reads)
         if run.trap is not None:
-            raise MachineError(f"launch '{name}'", str(run.trap))
+            raise MachineError(f"launch '{name}'", f"{run.trap.kind} at {image.function(run.trap.pc)}")
         if run.exit_code:
             text = f": {run.text.strip()}" if run.text.strip() else ""
             raise MachineError(f"launch '{name}'", f"the firmware ends with status {run.exit_code}{text}")
         yield run
 
 
-class Region(NamedTuple):
-    """When one operator ran, in cycles of the machine."""
+class Operation(NamedTuple):
+    """When one operator ran, in cycles of the machine, and what it lost by cause."""
 
     operator: int
     start: int
-    end: int
-
-    @property
-    def cycles(self) -> int:
-        return self.end - self.start
+    cycles: int
+    lost: Mapping[str, int]
 
 
-def regions(run: core.Run) -> list[Region]:
-    """The operators of a run, in order, from its marks (cycle, index + 1 where one begins, 0 where it ends)."""
-    found, began, current = [], 0, 0
-    for cycle, mark in run.marks:
-        if mark:
-            began, current = cycle, mark
-        elif current:
-            found.append(Region(current - 1, began, cycle))
-            current = 0
+def operations(run: core.Run) -> list[Operation]:
+    """The operators of a run, in order: the regions that the firmware marks by index + 1."""
+    found, now = [], 0
+    for region in run.regions:
+        if region.region:
+            found.append(Operation(region.region - 1, now, region.cycles, region.lost))
+        now += region.cycles
     return found
+
+
+def findings(run: core.Run, image: Image) -> tuple[Finding, ...]:
+    """What the program did wrong with the CFU, naming the function."""
+    return tuple(
+        Finding("cfu_misuse", f"{note.message} at {image.function(note.pc)} ({note.times:,} times)")
+        for note in run.misuses
+    )
 
 
 def run(
@@ -94,15 +98,17 @@ def run(
             left[name].append(data)
     assert first is not None
     outputs = {name: np.frombuffer(b"".join(parts), np.int8).reshape(samples, -1) for name, parts in left.items()}
+    found = findings(first, image) if options.check else ()
     macs = tuple(layout.macs(record) for record in image.records)
     if program.graph is None:
-        return LaunchResult(outputs, trace=trace(first, image), unit="cpu", executed_macs=sum(macs))
+        return LaunchResult(outputs, found, trace(first, image), "cpu", sum(macs))
     outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
-    taken = {region.operator: region.cycles for region in regions(first)}
-    parts = tuple(Part(taken.get(index, 0), 0, 0, 0, {}) for index in range(len(image.records)))
-    return LaunchResult(
-        outputs, trace=trace(first, image), unit="cpu", executed_macs=sum(macs), parts=parts, macs_of=macs
+    taken = {operation.operator: operation for operation in operations(first)}
+    parts = tuple(
+        Part(taken[index].cycles, 0, 0, 0, {cause: cycles for cause, cycles in taken[index].lost.items() if cycles})
+        for index in range(len(image.records))
     )
+    return LaunchResult(outputs, found, trace(first, image), "cpu", sum(macs), 0, parts, macs)
 
 
 def _samples(launch: Launch, image: Image, values: Mapping[str, Array]) -> int:
@@ -116,12 +122,11 @@ def _samples(launch: Launch, image: Image, values: Mapping[str, Array]) -> int:
 
 def trace(run: core.Run, image: Image) -> Trace:
     """A step an operator, on one unit, the CPU."""
-    found = regions(run)
-    count = len(found)
-    zeros = np.zeros(count, np.int64)
+    found = operations(run)
+    zeros = np.zeros(len(found), np.int64)
+    names = [image.kinds[one.operator] if one.operator < len(image.kinds) else "region" for one in found]
     footprints = Footprints.of([np.zeros((0, 6), np.int64)])
-    names = [image.kinds[region.operator] if region.operator < len(image.kinds) else "region" for region in found]
     table = StepTable(("cpu",), (), (), zeros, zeros, zeros, zeros, footprints, lambda step: names[step])
-    start, end = (np.array([region[column] for region in found], np.int64) for column in (1, 2))
-    wait = start - np.concatenate([[0], end[:-1]]) if count else zeros
-    return Trace(table, start, end, wait, zeros, zeros, zeros, zeros, 0, run.cycles)
+    start = np.array([one.start for one in found], np.int64)
+    taken = np.array([one.cycles for one in found], np.int64)
+    return Trace(table, start, start + taken, zeros, zeros, zeros, zeros, zeros, 0, run.cycles)

@@ -7,7 +7,7 @@
     .input x 0 3072
     .output y 64 10
     .code
-    00006197  # 40000000 _start:
+    00006197  # 40000000 _start: auipc gp, 0x6
     .data
     0a00
     .blob
@@ -31,6 +31,8 @@ from tilewright.errors import ProgramError
 from tilewright.program.program import Launch, Program
 
 from .image import BASE, Image
+from .rv32 import disasm
+from .rv32.decode import decode
 
 ROW = 32  # bytes of data in a line
 MAX_BYTES = 1 << 27
@@ -56,10 +58,11 @@ def _lines(launch: Launch) -> Iterator[str]:
             yield f"{word} {_quoted(place.name)} {place.offset} {place.nbytes}"
     yield ".code"
     names = {symbol.address: symbol.name for symbol in image.symbols}
-    for index, word in enumerate(image.words.tolist()):
+    packed = decode(image.words.astype("<u4"), BASE).tolist()
+    for index, (word, insn) in enumerate(zip(image.words.tolist(), packed, strict=True)):
         address = BASE + 4 * index
         label = f"{names[address]}: " if address in names else ""
-        yield f"{word:08x}  # {address:08x} {label}".rstrip()
+        yield f"{word:08x}  # {address:08x} {label}{disasm.text(insn, address)}"
     for section, data in ((".data", image.data), (".blob", image.blob)):
         yield section
         raw = data.tobytes()

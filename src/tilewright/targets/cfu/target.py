@@ -11,17 +11,15 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ConfigError, ProgramError
 from tilewright.graph.ir import Graph
-from tilewright.program.header import Group, header
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.targets import base
-from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
+from tilewright.targets.base import ConformCase, Execution, LaunchResult, RunOptions
 
-from . import explain, launch, listing, timing
+from . import execute, explain, header, launch, listing, timing
 from .codegen import compiler
 from .config import PRESETS, Config
-from .image import BASE, Image
-from .rv32 import devices
+from .image import Image
 from .variants import check_machine, variant
 
 
@@ -44,12 +42,7 @@ class CfuSystem:
         return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict()}
 
     def header(self, config: base.Config) -> str:
-        own = _own(config)
-        sizes = {f"CFU_{key.upper()}": value for key, value in own.to_dict().items() if isinstance(value, int)}
-        places = {"CFU_RAM": f"0x{BASE:08x}", "CFU_UART": f"0x{devices.UART:08x}"}
-        places |= {"CFU_HALT": f"0x{devices.HALT:08x}", "CFU_REGION": f"0x{devices.REGION:08x}"}
-        groups = [Group("sizes", sizes), Group("addresses", places)]
-        return header("CFU_H_", "The CFU system.", groups)
+        return header.c_header(_own(config))
 
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
         own = _own(config)
@@ -67,6 +60,9 @@ class CfuSystem:
                 "give inputs",
             )
         return launch.run(program, launch_, values, _config_of(program), options)
+
+    def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
+        return execute.execute(path, _own(config), timing or self.timing_models[0].name, limit)
 
     def check(self, program: Program) -> Iterator[Finding]:
         """What a run of zeros does wrong with the CFU: its commands do not depend on data in compiled firmware."""

@@ -291,15 +291,3 @@ def _dot(a: int, b: int) -> int:
         x, w = (a >> 8 * lane) & 255, (b >> 8 * lane) & 255
         total += ((x + 128) & 255) * (w - 256 if w > 127 else w)
     return total
-
-
-def c_header() -> str:
-    """`coupled_isa.h`: the instructions and fields above, for the firmware."""
-    fields = "".join(f"  FIELD_{field.name} = {int(field)},\n" for field in Field)
-    two = {"put": PUT, "push_image": PUSH, "push_channel": CHANNEL, "fetch": FETCH, "dot": DOT}
-    none = {"get_image": GET, "start_conv": CONV, "start_add": ADD, "start_pool": POOL}
-    calls = [f"#define {name}(a, b) cfu_op0({code}, a, b)" for name, code in two.items()]
-    calls += [f"#define {name}() cfu_op0({code}, 0, 0)" for name, code in none.items()]
-    calls += [f"#define push_shift(a) cfu_op0({SHIFT}, a, 0)"]
-    head = '// Made from array/coupled.py.\n#pragma once\n#include "cfu.h"\n\n'
-    return head + "\n".join(calls) + f"\n\nenum {{\n{fields}}};\n"

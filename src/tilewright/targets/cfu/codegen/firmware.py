@@ -8,8 +8,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.cfu import layout, toolchain
-from tilewright.targets.cfu.array import coupled
 from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.header import c_header
 from tilewright.targets.cfu.image import BASE
 from tilewright.targets.cfu.layout import Kind
 from tilewright.targets.cfu.rv32 import elf
@@ -26,7 +26,7 @@ def build(
     variant: Variant, records: Sequence[Mapping[str, int]], config: Config, compiler: toolchain.Compiler
 ) -> elf.Image:
     """The program for a model's operator records."""
-    made = {"layout.h": layout.c_header(), "coupled_isa.h": coupled.c_header()}
+    made = {"layout.h": layout.c_header(), "cfu_machine.h": c_header(config)}
     if variant.specialised:
         made["layers.h"] = layers_header(records)
     macros = {**variant.macros, "DMA": int("dma" in config.extension_names)}

@@ -1,6 +1,8 @@
-// Custom instructions: the CFU-Playground's call, and the instructions of the published design.
+// Custom instructions by CFU-Playground's call, cfu_op(funct3, funct7, a, b).
 #pragma once
 #include <stdint.h>
+
+#include "cfu_machine.h"  // made from the machine's description: tilewright header cfu
 
 #ifdef CFU_SOFTWARE_DEFINED
 uint32_t software_cfu(int funct3, int funct7, uint32_t a, uint32_t b);
@@ -17,13 +19,25 @@ uint32_t software_cfu(int funct3, int funct7, uint32_t a, uint32_t b);
 #endif
 #define cfu_op0(funct7, a, b) cfu_op(0, funct7, a, b)
 
-#define set_matrix_a(upper, lower) cfu_op0(0, upper, lower)
-#define set_matrix_b(upper, lower) cfu_op0(1, upper, lower)
-#define start_gemm(m, n, k, offset) cfu_op0(2, (m) << 20 | (n) << 10 | (k), offset)
-#define start_gemm_add(m, n, k, offset) cfu_op0(2, 1 << 30 | (m) << 20 | (n) << 10 | (k), offset)
-#define check_gemm() cfu_op0(3, 0, 0)
-#define get_matrix_c() cfu_op0(4, 0, 0)
-#define set_srdhm(a, b) cfu_op0(5, a, b)
-#define get_srdhm() cfu_op0(6, 0, 0)
-#define rdbpot(x, exponent) cfu_op0(7, x, exponent)
-#define add_and_clamp(x, offset) cfu_op0(8, x, offset)
+#define set_matrix_a(upper, lower) cfu_op0(CFU_SET_MATRIXA, upper, lower)
+#define set_matrix_b(upper, lower) cfu_op0(CFU_SET_MATRIXB, upper, lower)
+#define start_gemm(m, n, k, offset) cfu_op0(CFU_START_GEMM, (m) << 20 | (n) << 10 | (k), offset)
+#define start_gemm_add(m, n, k, offset) cfu_op0(CFU_START_GEMM, 1 << 30 | (m) << 20 | (n) << 10 | (k), offset)
+#define check_gemm() cfu_op0(CFU_CHECK_GEMM, 0, 0)
+#define get_matrix_c() cfu_op0(CFU_GET_MATRIXC, 0, 0)
+#define set_srdhm(a, b) cfu_op0(CFU_SET_SRDHM, a, b)
+#define get_srdhm() cfu_op0(CFU_GET_SRDHM, 0, 0)
+#define rdbpot(x, exponent) cfu_op0(CFU_RDBPOT, x, exponent)
+#define add_and_clamp(x, offset) cfu_op0(CFU_OFF_MAXMIN, x, offset)
+
+// Beyond the document.
+#define put(field, value) cfu_op0(CFU_PUT, CFU_FIELD_##field, value)
+#define push_image(first, second) cfu_op0(CFU_PUSH_IMAGE, first, second)
+#define get_image() cfu_op0(CFU_GET_IMAGE, 0, 0)
+#define push_channel(bias, multiplier) cfu_op0(CFU_PUSH_CHANNEL, bias, multiplier)
+#define push_shift(shift) cfu_op0(CFU_PUSH_SHIFT, shift, 0)
+#define start_conv() cfu_op0(CFU_START_CONV, 0, 0)
+#define start_add() cfu_op0(CFU_START_ADD, 0, 0)
+#define start_pool() cfu_op0(CFU_START_POOL, 0, 0)
+#define fetch(address, bytes) cfu_op0(CFU_FETCH, address, bytes)
+#define dot(codes, weights) cfu_op0(CFU_DOT, codes, weights)

@@ -1,4 +1,6 @@
-# From reset to main: stack, global pointer, zeroed data; afterwards main's result ends the run.
+#include "cfu_machine.h"
+
+// From reset to main: stack, global pointer, zeroed data; afterwards main's result ends the run.
 .section .text.start, "ax"
 .globl _start
 .type _start, @function
@@ -17,7 +19,7 @@ _start:
   j 1b
 2:
   call main
-  li t0, 0xF0002000
+  li t0, CFU_HALT
   sw a0, 0(t0)
 3:
   j 3b

@@ -44,6 +44,7 @@ CUSTOM: dict[int, Custom] = {
     22: Custom("start_add", "", Role.WAIT, "starts an addition on image memory"),
     23: Custom("start_pool", "", Role.WAIT, "starts a pooling on image memory"),
     24: Custom("fetch", "address, bytes", Role.TRANSFER, "rows of B by DMA from RAM"),
+    25: Custom("dot", "codes, weights", Role.POST, "adds four products of (code + 128) and weight to a sum"),
 }
 
 

@@ -1,18 +1,17 @@
 // Operators on the CFU's image memory: what it does not hold yet is pushed, what main memory needs is read back.
 #pragma once
-#include "coupled_isa.h"
 #include "post.h"
 
 KERNEL void push_tensor(const int8_t *from, int at, int bytes) {
   const int32_t *word = (const int32_t *)from;
-  put(FIELD_POINTER, at);
+  put(POINTER, at);
 #pragma GCC unroll 4
   for (int i = 0; i < bytes; i += 8, word += 2) push_image(word[0], word[1]);
 }
 
 KERNEL void read_tensor(int8_t *to, int at, int bytes) {
   int32_t *word = (int32_t *)to;
-  put(FIELD_POINTER, at);
+  put(POINTER, at);
 #pragma GCC unroll 4
   for (int i = 0; i < bytes; i += 4) *word++ = get_image();
 }
@@ -43,7 +42,7 @@ static void fetch_weights(int index, const struct memory *memory, int ahead) {
     const struct op *op = &memory->ops[index];
     if (op->kind != KIND_CONV || !(op->coupled & COUPLED_HERE)) continue;
     if (index == fetched || (ahead && op->coupled & COUPLED_LATE)) return;
-    put(FIELD_FETCH_ROW, op->rows_at);
+    put(FETCH_ROW, op->rows_at);
     fetch(memory->constants + op->weights, weight_bytes(op));
     fetched = index;
     return;
@@ -58,7 +57,7 @@ KERNEL void run_coupled(int index, const struct op *op, const struct operands *o
 #endif
   if (op->coupled & COUPLED_PUSH) push_tensor(o->input, op->input, in_bytes);
   if (op->coupled & COUPLED_PUSH2) push_tensor(o->input2, op->input2, in_bytes);
-#define PUT(name, word) put(FIELD_##name, op->word)
+#define PUT(name, word) put(name, op->word)
   PUT(IN_H, in_h), PUT(IN_W, in_w), PUT(IN_C, in_c), PUT(OUT_H, out_h), PUT(OUT_W, out_w), PUT(OUT_C, out_c);
   PUT(INPUT, input), PUT(INPUT_OFFSET, input_offset), PUT(OUTPUT, output), PUT(OUTPUT_OFFSET, output_offset);
   PUT(LOW, low), PUT(HIGH, high);
