@@ -79,7 +79,9 @@ def _output(command: Sequence[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def build(header: str, macros: Mapping[str, int], made: Mapping[str, str], ram_bytes: int, compiler: Compiler) -> bytes:
+def build(
+    header: str, macros: Mapping[str, int | str], made: Mapping[str, str], ram_bytes: int, compiler: Compiler
+) -> bytes:
     """The ELF of a variant's header, with generated files `made` (name to text); from the cache where it was built."""
     sources = {str(path.relative_to(SOURCES)): path.read_text() for path in sorted(SOURCES.rglob("*.[chlS]*"))}
     made = {**made, "link.ld": sources.pop("link.ld").replace("MAIN_RAM_BYTES", str(ram_bytes))}

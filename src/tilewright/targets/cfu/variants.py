@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tilewright.errors import ConfigError
 
@@ -23,10 +24,11 @@ class Variant:
     name: str
     about: str
     header: str
-    macros: Mapping[str, int] = field(default_factory=dict)
+    macros: Mapping[str, int | str] = field(default_factory=dict)
     array: bool = True  # its kernels use the array
+    extensions: tuple[str, ...] = ()  # of the machine, without which it does not run
     specialised: bool = False  # compiled anew for each model: its layers.h
-    step: bool = True  # of the ladder: bench/cfu_ladder.py
+    kind: Literal["step", "aside", ""] = "step"  # of the document; the ladder is bench/cfu_ladder.py
     document_microseconds: float | None = None
 
 
@@ -66,25 +68,63 @@ VARIANTS = {
             "implicit",
             "im2col by address",
             "implicit",
-            {"POST": 0, "UNROLLED": 0},
+            {"POST": 0, "FULLY_CONNECTED": "REFERENCE"},
             document_microseconds=440_558.235,
         ),
         Variant(
             "post",
             "requantisation by instructions",
             "implicit",
-            {"POST": 1, "UNROLLED": 0},
+            {"POST": 1, "FULLY_CONNECTED": "REFERENCE"},
             document_microseconds=407_715.35,
         ),
         Variant(
             "published",
             "fully connected unrolled by 8: the document's last step",
             "implicit",
-            {"POST": 1, "UNROLLED": 1},
+            {"POST": 1, "FULLY_CONNECTED": "UNROLLED"},
             document_microseconds=406_357.93,
         ),
-        Variant("coupled", "what the machine's extensions take on the CFU's own memory", "coupled", step=False),
-        Variant("general", "every convolution without groups on the array, by one kernel", "array", step=False),
+        Variant(
+            "software_im2col",
+            "matrix product in software, im2col in main memory",
+            "matrix",
+            {"EXPLICIT": 1},
+            False,
+            kind="aside",
+        ),
+        Variant(
+            "software_implicit",
+            "matrix product in software, im2col by address",
+            "matrix",
+            {"EXPLICIT": 0},
+            False,
+            kind="aside",
+        ),
+        Variant(
+            "tiles_128_512",
+            "published, in tiles of 128x128x512",
+            "implicit",
+            {"POST": 1, "FULLY_CONNECTED": "UNROLLED", "TILE_M": 128, "TILE_N": 128, "TILE_K": 512},
+            kind="aside",
+        ),
+        Variant(
+            "dense_array",
+            "published, fully connected on the array",
+            "implicit",
+            {"POST": 1, "FULLY_CONNECTED": "ON_ARRAY"},
+            kind="aside",
+        ),
+        Variant(
+            "dense_dot",
+            "published, fully connected by four products an instruction (extension dot)",
+            "implicit",
+            {"POST": 1, "FULLY_CONNECTED": "BY_DOT"},
+            extensions=("dot",),
+            kind="aside",
+        ),
+        Variant("coupled", "what the machine's extensions take on the CFU's own memory", "coupled", kind=""),
+        Variant("general", "every convolution without groups on the array, by one kernel", "array", kind=""),
     )
 }
 
@@ -102,3 +142,7 @@ def check_machine(chosen: Variant, config: Config) -> None:
     if chosen.array and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
         reason = f"firmware '{chosen.name}' drives the published array ({', '.join(ARRAY_KEYS)} as in that preset)"
         raise ConfigError("firmware", reason, "choose --set firmware=baseline or software, or the preset published")
+    missing = [name for name in chosen.extensions if name not in config.extension_names]
+    if missing:
+        reason = f"firmware '{chosen.name}' uses the extension {', '.join(missing)}"
+        raise ConfigError("firmware", reason, f"add --set extensions={','.join((*config.extension_names, *missing))}")

@@ -23,7 +23,7 @@ static int run(int index, const struct op *op, const struct memory *memory) {
   switch (op->kind) {
     case KIND_CONV: run_conv(index, op, &o, memory); return OK;
     case KIND_DEPTHWISE: depthwise_reference(op, &o); return OK;
-    case KIND_FULLY_CONNECTED: run_fully_connected(op, &o); return OK;
+    case KIND_FULLY_CONNECTED: run_fully_connected(op, &o, memory); return OK;
     case KIND_ADD: run_add(op, &o, size); return OK;
     case KIND_AVERAGE_POOL: pool(op, o.input, o.output, 0); return OK;
     case KIND_MAX_POOL: pool(op, o.input, o.output, 1); return OK;

@@ -37,6 +37,20 @@ INLINE void push_weights(const int8_t *filter, const int8_t *outside, int n, int
   }
 }
 
+// All of C, requantised; lanes beyond N are read and dropped.
+INLINE void read_out(const struct op *op, const struct operands *o, int m, int MM, int n, int NN) {
+  const int N = op->out_c;
+  for (int nn = n; nn < n + NN; nn += 16)
+    for (int mm = m; mm < m + MM; mm++)
+      for (int i = 0; i < 16; i++) {
+        const int32_t sum = get_matrix_c();
+        const int channel = nn + i;
+        if (channel >= N) continue;
+        const int32_t acc = scale_cfu(sum + o->bias[channel], o->multiplier[channel], o->shift[channel]);
+        o->output[mm * N + channel] = finish(acc, op->output_offset, op->low, op->high);
+      }
+}
+
 // `outside` holds codes for max(in_c, K) positions outside the image.
 KERNEL void conv_array(const struct op *op, const struct operands *o, int8_t *outside) {
   const int M = op->out_h * op->out_w, N = op->out_c, taps = op->kernel_h * op->kernel_w, K = op->in_c * taps;
@@ -56,15 +70,33 @@ KERNEL void conv_array(const struct op *op, const struct operands *o, int8_t *ou
         for (int nn = n; nn < n + NN; nn += 16) push_weights(o->weights, outside, nn, N, K, k, end);
         multiply(MM, NN, end - k, op->input_offset, k > 0);
       }
-      for (int nn = n; nn < n + NN; nn += 16)
-        for (int mm = m; mm < m + MM; mm++)
-          for (int i = 0; i < 16; i++) {
-            const int32_t sum = get_matrix_c();
-            const int channel = nn + i;
-            if (channel >= N) continue;
-            const int32_t acc = scale_cfu(sum + o->bias[channel], o->multiplier[channel], o->shift[channel]);
-            o->output[mm * N + channel] = finish(acc, op->output_offset, op->low, op->high);
+      read_out(op, o, m, MM, n, NN);
+    }
+  }
+}
+
+// A row for each input row, K elements behind one another.
+KERNEL void fully_connected_array(const struct op *op, const struct operands *o, int8_t *outside) {
+  const int M = op->out_h, N = op->out_c, K = op->in_c;
+  for (int i = 0; i < K; i++) outside[i] = (int8_t)-op->input_offset;
+  for (int m = 0; m < M; m += TILE_M) {
+    const int MM = tile(M, m, TILE_M);
+    for (int n = 0; n < N; n += TILE_N) {
+      const int NN = tile(N, n, TILE_N);
+      for (int k = 0; k < K; k += TILE_K) {
+        const int end = k + tile(K, k, TILE_K);
+        for (int mm = m; mm < m + MM; mm += 16) {
+          const int8_t *row[16];
+          for (int i = 0; i < 16; i++) row[i] = mm + i < M ? o->input + (mm + i) * K : outside;
+          for (int kk = k; kk < end; kk++) {
+            set_matrix_a(four(row, kk), four(row + 4, kk));
+            set_matrix_a(four(row + 8, kk), four(row + 12, kk));
           }
+        }
+        for (int nn = n; nn < n + NN; nn += 16) push_weights(o->weights, outside, nn, N, K, k, end);
+        multiply(MM, NN, end - k, op->input_offset, k > 0);
+      }
+      read_out(op, o, m, MM, n, NN);
     }
   }
 }

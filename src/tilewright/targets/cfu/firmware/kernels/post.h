@@ -49,3 +49,21 @@ KERNEL void fully_connected_unrolled(const struct op *op, const struct operands 
       *output++ = finish(acc, op->output_offset, op->low, op->high);
     }
 }
+
+// Four products an instruction, as CFU-Playground's tutorial has it; the machine needs the extension dot.
+INLINE int dot_takes(const struct op *op) { return op->in_c % 4 == 0 && op->input_offset == 128; }
+
+KERNEL void fully_connected_dot(const struct op *op, const struct operands *o) {
+  const int32_t *weight = (const int32_t *)o->weights;
+  int8_t *output = o->output;
+  for (int row = 0; row < op->out_h; row++, weight = (const int32_t *)o->weights)
+    for (int channel = 0; channel < op->out_c; channel++) {
+      const int32_t *code = (const int32_t *)(o->input + row * op->in_c);
+      int32_t acc = 0;
+      put(DOT, 0);
+#pragma GCC unroll 8
+      for (int i = 0; i < op->in_c; i += 4) acc = dot(*code++, *weight++);
+      acc = scale_cfu(acc + o->bias[channel], o->multiplier[channel], o->shift[channel]);
+      *output++ = finish(acc, op->output_offset, op->low, op->high);
+    }
+}

@@ -9,4 +9,4 @@ static void run_conv(int index, const struct op *op, const struct operands *o, c
     conv_reference(op, o);
 }
 #define run_add add_post
-#define run_fully_connected fully_connected_unrolled
+#define run_fully_connected(op, o, memory) fully_connected_unrolled(op, o)

@@ -1,4 +1,4 @@
-// The array, its matrices looked up in the tensors. POST: requantisation by instructions. UNROLLED: fully connected.
+// The array, its matrices looked up in the tensors. POST: requantisation by instructions.
 // What the document's three windows do not cover goes to the general kernel, where it has the instructions it needs.
 #include "../kernels/implicit.h"
 #include "../kernels/reference.h"
@@ -6,6 +6,8 @@
 #if POST
 #include "../kernels/array.h"
 #endif
+
+enum { REFERENCE, UNROLLED, ON_ARRAY, BY_DOT };
 
 static void run_conv(int index, const struct op *op, const struct operands *o, const struct memory *memory) {
   if (document_takes(op))
@@ -22,8 +24,16 @@ static void run_conv(int index, const struct op *op, const struct operands *o, c
 #else
 #define run_add add_software
 #endif
-#if UNROLLED
-#define run_fully_connected fully_connected_unrolled
-#else
-#define run_fully_connected fully_connected_reference
+
+static void run_fully_connected(const struct op *op, const struct operands *o, const struct memory *memory) {
+  if (FULLY_CONNECTED == UNROLLED)
+    fully_connected_unrolled(op, o);
+#if POST
+  else if (FULLY_CONNECTED == ON_ARRAY)
+    fully_connected_array(op, o, memory->scratch);
+  else if (FULLY_CONNECTED == BY_DOT && dot_takes(op))
+    fully_connected_dot(op, o);
 #endif
+  else
+    fully_connected_reference(op, o);
+}
