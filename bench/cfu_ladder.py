@@ -16,6 +16,8 @@ import click
 import numpy as np
 
 import tilewright as tw
+from tilewright.targets.cfu import TARGET
+from tilewright.targets.cfu.bill import bill
 from tilewright.targets.cfu.config import BEYOND
 from tilewright.targets.cfu.variants import VARIANTS
 
@@ -25,31 +27,44 @@ SAMPLES = SHARED / "mlperf_tiny" / "ic" / "samples.npz"
 CLOCK_MHZ = 75
 
 
+def run(firmware: str, preset: str | None, model: Path, codes: Any, timing: str) -> tuple[int, Any]:
+    """Cycles of a firmware variant on a preset, and its output."""
+    overrides = {"firmware": firmware, "extensions": ",".join(VARIANTS[firmware].extensions)} if not preset else {}
+    result = tw.compile(model, "cfu", preset, overrides).run(codes, timing=timing)
+    (output,) = result.outputs.values()
+    return result.cycles, output
+
+
 def measure(
     model: Path, samples: Path, timing: str, only: tuple[str, ...] = (), asides: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """One row a step. `speedup` is over the step before; `matches_golden`: the outputs are the golden ones."""
+    """One row a step. `speedup` is over the step before; of an aside over `beside`."""
     with np.load(samples) as archive:
         codes, golden = archive["inputs"][:1], archive["golden"][0]
-    before: dict[str, float] = {}
     kind = "aside" if asides else "step"
-    document = {name: variant.document_microseconds for name, variant in VARIANTS.items() if variant.kind == kind}
-    for name, theirs in {**document, **dict.fromkeys(() if asides else BEYOND)}.items():
+    names: dict[str, str | None] = {name: None for name, variant in VARIANTS.items() if variant.kind == kind}
+    names |= {name: name for name in (() if asides else BEYOND)}
+    before: tuple[float | None, float | None] = None, None
+    for name, preset in names.items():
         if only and name not in only:
             continue
-        config, overrides = (None, {"firmware": name}) if name in document else (name, {})
-        if name in document:
-            overrides["extensions"] = ",".join(VARIANTS[name].extensions)
-        result = tw.compile(model, "cfu", config, overrides).run(codes, timing=timing)
-        (output,) = result.outputs.values()
-        now: dict[str, float | None] = {"": result.cycles / CLOCK_MHZ, "document_": theirs}
-        row: dict[str, Any] = {"step": name, "cycles": result.cycles}
-        for whose, microseconds in now.items():
-            row[f"{whose}microseconds"] = microseconds
-            row[f"{whose}speedup"] = before[whose] / microseconds if microseconds and before.get(whose) else None
-        before = {whose: microseconds for whose, microseconds in now.items() if microseconds}
-        row["matches_golden"] = bool(np.array_equal(output.ravel(), golden.ravel()))
-        yield row
+        cycles, output = run("coupled" if preset else name, preset, model, codes, timing)
+        variant = VARIANTS["coupled" if preset else name]
+        ours, theirs = cycles / CLOCK_MHZ, variant.document_microseconds
+        if variant.beside:
+            before = run(variant.beside, None, model, codes, timing)[0] / CLOCK_MHZ, None
+        yield {
+            "step": name,
+            "cycles": cycles,
+            "microseconds": ours,
+            "speedup": before[0] / ours if before[0] else None,
+            "document_microseconds": theirs,
+            "document_speedup": before[1] / theirs if before[1] and theirs else None,
+            "matches_golden": bool(np.array_equal(output.ravel(), golden.ravel())),
+            "bram36": bill(TARGET.config(preset, {}))["bram36"],
+            "beside": variant.beside,
+        }
+        before = ours, theirs
 
 
 @click.command()

@@ -17,7 +17,7 @@ from tilewright.targets.base import RunOptions
 from tilewright.targets.cfu import layout, toolchain
 from tilewright.targets.cfu.codegen import compiler
 from tilewright.targets.cfu.codegen.arena import Value, place
-from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.config import BEYOND, EXTENSIONS, Config
 from tilewright.targets.cfu.variants import VARIANTS
 
 COMPILERS = toolchain.compilers()
@@ -25,7 +25,8 @@ pytestmark = pytest.mark.skipif(not COMPILERS, reason="no RISC-V compiler: apt-g
 
 
 def compiled(graph: Graph, variant: str, how: toolchain.Compiler | None = None) -> Program:
-    config = Config(firmware=variant)
+    extensions = BEYOND if variant == "coupled" else VARIANTS[variant].extensions
+    config = Config(firmware=variant, extensions=",".join(extensions))
     return compiler.compile_graph(graph, config, "tflm", VARIANTS[variant], how)
 
 
@@ -97,6 +98,16 @@ def test_every_variant_computes_the_reference(variant: str, how: toolchain.Compi
     assert (result.matches_reference, result.findings) == (True, ())
 
 
+@pytest.mark.parametrize("extensions", [*EXTENSIONS, *(",".join(BEYOND[: n + 1]) for n in range(1, len(BEYOND)))])
+def test_extensions_alone_and_in_sequence(extensions: str) -> None:
+    codes = np.random.default_rng(4).integers(-128, 128, (2, 1, 8, 8, 16)).astype(np.int8)
+    config = get("cfu").config(None, {"extensions": extensions, "firmware": "coupled"})
+    program = get("cfu").compile(network(4), config, "tflm")
+    result = program.run(codes)
+    assert (result.matches_reference, result.findings) == (True, ())
+    assert list(get("cfu").check(program)) == []
+
+
 def test_other_rounding_modes_leave_to_the_host_what_has_no_kernel() -> None:
     program = get("cfu").compile(contract.network(), Config(), "ort")
     assert [step.name for step in program.launches] == ["flat"]
@@ -164,6 +175,8 @@ def test_a_machine_that_the_firmware_is_not_for() -> None:
         get("cfu").compile(contract.network(), config, "tflm")
     config = get("cfu").config("counter8", {"firmware": "baseline"})
     assert get("cfu").compile(contract.network(), config, "tflm").run(contract.inputs()[:1]).matches_reference
+    with pytest.raises(ConfigError, match="add --set extensions=pool,dot"):
+        get("cfu").compile(contract.network(), Config(firmware="dense_dot", extensions="pool"), "tflm")
     with pytest.raises(ConfigError, match="no variant 'none'"):
         get("cfu").config(None, {"firmware": "none"})
 

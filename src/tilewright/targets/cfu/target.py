@@ -16,7 +16,7 @@ from tilewright.sim.findings import Finding
 from tilewright.targets import base
 from tilewright.targets.base import ConformCase, Execution, LaunchResult, RunOptions
 
-from . import execute, explain, header, launch, listing, timing
+from . import bill, execute, explain, header, launch, listing, timing
 from .codegen import compiler
 from .config import PRESETS, Config
 from .image import Image
@@ -39,7 +39,7 @@ class CfuSystem:
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         own = _own(config)
-        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict()}
+        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill.bill(own)}
 
     def header(self, config: base.Config) -> str:
         return header.c_header(_own(config))

@@ -30,6 +30,7 @@ class Variant:
     specialised: bool = False  # compiled anew for each model: its layers.h
     kind: Literal["step", "aside", ""] = "step"  # of the document; the ladder is bench/cfu_ladder.py
     document_microseconds: float | None = None
+    beside: str = ""  # what an aside is compared with
 
 
 VARIANTS = {
@@ -92,6 +93,7 @@ VARIANTS = {
             {"EXPLICIT": 1},
             False,
             kind="aside",
+            beside="software",
         ),
         Variant(
             "software_implicit",
@@ -100,6 +102,7 @@ VARIANTS = {
             {"EXPLICIT": 0},
             False,
             kind="aside",
+            beside="software_im2col",
         ),
         Variant(
             "tiles_128_512",
@@ -107,6 +110,7 @@ VARIANTS = {
             "implicit",
             {"POST": 1, "FULLY_CONNECTED": "UNROLLED", "TILE_M": 128, "TILE_N": 128, "TILE_K": 512},
             kind="aside",
+            beside="published",
         ),
         Variant(
             "dense_array",
@@ -114,6 +118,7 @@ VARIANTS = {
             "implicit",
             {"POST": 1, "FULLY_CONNECTED": "ON_ARRAY"},
             kind="aside",
+            beside="published",
         ),
         Variant(
             "dense_dot",
@@ -122,8 +127,15 @@ VARIANTS = {
             {"POST": 1, "FULLY_CONNECTED": "BY_DOT"},
             extensions=("dot",),
             kind="aside",
+            beside="published",
         ),
-        Variant("coupled", "what the machine's extensions take on the CFU's own memory", "coupled", kind=""),
+        Variant(
+            "coupled",
+            "what the machine's extensions take on the CFU's own memory",
+            "coupled",
+            {"POST": 1, "FULLY_CONNECTED": "UNROLLED"},
+            kind="",
+        ),
         Variant("general", "every convolution without groups on the array, by one kernel", "array", kind=""),
     )
 }

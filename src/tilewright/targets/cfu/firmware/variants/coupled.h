@@ -1,13 +1,4 @@
-// Convolutions, and what else the machine's extensions take, on the CFU's image memory. DMA: it fetches weights itself.
-#include "../kernels/array.h"
-#include "../kernels/coupled.h"
-#include "../kernels/reference.h"
+// What the machine's extensions take on the CFU's image memory, the rest as published. DMA: it fetches weights itself.
+#include "implicit.h"
 
-static void run_conv(int index, const struct op *op, const struct operands *o, const struct memory *memory) {
-  if (array_takes(op))
-    conv_array(op, o, memory->scratch);
-  else
-    conv_reference(op, o);
-}
-#define run_add add_post
-#define run_fully_connected(op, o, memory) fully_connected_unrolled(op, o)
+#include "../kernels/coupled.h"
