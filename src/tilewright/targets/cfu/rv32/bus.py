@@ -68,8 +68,9 @@ def fill(
         cpu[OWNER] = owner
         now += c.grant
     first = offset & -LINE_BYTES
-    for word in range(0, LINE_BYTES, 4):
-        now += c.word + access(tags, dirty, rows, l2_shift, row_shift, c, first + word, 0)
+    size = min(LINE_BYTES, 1 << l2_shift)
+    for part in range(0, LINE_BYTES, size):
+        now += (size >> 2) * c.word + access(tags, dirty, rows, l2_shift, row_shift, c, first + part, 0)
     cpu[BUS_FREE] = now
     return now + c.restart
 

@@ -95,6 +95,8 @@ def run(
     code = decode(ram[low - RAM_BASE : high - RAM_BASE].view("<u4"), low)
     costs, unit = MODELS[timing].costs, seam(cfu)
     regs, buffers = cfu_state.registers(config), cfu_state.buffers(config)
+    if cfu is not None:
+        regs[:] = 0
     m = machine(config, code, low, ram, regs, buffers, costs.write_slots)
     devices = Devices()
     trap = _go(m, costs, image.entry, unit, devices, max_instructions)

@@ -17,7 +17,10 @@ from tilewright.errors import ProgramError
 PF_X, SHF_EXECINSTR = 1, 4
 MAX_BYTES, MAX_SEGMENTS, MAX_SYMBOLS = 1 << 28, 64, 1 << 20
 #: What pyelftools raises on files that are no ELF files, besides its own errors.
-DAMAGED = (ELFError, DWARFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, OSError)
+DAMAGED = (
+    *(ELFError, DWARFError, AssertionError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(EOFError, OSError, RecursionError, MemoryError),
+)
 
 
 class Segment(NamedTuple):
