@@ -22,10 +22,10 @@ pytestmark = [
 ]
 
 
-def golden(shared: Path, key: str, firmware: str, count: int | None) -> None:
+def golden(shared: Path, key: str, firmware: str, count: int | None, preset: str = "published") -> None:
     data = mlperf.samples(shared, key)
     codes, expected = data["inputs"][:count], data["golden"][:count]
-    program = tw.compile(mlperf.model_path(shared, key), "cfu", overrides={"firmware": firmware})
+    program = tw.compile(mlperf.model_path(shared, key), "cfu", preset, {"firmware": firmware})
     assert len(program.steps) == 1  # nothing is left to the host
     result = program.run(codes, compare=False)
     (outputs,) = result.outputs.values()
@@ -47,6 +47,13 @@ def test_the_published_cfu_computes_golden_outputs(shared: Path, key: str) -> No
     golden(shared, key, "published", 10)
 
 
+@pytest.mark.parametrize("key", mlperf.FILES)
+def test_all_extensions_compute_golden_outputs(shared: Path, key: str) -> None:
+    golden(shared, key, "coupled", 10, "burst")
+
+
+#: What the designs beyond the document have to reach.
+MILLISECONDS = {"im2col": 30, "add": 16, "resident": 6, "burst": 2}
 #: Largest error of totals, and of the speed-up of a step: with sourced numbers alone, and with one that is fitted.
 BOUNDS = {"sourced": (0.2, 0.2), "fitted": (0.1, 0.1)}
 
@@ -67,3 +74,5 @@ def test_the_ladder_is_met(shared: Path, timing: str) -> None:
         assert abs(row["microseconds"] / row["document_microseconds"] - 1) <= total, row
         if row["document_speedup"]:
             assert abs(row["speedup"] / row["document_speedup"] - 1) <= speedup, row
+    reached = {row["step"]: row["microseconds"] / 1000 for row in rows}
+    assert all(reached[step] <= limit for step, limit in MILLISECONDS.items()), reached
