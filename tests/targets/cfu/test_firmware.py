@@ -82,7 +82,8 @@ def network(seed: int) -> Graph:
         10,
     )
     add("grouped", Conv2D("none", Window()), ("deep",), (1, 4, 2, 6), 5, 6, 1, 1, 5)
-    add("pool mean", AveragePool2D(same((4, 2), (3, 2), (2, 1), (1, 1))), ("grouped",), (1, 2, 2, 6), 5)
+    add("last", Conv2D("none", same((4, 2), (3, 3), (1, 1), (1, 1))), ("grouped",), (1, 4, 2, 6), 5, 6, 3, 3, 6)
+    add("pool mean", AveragePool2D(same((4, 2), (3, 2), (2, 1), (1, 1))), ("last",), (1, 2, 2, 6), 5)
     add("pool most", MaxPool2D(Window((2, 2))), ("pool mean",), (1, 1, 1, 6), 5)
     return Graph("mixed", tensors, tuple(nodes), ("x",), ("pool most", "other")).validate()
 

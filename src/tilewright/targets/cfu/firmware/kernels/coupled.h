@@ -40,8 +40,8 @@ static int fetched = -1;
 static void fetch_weights(int index, const struct memory *memory, int ahead) {
   for (; index < memory->op_count; index++) {
     const struct op *op = &memory->ops[index];
-    if (op->kind != KIND_CONV || !(op->coupled & COUPLED_HERE)) continue;
-    if (index == fetched || (ahead && op->coupled & COUPLED_LATE)) return;
+    if (op->kind != KIND_CONV) continue;
+    if (index == fetched || (ahead && (op->coupled & COUPLED_LATE || !op->coupled))) return;  // B is in use until then
     put(FETCH_ROW, op->rows_at);
     fetch(memory->constants + op->weights, weight_bytes(op));
     fetched = index;
