@@ -59,6 +59,7 @@ def network(seed: int) -> Graph:
     add("sum", Add("relu"), ("half", "short"), (1, 4, 4, 32), -128)
     add("other", Add("none"), ("short", "sum"), (1, 4, 4, 32), -9)
     add("point", Conv2D("relu6", Window()), ("other",), (1, 4, 4, 10), -100, 10, 1, 1, 32)
+    add("again", Conv2D("none", Window()), ("point",), (1, 4, 4, 10), 3, 10, 1, 1, 10)
     add(
         "dilated",
         Conv2D("none", Window((3, 2), (1, 2), (2, 2, 1, 0), (2, 1))),
