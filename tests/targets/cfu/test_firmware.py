@@ -63,7 +63,7 @@ def network(seed: int) -> Graph:
     add(
         "dilated",
         Conv2D("none", Window((3, 2), (1, 2), (2, 2, 1, 0), (2, 1))),
-        ("point",),
+        ("again",),
         (1, 4, 2, 5),
         3,
         5,
