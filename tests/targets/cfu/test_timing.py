@@ -9,9 +9,37 @@ from __future__ import annotations
 import pytest
 
 from tests.targets.cfu.asm import (
-    A0, A1, A2, A3, A4, DATA, NOP, S1, T0, T1, T2, add, addi, alu, branch, csrr, csrw, custom, div, halt, image, imm, jal, jalr,
-    li, load, lw, mul, store, sw,
-)  # fmt: skip
+    A0,
+    A1,
+    A2,
+    A3,
+    A4,
+    DATA,
+    NOP,
+    S1,
+    T0,
+    T1,
+    T2,
+    add,
+    addi,
+    alu,
+    branch,
+    csrr,
+    csrw,
+    custom,
+    div,
+    halt,
+    image,
+    imm,
+    jal,
+    jalr,
+    li,
+    load,
+    lw,
+    mul,
+    store,
+    sw,
+)
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.rv32.core import run
 

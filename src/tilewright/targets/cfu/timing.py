@@ -85,7 +85,7 @@ MODELS = {
         SOURCED._replace(dram_read=20),  # fitted; 15 in LiteDRAM's simulation
         TimingModel(
             "fitted",
-            "as sourced, but for one number: the DRAM's read latency is fitted to the seven published times of ResNet-8",
+            "as sourced, but for one number: the DRAM's read latency, fitted to the seven published times of ResNet-8",
         ),
     ),
 }

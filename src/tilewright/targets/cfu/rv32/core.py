@@ -53,7 +53,8 @@ class Region(NamedTuple):
 class Run:
     """What a program did. `exit_code` is None where a trap ended it; `misuses` are what it did wrong with the model.
 
-    `regions` are stretches between markers, in order: what the program wrote there, 0 before the first. `executed` int64 [n] counts each instruction of `machine.code`; what else is known of them is in `machine`.
+    `regions` are stretches between markers, in order: what the program wrote there, 0 before the first. `executed`
+    int64 [n] counts each instruction of `machine.code`; what else is known of them is in `machine`.
     """
 
     exit_code: int | None

@@ -19,7 +19,7 @@ MAX_TEXT = 1 << 20
 
 
 class Mark(NamedTuple):
-    """The counters when a region began: cycle, instructions, cycles lost by cause (int64 [causes]). Region 0 is none."""
+    """The counters when a region began; `lost` are cycles by cause, int64 [causes]. Region 0 is none."""
 
     cycle: int
     region: int

@@ -73,7 +73,18 @@ def make_loop(build: int) -> Callable[..., None]:
                 line = fetched + (code_first >> (LINE + 2))
                 if itags[line & imask] != line:
                     itags[line & imask] = line
-                    end = fill(m.l2tags, m.l2dirty, m.rows, cpu, m.l2_shift, m.row_shift, c, INSTRUCTIONS, line << (LINE + 2), t)
+                    end = fill(
+                        m.l2tags,
+                        m.l2dirty,
+                        m.rows,
+                        cpu,
+                        m.l2_shift,
+                        m.row_shift,
+                        c,
+                        INSTRUCTIONS,
+                        line << (LINE + 2),
+                        t,
+                    )
                     lost[i, BY_FETCH] += end - t
                     times[i, BY_FETCH] += 1
                     t = end
