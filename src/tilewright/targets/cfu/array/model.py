@@ -13,7 +13,7 @@ from tilewright.targets.cfu.jit import callee
 
 from .launch import busy_cycles, multiply
 from .post import clamp, high_product, shifted
-from .state import LATCH, MAX_NOTES, MAX_WORDS, NOTE, Misuse, Reg
+from .state import ANY, LATCH, MAX_NOTES, MAX_WORDS, NOTE, Misuse, Reg
 
 ADDRESSED, RANDOM, BLOCKING, SINGLE = 0, 1, 1, 1
 INT_MIN = -(1 << 31)
@@ -148,7 +148,7 @@ def _start(regs: Array, buffers: Array, a: int, b: int, cycle: int) -> int:
         _note(regs, Misuse.ROWS, cycle, needed)
     if m == 0 or n == 0 or k == 0:
         _note(regs, Misuse.EMPTY, cycle, 0)
-    if b < -256 or b > 255:
+    if b < -256 or b > 255 or regs[Reg.EXPECTED] not in (ANY, b):
         _note(regs, Misuse.OFFSET, cycle, b)
     regs[Reg.A_ROW] = regs[Reg.B_ROW] = -1
     _commit(regs, buffers, 0)  # A's write stays enabled, with the index that is now in front of the first row
