@@ -49,3 +49,9 @@ def test_five_machines_are_compared() -> None:
     cycles = [int(cell.replace(",", "")) for cell in rows["all"][1:]]
     assert cycles[2] < cycles[0]  # fused
     assert float(rows["alu_uop, KiB"][-1]) > 0
+
+
+def test_a_cfu_in_python_is_faster_and_right() -> None:
+    plain, custom, ratio = run("examples/own_cfu.py").splitlines()
+    assert plain.split()[-1] == custom.split()[-1]
+    assert 2.0 < float(ratio.split()[-1]) < 4.0

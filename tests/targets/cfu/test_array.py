@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.targets.cfu.asm import A0, A1, NOP, T0, T1, addi, custom, halt, image, li, sw
 from tests.targets.cfu.stepper import stepped
 from tests.targets.cfu.unit import CHECK, CLAMP, GET, GET_SRDHM, RDBPOT, SET_A, SET_B, SET_SRDHM, START, Unit
 from tilewright.errors import ConfigError
 from tilewright.targets.cfu.array.launch import busy_cycles
 from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.rv32.core import run
+from tilewright.targets.cfu.rv32.devices import REGION
 
 ALTERNATIVES = {
     "published": Config(),
@@ -203,3 +206,19 @@ def test_a_start_of_the_seeds_tile_is_complete() -> None:
     unit.wait()
     np.testing.assert_array_equal(unit.sums(256, 256), (a + 128) @ b)
     assert unit.kinds == []
+
+
+def test_a_wrong_offset_for_the_zero_point_is_noted_in_its_region() -> None:
+    def launch(offset: int) -> list[int]:
+        return [*li(A0, 16 << 20 | 16 << 10 | 16), addi(A1, 0, offset), custom(START, 0, A0, A1), *[NOP] * 64]
+
+    def region(number: int) -> list[int]:
+        return [*li(T0, REGION), addi(T1, 0, number), sw(T1, T0)]
+
+    words = [*launch(5), *region(1), *launch(128), *region(2), *launch(3), *region(0), *launch(7), *halt(0)]
+    found = run(image(words), Config(), offsets={1: 128, 2: -4})
+    assert [(note.kind, note.region, note.detail) for note in found.misuses] == [("offset", 2, 3)]
+    assert [part.region for part in found.regions] == [0, 1, 2, 0]
+    assert sum(part.cycles for part in found.regions) == found.cycles
+    assert sum(part.instructions for part in found.regions) == found.instret
+    assert run(image(words), Config()).misuses == ()

@@ -21,7 +21,7 @@ PROGRAM = r"""typedef unsigned u32; typedef long long i64;
 static u32 state = 1; static volatile int count = 200; u32 sorted[200]; int fixed[64]; unsigned char text[256];
 static u32 next(void) { state ^= state << 13; state ^= state >> 17; state ^= state << 5; return state; }
 __attribute__((noinline)) static void sort(u32 *a, int n) {
-  for (int i = 1; i < n; i++) for (int j = i; j && a[j - 1] > a[j]; j--) { u32 t = a[j]; a[j] = a[j - 1]; a[j - 1] = t; }
+  for (int i = 1; i < n; i++) for (int j = i; j && a[j - 1] > a[j]; j--) { u32 t = a[j]; a[j] = a[j-1]; a[j-1] = t; }
 }
 __attribute__((noinline)) static int high(int a, int b) {
   i64 p = (i64)a * b; return (int)((p + (p >= 0 ? 1 << 30 : 1 - (1 << 30))) / (1ll << 31));
@@ -69,7 +69,7 @@ def on_unicorn(image: elf.Image, names: Sequence[str]) -> tuple[int, list[bytes]
 @pytest.mark.parametrize("level", ["-O0", "-O3"])
 def test_a_compiled_program_does_what_it_does_on_unicorn(tmp_path: Path, level: str) -> None:
     image = elf.load(compiled(tmp_path, PROGRAM, level))
-    found = run(image, Config(), reads={name: tuple(image.symbols[name]) for name in NAMES})
+    found = run(image, Config(), reads={name: image.symbols[name] for name in NAMES})
     code, memory = on_unicorn(image, NAMES)
     assert (found.exit_code, [found.reads[name] for name in NAMES]) == (code, memory), found.trap
 
@@ -90,8 +90,12 @@ def test_every_cycle_is_in_a_function_a_line_and_a_category(tmp_path: Path) -> N
     assert {"sort", "high", "main", "_start"} <= {row.name for row in table.functions}
 
 
-MISUSE = r"""#define cfu(f7, a, b) ({ int r; __asm__ volatile(".insn r 0x0B, 0, %1, %0, %2, %3" : "=r"(r) : "i"(f7), "r"(a), "r"(b)); r; })
-int main(void) {
+ASM = r"""
+#define cfu(f7, a, b) ({ int r; __asm__ volatile(".insn r 0x0B, 0, %1, %0, %2, %3" \
+                                                 : "=r"(r) : "i"(f7), "r"(a), "r"(b)); r; })
+#line 2 "test.c"
+"""
+MISUSE = r"""int main(void) {
   for (int i = 0; i < 3; i++) cfu(0, i, i);
   cfu(2, 64 << 20 | 64 << 10 | 64, 128);
   int sum = 0;
@@ -105,7 +109,7 @@ int main(void) {
 
 
 def test_a_misuse_names_function_and_line(tmp_path: Path) -> None:
-    done = execute(compiled(tmp_path, MISUSE), Config(), "sourced")
+    done = execute(compiled(tmp_path, ASM + MISUSE), Config(), "sourced")
     assert not done.passed and done.data["exit_code"] == 0
     found = {(f["kind"], f["function"], Path(f["file"]).name, f["line"]) for f in done.data["findings"]}
     assert found == {("half_row", "main", "test.c", 4), ("read_busy", "main", "test.c", 7)}

@@ -26,7 +26,9 @@ def tiny(**changes: int) -> bytes:
     } | changes  # fmt: skip
     v = values
     ident = b"\x7fELF" + bytes([v["klass"], 1, 1]) + bytes(9)
-    header = struct.pack("<HHIIIIIHHHHHH", v["type"], v["machine"], 1, v["entry"], v["phoff"], 0, 0, 52, 32, v["phnum"], 40, 0, 0)
+    header = struct.pack(
+        "<HHIIIIIHHHHHH", v["type"], v["machine"], 1, v["entry"], v["phoff"], 0, 0, 52, 32, v["phnum"], 40, 0, 0
+    )
     segment = struct.pack("<8I", 1, v["offset"], v["address"], v["address"], v["filesz"], v["memsz"], v["flags"], 4)
     code = struct.pack("<5I", 0x00700513, 0xF0002FB7, 0x00AFA023, 0x0000006F, 0x13)
     return ident + header + segment + code

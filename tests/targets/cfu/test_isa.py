@@ -22,9 +22,9 @@ EDGES = (0, 1, 2, 31, 32, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x80000001, 0xAAAA
 def random_program(rng: np.random.Generator, length: int) -> list[int]:
     """Instructions that stay in their own code and data: x8 holds the data's middle, branches go forward."""
     words: list[int] = []
-    for register in range(1, 32):
+    for number in range(1, 32):
         value = int(rng.choice(EDGES)) if rng.random() < 0.5 else int(rng.integers(1 << 32))
-        words += li(register, value)
+        words += li(number, value)
     words += li(8, DATA + BYTES // 2)
     end = len(words) + length
 
@@ -74,9 +74,9 @@ def on_unicorn(words: list[int], data: bytes) -> tuple[list[int], bytes]:
     return registers, bytes(machine.mem_read(DATA, len(data)))
 
 
-def stopped(words: list[int], data: bytes = b"", **options: int) -> Run:
+def stopped(words: list[int], data: bytes = b"") -> Run:
     """Run with an EBREAK behind, which keeps all registers."""
-    return run(image([*words, 0x00100073], data), Config(), reads={"data": (DATA, len(data))}, **options)
+    return run(image([*words, 0x00100073], data), Config(), reads={"data": (DATA, len(data))})
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -93,13 +93,14 @@ def test_random_programs_do_what_unicorn_does(seed: int) -> None:
 
 def test_every_operation_with_values_at_the_edges() -> None:
     for name in asm.ALU:
-        words, results = [], []
+        words: list[int] = []
+        count = 0
         for i, first in enumerate(EDGES):
             for second in EDGES:
                 words += [*li(5, first), *li(6, second), asm.alu(name, 7, 5, 6), *li(8, DATA)]
-                words += [sw(7, 8, 4 * (len(results) % 10) + 40 * i)]
-                results.append((first, second))
-        data = bytes(4 * len(results))
+                words += [sw(7, 8, 4 * (count % len(EDGES)) + 40 * i)]
+                count += 1
+        data = bytes(4 * count)
         assert stopped(words, data).reads["data"] == on_unicorn(words, data)[1], name
 
 

@@ -9,9 +9,37 @@ from __future__ import annotations
 import pytest
 
 from tests.targets.cfu.asm import (
-    A0, A1, A2, A3, A4, DATA, NOP, S1, T0, T1, T2, add, addi, branch, csrr, csrw, custom, div, halt, image, jal, jalr,
-    li, load, lw, mul, store, sw,
-)  # fmt: skip
+    A0,
+    A1,
+    A2,
+    A3,
+    A4,
+    DATA,
+    NOP,
+    S1,
+    T0,
+    T1,
+    T2,
+    add,
+    addi,
+    alu,
+    branch,
+    csrr,
+    csrw,
+    custom,
+    div,
+    halt,
+    image,
+    imm,
+    jal,
+    jalr,
+    li,
+    load,
+    lw,
+    mul,
+    store,
+    sw,
+)
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.rv32.core import run
 
@@ -27,6 +55,10 @@ CASES: dict[str, tuple[list[int], int]] = {
     "load, overwritten, used": ([lw(A1, A0), addi(A1, 0, 5), add(A2, A1, A1)], 4),
     "load to x0": ([lw(0, A0), add(A2, 0, 0)], 2),
     "load, its address next": ([lw(A1, A0), sw(A1, A0, 64), NOP, NOP, NOP], 7),
+    "shift, used next": ([imm("slli", A1, A2, 3), add(A4, A1, A1)], 3),
+    "shift, used next but one": ([imm("slli", A1, A2, 3), NOP, add(A4, A1, A1)], 3),
+    "shift by a register, used next": ([alu("sra", A1, A2, A3), add(A4, A1, A1)], 3),
+    "comparison, used next": ([alu("slt", A1, A2, A3), add(A4, A1, A1)], 2),
     "product": ([mul(A4, A2, A3), mul(A1, A2, A3)], 2),
     "product, used next": ([mul(A1, A2, A3), add(A4, A1, A1)], 4),
     "product, used next but one": ([mul(A1, A2, A3), NOP, add(A4, A1, A1)], 4),

@@ -99,7 +99,8 @@ class Config:
         source = "published" if source is None else source
         preset = PRESETS.get(source) if isinstance(source, str) else None
         config = preset or cls(**_known(_content(source)))
-        return replace(config, **{key: _value(key, text) for key, text in _known(overrides).items()})
+        changes: dict[str, Any] = {key: _value(key, text) for key, text in _known(overrides).items()}
+        return replace(config, **changes)
 
     @property
     def extension_names(self) -> tuple[str, ...]:

@@ -10,7 +10,9 @@ import hashlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 HERE = Path(__file__).parent
 #: What compiled functions are made of.
@@ -28,11 +30,18 @@ def version() -> int:
     return int.from_bytes(digest.digest()[:6], "little")
 
 
+def callee(function: F) -> F:
+    """Decorator: compiled as part of the functions that call it."""
+    import numba
+
+    return cast(F, cast(Any, numba).njit(function))
+
+
 def native(function: Callable[..., Any], signature: Any) -> Any:
     """`function` compiled for one signature, from the cache where there is a place for one."""
     import numba
 
     try:
-        return numba.njit(signature, cache=True, nogil=True)(function)
+        return cast(Any, numba).njit(signature, cache=True, nogil=True)(function)
     except RuntimeError:  # neither the package nor a home is writable
-        return numba.njit(signature, nogil=True)(function)
+        return cast(Any, numba).njit(signature, nogil=True)(function)

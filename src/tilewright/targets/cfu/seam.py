@@ -46,8 +46,9 @@ def seam(cfu: Cfu | None) -> Seam:
 @cache
 def signature() -> Any:
     """Of compiled functions: registers int64 [..], buffers int32 [..], RAM uint8 [..], then as in Python."""
-    from numba import types
+    import numba
 
+    types: Any = numba.types
     number = types.int64
     arrays = [types.Array(kind, 1, "C") for kind in (types.int64, types.int32, types.uint8)]
     return types.UniTuple(number, 2)(*arrays, *[number] * 5)

@@ -16,6 +16,7 @@ class Costs(NamedTuple):
     """Cycles, as the loop takes them. An instruction takes one; these come on top unless said otherwise."""
 
     load_use: int  # a load's result used by the next instruction; one less by the next but one
+    shift_use: int  # a shift's result used by the next instruction
     multiply_use: int  # a product's likewise
     divide: int  # DIV, DIVU, REM, REMU
     divide_use: int  # their result used by the next instruction
@@ -50,6 +51,7 @@ class Timing:
 
 SOURCED = Costs(
     load_use=2,  # RTL
+    shift_use=1,  # RTL
     multiply_use=2,  # RTL
     divide=33,  # RTL
     divide_use=1,  # RTL
@@ -83,7 +85,7 @@ MODELS = {
         SOURCED._replace(dram_read=20),  # fitted; 15 in LiteDRAM's simulation
         TimingModel(
             "fitted",
-            "as sourced, but for one number: the DRAM's read latency is fitted to the seven published times of ResNet-8",
+            "as sourced, but for one number: the DRAM's read latency, fitted to the seven published times of ResNet-8",
         ),
     ),
 }

@@ -7,23 +7,23 @@ A tile takes a cycle for each k and one for each row and lane of skew, then one 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from tilewright.array import Array
+from tilewright.targets.cfu.jit import callee
 
 from .state import NEVER, Reg
 
 
-@njit
+@callee
 def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
-    """1 + the sum over all tiles of k + lanes + rows written. Measured on the RTL for 16 lanes; NEVER if m or n is 0."""
+    """1 + the sum over all tiles of k + lanes + rows written, as measured on the RTL; NEVER if m or n is 0."""
     if m == 0 or n == 0:
         return NEVER  # the RTL's tile counters never reach their end
     m_tiles, n_tiles = -(-m // lanes), -(-n // lanes)
     return 1 + n_tiles * (m_tiles * (k + lanes) + m)
 
 
-@njit
+@callee
 def multiply(regs: Array, buffers: Array, cycles: int) -> None:
     """Write to C what the launch in `regs` has written after `cycles`; what is beyond the buffers wraps, as there."""
     lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
@@ -54,7 +54,7 @@ def multiply(regs: Array, buffers: Array, cycles: int) -> None:
             cycles -= height
 
 
-@njit
+@callee
 def _unpack(buffers: Array, at: int, lanes: Array) -> None:
     """The int8 lanes of a row, the most significant byte of each word first."""
     for j in range(lanes.shape[0]):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from numba import njit
-
 from tilewright.array import Array
+from tilewright.targets.cfu.jit import callee
 
 from .coupled import FETCH, GET, PUT, coupled, fetch_meets_rows, takes
 from .launch import busy_cycles, multiply
 from .post import clamp, high_product, shifted
-from .state import LATCH, MAX_NOTES, MAX_WORDS, NOTE, Misuse, Reg
+from .state import ANY, LATCH, MAX_NOTES, MAX_WORDS, NOTE, Misuse, Reg
 
 ADDRESSED, RANDOM, BLOCKING, SINGLE = 0, 1, 1, 1
 INT_MIN = -(1 << 31)
@@ -27,7 +26,7 @@ def make_execute(build: int) -> Callable[..., tuple[int, int]]:
     def execute(
         regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
     ) -> tuple[int, int]:
-        """One instruction whose command is taken in `cycle`; a and b are int32 values. The RTL does not look at funct3."""
+        """One instruction, its command taken in `cycle`; a, b are int32 values. The RTL does not look at funct3."""
         _ = build
         ready = cycle + 1
         beyond = takes(regs, funct7)
@@ -69,7 +68,7 @@ def make_execute(build: int) -> Callable[..., tuple[int, int]]:
     return execute
 
 
-@njit
+@callee
 def _note(regs: Array, kind: int, cycle: int, detail: int) -> None:
     """One note for each kind and pc: the first time, and how often."""
     count = regs[Reg.NOTED]
@@ -85,7 +84,7 @@ def _note(regs: Array, kind: int, cycle: int, detail: int) -> None:
         regs[Reg.NOTED] = count + 1
 
 
-@njit
+@callee
 def _settle(regs: Array, buffers: Array, cycle: int) -> None:
     """What has happened by itself: the launch has ended, and a write enabled while it ran takes place."""
     if cycle <= regs[Reg.BUSY_UNTIL]:
@@ -97,7 +96,7 @@ def _settle(regs: Array, buffers: Array, cycle: int) -> None:
             _commit(regs, buffers, which)
 
 
-@njit
+@callee
 def _commit(regs: Array, buffers: Array, which: int) -> None:
     """Write the latched row where its index points, if the write is enabled."""
     if regs[Reg.A_ENABLED + which]:
@@ -108,7 +107,7 @@ def _commit(regs: Array, buffers: Array, which: int) -> None:
             buffers[at + word] = regs[LATCH + which * MAX_WORDS + word]
 
 
-@njit
+@callee
 def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) -> None:
     """Part of a row of A or B. Addressed: a counts words from the buffer's start; otherwise a, b are the next two."""
     words = regs[Reg.LANES] // 4
@@ -140,7 +139,7 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
             _commit(regs, buffers, which)
 
 
-@njit
+@callee
 def _start(regs: Array, buffers: Array, a: int, b: int, cycle: int) -> int:
     """Begin a launch; the cycles that the array is busy."""
     m, n, k, lanes, rows = a >> 20 & 1023, a >> 10 & 1023, a & 1023, regs[Reg.LANES], regs[Reg.ROWS]
@@ -152,12 +151,12 @@ def _start(regs: Array, buffers: Array, a: int, b: int, cycle: int) -> int:
             _note(regs, Misuse.HALF_ROW, cycle, which)
     if regs[Reg.C_LANE]:
         _note(regs, Misuse.PARTIAL_READ, cycle, regs[Reg.C_LANE])
-    needed = max(-(-m // lanes) * k, max(-(-n // lanes) * k, -(-n // lanes) * m))
+    needed = max(-(-m // lanes) * k, -(-n // lanes) * k, -(-n // lanes) * m)
     if needed > rows:
         _note(regs, Misuse.ROWS, cycle, needed)
     if m == 0 or n == 0 or k == 0:
         _note(regs, Misuse.EMPTY, cycle, 0)
-    if b < -256 or b > 255:
+    if b < -256 or b > 255 or regs[Reg.EXPECTED] not in (ANY, b):
         _note(regs, Misuse.OFFSET, cycle, b)
     regs[Reg.A_ROW] = regs[Reg.B_ROW] = -1
     _commit(regs, buffers, 0)  # A's write stays enabled, with the index that is now in front of the first row
@@ -173,7 +172,7 @@ def _start(regs: Array, buffers: Array, a: int, b: int, cycle: int) -> int:
     return busy
 
 
-@njit
+@callee
 def _get(regs: Array, buffers: Array, a: int, b: int, cycle: int) -> int:
     """The next lane of C, or that of row a, column b."""
     lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
@@ -191,6 +190,6 @@ def _get(regs: Array, buffers: Array, a: int, b: int, cycle: int) -> int:
     return buffers[rows * (lanes // 2) + (row & rows - 1) * lanes + lane]
 
 
-@njit
+@callee
 def _high(regs: Array) -> int:
     return 0x7FFFFFFF if regs[Reg.OVERFLOW] else high_product(regs[Reg.PRODUCT])

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from numba import njit
+from tilewright.targets.cfu.jit import callee
 
 
-@njit
+@callee
 def high_product(product: int) -> int:
     """The rounded high half of a 64-bit product: (product + nudge) / 2**31, truncated."""
     nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
     return -(-nudged >> 31) if nudged < 0 else nudged >> 31
 
 
-@njit
+@callee
 def shifted(x: int, exponent: int) -> int:
     """x / 2**exponent to the nearest, ties away from zero; `exponent` unsigned, from 32 on as the RTL gives it."""
     if exponent > 31:
@@ -22,7 +22,7 @@ def shifted(x: int, exponent: int) -> int:
     return (x >> exponent) + (1 if x & mask > threshold else 0)
 
 
-@njit
+@callee
 def clamp(x: int, offset: int) -> int:
     """x + offset, wrapped to 32 bits, within int8."""
     total = ((x + offset + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)

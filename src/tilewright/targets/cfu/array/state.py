@@ -41,6 +41,7 @@ class Reg(IntEnum):
     STARTED = auto()
     PENDING = auto()
     BUSY_UNTIL = auto()  # the last cycle in which the array works
+    EXPECTED = auto()  # the offset that this region's launches should have, ANY where nobody knows
     # Post-processing.
     PRODUCT = auto()
     OVERFLOW = auto()
@@ -62,6 +63,8 @@ MAX_WORDS = 8
 COUPLED = LATCH + 2 * MAX_WORDS
 #: Longer than any run: what never ends.
 NEVER = 1 << 60
+#: No offset.
+ANY = 1 << 30
 
 
 class Misuse(IntEnum):
@@ -90,6 +93,7 @@ def registers(config: Config) -> Array:
         key = reg.name.lower()
         regs[reg] = CHOICES[key].index(getattr(config, key))
     regs[[Reg.A_ROW, Reg.B_ROW, Reg.BUSY_UNTIL]] = -1
+    regs[Reg.EXPECTED] = ANY
     return regs
 
 

@@ -19,6 +19,8 @@ class Role(StrEnum):
 
 
 class Custom(NamedTuple):
+    """One instruction, for people."""
+
     name: str
     operands: str
     role: Role

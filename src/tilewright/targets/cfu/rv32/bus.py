@@ -5,10 +5,9 @@ Called from the loop; all times are cycles of its clock, addresses offsets into 
 
 from __future__ import annotations
 
-from numba import njit
-
 from tilewright.array import Array
 from tilewright.targets.cfu.config import LINE_BYTES
+from tilewright.targets.cfu.jit import callee
 from tilewright.targets.cfu.timing import Costs
 
 from .state import Cpu
@@ -18,7 +17,7 @@ BUS_FREE, TURN, OWNER = int(Cpu.BUS_FREE), int(Cpu.TURN), int(Cpu.OWNER)
 INSTRUCTIONS, DATA = 0, 1
 
 
-@njit
+@callee
 def open_row(rows: Array, row_shift: int, c: Costs, offset: int) -> int:
     """Open the DRAM row that holds `offset`; the cycles it takes."""
     row = offset >> row_shift
@@ -29,7 +28,7 @@ def open_row(rows: Array, row_shift: int, c: Costs, offset: int) -> int:
     return c.dram_row
 
 
-@njit
+@callee
 def access(
     tags: Array, dirty: Array, rows: Array, l2_shift: int, row_shift: int, c: Costs, offset: int, writes: int
 ) -> int:
@@ -49,7 +48,7 @@ def access(
     return cycles + c.dram_read + open_row(rows, row_shift, c, offset)
 
 
-@njit
+@callee
 def fill(
     tags: Array,
     dirty: Array,
@@ -75,7 +74,7 @@ def fill(
     return now + c.restart
 
 
-@njit
+@callee
 def store(
     tags: Array,
     dirty: Array,

@@ -53,7 +53,8 @@ class Region(NamedTuple):
 class Run:
     """What a program did. `exit_code` is None where a trap ended it; `misuses` are what it did wrong with the model.
 
-    `regions` are stretches between markers, in order: what the program wrote there, 0 before the first. `executed` int64 [n] counts each instruction of `machine.code`; what else is known of them is in `machine`.
+    `regions` are stretches between markers, in order: what the program wrote there, 0 before the first. `executed`
+    int64 [n] counts each instruction of `machine.code`; what else is known of them is in `machine`.
     """
 
     exit_code: int | None
@@ -76,12 +77,14 @@ def run(
     writes: Mapping[int, bytes] | None = None,
     reads: Mapping[str, tuple[int, int]] | None = None,
     max_instructions: int = MAX_INSTRUCTIONS,
+    offsets: Mapping[int, int] | None = None,
     cfu: Cfu | None = None,
 ) -> Run:
     """Run `image` to its end: a store to HALT, a trap, or the limit.
 
-    `writes` are put into RAM after the program; `reads` are (address, size) to give back afterwards. `cfu` takes the
-    place of the model (None). Raises ProgramError for what does not fit into RAM.
+    `writes` are put into RAM after the program; `reads` are (address, size) to give back afterwards. `offsets` are
+    what `start_GEMM` should be given in each region, the negated zero point of its input: another is noted. `cfu` takes
+    the place of the model (None). Raises ProgramError for what does not fit into RAM.
     """
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
@@ -98,7 +101,7 @@ def run(
     if cfu is not None:
         regs[:] = 0
     m = machine(config, code, low, ram, regs, buffers, costs.write_slots)
-    devices = Devices()
+    devices = Devices(offsets=offsets or {})
     trap = _go(m, costs, image.entry, unit, devices, max_instructions)
 
     cpu = m.cpu

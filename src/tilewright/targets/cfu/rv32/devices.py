@@ -5,6 +5,7 @@ LiteX's register area answers everywhere: what is not modelled reads as 0 and ig
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ MAX_TEXT = 1 << 20
 
 
 class Mark(NamedTuple):
-    """The counters when a region began: cycle, instructions, cycles lost by cause (int64 [causes]). Region 0 is none."""
+    """The counters when a region began; `lost` are cycles by cause, int64 [causes]. Region 0 is none."""
 
     cycle: int
     region: int
@@ -29,10 +30,14 @@ class Mark(NamedTuple):
 
 @dataclass
 class Devices:
-    """`exit_code` is None while the program runs; `marks` are where the program wrote to REGION, in order."""
+    """`exit_code` is None while the program runs; `marks` are where the program wrote to REGION, in order.
+
+    `offsets` are those that launches of a region should have.
+    """
 
     text: bytearray = field(default_factory=bytearray)
     exit_code: int | None = None
+    offsets: Mapping[int, int] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
 
     def load(self, address: int) -> int | None:

@@ -32,6 +32,8 @@ class Segment(NamedTuple):
 
 
 class Symbol(NamedTuple):
+    """Where something lies, in bytes."""
+
     address: int
     size: int
 

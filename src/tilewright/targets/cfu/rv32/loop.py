@@ -73,7 +73,18 @@ def make_loop(build: int) -> Callable[..., None]:
                 line = fetched + (code_first >> (LINE + 2))
                 if itags[line & imask] != line:
                     itags[line & imask] = line
-                    end = fill(m.l2tags, m.l2dirty, m.rows, cpu, m.l2_shift, m.row_shift, c, INSTRUCTIONS, line << (LINE + 2), t)
+                    end = fill(
+                        m.l2tags,
+                        m.l2dirty,
+                        m.rows,
+                        cpu,
+                        m.l2_shift,
+                        m.row_shift,
+                        c,
+                        INSTRUCTIONS,
+                        line << (LINE + 2),
+                        t,
+                    )
                     lost[i, BY_FETCH] += end - t
                     times[i, BY_FETCH] += 1
                     t = end
@@ -188,12 +199,16 @@ def make_loop(build: int) -> Callable[..., None]:
                 last = rd
                 ready[rd] = t + 1 + c.multiply_use
                 late[rd] = BY_RESULT_USE
-            elif op == SLLI:
-                regs[rd] = np.int64(a) << imm
-            elif op == SRLI:
-                regs[rd] = (a & LOW) >> imm
-            elif op == SRAI:
-                regs[rd] = a >> imm
+            elif op == SLLI or op == SRLI or op == SRAI or op == SLL or op == SRL or op == SRA:
+                amount = b & 31 if op == SLL or op == SRL or op == SRA else imm
+                if op == SLLI or op == SLL:
+                    regs[rd] = np.int64(a) << amount
+                elif op == SRLI or op == SRL:
+                    regs[rd] = (a & LOW) >> amount
+                else:
+                    regs[rd] = a >> amount
+                ready[rd] = t + 1 + c.shift_use
+                late[rd] = BY_RESULT_USE
             elif op == ANDI:
                 regs[rd] = a & imm
             elif op == CUSTOM0:
@@ -244,12 +259,6 @@ def make_loop(build: int) -> Callable[..., None]:
                 regs[rd] = (a & LOW) < (imm & LOW)
             elif op == SUB:
                 regs[rd] = a - b
-            elif op == SLL:
-                regs[rd] = np.int64(a) << (b & 31)
-            elif op == SRL:
-                regs[rd] = (a & LOW) >> (b & 31)
-            elif op == SRA:
-                regs[rd] = a >> (b & 31)
             elif op == AND:
                 regs[rd] = a & b
             elif op == OR:

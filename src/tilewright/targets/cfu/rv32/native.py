@@ -21,6 +21,7 @@ def run_loop(m: Machine, costs: Costs, execute: Any) -> None:
 
         from .loop import make_loop
 
-        function = numba.types.FunctionType(signature())
-        _loop = native(make_loop(version()), numba.void(numba.typeof(m), numba.typeof(costs), function))
+        types: Any = numba
+        function = types.types.FunctionType(signature())
+        _loop = native(make_loop(version()), types.void(types.typeof(m), types.typeof(costs), function))
     _loop(m, costs, execute)

@@ -52,7 +52,7 @@ class Cause(IntEnum):
     """Where cycles go besides the one of each instruction."""
 
     LOAD_USE = 0  # waits for a load's result
-    RESULT_USE = auto()  # for a product or quotient
+    RESULT_USE = auto()  # for the result of a shift, product or quotient
     CFU_USE = auto()  # for the CFU's result
     DIVIDE = auto()
     BRANCH = auto()  # branches and jumps

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.targets.cfu.array.state import ANY, Reg
 from tilewright.targets.cfu.config import RAM_BASE
 from tilewright.targets.cfu.timing import Costs
 
@@ -147,6 +148,7 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
     _step(m, c, Cause.DEVICE, c.io if op in LOADS else 0)
     if address == REGION and op not in LOADS:
         m.cpu[Cpu.REGION] = m.regs[two]
+        m.cfu[Reg.EXPECTED] = devices.offsets.get(int(m.cpu[Cpu.REGION]), ANY)
         devices.marks.append(mark(m))
     if op in LOADS:
         m.ready[rd] = m.cpu[Cpu.CYCLE] + c.load_use
