@@ -55,3 +55,9 @@ def test_the_matrix_product_overlaps_transfers_and_sums() -> None:
     text = run("examples/bm1684x_matmul.py")
     assert "exact: True, races: 0" in text
     assert float(text.split("% of peak")[0].split()[-1]) > 85
+
+
+def test_a_cfu_in_python_is_faster_and_right() -> None:
+    plain, custom, ratio = run("examples/own_cfu.py").splitlines()
+    assert plain.split()[-1] == custom.split()[-1]
+    assert 2.0 < float(ratio.split()[-1]) < 4.0

@@ -1,8 +1,10 @@
-"""One run from samples to reports: the sequence that `run` and `exec` share."""
+"""One run from samples to reports: the sequence that `run` and `exec` share; and ELF files."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
 
 import click
 
@@ -55,3 +57,38 @@ def _execute(program: Program, source: str | None, timing: str | None, check: bo
     else:
         text.show(summary)
     return 0 if summary.passed else 1
+
+
+def is_elf(path: str) -> bool:
+    """By its first bytes, whatever it is called."""
+    with Path(path).open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def execute_elf(
+    path: str,
+    name: str | None,
+    preset: str | None,
+    overrides: Mapping[str, str],
+    timing: str | None,
+    limit: int | None,
+    profile: Path | None,
+    as_json: bool,
+) -> int:
+    """Run an ELF file on a target's processor and write what was asked for; the exit status."""
+    from tilewright import targets
+    from tilewright.files import replacing
+    from tilewright.run import timing_model
+    from tilewright.targets.base import Executes
+
+    if name is None:
+        raise InputError("--target", "an ELF file does not say on what it runs", "give -t cfu, say")
+    target = targets.get(name)
+    if not isinstance(target, Executes):
+        raise InputError("--target", f"{name} has no processor that runs ELF files", "compile a model for it instead")
+    done = target.execute(Path(path), target.config(preset, overrides), timing_model(target, timing), limit)
+    if profile:
+        with replacing(profile) as file:
+            file.write(json.dumps(done.speedscope).encode())
+    click.echo(json.dumps(done.data) if as_json else done.text)
+    return 0 if done.passed else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,17 +11,26 @@ import click
 
 from tilewright.cli import options
 from tilewright.cli.options import Reports
-from tilewright.errors import ProgramError, TilewrightError
+from tilewright.errors import InputError, ProgramError, TilewrightError
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
 
 
 @click.command(name="exec")
-@click.argument("path", metavar="FILE.twp")
+@click.argument("path", metavar="FILE.twp|FILE.elf")
+@click.option("-t", "--target", metavar="TARGET", help="Whose processor runs FILE.elf.")
+@options.machine
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after so many instructions.")
+@options.new_file("--profile", metavar="FILE", about="Write FILE.elf's profile for speedscope.app.")
 @options.simulation
 def exec_(
     path: str,
+    target: str | None,
+    config: str | None,
+    overrides: dict[str, str],
+    limit: int | None,
+    profile: Path | None,
     source: str | None,
     output: Path | None,
     timing: str | None,
@@ -29,9 +39,15 @@ def exec_(
     as_json: bool,
     check: bool,
 ) -> int:
-    """Run a saved program on the machine it was compiled for."""
-    from tilewright.cli.execute import execute
+    """Run a saved program on the machine it was compiled for, or an ELF file on a target's processor."""
+    from tilewright.cli.execute import execute, execute_elf, is_elf
 
+    for_elf = {"--target": target, "--config": config, "--set": overrides, "--limit": limit, "--profile": profile}
+    for_program = {"--input": source, "--output": output, "--html": html, "--trace": trace}
+    if is_elf(path):
+        _refuse(for_program, "an ELF file has none")
+        return execute_elf(path, target, config, overrides, timing, limit, profile, as_json)
+    _refuse(for_elf, "is for ELF files: a program names its machine")
     return execute(_load(path), source, timing, check, Reports(output, html, trace, as_json))
 
 
@@ -97,6 +113,12 @@ def asm(
     file.save(program, output)
     if as_json:
         click.echo(json.dumps({"file": str(output), **program.outline()}))
+
+
+def _refuse(options: Mapping[str, object], reason: str) -> None:
+    for name, value in options.items():
+        if value:
+            raise InputError(name, reason)
 
 
 def _load(path: str) -> Program:

@@ -104,6 +104,25 @@ class Drawable(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
 
+@dataclass(frozen=True)
+class Execution:
+    """What a program for a target's own processor did: for people, as JSON values, and as a speedscope profile."""
+
+    text: str
+    data: Mapping[str, Any]
+    passed: bool
+    speedscope: Mapping[str, Any]
+
+
+@runtime_checkable
+class Executes(Protocol):
+    """A target with a processor: it runs ELF files as they are. Not part of every target's contract."""
+
+    def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
+        """Run a file to its end, or to `limit` instructions. Raises ProgramError for one that it cannot load."""
+        ...
+
+
 class Target(Protocol):
     """A machine: its configurations, compiler, passes and golden vectors.
 

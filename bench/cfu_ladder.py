@@ -1,0 +1,97 @@
+"""The ladder of the CFU document on ResNet-8: each firmware variant's cycles, beside what the document measured.
+
+Steps are those of the published article, then what lies beyond it. Firmware is built by the compiler that is found;
+the published figures go with GCC (docs/cfu-firmware.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import tilewright as tw
+from tilewright.targets.cfu import TARGET
+from tilewright.targets.cfu.bill import bill
+from tilewright.targets.cfu.config import BEYOND
+from tilewright.targets.cfu.variants import VARIANTS
+
+SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+MODEL = SHARED / "mlperf_tiny" / "models" / "pretrainedResnet_quant.tflite"
+SAMPLES = SHARED / "mlperf_tiny" / "ic" / "samples.npz"
+CLOCK_MHZ = 75
+
+
+def run(firmware: str, preset: str | None, model: Path, codes: Any, timing: str) -> tuple[int, Any]:
+    """Cycles of a firmware variant on a preset, and its output."""
+    overrides = {"firmware": firmware, "extensions": ",".join(VARIANTS[firmware].extensions)} if not preset else {}
+    result = tw.compile(model, "cfu", preset, overrides).run(codes, timing=timing)
+    (output,) = result.outputs.values()
+    return result.cycles, output
+
+
+def measure(
+    model: Path, samples: Path, timing: str, only: tuple[str, ...] = (), asides: bool = False
+) -> Iterator[dict[str, Any]]:
+    """One row a step. `speedup` is over the step before; of an aside over `beside`."""
+    with np.load(samples) as archive:
+        codes, golden = archive["inputs"][:1], archive["golden"][0]
+    kind = "aside" if asides else "step"
+    names: dict[str, str | None] = {name: None for name, variant in VARIANTS.items() if variant.kind == kind}
+    names |= {name: name for name in (() if asides else BEYOND)}
+    before: tuple[float | None, float | None] = None, None
+    for name, preset in names.items():
+        if only and name not in only:
+            continue
+        cycles, output = run("coupled" if preset else name, preset, model, codes, timing)
+        variant = VARIANTS["coupled" if preset else name]
+        ours, theirs = cycles / CLOCK_MHZ, variant.document_microseconds
+        if variant.beside:
+            before = run(variant.beside, None, model, codes, timing)[0] / CLOCK_MHZ, None
+        yield {
+            "step": name,
+            "cycles": cycles,
+            "microseconds": ours,
+            "speedup": before[0] / ours if before[0] else None,
+            "document_microseconds": theirs,
+            "document_speedup": before[1] / theirs if before[1] and theirs else None,
+            "matches_golden": bool(np.array_equal(output.ravel(), golden.ravel())),
+            "bram36": bill(TARGET.config(preset, {}))["bram36"],
+            "beside": variant.beside,
+        }
+        before = ours, theirs
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+@click.option("--timing", default="sourced", show_default=True, help="The timing model: sourced or fitted.")
+@click.option("--asides", is_flag=True, help="What the document mentions in passing, instead of its steps.")
+@click.option("--step", "steps", multiple=True, help="Only this step; may be repeated.  [all]")
+@click.option("--model", type=click.Path(exists=True, path_type=Path), default=MODEL, help="ResNet-8, .tflite.")
+@click.option(
+    "--samples", type=click.Path(exists=True, path_type=Path), default=SAMPLES, help="inputs and golden, .npz."
+)
+def main(as_json: bool, timing: str, asides: bool, steps: tuple[str, ...], model: Path, samples: Path) -> None:
+    rows = measure(model, samples, timing, steps, asides)
+    if as_json:
+        click.echo(json.dumps(list(rows), indent=1))
+        return
+    click.echo(f"ResNet-8 at {CLOCK_MHZ} MHz, timing model '{timing}'")
+    click.echo(
+        f"{'step':18} {'cycles':>12} {'ms':>9} {'document':>9} {'error':>7} {'speed-up':>9} {'document':>9} golden"
+    )
+    for row in rows:
+        theirs, ours = row["document_microseconds"], row["microseconds"]
+        cells = [f"{row['step']:18} {row['cycles']:12,} {ours / 1000:9.2f}"]
+        cells.append(f"{theirs / 1000:9.2f} {100 * (ours / theirs - 1):+6.1f}%" if theirs else f"{'-':>9} {'-':>7}")
+        cells += [f"{row[key]:9.3f}" if row[key] else f"{'-':>9}" for key in ("speedup", "document_speedup")]
+        click.echo(" ".join([*cells, "yes" if row["matches_golden"] else "NO"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The program around a model: the firmware variant's ELF, specialised where the variant asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.cfu import layout, toolchain
+from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.header import c_header
+from tilewright.targets.cfu.image import BASE
+from tilewright.targets.cfu.layout import Kind
+from tilewright.targets.cfu.rv32 import elf
+from tilewright.targets.cfu.variants import Variant
+
+#: The shape of a convolution as `conv_software` takes it.
+_SHAPE = (
+    *("in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "kernel_h", "kernel_w", "stride_h", "stride_w"),
+    *("pad_h", "pad_w", "input_offset", "output_offset", "low", "high"),
+)
+
+
+def build(
+    variant: Variant, records: Sequence[Mapping[str, int]], config: Config, compiler: toolchain.Compiler
+) -> elf.Image:
+    """The program for a model's operator records."""
+    made = {"layout.h": layout.c_header(), "cfu_machine.h": c_header(config)}
+    if variant.specialised:
+        made["layers.h"] = layers_header(records)
+    macros = {**variant.macros, "DMA": int("dma" in config.extension_names)}
+    return elf.load(toolchain.build(variant.header, macros, made, config.ram_bytes, compiler))
+
+
+def flat(program: elf.Image) -> tuple[Array, Array]:
+    """What lies in memory before the start: the code's words uint32 from BASE on, the data uint8 behind them."""
+    memory = bytearray(max(segment.address + len(segment.data) for segment in program.segments) - BASE)
+    for segment in program.segments:
+        memory[segment.address - BASE : segment.address - BASE + len(segment.data)] = segment.data
+    code = program.symbols["text_end"].address - BASE
+    return np.frombuffer(bytes(memory[:code]), "<u4").astype(np.uint32), np.frombuffer(bytes(memory[code:]), np.uint8)
+
+
+def layers_header(records: Sequence[Mapping[str, int]]) -> str:
+    """`layers.h`: every convolution without groups and dilation as L(index, shape)."""
+    lines = [
+        f"  L({index}, {', '.join(str(record[name]) for name in _SHAPE)})"
+        for index, record in enumerate(records)
+        if record["kind"] == Kind.CONV
+        and record["filter_c"] == record["in_c"]
+        and (record["dilation_h"], record["dilation_w"]) == (1, 1)
+    ]
+    return "// Made from the model.\n#define CONV_LAYERS(L) \\\n" + " \\\n".join([*lines, "  /* end */\n"])

@@ -1,0 +1,161 @@
+"""The numbers of one CFU system, each with its unit and where it comes from.
+
+Sources: *document*: chapter 6 of Yeecy's series on MLPerf Tiny with CFU-Playground; *RTL*: the author's cfu.v
+(github.com/ADNRs/AAML2023-CFU-Playground); *LiteX*: the SoC that CFU-Playground builds around it (defaults).
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import ConfigError
+
+#: A line of the L1 caches; VexRiscv's.
+LINE_BYTES = 32
+#: Where main memory starts; LiteX.
+RAM_BASE = 0x4000_0000
+
+#: What a choice may be: its names.
+CHOICES = {
+    "transfer": ("addressed", "counter", "paired"),
+    "readout": ("sequential", "random"),
+    "start": ("async", "blocking"),
+    "srdhm": ("split", "single"),
+}
+#: What lies beyond the document: array/coupled.py.
+EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "dot")
+#: Those that follow one another; `dot` is an aside of the document's.
+BEYOND = EXTENSIONS[:-1]
+#: Smallest and largest value of each number; those in POWERS must be powers of two.
+RANGES = {
+    "array": (4, 32),
+    "buffer_rows": (16, 1 << 16),
+    "icache_bytes": (1 << 10, 1 << 16),
+    "dcache_bytes": (1 << 10, 1 << 16),
+    "l2_bytes": (1 << 10, 1 << 24),
+    "l2_line_bytes": (4, 32),
+    "dram_row_bytes": (64, 1 << 16),
+    "dram_banks": (1, 64),
+    "ram_bytes": (1 << 16, 1 << 30),
+    "clock_mhz": (1, 10_000),
+}
+POWERS = frozenset(RANGES) - {"clock_mhz"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """One CPU with its CFU. Raises ConfigError naming the rule that is broken."""
+
+    array: int = 16  # n of the n x n array; document: the largest that fitted the board
+    buffer_rows: int = 4096  # of each of A, B and C; document
+    transfer: str = "paired"  # how operands enter a buffer; document, 6.1: isa/table.py says what each means
+    readout: str = "sequential"  # of C; document
+    start: str = "async"  # document: start returns at once, check polls
+    srdhm: str = "split"  # document: set and get, as one cycle is too short for the product
+    icache_bytes: int = 4096  # LiteX: VexRiscv's default, direct mapped
+    dcache_bytes: int = 4096  # likewise, written through
+    l2_bytes: int = 8192  # LiteX: direct mapped, written back
+    l2_line_bytes: int = 16  # LiteX: l2_cache_min_data_width
+    dram_row_bytes: int = 2048  # MT47H64M16: 1024 columns of 16 bits
+    dram_banks: int = 8  # MT47H64M16
+    ram_bytes: int = 1 << 27  # Nexys4 DDR
+    clock_mhz: int = 75  # LiteX: the board's default; the course's template divides cycles by 75
+    extensions: str = ""  # beyond the document, names joined by commas: array/coupled.py
+    firmware: str = "published"  # which variant `compile` builds; the machine does not look at it
+
+    def __post_init__(self) -> None:
+        for key, (low, high) in RANGES.items():
+            value = getattr(self, key)
+            if type(value) is not int or not low <= value <= high:
+                raise ConfigError("CFU config", f"{key} is {value!r}, not an integer in {low}..{high}")
+            if key in POWERS and value & (value - 1):
+                raise ConfigError("CFU config", f"{key} is {value}, not a power of two")
+        for key, names in CHOICES.items():
+            if getattr(self, key) not in names:
+                raise ConfigError("CFU config", f"{key} is {getattr(self, key)!r}", f"choose one of {', '.join(names)}")
+        wide = {"addressed": True, "counter": self.array <= 8, "paired": self.array >= 16}
+        if not wide[self.transfer]:
+            reason = f"a row of {self.array} values does not go with transfer {self.transfer}"
+            raise ConfigError("CFU config", reason, "counter fills rows of 4 or 8, paired of 16 or 32, addressed any")
+        if not isinstance(self.extensions, str) or not isinstance(self.firmware, str):
+            raise ConfigError("CFU config", "extensions and firmware are names")
+        for name in self.extension_names:
+            if name not in EXTENSIONS:
+                raise ConfigError("CFU config", f"there is no extension '{name}'", f"choose of {', '.join(EXTENSIONS)}")
+        if self.extensions and self.array != 16:
+            raise ConfigError("CFU config", "extensions go with an array of 16", "leave one of the two out")
+        if self.l2_bytes < self.l2_line_bytes:
+            raise ConfigError("CFU config", "l2_bytes is less than a line")
+
+    @classmethod
+    def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
+        """A preset's name, a JSON file or its content (None: published), then single keys as text."""
+        source = "published" if source is None else source
+        preset = PRESETS.get(source) if isinstance(source, str) else None
+        config = preset or cls(**_known(_content(source)))
+        changes: dict[str, Any] = {key: _value(key, text) for key, text in _known(overrides).items()}
+        return replace(config, **changes)
+
+    @property
+    def extension_names(self) -> tuple[str, ...]:
+        return tuple(name for name in self.extensions.split(",") if name)
+
+    @property
+    def macs_per_cycle(self) -> int:
+        return self.array * self.array
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def digest(self) -> str:
+        """A hash of all keys: a saved program runs on the machine that it was compiled for."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+#: `published` is the document's machine; the others are the alternatives that its section 6.1 goes through.
+PRESETS = {
+    "published": Config(),
+    "addressed4": Config(array=4, transfer="addressed"),
+    "counter8": Config(array=8, transfer="counter"),
+    # Beyond the document, each with all before it.
+    **{name: Config(extensions=",".join(BEYOND[: index + 1]), firmware="coupled") for index, name in enumerate(BEYOND)},
+}
+
+
+def _content(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(source, Mapping):
+        return source
+    if isinstance(source, str) and not source.endswith(".json"):
+        raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(PRESETS)}")
+    try:
+        data = json.loads(Path(source).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(str(source), f"cannot be read as JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(str(source), "is not a JSON object")
+    return data
+
+
+def _known(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = [field.name for field in fields(Config)]
+    for key in data:
+        if key not in names:
+            close = difflib.get_close_matches(key, names, n=1)
+            remedy = f"did you mean {close[0]}" if close else f"the keys are {', '.join(names)}"
+            raise ConfigError("CFU config", f"unknown key {key}", remedy)
+    return data
+
+
+def _value(key: str, text: str) -> int | str:
+    if key in CHOICES or key in ("firmware", "extensions"):
+        return text
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ConfigError("CFU config", f"{key} is '{text}', not an integer") from None

@@ -1,0 +1,59 @@
+// Softmax in fixed point (gemmlowp): differences with 5 integer bits, their sum with 12.
+#pragma once
+#include "../model.h"
+#include "../quantize.h"
+
+enum { DIFF_BITS = 5, SUM_BITS = 12 };
+
+// exp(a) for a <= 0 in Q5.26, as Q0.31: a power series on [-1/4, 0), then a factor for each bit above.
+static int32_t exp_on_negative(int32_t a) {
+  static const int32_t factors[] = {1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242};
+  if (a == 0) return INT32_MAX;
+  const int32_t quarter = 1 << (31 - DIFF_BITS - 2);
+  const int32_t remainder = (a & (quarter - 1)) - quarter;
+  const int32_t x = remainder * (1 << DIFF_BITS) + (1 << 28);
+  const int32_t x2 = high_mul(x, x), x3 = high_mul(x2, x);
+  const int32_t x4_over_4 = divide_by_pot(high_mul(x2, x2), 2);
+  const int32_t tail = divide_by_pot(high_mul(x4_over_4 + x3, 715827883) + x2, 1);
+  int32_t result = 1895147668 + high_mul(x + tail, 1895147668);
+  const int32_t whole = remainder - a;
+  for (int i = 0; i < 7; i++)
+    if (whole & (quarter << i)) result = high_mul(result, factors[i]);
+  return result;
+}
+
+// 1 / (1 + x) for x in Q0.31, 0 <= x < 1, by three Newton steps; the result in Q0.31.
+static int32_t reciprocal(int32_t x) {
+  const int32_t half = (int32_t)(((int64_t)x + INT32_MAX + 1) >> 1);
+  int32_t y = 1515870810 + high_mul(half, -1010580540);
+  for (int i = 0; i < 3; i++) {
+    int32_t error = (1 << 29) - high_mul(half, y);
+    y += high_mul(y, error) * 4;
+  }
+  int64_t wide = (int64_t)y * 2;
+  return wide > INT32_MAX ? INT32_MAX : wide < INT32_MIN ? INT32_MIN : (int32_t)wide;
+}
+
+// One exponential; a difference below diff_min counts as zero.
+static int32_t weight_of(const struct op *op, int32_t diff) {
+  if (diff < op->diff_min) return 0;
+  return exp_on_negative(scale_reference(diff, op->input_multiplier, op->input_shift));
+}
+
+// out_h rows of in_c codes.
+KERNEL void softmax(const struct op *op, const int8_t *input, int8_t *output) {
+  for (int row = 0; row < op->out_h; row++, input += op->in_c, output += op->in_c) {
+    int32_t most = INT8_MIN, sum = 0;
+    for (int c = 0; c < op->in_c; c++) most = input[c] > most ? input[c] : most;
+    for (int c = 0; c < op->in_c; c++) sum += divide_by_pot(weight_of(op, input[c] - most), SUM_BITS);
+    int leading = 0;
+    while (!((uint32_t)sum << leading >> 31)) leading++;
+    const int32_t scale = reciprocal((int32_t)(((uint32_t)sum << leading) - (1u << 31)));
+    for (int c = 0; c < op->in_c; c++) {
+      int32_t share = high_mul(scale, weight_of(op, input[c] - most));
+      int exponent = SUM_BITS - leading + 31 - 8;
+      int32_t code = exponent > 31 ? 0 : divide_by_pot(share, exponent);
+      output[c] = (int8_t)clamp(code - 128, op->low, op->high);
+    }
+  }
+}

@@ -1,0 +1,12 @@
+// Every convolution without groups on the array, requantisation by instructions.
+#include "../kernels/array.h"
+#include "../kernels/reference.h"
+
+static void run_conv(int index, const struct op *op, const struct operands *o, const struct memory *memory) {
+  if (array_takes(op))
+    conv_array(op, o, memory->scratch);
+  else
+    conv_reference(op, o);
+}
+#define run_add add_post
+#define run_fully_connected(op, o, memory) fully_connected_unrolled(op, o)

@@ -1,0 +1,1 @@
+"""The custom-0 instructions: one table of numbers, meanings and roles."""

@@ -1,0 +1,102 @@
+"""The target `cfu`: how the CFU system keeps the contract of targets/base.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ConfigError, ProgramError
+from tilewright.graph.ir import Graph
+from tilewright.program.program import Launch, Program
+from tilewright.sim.findings import Finding
+from tilewright.targets import base
+from tilewright.targets.base import ConformCase, Execution, LaunchResult, RunOptions
+
+from . import bill, execute, explain, header, launch, listing, timing
+from .codegen import compiler
+from .config import PRESETS, Config
+from .image import Image
+from .variants import check_machine, variant
+
+
+class CfuSystem:
+    """The target; see tilewright/targets/base.py for the contract."""
+
+    name = compiler.NAME
+    title = "CFU: RV32IM core (VexRiscv, LiteX) with custom-0 instructions and a 16x16 array, running C firmware"
+    presets = tuple(PRESETS)
+    timing_models = tuple(model.source for model in timing.MODELS.values())
+    passes = frozenset({"time", "values"})  # one loop gives both: the order of a CPU's steps is the program's
+
+    def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
+        config = Config.read(source, overrides)
+        variant(config.firmware)
+        return config
+
+    def describe(self, config: base.Config) -> dict[str, Any]:
+        own = _own(config)
+        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill.bill(own)}
+
+    def header(self, config: base.Config) -> str:
+        return header.c_header(_own(config))
+
+    def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
+        own = _own(config)
+        chosen = variant(own.firmware)
+        check_machine(chosen, own)
+        return compiler.compile_graph(graph, own, rounding, chosen)
+
+    def launch(
+        self, program: Program, launch_: Launch, values: Mapping[str, Array], options: RunOptions
+    ) -> LaunchResult:
+        if not options.values:
+            raise ProgramError(
+                f"launch '{launch_.name}'",
+                "has no time without values: a CPU's path depends on its data",
+                "give inputs",
+            )
+        return launch.run(program, launch_, values, _config_of(program), options)
+
+    def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
+        return execute.execute(path, _own(config), timing or self.timing_models[0].name, limit)
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        """What a run of zeros does wrong with the CFU: its commands do not depend on data in compiled firmware."""
+        config = _config_of(program)
+        for step in program.launches:
+            image = Image.of(step)
+            zeros = {place.name: np.zeros((1, place.nbytes), np.int8) for place in image.inputs}
+            result = launch.run(program, step, zeros, config, RunOptions(timing=self.timing_models[0].name))
+            yield from (finding.inside(step.name) for finding in result.findings)
+
+    def disassemble(self, program: Program) -> str:
+        return listing.disassemble(program)
+
+    def assemble(self, text: str, config: base.Config) -> Program:
+        return Program(self.name, config.to_dict(), config.digest(), "tflm", None, listing.assemble(text))
+
+    def explain(self, program: Program) -> str:
+        return explain.explain(program)
+
+    def conform(self, path: Path) -> ConformCase:
+        return ConformCase(path.stem, False, "cfu has no golden vectors of its own; networks are compared by run")
+
+
+def _own(config: base.Config) -> Config:
+    if not isinstance(config, Config):
+        raise ConfigError("config", f"is {type(config).__name__}, not the CFU system's")
+    return config
+
+
+def _config_of(program: Program) -> Config:
+    config = Config.read(program.config, {})
+    if config.digest() != program.digest:
+        raise ProgramError("program", "its configuration does not have the digest it was saved with")
+    return config
+
+
+TARGET = CfuSystem()

@@ -1,0 +1,186 @@
+"""The array coupled better: what each instruction does and costs, and what a program may not do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.targets.cfu.array import coupled as isa
+from tilewright.targets.cfu.array.coupled import Field
+from tilewright.targets.cfu.array.model import make_execute
+from tilewright.targets.cfu.array.notes import notes
+from tilewright.targets.cfu.array.state import Reg, buffers, registers
+from tilewright.targets.cfu.bill import BUDGET, bill
+from tilewright.targets.cfu.codegen.coupling import packed_rows
+from tilewright.targets.cfu.config import BEYOND, Config
+from tilewright.targets.cfu.image import BASE
+
+CHECK, SET_B = 3, 1
+
+
+class Machine:
+    """The CFU alone: one command after the other, two cycles each."""
+
+    def __init__(self, extensions: str = ",".join(BEYOND)) -> None:
+        config = Config(extensions=extensions)
+        self.regs, self.buffers, self.ram = registers(config), buffers(config), np.zeros(1 << 16, np.uint8)
+        self.cycle, self.execute = 0, make_execute(0)
+
+    def __call__(self, funct7: int, a: int = 0, b: int = 0) -> int:
+        value, _ = self.execute(self.regs, self.buffers, self.ram, funct7, 0, a, b, self.cycle)
+        self.cycle += 2
+        return int(value)
+
+    def put(self, **values: int) -> None:
+        for name, value in values.items():
+            self(isa.PUT, Field[name.upper()], value)
+
+    def push(self, funct7: int, data: Any) -> None:
+        words = np.frombuffer(np.ascontiguousarray(data).tobytes(), "<i4").tolist()
+        for first, second in zip(words[::2], words[1::2], strict=True):
+            self(funct7, first, second)
+
+    def read(self, at: int, nbytes: int) -> Any:
+        self.put(pointer=at)
+        words = [self(isa.GET) for _ in range(nbytes // 4)]
+        return np.array(words, np.int64).astype("<i4").view(np.int8)
+
+    def wait(self) -> int:
+        """Cycles from the start to the end."""
+        began = self.cycle - 2
+        while self(CHECK):
+            pass
+        return int(self.regs[Reg.BUSY_UNTIL]) - began - 1
+
+    def found(self) -> list[str]:
+        return [note.kind for note in notes(self.regs)]
+
+
+def convolution(m: Machine, row: int = 0) -> tuple[Any, Any]:
+    """A 3x3 convolution of 6x5x8 to 6x5x20, set up but for its weights: those, and what it gives."""
+    rng = np.random.default_rng(5)
+    x = rng.integers(-128, 128, (6, 5, 8)).astype(np.int8)
+    weights = rng.integers(-128, 128, (20, 3, 3, 8)).astype(np.int8)
+    bias, multiplier = rng.integers(-9000, 9000, 20), rng.integers(1 << 30, 1 << 31, 20)
+    m.put(pointer=64)
+    m.push(isa.PUSH, x)
+    m.put(in_h=6, in_w=5, in_c=8, out_h=6, out_w=5, out_c=20, kernel_h=3, kernel_w=3, stride_h=1, stride_w=1)
+    m.put(pad_h=1, pad_w=1, input=64, output=1024, input_offset=7, output_offset=-5, low=-100, high=120, row=row)
+    for b, q in zip(bias.tolist(), multiplier.tolist(), strict=True):
+        m(isa.CHANNEL, b, q)
+        m(isa.SHIFT, -7)
+    padded = np.pad(x.astype(np.int64) + 7, ((1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
+    acc = np.einsum("yxckl,oklc->yxo", windows, weights.astype(np.int64)) + bias
+    high = (acc * multiplier + (1 << 30)) >> 31
+    scaled = (high + (1 << 6) - (high < 0)) >> 7
+    return weights, np.clip(scaled - 5, -100, 120).astype(np.int8).ravel()
+
+
+def test_a_convolution_and_its_cycles() -> None:
+    m = Machine("im2col")
+    weights, expected = convolution(m)
+    m.push(SET_B, packed_rows(weights))
+    m(isa.CONV)
+    # two tiles of 16 and 14 pixels, two of columns: k + 16 + rows each; 600 results, four a cycle; a pipeline of 3
+    assert m.wait() == 1 + 2 * (72 + 16 + 16) + 2 * (72 + 16 + 14) + 150 + 3
+    np.testing.assert_array_equal(m.read(1024, 600), expected)
+    assert m.found() == []
+
+
+def test_fetched_weights_and_their_cycles() -> None:
+    cycles = {}
+    for extensions in ("im2col,dma", "im2col,dma,burst"):
+        m = Machine(extensions)
+        weights, expected = convolution(m, row=3990)  # wraps at 4096
+        rows = packed_rows(weights).view(np.uint8)
+        m.ram[512 : 512 + len(rows)] = rows
+        m.put(fetch_row=3990)
+        m(isa.FETCH, BASE + 512, len(rows))
+        m(isa.CONV)
+        cycles[extensions] = m.wait()
+        np.testing.assert_array_equal(m.read(1024, 600), expected)
+        assert m.found() == []
+    alone = 1 + 2 * (72 + 16 + 16) + 2 * (72 + 16 + 14) + 150 + 3
+    assert len(rows) == 2304
+    # the convolution waits; it was asked two cycles after the fetch
+    assert cycles["im2col,dma"] == alone + 2304 // 16 * 15 - 2
+    assert cycles["im2col,dma,burst"] == alone + 2304 // 8 + 2 * 20 - 2
+
+
+def test_an_addition_and_its_cycles() -> None:
+    m, rng = Machine("add"), np.random.default_rng(6)
+    a, b = rng.integers(-128, 128, (2, 40)).astype(np.int8)
+    for at, data in ((0, a), (64, b)):
+        m.put(pointer=at)
+        m.push(isa.PUSH, data)
+    m.put(
+        out_h=1, out_w=1, out_c=40, input=0, input2=64, output=128, input_offset=3, input2_offset=-9, low=-128, high=99
+    )
+    m.put(output_offset=4, input_multiplier=1 << 30, input_shift=-1, output_multiplier=1 << 30, output_shift=-18)
+    m(isa.ADD)
+    assert m.wait() == 10 * 2 + 3
+    total = ((a.astype(np.int64) + 3) << 18) + ((b.astype(np.int64) - 9) << 19)
+    expected = np.clip(np.sign(total) * ((np.abs(total) + (1 << 18)) >> 19) + 4, -128, 99)
+    np.testing.assert_array_equal(m.read(128, 40), expected)
+
+
+def test_a_mean_and_its_cycles() -> None:
+    m, rng = Machine("pool"), np.random.default_rng(7)
+    x = rng.integers(-128, 128, (6, 8)).astype(np.int8)
+    m.push(isa.PUSH, x)
+    m.put(in_h=3, in_w=2, in_c=8, input=0, output=256, low=-128, high=127)
+    m(isa.POOL)
+    assert m.wait() == 2 * 6 + 8 * 34
+    total = x.sum(axis=0, dtype=np.int64)
+    expected = np.sign(total) * ((np.abs(total) + 3) // 6)
+    np.testing.assert_array_equal(m.read(256, 8), expected)
+
+
+def test_four_products_at_once() -> None:
+    m = Machine("dot")
+    codes, weights = np.array([-128, 0, 127, 5], np.int8), np.array([9, -7, -128, 127], np.int8)
+    expected = int(((codes.astype(int) + 128) * weights).sum())
+    operands = [int(values.view("<i4")[0]) for values in (codes, weights)]
+    assert (m(isa.DOT, *operands), m(isa.DOT, *operands)) == (expected, 2 * expected)
+    m.put(dot=0)
+    assert m(isa.DOT, *operands) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [((isa.GET,), "read_busy"), ((isa.PUSH, 1, 2), "write_busy"), ((isa.CONV,), "write_busy")],
+)
+def test_what_a_running_convolution_does_not_stand_is_reported(command: tuple[int, ...], kind: str) -> None:
+    m = Machine("im2col")
+    convolution(m)
+    m(isa.CONV)
+    m(*command)
+    assert m.found() == [kind]
+
+
+@pytest.mark.parametrize(("row", "kind"), [(0, "write_busy"), (143, "write_busy"), (144, ""), (4090, "write_busy")])
+def test_a_fetch_into_weights_in_use_is_reported(row: int, kind: str) -> None:
+    m = Machine()
+    convolution(m)  # rows 0 to 143
+    m(isa.CONV)
+    m.put(fetch_row=row)
+    m(isa.FETCH, BASE, 16 * 16)
+    assert m.found() == ([kind] if kind else [])
+
+
+def test_instructions_that_a_machine_lacks_are_reported() -> None:
+    for extensions, funct7 in (("", isa.PUT), ("add", isa.CONV), ("im2col", isa.ADD), ("im2col", isa.FETCH)):
+        m = Machine(extensions)
+        m(funct7)
+        assert m.found() == ["unknown"], (extensions, funct7)
+
+
+def test_every_design_fits_the_board() -> None:
+    for name in ("published", *BEYOND):
+        found = bill(Config.read(name, {}))
+        assert found["bram36"] <= BUDGET["bram36"], name
+        assert found["dsp_beside_array"] < BUDGET["dsp"] - 128, name  # half of the array's products still find one
+    assert bill(Config())["bram36"] == 16 + 16 + 64 + 4

@@ -1,0 +1,82 @@
+"""`tilewright exec FILE.elf`: text, JSON, profile, and status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.targets.cfu.test_elf import tiny
+from tilewright import targets
+from tilewright.cli import main
+from tilewright.targets import base, vta
+from tilewright.targets.base import Execution, TimingModel
+from tilewright.targets.cfu import timing
+from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.execute import execute
+
+
+class Stub:
+    """What `exec` needs of a target."""
+
+    name = "cfu"
+    timing_models = tuple(model.source for model in timing.MODELS.values())
+
+    def config(self, source: str | None, overrides: dict[str, str]) -> Config:
+        return Config.read(source, overrides)
+
+    def execute(self, path: Path, config: base.Config, model: str, limit: int | None) -> Execution:
+        assert isinstance(config, Config)
+        return execute(path, config, model, limit)
+
+
+@pytest.fixture(autouse=True)
+def stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "get", lambda name: Stub() if name == "cfu" else vta.TARGET)
+
+
+def test_json_and_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, profile = tmp_path / "a.elf", tmp_path / "p.json"
+    path.write_bytes(tiny())
+    status = main(["exec", str(path), "-t", "cfu", "--json", "--profile", str(profile), "--set", "clock_mhz=100"])
+    found = json.loads(capsys.readouterr().out)
+    assert status == 1  # the program ends with code 7
+    assert (found["exit_code"], found["trap"], found["findings"]) == (7, None, [])
+    assert found["microseconds"] == found["cycles"] / 100 and found["instructions"] == 3
+    assert found["evidence"] and found["timing"] == "sourced"
+    assert json.loads(profile.read_text())["profiles"][0]["endValue"] == found["cycles"]
+
+
+def test_a_fitted_model_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.elf"
+    path.write_bytes(tiny())
+    main(["exec", str(path), "-t", "cfu", "--timing", "fitted"])
+    assert "fitted to the seven published times" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--target"), (["-t", "vta"], "no processor"), (["-t", "cfu", "-i", "x.npz"], "--input"),
+        (["-t", "cfu", "--timing", "guess"], "no timing model"), (["-t", "cfu", "--set", "rows=1"], "unknown key"),
+        (["-t", "cfu", "--set", "transfer=fast"], "choose one of addressed"), (["-t", "cfu", "-c", "big"], "published"),
+    ],
+)  # fmt: skip
+def test_bad_usage(arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.elf"
+    path.write_bytes(tiny())
+    assert main(["exec", str(path), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_options_for_elf_files_are_refused_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.twp"
+    path.write_bytes(b"no program")
+    assert main(["exec", str(path), "-t", "cfu"]) == 2
+    assert "--target" in capsys.readouterr().err
+
+
+def test_every_timing_model_says_what_it_rests_on() -> None:
+    assert all(isinstance(model, TimingModel) and model.evidence for model in Stub.timing_models)

@@ -1,0 +1,202 @@
+"""Firmware: every variant computes the reference's codes, whichever compiler builds it; what is no model is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright import contract
+from tilewright.errors import ConfigError, MachineError, ProgramError, UnsupportedError
+from tilewright.graph.ir import Graph, Node, Quant, Tensor
+from tilewright.graph.ops import Add, AveragePool2D, Conv2D, DepthwiseConv2D, MaxPool2D, Op, Window
+from tilewright.program.program import Launch, Program
+from tilewright.targets import get
+from tilewright.targets.base import RunOptions
+from tilewright.targets.cfu import layout, toolchain
+from tilewright.targets.cfu.codegen import compiler
+from tilewright.targets.cfu.codegen.arena import Value, place
+from tilewright.targets.cfu.config import BEYOND, EXTENSIONS, Config
+from tilewright.targets.cfu.variants import VARIANTS
+
+COMPILERS = toolchain.compilers()
+pytestmark = pytest.mark.skipif(not COMPILERS, reason="no RISC-V compiler: apt-get install gcc-riscv64-unknown-elf")
+
+
+def compiled(graph: Graph, variant: str, how: toolchain.Compiler | None = None) -> Program:
+    extensions = BEYOND if variant == "coupled" else VARIANTS[variant].extensions
+    config = Config(firmware=variant, extensions=",".join(extensions))
+    return compiler.compile_graph(graph, config, "tflm", VARIANTS[variant], how)
+
+
+def network(seed: int) -> Graph:
+    """What the document's kernels take and what they do not: windows, strides, channels, zero points, ranges."""
+    rng = np.random.default_rng(seed)
+    tensors = {"x": Tensor("x", (1, 8, 8, 16), "int8", Quant((0.05,), (-128,)))}
+    nodes: list[Node] = []
+
+    def add(name: str, op: Op, inputs: tuple[str, ...], shape: tuple[int, ...], zero: int, *weights: int) -> None:
+        operands = list(inputs)
+        if weights:
+            channels = shape[-1]
+            scales = tuple(float(np.float32(s)) for s in rng.uniform(0.002, 0.02, channels))
+            axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+            data = rng.integers(-127, 128, weights).astype(np.int8)
+            bias = rng.integers(-3000, 3000, channels).astype(np.int32)
+            tensors[f"{name}/w"] = Tensor(f"{name}/w", weights, "int8", Quant(scales, (0,) * channels, axis), data)
+            tensors[f"{name}/b"] = Tensor(f"{name}/b", bias.shape, "int32", None, bias)
+            operands += [f"{name}/w", f"{name}/b"]
+        source = tensors[operands[0]].quant
+        quant = source if "pool" in name else Quant((float(np.float32(rng.uniform(0.3, 0.9))),), (zero,))
+        tensors[name] = Tensor(name, shape, "int8", quant)
+        nodes.append(Node(f"node {name}", op, tuple(operands), (name,)))
+
+    same = Window.same
+    add("same", Conv2D("relu", same((8, 8), (3, 3), (1, 1), (1, 1))), ("x",), (1, 8, 8, 16), -128, 16, 3, 3, 16)
+    add("half", Conv2D("relu", same((8, 8), (3, 3), (2, 2), (1, 1))), ("same",), (1, 4, 4, 32), -128, 32, 3, 3, 16)
+    add("short", Conv2D("none", Window(stride=(2, 2))), ("same",), (1, 4, 4, 32), 11, 32, 1, 1, 16)
+    add("sum", Add("relu"), ("half", "short"), (1, 4, 4, 32), -128)
+    add("other", Add("none"), ("short", "sum"), (1, 4, 4, 32), -9)
+    add("point", Conv2D("relu6", Window()), ("other",), (1, 4, 4, 10), -100, 10, 1, 1, 32)
+    add("again", Conv2D("none", Window()), ("point",), (1, 4, 4, 10), 3, 10, 1, 1, 10)
+    add(
+        "dilated",
+        Conv2D("none", Window((3, 2), (1, 2), (2, 2, 1, 0), (2, 1))),
+        ("again",),
+        (1, 4, 2, 5),
+        3,
+        5,
+        3,
+        2,
+        10,
+    )
+    add(
+        "deep",
+        DepthwiseConv2D("none", same((4, 2), (3, 3), (1, 1), (1, 1))),
+        ("dilated",),
+        (1, 4, 2, 10),
+        0,
+        1,
+        3,
+        3,
+        10,
+    )
+    add("grouped", Conv2D("none", Window()), ("deep",), (1, 4, 2, 6), 5, 6, 1, 1, 5)
+    add("last", Conv2D("none", same((4, 2), (3, 3), (1, 1), (1, 1))), ("grouped",), (1, 4, 2, 6), 5, 6, 3, 3, 6)
+    add("pool mean", AveragePool2D(same((4, 2), (3, 2), (2, 1), (1, 1))), ("last",), (1, 2, 2, 6), 5)
+    add("pool most", MaxPool2D(Window((2, 2))), ("pool mean",), (1, 1, 1, 6), 5)
+    return Graph("mixed", tensors, tuple(nodes), ("x",), ("pool most", "other")).validate()
+
+
+@pytest.mark.parametrize("how", COMPILERS, ids=lambda found: str(found.name))
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_computes_the_reference(variant: str, how: toolchain.Compiler) -> None:
+    codes = np.random.default_rng(3).integers(-128, 128, (2, 1, 8, 8, 16)).astype(np.int8)
+    result = compiled(network(2), variant, how).run(codes)
+    assert (result.matches_reference, result.findings) == (True, ())
+    assert all(layer.where == "cfu" and layer.cycles for layer in result.layers)
+    result = compiled(contract.network(), variant, how).run(contract.inputs()[:1])
+    assert (result.matches_reference, result.findings) == (True, ())
+
+
+@pytest.mark.parametrize("extensions", [*EXTENSIONS, *(",".join(BEYOND[: n + 1]) for n in range(1, len(BEYOND)))])
+def test_extensions_alone_and_in_sequence(extensions: str) -> None:
+    codes = np.random.default_rng(4).integers(-128, 128, (2, 1, 8, 8, 16)).astype(np.int8)
+    config = get("cfu").config(None, {"extensions": extensions, "firmware": "coupled"})
+    program = get("cfu").compile(network(4), config, "tflm")
+    result = program.run(codes)
+    assert (result.matches_reference, result.findings) == (True, ())
+    assert list(get("cfu").check(program)) == []
+
+
+def test_other_rounding_modes_leave_to_the_host_what_has_no_kernel() -> None:
+    program = get("cfu").compile(contract.network(), Config(), "ort")
+    assert [step.name for step in program.launches] == ["flat"]
+    assert "'float'" in next(step.reason for step in program.steps if not isinstance(step, Launch))
+
+
+def _run(program: Program, **arrays: np.ndarray) -> None:
+    (launch,) = program.launches
+    changed = replace(launch, arrays={**launch.arrays, **arrays})
+    values = {"x": np.zeros((1, 1, 6, 6, 3), np.int8)}
+    get("cfu").launch(replace(program, steps=(changed,)), changed, values, RunOptions(timing="sourced"))
+
+
+def test_damaged_model_data_are_refused_before_they_run() -> None:
+    program = compiled(contract.network(), "baseline")
+    blob = program.launches[0].arrays["blob"]
+    words = blob.view("<i4")
+    at = len(layout.HEADER)
+    for index, value in ((0, 0), (1, 99), (2, 4), (3, 10_000), (4, 64), (at, 77), (at + 1, -4), (at + 4, 1 << 20)):
+        broken = words.copy()
+        broken[index] = value
+        with pytest.raises(ProgramError, match="launch '"):
+            _run(program, blob=broken.view(np.uint8))
+
+
+def test_firmware_checks_the_model_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the host's checks, the program ends with a status and says why."""
+    program = compiled(contract.network(), "baseline")
+    words = program.launches[0].arrays["blob"].view("<i4")
+    monkeypatch.setattr(layout, "check", lambda header, records: None)
+    at = len(layout.HEADER)
+    for index, value, text in (
+        (at, 77, "unknown operator"),
+        (at + 1, -4, "out of bounds"),
+        (at + 4, 1 << 30, "bounds"),
+    ):
+        broken = words.copy()
+        broken[index] = value
+        with pytest.raises((MachineError, ValueError), match=f"{text}|not a valid Kind"):
+            _run(program, blob=broken.view(np.uint8))
+
+
+def test_no_compiler_names_the_command_that_gets_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "compilers", lambda: ())
+    with pytest.raises(UnsupportedError, match=r"apt-get install gcc-riscv64-unknown-elf, or pip install"):
+        get("cfu").compile(contract.network(), Config(), "tflm")
+
+
+def test_a_build_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = compiled(contract.network(), "baseline").launches[0].arrays["elf"]
+
+    def refused(*_: object) -> bytes:
+        raise AssertionError("built again")
+
+    monkeypatch.setattr(toolchain, "_compile", refused)
+    np.testing.assert_array_equal(compiled(contract.network(), "baseline").launches[0].arrays["elf"], first)
+    with pytest.raises(AssertionError, match="built again"):
+        compiled(contract.network(), "general")
+
+
+def test_a_machine_that_the_firmware_is_not_for() -> None:
+    config = get("cfu").config("counter8", {})
+    with pytest.raises(ConfigError, match="published array"):
+        get("cfu").compile(contract.network(), config, "tflm")
+    config = get("cfu").config("counter8", {"firmware": "baseline"})
+    assert get("cfu").compile(contract.network(), config, "tflm").run(contract.inputs()[:1]).matches_reference
+    with pytest.raises(ConfigError, match="add --set extensions=pool,dot"):
+        get("cfu").compile(contract.network(), Config(firmware="dense_dot", extensions="pool"), "tflm")
+    with pytest.raises(ConfigError, match="no variant 'none'"):
+        get("cfu").config(None, {"firmware": "none"})
+
+
+def test_values_that_live_together_lie_apart() -> None:
+    seed = int(np.random.default_rng().integers(1 << 32))
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    for _ in range(50):
+        first = rng.integers(-1, 20, 30)
+        values = [
+            Value(f"v{index}", int(rng.integers(1, 5000)), int(at), int(at + rng.integers(0, 8)))
+            for index, at in enumerate(first)
+        ]
+        offsets, total = place(values)
+        for a in values:
+            assert 0 <= offsets[a.name] <= total - a.nbytes
+            for b in values:
+                if a is not b and a.first <= b.last and b.first <= a.last:
+                    apart = offsets[a.name] + a.nbytes <= offsets[b.name], offsets[b.name] + b.nbytes <= offsets[a.name]
+                    assert any(apart), (a, b)
