@@ -17,8 +17,8 @@ from tilewright.hdl.build import library
 EVER = (1 << 64) - 1
 
 
-class Model:
-    """One instance of a component, reset, at cycle 0. `memories`: hierarchical names, in the order of `arrays`.
+class Compiled:
+    """A component, compiled; the result is kept from run to run. `memories`: hierarchical names of what to look into.
 
     `engine`: verilator (fast) or cxxrtl (an independent reading of the same RTL). Raises ConfigError where tools are
     missing.
@@ -26,6 +26,17 @@ class Model:
 
     def __init__(self, component: Any, memories: Sequence[str] = (), engine: str = "verilator") -> None:
         self._library = _load(library(component, engine, memories))
+        self._memories = memories
+
+    def model(self) -> Model:
+        return Model(self._library, self._memories)
+
+
+class Model:
+    """One instance of a component at cycle 0. `ports` and `arrays` are views of its own words, uint8, by name."""
+
+    def __init__(self, compiled: ctypes.CDLL, memories: Sequence[str] = ()) -> None:
+        self._library = compiled
         self._sim = ctypes.c_void_p(self._library.tw_open())
         self._attached: list[Array] = []  # alive as long as the model is
         self.ports = {name: array[0] for name, array in self._listed("tw_port")}

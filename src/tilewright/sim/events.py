@@ -54,6 +54,7 @@ def simulate(
     beats_left = np.zeros(units, np.int64)  # of this row
     to_edge = np.zeros(units, np.int64)  # beats to where a burst must end
     data_end = np.zeros(units, np.int64)
+    arrived = np.zeros(units, np.int64)  # when the data of all steps that have let the unit go are there
     fill_left = np.zeros((units, 3), np.int64)
     filling = np.zeros(units, np.bool_)
     filled = np.zeros(units, np.int64)  # the time up to which fill_left is known
@@ -217,6 +218,7 @@ def simulate(
                 if costs.tail[s] > 0:
                     end[s] = max(now + costs.tail[s], data_end[u] + 1, last_end[u] + 1)
                 last_end[u] = end[s]
+                arrived[u] = max(arrived[u], data_end[u])
                 free[u] = now
                 position[u] += 1
                 ending[u] = False
@@ -232,7 +234,7 @@ def simulate(
                     if g >= 0 and end[g] > latest:
                         latest = end[g]
                         cause[s] = 2 + q
-            filled[u] = max(now + costs.fill_lead[s], data_end[u])
+            filled[u] = max(now + costs.fill_lead[s], arrived[u])
             request[u] = data_end[u] = now + costs.lead[s]
             filling[u] = False
             for k in range(3):

@@ -136,12 +136,12 @@ class Compute(wiring.Component):
         m.d.comb += place(placer, mem, address, rows, config, memories, is_acc, padded=is_acc)
         m.d.comb += rows_of(bursts.rows, mem, address, rows, memories, is_acc)
 
-        prepare, since = Signal(), Signal(range(ACC_DRAIN + 2))  # cycles since then
+        prepare, since = Signal(), Signal(range(ACC_DRAIN + 2))
         works, placed = Signal(), Signal()
         m.d.sync += prepare.eq(dispatch.start)
         m.d.comb += works.eq(transfers | (known & placer.padded))
-        with m.If(prepare):
-            m.d.sync += since.eq(1)
+        with m.If(dispatch.start):
+            m.d.sync += since.eq(0)
         with m.Elif(since <= ACC_DRAIN):
             m.d.sync += since.eq(since + 1)
         asks = Mux(is_acc, since == ACC_WAIT, prepare)

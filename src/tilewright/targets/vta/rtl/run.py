@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.hdl.model import Model
+from tilewright.hdl.model import Compiled
 from tilewright.sim.dram import Dram
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import INSN_BYTES
@@ -39,7 +40,7 @@ def run(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], engi
     for segment in dram.segments:
         memory[segment.address : segment.end] = segment.data[0]
     memory[base : base + insns.size] = insns.reshape(-1)
-    model = Model(Vta(config), engine=engine)
+    model = compiled(config, engine).model()
     attached = model.attach("bus", memory, config.dram_latency)
     for number, (unit, what) in enumerate((u, w) for u in config.pipeline.units for w in ("starts", "ends")):
         model.watch(f"{unit}_{what}", number)
@@ -52,6 +53,12 @@ def run(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], engi
     for segment in dram.segments:
         segment.data[0] = memory[segment.address : segment.end]
     return _timed(insns, config, model.events, model.faults(attached))
+
+
+@lru_cache
+def compiled(config: Config, engine: str) -> Compiled:
+    """The machine of a config, elaborated and compiled once in a process."""
+    return Compiled(Vta(config), engine=engine)
 
 
 def _timed(insns: Array, config: Config, events: Array, faults: int) -> RtlRun:
