@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,18 +38,24 @@ def library(component: Any, engine: str, memories: Sequence[str]) -> Path:
     key = hashlib.sha256("\0".join((engine, source, *memories, *fixed, *_versions(engine))).encode()).hexdigest()
     kept = cache() / f"{engine}-{key[:32]}.so"
     if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             made = (_verilator if engine == "verilator" else _cxxrtl)(folder, source, wires(component), memories)
-            built = folder / "model.so"
-            include = [f"-I{path}" for path in (HERE, folder, *made.include)]
-            flags = [*FLAGS[engine], "-shared", "-fPIC", "-w", "-pthread", *include]
-            _call(["g++", *flags, "-o", str(built), *map(str, made.sources)], folder)
-            partial = kept.with_suffix(f".{os.getpid()}")
-            shutil.copy(built, partial)
-            partial.replace(kept)  # at once: others may be building the same
+            flags = [*_flags(engine, [HERE, folder, *made.include]), "-shared"]
+            _keep(kept, lambda built: _call(["g++", *flags, "-o", built, *map(str, made.sources)], folder))
     return kept
+
+
+def _flags(engine: str, headers: Sequence[Path]) -> list[str]:
+    return [*FLAGS[engine], "-fPIC", "-w", "-pthread", *(f"-I{path}" for path in headers)]
+
+
+def _keep(place: Path, make: Callable[[str], None]) -> None:
+    """Make a file that appears at once: others may be making the same."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_suffix(f".{os.getpid()}{place.suffix}")
+    make(str(partial))
+    partial.replace(place)
 
 
 def cache() -> Path:
@@ -93,9 +99,20 @@ def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Seque
         "void Design::list(std::vector<Port> &ports, std::vector<Array> &arrays) {\n" + "\n".join(entries) + "\n}\n"
         '#include "driver.h"\n'
     )
-    include = root / "include"
-    own = [include / name for name in ("verilated.cpp", "verilated_threads.cpp")]
-    return Made([folder / "engine.cc", *sorted(folder.glob("Vtop*.cpp")), *own], [include, include / "vltstd"])
+    headers = [root / "include", root / "include" / "vltstd"]
+    return Made([folder / "engine.cc", *sorted(folder.glob("Vtop*.cpp")), *_runtime(root, headers)], headers)
+
+
+def _runtime(root: Path, headers: Sequence[Path]) -> list[Path]:
+    """Verilator's own code, which is the same for all designs, as objects."""
+    found = []
+    for name in ("verilated", "verilated_threads"):
+        kept = cache() / f"{name}-{version('verilator')}-{platform.machine()}.o"
+        if not kept.exists():
+            flags = [*_flags("verilator", headers), "-c"]
+            _keep(kept, lambda made, name=name: _call(["g++", *flags, "-o", made, f"{name}.cpp"], headers[0]))
+        found.append(kept)
+    return found
 
 
 def _member(name: str) -> str:

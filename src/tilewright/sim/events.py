@@ -216,7 +216,7 @@ def simulate(
             if ending[u]:
                 end[s] = now
                 if costs.tail[s] > 0:
-                    end[s] = max(now + costs.tail[s], data_end[u] + 1, last_end[u] + 1)
+                    end[s] = max(now + costs.tail[s], data_end[u] + costs.settle[s], last_end[u] + 1)
                 last_end[u] = end[s]
                 arrived[u] = max(arrived[u], data_end[u])
                 free[u] = now

@@ -84,9 +84,8 @@ class Costs(NamedTuple):
     cycles that pass beside the transfers, from the start: in those without a beat, in any, again in those without.
     `bubble`: beats of a write after which a cycle is lost (0: none).
 
-    With a `tail` the unit is free for its next step that many cycles before the step ends; steps of a unit end in
-    order, one a cycle, and not before the cycle behind their last beat. A step that runs `ahead` lets its unit go when
-    its last burst has been granted. Zeros begin after `fill_lead` cycles, when all data before the step have come.
+    With a `tail` a step ends so many cycles after it has let its unit go, and `settle` cycles after its last beat; steps
+    of a unit end in order, one a cycle. One that runs `ahead` lets its unit go when its last burst has been granted. Zeros begin after `fill_lead` cycles, when all data before the step have come.
     """
 
     lead: Array
@@ -100,6 +99,7 @@ class Costs(NamedTuple):
     fill: Array
     bubble: Array
     tail: Array
+    settle: Array
     ahead: Array  # 0 or 1
     fill_lead: Array
 

@@ -23,8 +23,9 @@ NOTHING = 1  # an instruction that has nothing to do
 AR_LATENCY, R_LATENCY = 1, 1  # a register in each direction
 W_LATENCY = 2  # command granted to first beat: read of out, register
 LEAVE = 2  # load and store: from free to the end, where nothing is waited for
-READ_AHEAD = 2  # store is free so much before its last beat leaves
-RESPONSE = 3  # store: from free to the end, besides the delay of the memory
+READ_AHEAD = 2  # store is free so much before the cycle behind its last beat
+ARRIVED = 1  # load: from the cycle behind its last beat to the end
+RESPONSE = 1  # store: the same, besides the delay of the memory
 
 
 def simulated(program: Elaborated, timing: Timing) -> Simulated:
@@ -38,7 +39,6 @@ def simulated(program: Elaborated, timing: Timing) -> Simulated:
     works = moved.transfers | (padding > 0)
     kernel = program.kernel >= 0
     lead = np.where(works, LEAD + ACC_WAIT * acc, np.where(kernel, 0, NOTHING))
-    tail = np.where(store, RESPONSE + latency, LEAVE)
     costs = Costs.of(
         lead=lead.astype(np.int64),
         busy=np.where(kernel, np.maximum(compute(program, timing), NOTHING), np.where(store, -READ_AHEAD, 0)),
@@ -50,7 +50,8 @@ def simulated(program: Elaborated, timing: Timing) -> Simulated:
         priority=np.where(computes, 0, 1),
         fill=np.stack([padding, 0 * padding, 0 * padding], axis=1),
         fill_lead=np.where(acc, ACC_FILL_LEAD, FILL_LEAD),
-        tail=np.where(computes, CORE, tail),
+        tail=np.where(computes, CORE, LEAVE),
+        settle=np.where(store, RESPONSE + latency, ARRIVED),
         ahead=(load & moved.transfers & (padding == 0)).astype(np.int64),
     )
     channel = Channel(
