@@ -9,7 +9,7 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 
-class Operation(enum.Enum, shape=3):
+class Operation(enum.Enum, shape=3):  # type: ignore[call-arg]
     """What a lane does; SHR shifts by the low bits of its second operand, signed, to the left by a negative amount."""
 
     MIN = 0

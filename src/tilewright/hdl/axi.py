@@ -12,9 +12,6 @@ from tilewright.hdl.bursts import BURST
 from tilewright.hdl.fifo import StreamFifo
 from tilewright.hdl.send import beat_of
 
-#: Read bursts granted that have not ended; of the shortest ones enough to hide a latency of 16 cycles.
-IN_FLIGHT = 16
-
 
 class ReadBus(wiring.Signature):
     """AR and R; size, burst type and ID never change, the top names them."""
@@ -45,13 +42,13 @@ class Bus(wiring.Signature):
 
 
 class ReadMaster(wiring.Component):
-    """Grants a burst a cycle, of equal ones the lowest client's, at most IN_FLIGHT that have not ended.
+    """Grants a burst a cycle, of equal ones the lowest client's, at most `in_flight` that have not ended.
 
     Beats reach the client whose bit of `valid` is set, a cycle after the bus; clients are always ready for them.
     """
 
-    def __init__(self, beat_bits: int, clients: int) -> None:
-        self.clients = clients
+    def __init__(self, beat_bits: int, clients: int, in_flight: int) -> None:
+        self.clients, self.in_flight = clients, in_flight
         super().__init__(
             {
                 "bus": Out(ReadBus(beat_bits)),
@@ -63,10 +60,10 @@ class ReadMaster(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        m.submodules.owners = owners = StreamFifo(range(max(2, self.clients)), IN_FLIGHT)
+        m.submodules.owners = owners = StreamFifo(range(max(2, self.clients)), self.in_flight)
         ar, r = self.bus.ar, self.bus.r
         may = Signal()
-        m.d.comb += may.eq((~ar.valid | ar.ready) & (owners.level != IN_FLIGHT))
+        m.d.comb += may.eq((~ar.valid | ar.ready) & (owners.level != self.in_flight))
         with m.If(ar.ready):
             m.d.sync += ar.valid.eq(0)
         taken: Any = 0

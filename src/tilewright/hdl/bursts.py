@@ -10,11 +10,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 ADDRESS_BITS = 32
-#: AXI3's longest, which Zynq-7000 ports have; a power of two, so that no burst crosses 4 KiB.
-LONGEST = 16
 
 #: A command: bytes from `address`, which is a multiple of a beat; `beats` less one, as AXI counts.
-BURST = data.StructLayout({"address": ADDRESS_BITS, "beats": ceil_log2(LONGEST)})
+BURST = data.StructLayout({"address": ADDRESS_BITS, "beats": 8})
 #: `rows` of `row_bytes`, `stride` bytes apart, from byte `address`; neither count is 0.
 ROWS = data.StructLayout({"address": ADDRESS_BITS, "stride": ADDRESS_BITS, "rows": 16, "row_bytes": ADDRESS_BITS})
 
@@ -22,11 +20,13 @@ ROWS = data.StructLayout({"address": ADDRESS_BITS, "stride": ADDRESS_BITS, "rows
 class RowBursts(wiring.Component):
     """Loaded with `rows` by `start`, it offers a burst from the next cycle on, one a cycle.
 
+    Bursts end at multiples of the `longest`, in beats: a power of two, at most 4 KiB, so that none crosses a page.
+
     `last` is high in the cycle in which the last burst is taken; `active` until then.
     """
 
-    def __init__(self, beat_bits: int) -> None:
-        self.beat_bytes = beat_bits // 8
+    def __init__(self, beat_bits: int, longest: int) -> None:
+        self.beat_bytes, self.longest = beat_bits // 8, longest
         super().__init__(
             {
                 "rows": In(ROWS),
@@ -39,12 +39,12 @@ class RowBursts(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        log, edge = ceil_log2(self.beat_bytes), ceil_log2(LONGEST)
+        log, edge = ceil_log2(self.beat_bytes), ceil_log2(self.longest)
         row, stride, row_bytes, following = (Signal(ADDRESS_BITS, name=n) for n in ("row", "stride", "size", "next"))
         rows, beat, left = Signal(16), Signal(ADDRESS_BITS - log), Signal(ADDRESS_BITS - log)
-        to_edge, beats, ends = Signal(range(LONGEST + 1)), Signal(range(LONGEST + 1)), Signal()
+        to_edge, beats, ends = Signal(range(self.longest + 1)), Signal(range(self.longest + 1)), Signal()
         m.d.comb += [
-            to_edge.eq(LONGEST - beat[:edge]),
+            to_edge.eq(self.longest - beat[:edge]),
             ends.eq(left <= to_edge),
             beats.eq(Mux(ends, left, to_edge)),
             self.bursts.valid.eq(self.active),

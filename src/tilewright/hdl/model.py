@@ -51,12 +51,12 @@ class Model:
     def _listed(self, function: str) -> list[tuple[str, Array]]:
         """Views (depth, bytes) uint8 of the model's own words, little-endian."""
         found: list[tuple[str, Array]] = []
-        data, numbers = ctypes.c_void_p(), [ctypes.c_uint32(1) for _ in range(3)]
-        arguments = [ctypes.byref(item) for item in (data, *numbers)][: 4 if function == "tw_port" else 5]
-        while name := getattr(self._library, function)(self._sim, len(found), *arguments[: 3 if function == "tw_port" else 4]):
-            _, size, depth = (number.value for number in numbers)
-            buffer = (ctypes.c_uint8 * (size * depth)).from_address(data.value or 0)
-            found.append((name.decode(), np.frombuffer(buffer, np.uint8).reshape(depth, size)))
+        data, size = ctypes.c_void_p(), [ctypes.c_uint32(1) for _ in range(3)]  # bits, bytes, depth
+        places = [ctypes.byref(item) for item in (data, *size)][: 3 if function == "tw_port" else 4]
+        while name := getattr(self._library, function)(self._sim, len(found), *places):
+            _, width, depth = (item.value for item in size)
+            buffer = (ctypes.c_uint8 * (width * depth)).from_address(data.value or 0)
+            found.append((name.decode(), np.frombuffer(memoryview(buffer), np.uint8).reshape(depth, width)))
         return found
 
     def __getitem__(self, port: str) -> int:
@@ -104,7 +104,9 @@ class Model:
         count = self._library.tw_events(self._sim, ctypes.byref(data))
         if not count:
             return np.zeros((0, 2), np.int64)
-        return np.frombuffer((ctypes.c_int64 * (2 * count)).from_address(data.value or 0), np.int64).reshape(-1, 2).copy()
+        return (
+            np.frombuffer((ctypes.c_int64 * (2 * count)).from_address(data.value or 0), np.int64).reshape(-1, 2).copy()
+        )
 
     def step(self, cycles: int = 1) -> None:
         self._library.tw_run(self._sim, cycles, None, EVER)

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.bursts import ADDRESS_BITS, LONGEST
+from tilewright.hdl.bursts import ADDRESS_BITS
 from tilewright.hdl.memory import TileRead, Tiles
 from tilewright.hdl.placement import INDEX_BITS
 
@@ -30,8 +30,8 @@ class TileSender(wiring.Component):
     `active` while there are tiles to read. Bursts end as in RowBursts.
     """
 
-    def __init__(self, tiles: Tiles) -> None:
-        self.tiles = tiles
+    def __init__(self, tiles: Tiles, longest: int) -> None:
+        self.tiles, self.longest = tiles, longest
         super().__init__(
             {
                 "packed": In(PACKED),
@@ -45,7 +45,7 @@ class TileSender(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m, t = Module(), self.tiles
         log, log_tile = ceil_log2(t.beat_bits // 8), ceil_log2(t.tile_bits // 8)
-        within = log + ceil_log2(LONGEST)  # bits of an address within the longest burst
+        within = log + ceil_log2(self.longest)  # bits of an address within the longest burst
         p, part = Signal(PACKED), Signal(range(max(2, t.parts)))
         row, left = Signal(within), Signal(INDEX_BITS)
         place = Signal(within - log)  # of the beat within the longest burst
@@ -72,7 +72,7 @@ class TileSender(wiring.Component):
             m.d.sync += [
                 read.eq(self.active),
                 mask.eq(((1 << taken[: t.lanes.bit_length()]) - 1) << offset),
-                last.eq(ends_row | (place == LONGEST - 1)),
+                last.eq(ends_row | (place == self.longest - 1)),
                 part_read.eq(part),
                 self.beats.valid.eq(read),
                 beat.data.eq(self.read.data.word_select(part_read, t.beat_bits)),

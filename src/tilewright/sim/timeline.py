@@ -84,8 +84,9 @@ class Costs(NamedTuple):
     cycles that pass beside the transfers, from the start: in those without a beat, in any, again in those without.
     `bubble`: beats of a write after which a cycle is lost (0: none).
 
-    With a `tail` a step ends so many cycles after it has let its unit go, and `settle` cycles after its last beat; steps
-    of a unit end in order, one a cycle. One that runs `ahead` lets its unit go when its last burst has been granted. Zeros begin after `fill_lead` cycles, when all data before the step have come.
+    With a `tail` a step ends so many cycles after it has let its unit go, and `settle` cycles after its last beat;
+    steps of a unit end in order, one a cycle. One that runs `ahead` lets its unit go when its last burst has been
+    granted. Zeros begin after `fill_lead` cycles, when all data of the unit's steps before have come.
     """
 
     lead: Array
@@ -107,7 +108,7 @@ class Costs(NamedTuple):
     def of(cls, lead: Array, busy: Array, rows: Array, row_bytes: Array, writes: Array, **others: Array) -> Costs:
         """With zeros for the columns that are not given."""
         none, fill = np.zeros(len(lead), np.int64), np.zeros((len(lead), 3), np.int64)
-        given = {name: none for name in cls._fields[5:]} | {"fill": fill} | others
+        given = dict.fromkeys(cls._fields[5:], none) | {"fill": fill} | others
         return cls(lead, busy, rows, row_bytes, writes, **given)
 
 

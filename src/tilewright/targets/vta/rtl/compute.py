@@ -15,21 +15,19 @@ from tilewright.hdl.placement import Placer
 from tilewright.hdl.receive import TileReceiver
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.ports import intervals
-from tilewright.targets.vta.rtl.core import DEPTH, OPERATIONS, Core
+from tilewright.targets.vta.rtl.core import OPERATIONS, Core
 from tilewright.targets.vta.rtl.dispatch import Dispatcher, joined
 from tilewright.targets.vta.rtl.loop import OPERANDS, Sequencer
 from tilewright.targets.vta.rtl.moving import address_of, place, rows_of
 from tilewright.targets.vta.rtl.words import INSN_BITS, Neighbours, fields, tiles
+from tilewright.targets.vta.timing.tilewright import ACC_FILL_LEAD, ACC_WAIT, CORE, LONGEST, TILEWRIGHT
 
-#: Cycles of a micro-op: GEMM, ALU of two tensors (acc is read twice), ALU with an immediate.
-GEMM, TENSOR, IMMEDIATE = 1, 2, 1
-#: Cycles before a LOAD of acc asks for its data, and before it writes: what the core still holds is written by then.
-ACC_WAIT, ACC_DRAIN = 1, 4
+#: Cycles from the first of an instruction's to the one in which acc's receiver learns of it.
+ACC_DRAIN = ACC_FILL_LEAD - 2
 
 
 class Compute(wiring.Component):
-    """Instructions end, with their tokens, DEPTH cycles after the unit is free for the next: when the core has written."""
+    """Instructions end, with their tokens, CORE cycles after the unit is free for the next: the core has written."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -63,7 +61,7 @@ class Compute(wiring.Component):
         m.d.comb += [dispatch.finished.eq(Mux(loops, computed, moved)), dispatch.may_end.eq(1)]
 
         ended: Value = Cat(dispatch.ends, dispatch.reserve, dispatch.ends & (opcode == Opcode.FINISH))
-        for _ in range(DEPTH - 1):
+        for _ in range(CORE - 1):
             later = Signal.like(ended, name="ended")
             m.d.sync += later.eq(ended)
             ended = later
@@ -82,7 +80,7 @@ class Compute(wiring.Component):
             wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
         word = dispatch.insn.payload  # in the cycle of the start
         gemm, alu = (fields(word, layout) for layout in (config.formats.gemm, config.formats.alu))
-        is_alu, own = gemm["opcode"] == Opcode.ALU, intervals(config, GEMM, TENSOR, IMMEDIATE, 1)
+        is_alu, own = gemm["opcode"] == Opcode.ALU, TILEWRIGHT.intervals(config)
         nest = sequencer.nest
         sources = {"begin": "uop_bgn", "end": "uop_end", "iter_out": "iter_out", "iter_in": "iter_in"}
         m.d.comb += [nest[name].eq(Mux(is_alu, alu[field], gemm[field])) for name, field in sources.items()]
@@ -118,7 +116,7 @@ class Compute(wiring.Component):
         """LOAD of micro-ops (a row without padding) and of accumulators; whether what there is has come."""
         config = self.config
         m.submodules.placer = placer = Placer()
-        m.submodules.bursts = bursts = RowBursts(config.bus_bits)
+        m.submodules.bursts = bursts = RowBursts(config.bus_bits, LONGEST)
         m.submodules.receiver = receiver = TileReceiver([tiles(config.uop, config), tiles(config.acc, config)])
         wiring.connect(m, bursts.bursts, wiring.flipped(self.client))
         wiring.connect(m, receiver.write0, wiring.flipped(self.uop_beats))

@@ -1,7 +1,7 @@
 """The compute core: GEMM and tensor ALU on one pipeline, a micro-op a cycle, no gap between instructions.
 
-Cycles from the issue of a micro-op: 0 its fetch, 1 tile indices, 2 reads of inp and wgt, 3 products, 4 sums and the read
-of acc, 5 the write of acc and out. A micro-op reads what the one before it wrote: acc passes writes on to reads.
+Cycles from the issue of a micro-op: 0 its fetch, 1 tile indices, 2 reads of inp and wgt, 3 products, 4 sums and the
+read of acc, 5 the write of acc and out. A micro-op reads what the one before it wrote: acc passes writes on to reads.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.rtl.loop import OPERANDS, offsets
 from tilewright.targets.vta.rtl.words import fields, tiles
+from tilewright.targets.vta.timing.tilewright import CORE
 
-#: Cycles from the issue of a micro-op to its writes.
-DEPTH = 5
 #: What the ALU's lanes do; others leave acc alone (MUL, as upstream's HLS design).
 OPERATIONS = {
     AluOp.MIN: Operation.MIN,
@@ -31,9 +30,7 @@ OPERATIONS = {
 }
 
 #: What goes with a micro-op through the pipeline. `reads`: acc[src] is taken as second operand; `writes` acc and out.
-WORK = data.StructLayout(
-    {"reads": 1, "writes": 1, "is_alu": 1, "reset": 1, "use_imm": 1, "op": Operation, "imm": 16}
-)
+WORK = data.StructLayout({"reads": 1, "writes": 1, "is_alu": 1, "reset": 1, "use_imm": 1, "op": Operation, "imm": 16})
 
 
 class Core(wiring.Component):
@@ -61,7 +58,7 @@ class Core(wiring.Component):
         m.submodules.mac = mac = MacArray(config.batch, config.block, config.inp.width, config.wgt.width)
         m.submodules.alu = alu = TensorAlu(config.batch * config.block, config.LOG_ACC_WIDTH)
         work = [self.work]
-        for stage in range(1, DEPTH + 1):
+        for stage in range(1, CORE + 1):
             work.append(Signal(WORK, name=f"work{stage}"))
             m.d.sync += work[stage].eq(work[stage - 1])
 

@@ -8,19 +8,12 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.bursts import BURST, LONGEST
+from tilewright.hdl.bursts import BURST
 from tilewright.hdl.fifo import StreamFifo
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
 from tilewright.targets.vta.rtl.words import INSN_BITS, fields
-
-#: Batches that the buffer holds: one that is handed out, the others on their way.
-BATCHES = 4
-
-
-def batch(config: Config) -> int:
-    """Instructions in the longest burst."""
-    return LONGEST * config.bus_bits // INSN_BITS
+from tilewright.targets.vta.timing.tilewright import BATCHES, batch_of
 
 
 class Fetch(wiring.Component):
@@ -46,7 +39,7 @@ class Fetch(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
-        size, room = batch(config), BATCHES * batch(config)
+        size, room = batch_of(config), BATCHES * batch_of(config)
         address, left, here = Signal(32), Signal(32), Signal(32)  # to request; to hand out
         reserved, many = Signal(range(room + 1)), Signal(range(size + 1))
         granted, sent = Signal(), Signal()

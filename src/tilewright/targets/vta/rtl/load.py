@@ -18,9 +18,7 @@ from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.rtl.dispatch import Dispatcher, joined
 from tilewright.targets.vta.rtl.moving import address_of, place, rows_of
 from tilewright.targets.vta.rtl.words import INSN_BITS, Neighbours, fields, tiles
-
-#: Instructions of a unit that may not have ended when it takes the next one.
-OUTSTANDING = 16
+from tilewright.targets.vta.timing.tilewright import LONGEST, OUTSTANDING
 
 
 class Load(wiring.Component):
@@ -48,7 +46,7 @@ class Load(wiring.Component):
         m, config = Module(), self.config
         m.submodules.dispatch = dispatch = Dispatcher(config, (False, True))
         m.submodules.placer = placer = Placer()
-        m.submodules.bursts = bursts = RowBursts(config.bus_bits)
+        m.submodules.bursts = bursts = RowBursts(config.bus_bits, LONGEST)
         m.submodules.placements = placements = StreamFifo(PLACEMENT, OUTSTANDING + 2)
         m.submodules.receiver = receiver = TileReceiver([tiles(config.inp, config), tiles(config.wgt, config)])
         m.submodules.leaving = leaving = StreamFifo(3, OUTSTANDING)

@@ -13,7 +13,6 @@ from tilewright.errors import MachineError
 from tilewright.hdl.model import Compiled
 from tilewright.sim.dram import Dram
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import INSN_BYTES
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.rtl.top import REGISTERS, Vta
 

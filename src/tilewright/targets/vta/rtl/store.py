@@ -11,12 +11,12 @@ from amaranth.lib.wiring import In, Out
 from tilewright.hdl.bursts import BURST, RowBursts
 from tilewright.hdl.fifo import StreamFifo
 from tilewright.hdl.memory import TileRead
-from tilewright.hdl.send import beat_of, TileSender
+from tilewright.hdl.send import TileSender, beat_of
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.rtl.dispatch import Dispatcher, joined
-from tilewright.targets.vta.rtl.load import OUTSTANDING
 from tilewright.targets.vta.rtl.moving import address_of, rows_of
 from tilewright.targets.vta.rtl.words import INSN_BITS, Neighbours, fields, tiles
+from tilewright.targets.vta.timing.tilewright import LONGEST, OUTSTANDING
 
 
 class Store(wiring.Component):
@@ -46,8 +46,8 @@ class Store(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
         m.submodules.dispatch = dispatch = Dispatcher(config, (True, False))
-        m.submodules.bursts = bursts = RowBursts(config.bus_bits)
-        m.submodules.sender = sender = TileSender(tiles(config.out, config))
+        m.submodules.bursts = bursts = RowBursts(config.bus_bits, LONGEST)
+        m.submodules.sender = sender = TileSender(tiles(config.out, config), LONGEST)
         m.submodules.leaving = leaving = StreamFifo(2 + 16, OUTSTANDING)
         wiring.connect(m, dispatch.insn, wiring.flipped(self.insn))
         wiring.connect(m, bursts.bursts, wiring.flipped(self.client))

@@ -18,6 +18,7 @@ from tilewright.targets.vta.rtl.fetch import Fetch
 from tilewright.targets.vta.rtl.load import Load
 from tilewright.targets.vta.rtl.store import Store
 from tilewright.targets.vta.rtl.words import INSN_BITS, tiles
+from tilewright.targets.vta.timing.tilewright import IN_FLIGHT
 
 REGISTERS = ("uop", "inp", "wgt", "acc", "out")
 
@@ -49,7 +50,7 @@ class Vta(wiring.Component):
         m.submodules.load = load = Load(config)
         m.submodules.compute = compute = Compute(config)
         m.submodules.store = store = Store(config)
-        units = (load, compute, store)
+        units: tuple[Any, ...] = (load, compute, store)
         m.d.comb += [fetch.launch.eq(self.launch), fetch.base.eq(self.insn_base), fetch.count.eq(self.insn_count)]
         for name, unit in zip(line.units, units, strict=True):
             m.submodules[f"{name}_queue"] = queue = StreamFifo(INSN_BITS, config.queue_depth)
@@ -92,9 +93,10 @@ class Vta(wiring.Component):
         ):
             wiring.connect(m, ours, theirs)
 
-        m.submodules.reader = reader = ReadMaster(bus, 3)
+        m.submodules.reader = reader = ReadMaster(bus, 3, IN_FLIGHT)
         m.submodules.writer = writer = WriteMaster(bus)
-        for number, client in enumerate((fetch, compute, load)):
+        readers: tuple[Any, ...] = (fetch, compute, load)
+        for number, client in enumerate(readers):
             wiring.connect(m, client.client, getattr(reader, f"client{number}"))
             m.d.comb += [client.valid.eq(reader.valid[number]), client.data.eq(reader.data)]
         wiring.connect(m, store.client, writer.client)

@@ -37,6 +37,4 @@ class Neighbours(wiring.Signature):
     """A unit's side of its token queues; bit 0 the unit before, bit 1 the unit behind."""
 
     def __init__(self) -> None:
-        super().__init__(
-            {"available": In(2), "room": In(2), "pop": Out(2), "reserve": Out(2), "push": Out(2)}
-        )
+        super().__init__({"available": In(2), "room": In(2), "pop": Out(2), "reserve": Out(2), "push": Out(2)})

@@ -6,6 +6,7 @@ import numpy as np
 
 from tilewright.sim.timeline import Channel, Costs, Fetch, Units
 from tilewright.targets.base import TimingModel
+from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
 from tilewright.targets.vta.timing.model import Simulated, Timing, compute, stores, zeros
@@ -63,9 +64,14 @@ def simulated(program: Elaborated, timing: Timing) -> Simulated:
         write_latency=W_LATENCY,
         steady=True,
     )
-    batch = LONGEST * config.bus_bits // 8 // INSN_BYTES
+    batch = batch_of(config)
     fetch = Fetch(INSN_BYTES, config.queue_depth, batch=batch, buffer=BATCHES * batch)
     return Simulated(costs, channel, fetch, Units(room=1, outstanding=OUTSTANDING))
+
+
+def batch_of(config: Config) -> int:
+    """Instructions that fetch asks for at once: the longest burst."""
+    return LONGEST * config.bus_bits // 8 // INSN_BYTES
 
 
 TILEWRIGHT = Timing(
