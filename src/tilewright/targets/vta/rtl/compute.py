@@ -45,6 +45,7 @@ class Compute(wiring.Component):
                 "acc_beats": Out(BeatWrite(shapes["acc"])),
                 **{name: Out(TileRead(shapes[name])) for name in ("uop", "inp", "wgt", "acc")},
                 **{f"{name}_write": Out(TileWrite(shapes[name])) for name in ("acc", "out")},
+                "launch": In(1),
                 "done": Out(1),
                 "starts": Out(1),
                 "ends": Out(1),
@@ -67,7 +68,9 @@ class Compute(wiring.Component):
             ended = later
         m.d.comb += [self.starts.eq(dispatch.start), self.ends.eq(ended[0]), self.tokens.push.eq(ended[1:3])]
         m.d.comb += joined(self.tokens, dispatch)
-        with m.If(ended[3]):
+        with m.If(self.launch):
+            m.d.sync += self.done.eq(0)
+        with m.Elif(ended[3]):
             m.d.sync += self.done.eq(1)
         return m
 

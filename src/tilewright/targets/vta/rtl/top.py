@@ -50,6 +50,7 @@ class Vta(wiring.Component):
         m.submodules.load = load = Load(config)
         m.submodules.compute = compute = Compute(config)
         m.submodules.store = store = Store(config)
+        m.d.comb += compute.launch.eq(self.launch)
         units: tuple[Any, ...] = (load, compute, store)
         m.d.comb += [fetch.launch.eq(self.launch), fetch.base.eq(self.insn_base), fetch.count.eq(self.insn_count)]
         for name, unit in zip(line.units, units, strict=True):
