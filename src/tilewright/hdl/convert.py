@@ -45,8 +45,11 @@ def to_rtlil(component: Any, name: str = TOP) -> str:
 
 
 def to_verilog(source: str) -> str:
-    """Verilog of RTLIL."""
-    return _yosys(source, "proc -nomux -norom; memory_collect; write_verilog -norename -noattr", ".v")
+    """Verilog of RTLIL: assignments and registers, no combinational processes.
+
+    Verilator leaves a vector at 0 that processes assign by parts, one of them a constant.
+    """
+    return _yosys(source, "proc -norom; memory_collect; write_verilog -norename -noattr", ".v")
 
 
 def to_cxxrtl(source: str) -> str:

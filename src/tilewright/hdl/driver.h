@@ -92,6 +92,8 @@ int tw_run(Sim *sim, uint64_t most, const char *until, uint64_t events) {
         sim->design.eval();
         sim->cycle++;
     }
+    set(sim->clk, 0);  // CXXRTL's outputs follow the edge only now
+    sim->design.eval();
     return 0;
 }
 }
