@@ -23,7 +23,7 @@ ENGINES = build.ENGINES
 
 
 class Copier(wiring.Component):
-    """Reads a burst of four beats from byte 64, then writes them, complemented, to byte 128; `done` with the response."""
+    """Reads a burst of four beats from byte 64, writes them, complemented, to byte 128; `done` with the response."""
 
     def __init__(self) -> None:
         super().__init__({"bus": Out(Bus(64)), "done": Out(1), "beats": Out(8)})

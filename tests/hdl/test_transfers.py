@@ -34,7 +34,9 @@ def bursts_of(address: int, rows: int, row_bytes: int, stride: int) -> list[tupl
 @pytest.mark.parametrize("seed", range(8))
 def test_bursts_one_a_cycle_from_the_one_after_the_start(seed: int) -> None:
     rng, block = np.random.default_rng(seed), RowBursts(8 * BEAT, LONGEST)
-    address, rows, row_bytes, stride = (int(rng.integers(low, high)) for low, high in ((0, 99), (1, 4), (1, 90), (0, 99)))
+    address, rows, row_bytes, stride = (
+        int(rng.integers(low, high)) for low, high in ((0, 99), (1, 4), (1, 90), (0, 99))
+    )
     expected = bursts_of(address, rows, row_bytes, stride)
 
     async def bench(ctx: Any) -> None:
@@ -186,4 +188,3 @@ def test_tiles_leave_as_the_beats_of_their_bursts(tile: int, seed: int) -> None:
         first = index + row * columns
         expected[address + row * stride :][: columns * size] = contents[first : first + columns].reshape(-1)
     assert dram.tolist() == expected.tolist(), f"seed {seed}"
-

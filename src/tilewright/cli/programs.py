@@ -32,7 +32,7 @@ def exec_(
     """Run a saved program on the machine it was compiled for."""
     from tilewright.cli.execute import execute
 
-    return execute(_load(path), source, timing, check, Reports(output, html, trace, as_json))
+    return execute(load(path), source, timing, check, Reports(output, html, trace, as_json))
 
 
 @click.command()
@@ -46,7 +46,7 @@ def check(path: str, as_json: bool) -> int:
     from tilewright import targets
     from tilewright.report import findings as report
 
-    program = _load(path)
+    program = load(path)
     found = tuple(targets.get(program.target).check(program))
     if as_json:
         click.echo(json.dumps(report.to_json(program.target, found)))
@@ -63,7 +63,7 @@ def disasm(path: str, as_json: bool) -> None:
     from tilewright import targets
     from tilewright.program import listing
 
-    program = _load(path)
+    program = load(path)
     text = listing.with_machine(program, targets.get(program.target).disassemble(program))
     if as_json:
         click.echo(json.dumps({"target": program.target, "config": dict(program.config), "text": text}))
@@ -99,7 +99,7 @@ def asm(
         click.echo(json.dumps({"file": str(output), **program.outline()}))
 
 
-def _load(path: str) -> Program:
+def load(path: str) -> Program:
     """A program for a machine that exists; errors name the file."""
     from tilewright import targets
     from tilewright.graph.rounding import rounding_mode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
@@ -68,6 +68,18 @@ class ConformCase:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class CosimCase:
+    """One launch on the compiled gateware and on the simulator; `differences`, the first one first, are sentences."""
+
+    name: str
+    instructions: int
+    cycles: int
+    rtl_cycles: int
+    mismatched_bytes: int
+    differences: tuple[str, ...] = ()
+
+
 class Target(Protocol):
     """A machine: its configurations, compiler, passes and golden vectors.
 
@@ -120,4 +132,17 @@ class Target(Protocol):
 
     def conform(self, path: Path) -> ConformCase:
         """Replay one golden vector file."""
+        ...
+
+
+@runtime_checkable
+class Gateware(Protocol):
+    """What a target with gateware has besides. Both raise ConfigError where tools or parts of a machine are missing."""
+
+    def rtl(self, config: Config) -> Mapping[str, str]:
+        """The files of a design for a board, by name: Verilog, constraints, README."""
+        ...
+
+    def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
+        """Compare one launch on one sample."""
         ...

@@ -12,7 +12,7 @@ from amaranth.utils import ceil_log2
 from tilewright.hdl.axi import Bus
 from tilewright.hdl.axi_lite import AxiLite, AxiLiteRegisters
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.rtl.top import REGISTERS, Vta
+from tilewright.targets.vta.rtl.top import REGISTERS, Vta, require
 
 #: Offsets as in upstream's Chisel design (shell/VCR.scala, 32-bit addresses). Control: bit 0 launches.
 WRITTEN = {0x00: "control", 0x08: "insn_count", 0x0C: "insn_base"}
@@ -27,6 +27,7 @@ class VtaSystem(wiring.Component):
     """`control` is the host's port, `bus` DRAM's; `size` and `burst` hold for both of its command channels."""
 
     def __init__(self, config: Config) -> None:
+        require(config)
         self.config = config
         super().__init__(
             {

@@ -8,6 +8,7 @@ from amaranth.hdl import Elaboratable, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.errors import ConfigError
 from tilewright.hdl.axi import Bus, ReadMaster, WriteMaster
 from tilewright.hdl.fifo import StreamFifo
 from tilewright.hdl.memory import BankedMemory
@@ -23,6 +24,13 @@ from tilewright.targets.vta.timing.tilewright import IN_FLIGHT
 REGISTERS = ("uop", "inp", "wgt", "acc", "out")
 
 
+def require(config: Config) -> None:
+    """Raises ConfigError for a machine that there is no gateware of yet."""
+    for key, built in (("stages", 3), ("alu", "upstream"), ("semantics", "hls")):
+        if (value := getattr(config, key)) != built:
+            raise ConfigError("VTA gateware", f"there is none with {key} {value}", f"set {key} to {built}")
+
+
 class Vta(wiring.Component):
     """`launch` for one cycle runs `insn_count` instructions from byte `insn_base`; `done` after FINISH.
 
@@ -30,6 +38,7 @@ class Vta(wiring.Component):
     """
 
     def __init__(self, config: Config) -> None:
+        require(config)
         self.config = config
         super().__init__(
             {
