@@ -90,9 +90,10 @@ def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Seque
     ]
     command += ["-Wno-fatal", "-Wno-lint", "--no-timing", "--prefix", "Vtop", "--Mdir", str(folder), f"{TOP}.v"]
     _call(command, folder, {"VERILATOR_ROOT": str(root)})
-    entries = []
+    entries, header = [], (folder / "Vtop.h").read_text()
     for wire in ports:
-        member = f"top->{wire.name.replace('__', '___05F')}"  # Verilator keeps double underscores for itself
+        name = wire.name.replace("__", "___05F")  # Verilator keeps double underscores for itself
+        member = f"top->{name}" if f"&{name}," in header else f"top->__SYM__{name}"  # a word that C++ keeps
         entries.append(f'    ports.push_back({{"{wire.name}", &{member}, {wire.bits}, sizeof({member})}});')
     for path in found:
         scope, _, name = f"TOP.{TOP}.{path}".rpartition(".")
