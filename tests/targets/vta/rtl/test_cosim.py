@@ -79,5 +79,5 @@ def test_what_has_no_gateware_says_so(tmp_path: Path, capsys: pytest.CaptureFixt
     program = tmp_path / "four.twp"
     assert main(["compile", str(DIGITS), "-t", "vta", "--set", "stages=4", "-o", str(program)]) == 0
     assert main(["cosim", str(program)]) == 2
-    assert "VTA gateware: there is none with stages 4; set stages to 3" in capsys.readouterr().err
+    assert "VTA gateware: there is none with stages 4; set stages to 3, or" in capsys.readouterr().err
     assert main(["rtl", "vta", "--set", "alu=fused", "-o", str(tmp_path)]) == 2

@@ -20,15 +20,16 @@ from tilewright.targets.vta.rtl.load import Load
 from tilewright.targets.vta.rtl.store import Store
 from tilewright.targets.vta.rtl.words import INSN_BITS, tiles
 from tilewright.targets.vta.timing.tilewright import IN_FLIGHT
+from tilewright.targets.vta.timing.tilewright import require as require_timing
 
 REGISTERS = ("uop", "inp", "wgt", "acc", "out")
 
 
 def require(config: Config) -> None:
-    """Raises ConfigError for a machine that there is no gateware of yet."""
-    for key, built in (("stages", 3), ("alu", "upstream"), ("semantics", "hls")):
-        if (value := getattr(config, key)) != built:
-            raise ConfigError("VTA gateware", f"there is none with {key} {value}", f"set {key} to {built}")
+    """Raises ConfigError for a machine that there is no gateware of."""
+    require_timing(config)
+    if config.semantics != "hls":
+        raise ConfigError("VTA gateware", f"there is none with semantics {config.semantics}", "set semantics to hls")
 
 
 class Vta(wiring.Component):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.errors import ConfigError
 from tilewright.sim.timeline import Channel, Costs, Fetch, Units
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config
@@ -32,6 +33,7 @@ RESPONSE = 1  # store: the same, besides the delay of the memory
 def simulated(program: Elaborated, timing: Timing) -> Simulated:
     """Reads compete, compute before load; loads run ahead of their data, stores of their responses."""
     config, moved, store = program.config, program.moves, stores(program)
+    require(config)
     latency = max(1, config.dram_latency)  # what the memory takes, a cycle at least
     line = config.pipeline
     mine = program.table.unit
@@ -67,6 +69,14 @@ def simulated(program: Elaborated, timing: Timing) -> Simulated:
     batch = batch_of(config)
     fetch = Fetch(INSN_BYTES, config.queue_depth, batch=batch, buffer=BATCHES * batch)
     return Simulated(costs, channel, fetch, Units(room=1, outstanding=OUTSTANDING))
+
+
+def require(config: Config) -> None:
+    """Raises ConfigError for a machine that there is no gateware of."""
+    for key, built in (("stages", 3), ("alu", "upstream")):
+        if (value := getattr(config, key)) != built:
+            remedy = f"set {key} to {built}, or use another timing model"
+            raise ConfigError("VTA gateware", f"there is none with {key} {value}", remedy)
 
 
 def batch_of(config: Config) -> int:
