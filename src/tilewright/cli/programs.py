@@ -48,7 +48,7 @@ def exec_(
         _refuse(for_program, "an ELF file has none")
         return execute_elf(path, target, config, overrides, timing, limit, profile, as_json)
     _refuse(for_elf, "is for ELF files: a program names its machine")
-    return execute(_load(path), source, timing, check, Reports(output, html, trace, as_json))
+    return execute(load(path), source, timing, check, Reports(output, html, trace, as_json))
 
 
 @click.command()
@@ -62,7 +62,7 @@ def check(path: str, as_json: bool) -> int:
     from tilewright import targets
     from tilewright.report import findings as report
 
-    program = _load(path)
+    program = load(path)
     found = tuple(targets.get(program.target).check(program))
     if as_json:
         click.echo(json.dumps(report.to_json(program.target, found)))
@@ -79,7 +79,7 @@ def disasm(path: str, as_json: bool) -> None:
     from tilewright import targets
     from tilewright.program import listing
 
-    program = _load(path)
+    program = load(path)
     text = listing.with_machine(program, targets.get(program.target).disassemble(program))
     if as_json:
         click.echo(json.dumps({"target": program.target, "config": dict(program.config), "text": text}))
@@ -121,7 +121,7 @@ def _refuse(options: Mapping[str, object], reason: str) -> None:
             raise InputError(name, reason)
 
 
-def _load(path: str) -> Program:
+def load(path: str) -> Program:
     """A program for a machine that exists; errors name the file."""
     from tilewright import targets
     from tilewright.graph.rounding import rounding_mode

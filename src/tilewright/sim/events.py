@@ -10,7 +10,7 @@ from tilewright.array import Array
 from tilewright.sim.jit import compiled
 
 if TYPE_CHECKING:
-    from tilewright.sim.timeline import Channel, Costs, Fetch
+    from tilewright.sim.timeline import Channel, Costs, Fetch, Units
 
 
 @compiled
@@ -23,6 +23,7 @@ def simulate(
     costs: Costs,
     channel: Channel,
     fetch: Fetch,
+    shared: Units,
     serial: bool,
 ) -> tuple[Array, Array, Array, Array, Array, int]:
     """Start, end, wait, cause and contention of each step, and how many steps ended. Arguments as in timeline()."""
@@ -37,7 +38,9 @@ def simulate(
     contention = np.zeros(count, np.int64)
     delivered = np.full(count, never, np.int64)
     position = first[:-1].copy()
-    free = np.zeros(units, np.int64)  # when the unit's last step ended
+    free = np.zeros(units, np.int64)  # when the unit's last step let it go
+    last_end = np.zeros(units, np.int64)
+    work_end = np.zeros(units, np.int64)
     backlog = np.zeros(units, np.int64)  # commands in the unit's queue
     # A unit inside a step moves data, then is ending: its work is done, its tokens may still need room. The client
     # behind the units is fetch.
@@ -51,6 +54,7 @@ def simulate(
     beats_left = np.zeros(units, np.int64)  # of this row
     to_edge = np.zeros(units, np.int64)  # beats to where a burst must end
     data_end = np.zeros(units, np.int64)
+    arrived = np.zeros(units, np.int64)  # when the data of all steps that have let the unit go are there
     fill_left = np.zeros((units, 3), np.int64)
     filling = np.zeros(units, np.bool_)
     filled = np.zeros(units, np.int64)  # the time up to which fill_left is known
@@ -86,13 +90,16 @@ def simulate(
             t = never
             if ending[u]:
                 s = steps[position[u]]
-                t = data_end[u] + costs.busy[s]
+                t = work_end[u]
+                before = position[u] - shared.outstanding
+                if shared.outstanding > 0 and before >= first[u]:
+                    t = max(t, end[steps[before]])
                 for q in range(queues):
                     r = room[s, q]
                     if r == -2:
                         t = never
                     elif r >= 0:
-                        t = max(t, begin[r])
+                        t = max(t, begin[r] + shared.room)
             elif not moving[u] and position[u] < first[u + 1]:
                 s = steps[position[u]]
                 t = max(free[u], delivered[s])
@@ -120,7 +127,7 @@ def simulate(
                     if granted >= ring:
                         t = max(t, burst_end[granted % ring])
                     for k in range(oldest, granted):
-                        if burst_end[k % ring] - 1 == t:
+                        if not channel.steady and burst_end[k % ring] - 1 == t:
                             t += 1
                 if t < best_time or (t == best_time and client >= 0 and priority[u] < priority[client]):
                     best_time = t
@@ -137,7 +144,8 @@ def simulate(
             data = 1 if writes else 0
             if u == units:
                 many = min(batch, count - fetched)
-                size = -(-many * fetch.insn_bytes // channel.beat_bytes) if fetch.whole else many * insn_beats
+                packed = fetch.whole or fetch.buffer > 0
+                size = -(-many * fetch.insn_bytes // channel.beat_bytes) if packed else many * insn_beats
             else:
                 s = steps[position[u]]
                 many = min(to_edge[u], beats_left[u])
@@ -146,7 +154,7 @@ def simulate(
                     size += (many - 1) // costs.bubble[s]
             latency = channel.write_latency if commands and writes else channel.latency
             at = bus[data]
-            if not commands or writes or last_first_beat <= now:
+            if not commands or writes or channel.steady or last_first_beat <= now:
                 at = max(at, now + latency)
             bus[data] = at + size
             if channel.shared:
@@ -158,9 +166,13 @@ def simulate(
                 granted += 1
             if u == units:
                 for k in range(many):
-                    arrival[fetched + k] = at + (size if fetch.whole else (k + 1) * insn_beats) + fetch.lag
+                    beats = size if fetch.whole else (k + 1) * insn_beats
+                    if fetch.buffer > 0:
+                        beats = -(-(k + 1) * fetch.insn_bytes // channel.beat_bytes)
+                    arrival[fetched + k] = at + beats + fetch.lag
                 fetched += many
-                moving[u] = False
+                moving[u] = fetched < count and fetched - sent + batch <= fetch.buffer
+                request[u] = now + channel.spacing
                 continue
             contention[s] += max(0, at - max(request[u] + latency, data_end[u]))
             if filling[u]:
@@ -177,7 +189,8 @@ def simulate(
             to_edge[u] = channel.burst
             same_row = beats_left[u] > 0
             if commands:
-                request[u] = data_end[u] + channel.write_response if writes else now + channel.spacing
+                waits = writes and not channel.steady
+                request[u] = data_end[u] + channel.write_response if waits else now + channel.spacing
             else:
                 request[u] = at if same_row or channel.pipelined else data_end[u]
             if same_row:
@@ -189,7 +202,7 @@ def simulate(
             backlog[unit[sent]] += 1
             fetch_time = now + 1
             sent += 1
-            if sent == fetched and sent < count:
+            if not moving[units] and fetched < count and (sent == fetched or fetched - sent + batch <= fetch.buffer):
                 moving[units] = True
                 request[units] = now + fetch.turn
             continue
@@ -202,6 +215,10 @@ def simulate(
                 backlog[u] -= 1
             if ending[u]:
                 end[s] = now
+                if costs.tail[s] > 0:
+                    end[s] = max(now + costs.tail[s], data_end[u] + costs.settle[s], last_end[u] + 1)
+                last_end[u] = end[s]
+                arrived[u] = max(arrived[u], data_end[u])
                 free[u] = now
                 position[u] += 1
                 ending[u] = False
@@ -217,8 +234,8 @@ def simulate(
                     if g >= 0 and end[g] > latest:
                         latest = end[g]
                         cause[s] = 2 + q
+            filled[u] = max(now + costs.fill_lead[s], arrived[u])
             request[u] = data_end[u] = now + costs.lead[s]
-            filled[u] = now
             filling[u] = False
             for k in range(3):
                 fill_left[u, k] = costs.fill[s, k]
@@ -232,7 +249,9 @@ def simulate(
         if rows_left[u] == 0:
             moving[u] = False
             ending[u] = True
-            data_end[u] = max(data_end[u], filled[u] + fill_left[u, 0] + fill_left[u, 1] + fill_left[u, 2])
+            if filling[u]:
+                data_end[u] = max(data_end[u], filled[u] + fill_left[u, 0] + fill_left[u, 1] + fill_left[u, 2])
+            work_end[u] = now + channel.spacing if costs.ahead[s] > 0 else data_end[u] + costs.busy[s]
             continue
         # A row begins.
         offset = row_address[u] % channel.beat_bytes

@@ -32,7 +32,8 @@ class Channel(NamedTuple):
     With one, reads are granted one a cycle in order of Costs.priority (fetch first), none in the cycle of a last
     beat, at most `in_flight` that have not ended; `spacing` cycles from a grant to the unit's next request. Only a
     burst that finds no other one waiting for its first beat pays the latency. A write's first beat comes
-    `write_latency` after its request, the unit's next request `write_response` after its last beat.
+    `write_latency` after its request, the unit's next request `write_response` after its last beat. When `steady`,
+    last beats hold up no grant, every read pays the latency, and commands of writes run ahead like those of reads.
     """
 
     beat_bytes: int
@@ -44,6 +45,7 @@ class Channel(NamedTuple):
     spacing: int = 0
     write_latency: int = 0
     write_response: int = 0
+    steady: bool = False
 
 
 class Fetch(NamedTuple):
@@ -52,7 +54,8 @@ class Fetch(NamedTuple):
     Depth 0: there is no fetch, all commands are there from the start. Commands are read in batches of `batch` (0: as
     many as a burst holds) and delivered one a cycle: each when it has arrived, or with `whole` when the batch has;
     `lag` cycles later. `turn`: cycles from the last delivery, or from the cycle before the launch, to the next
-    request. A command leaves its queue when its step starts, or with `held` when it ends.
+    request. A command leaves its queue when its step starts, or with `held` when it ends. With a `buffer` for so many
+    commands, the next batch is requested as soon as there is room for it, and beats hold as many as fit.
     """
 
     insn_bytes: int
@@ -62,6 +65,16 @@ class Fetch(NamedTuple):
     lag: int = 0
     turn: int = 1
     held: bool = False
+    buffer: int = 0
+
+
+class Units(NamedTuple):
+    """What units have in common. `room`: cycles from a pop to the push that uses its place; `outstanding`: steps of a
+    unit that may not have ended when it lets go of the next (0: any number).
+    """
+
+    room: int = 0
+    outstanding: int = 0
 
 
 class Costs(NamedTuple):
@@ -70,6 +83,10 @@ class Costs(NamedTuple):
     A row starts at byte `address` + row * `stride`; bursts end at multiples of the longest one. `fill` [n, 3]:
     cycles that pass beside the transfers, from the start: in those without a beat, in any, again in those without.
     `bubble`: beats of a write after which a cycle is lost (0: none).
+
+    With a `tail` a step ends so many cycles after it has let its unit go, and `settle` cycles after its last beat;
+    steps of a unit end in order, one a cycle. One that runs `ahead` lets its unit go when its last burst has been
+    granted. Zeros begin after `fill_lead` cycles, when all data of the unit's steps before have come.
     """
 
     lead: Array
@@ -82,17 +99,27 @@ class Costs(NamedTuple):
     priority: Array  # of its reads; lower goes first, then the lower unit
     fill: Array
     bubble: Array
+    tail: Array
+    settle: Array
+    ahead: Array  # 0 or 1
+    fill_lead: Array
 
     @classmethod
     def of(cls, lead: Array, busy: Array, rows: Array, row_bytes: Array, writes: Array, **others: Array) -> Costs:
         """With zeros for the columns that are not given."""
         none, fill = np.zeros(len(lead), np.int64), np.zeros((len(lead), 3), np.int64)
-        given = {"address": none, "stride": none, "priority": none, "fill": fill, "bubble": none} | others
+        given = dict.fromkeys(cls._fields[5:], none) | {"fill": fill} | others
         return cls(lead, busy, rows, row_bytes, writes, **given)
 
 
 def timeline(
-    table: StepTable, order: Order, costs: Costs, channel: Channel, fetch: Fetch, serial: bool = False
+    table: StepTable,
+    order: Order,
+    costs: Costs,
+    channel: Channel,
+    fetch: Fetch,
+    units: Units | None = None,
+    serial: bool = False,
 ) -> Trace:
     """The trace of one launch; `serial`: no overlap, each step starts when the one before it in the stream has ended.
 
@@ -103,7 +130,7 @@ def timeline(
     bursts = 2 + costs.row_bytes // max(1, channel.beat_bytes * channel.burst)
     events = 3 * len(table) + int((costs.rows * bursts).sum())
     begin, end, wait, cause, contention, done = simulate.of(EVENT_US * events)(
-        start, steps, table.unit, order.giver, _makes_room(table), costs, channel, fetch, serial
+        start, steps, table.unit, order.giver, _makes_room(table), costs, channel, fetch, units or Units(), serial
     )
     if done < len(table):
         raise HazardError(

@@ -123,6 +123,18 @@ class Executes(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class CosimCase:
+    """One launch on the compiled gateware and on the simulator; `differences`, the first one first, are sentences."""
+
+    name: str
+    instructions: int
+    cycles: int
+    rtl_cycles: int
+    mismatched_bytes: int
+    differences: tuple[str, ...] = ()
+
+
 class Target(Protocol):
     """A machine: its configurations, compiler, passes and golden vectors.
 
@@ -175,4 +187,17 @@ class Target(Protocol):
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
         """Replay one golden vector file; one with many cases gives each."""
+        ...
+
+
+@runtime_checkable
+class Gateware(Protocol):
+    """What a target with gateware has besides. Both raise ConfigError where tools or parts of a machine are missing."""
+
+    def rtl(self, config: Config) -> Mapping[str, str]:
+        """The files of a design for a board, by name: Verilog, constraints, README."""
+        ...
+
+    def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
+        """Compare one launch on one sample."""
         ...

@@ -33,7 +33,7 @@ UNSET = [(1, 2, 2), (1, 2, 1), (1, 2, 1)]
     ],
 )
 def test_lanes_and_ports_lengthen_intervals(changes: dict[str, int], expected: list[tuple[int, int, int]]) -> None:
-    for name, cycles in zip(timing.MODELS, expected, strict=True):
+    for name, cycles in zip(timing.MODELS, [*expected, expected[1]], strict=True):  # ours is like chisel
         forms = (gemm, lambda n: alu(n, 0), alu)
         found = tuple(alone(form(11), name, **changes) - alone(form(10), name, **changes) for form in forms)
         assert found == cycles, name
@@ -54,5 +54,6 @@ def test_describe_shows_needed_and_provided_bits_and_what_follows() -> None:
         "hls": "gemm 2, alu 2, alu immediate 2",
         "chisel": "gemm 2, alu 2, alu immediate 1",
         "ideal": "gemm 2, alu 2, alu immediate 1",
+        "tilewright": "gemm 2, alu 2, alu immediate 1",
     }
     assert "wgt_read_bits" not in config_of().to_dict()

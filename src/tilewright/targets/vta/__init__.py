@@ -17,7 +17,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.trace import Part
 from tilewright.targets import base
-from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
+from tilewright.targets.base import ConformCase, CosimCase, LaunchResult, RunOptions
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory
@@ -177,6 +177,32 @@ class Vta:
         from tilewright.targets.vta.conform import conform
 
         return conform(path)
+
+    def rtl(self, config: base.Config) -> Mapping[str, str]:
+        with _gateware_tools():
+            from tilewright.targets.vta.rtl.export import files
+
+        return files(_own(config))
+
+    def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
+        from tilewright.targets.vta import codegen
+        from tilewright.targets.vta.image import Image
+
+        with _gateware_tools():
+            from tilewright.targets.vta.rtl.cosim import compare
+
+        image = Image.of(launch)
+        with _untrusted(launch):
+            packed = codegen.pack(launch, program.graph, values) if program.graph else {}
+        return compare(launch.name, image, _config_of(program), packed, engine)
+
+
+@contextmanager
+def _gateware_tools() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError("gateware", f"needs {error.name}", "pip install 'tilewright[rtl]'") from None
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from tilewright.targets.vta.timing.chisel import CHISEL
 from tilewright.targets.vta.timing.hls import HLS
 from tilewright.targets.vta.timing.ideal import IDEAL
 from tilewright.targets.vta.timing.model import Timing
+from tilewright.targets.vta.timing.tilewright import TILEWRIGHT
 
 __all__ = ["DEFAULT", "MODELS", "Timing", "expect", "lost", "run"]
 
-MODELS = {model.source.name: model for model in (HLS, CHISEL, IDEAL)}
+MODELS = {model.source.name: model for model in (HLS, CHISEL, IDEAL, TILEWRIGHT)}
 DEFAULT = "hls"
 
 
@@ -30,7 +31,7 @@ def run(program: Elaborated, relation: Order, name: str, serial: bool = False) -
     model, table = MODELS[name], program.table
     if not model.tokens_wait:
         table = replace(table, queues=tuple(replace(queue, depth=len(table)) for queue in table.queues))
-    return timeline(table, relation, *model.simulated(program, model), serial)
+    return timeline(table, relation, *model.simulated(program, model), serial=serial)
 
 
 def expect(steps: int) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.timeline import Channel, Costs, Fetch
+from tilewright.sim.timeline import Channel, Costs, Fetch, Units
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
@@ -24,6 +24,7 @@ class Simulated(NamedTuple):
     costs: Costs
     channel: Channel
     fetch: Fetch
+    units: Units = Units()
 
 
 @dataclass(frozen=True)

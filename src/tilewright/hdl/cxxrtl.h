@@ -1,0 +1,27 @@
+// CXXRTL's side of the driver; `design.cc`, MEMORIES and PORTS come before.
+struct Design {
+    cxxrtl_design::p_top top;
+    cxxrtl::debug_items items;
+
+    void eval() { top.step(); }
+
+    void list(std::vector<Port> &ports, std::vector<Array> &arrays) {
+        top.debug_info(&items, nullptr, "");
+        for (const char *name : PORTS) {
+            if (!items.count(name)) continue;
+            const cxxrtl::debug_item &item = items.at(name)[0];
+            bool input = item.flags & cxxrtl::debug_item::INPUT;
+            ports.push_back({name, input && item.next ? item.next : item.curr, (uint32_t)item.width,
+                             (uint32_t)(item.width + 31) / 32 * 4});
+        }
+        for (const char *path : MEMORIES) {
+            if (!path) continue;
+            std::string name(path);
+            std::replace(name.begin(), name.end(), '.', ' ');
+            if (!items.count(name)) continue;
+            const cxxrtl::debug_item &item = items.at(name)[0];
+            arrays.push_back({path, item.curr, (uint32_t)item.width, (uint32_t)(item.width + 31) / 32 * 4,
+                              (uint32_t)item.depth});
+        }
+    }
+};

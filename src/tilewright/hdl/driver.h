@@ -1,0 +1,99 @@
+// The C interface of a compiled design; the engine's `Design` comes before.
+struct Watch {
+    Port *port;
+    uint64_t number;
+};
+
+struct Sim {
+    Design design;
+    std::vector<Port> ports;
+    std::vector<Array> arrays;
+    std::deque<Memory> memories;
+    std::vector<Watch> watches;
+    std::vector<uint64_t> events;  // pairs: number of the watch, cycle
+    Port *clk = nullptr;
+    uint64_t cycle = 0;
+
+    Sim() {
+        design.eval();
+        design.list(ports, arrays);
+        clk = find("clk");
+    }
+
+    Port *find(const std::string &name) {
+        for (Port &port : ports)
+            if (port.name == name) return &port;
+        return nullptr;
+    }
+};
+
+extern "C" {
+
+void *tw_open() { return new Sim; }
+void tw_close(Sim *sim) { delete sim; }
+uint64_t tw_cycle(Sim *sim) { return sim->cycle; }
+
+// The port or memory of a number; 0 where there are no more.
+const char *tw_port(Sim *sim, uint32_t number, void **data, uint32_t *bits, uint32_t *bytes) {
+    if (number >= sim->ports.size()) return nullptr;
+    Port &port = sim->ports[number];
+    *data = port.data, *bits = port.bits, *bytes = port.bytes;
+    return port.name.c_str();
+}
+
+const char *tw_array(Sim *sim, uint32_t number, void **data, uint32_t *bits, uint32_t *bytes, uint32_t *depth) {
+    if (number >= sim->arrays.size()) return nullptr;
+    Array &array = sim->arrays[number];
+    *data = array.data, *bits = array.bits, *bytes = array.bytes, *depth = array.depth;
+    return array.name.c_str();
+}
+
+// Logs the cycles in which a port is not 0, as (number, cycle).
+void tw_watch(Sim *sim, const char *name, uint64_t number) { sim->watches.push_back({sim->find(name), number}); }
+
+uint64_t tw_events(Sim *sim, uint64_t **events) {
+    *events = sim->events.data();
+    return sim->events.size() / 2;
+}
+
+// A memory behind the ports PREFIX__ar .. PREFIX__b; returns 0 where the design has no such ports.
+Memory *tw_memory(Sim *sim, const char *prefix, uint8_t *bytes, uint64_t size, uint64_t latency) {
+    auto at = [&](const char *name) { return sim->find(std::string(prefix) + "__" + name); };
+    Memory memory{bytes, size, latency < 1 ? 1 : latency, 0};
+    memory.ar_valid = at("ar__valid"), memory.ar_ready = at("ar__ready"), memory.ar = at("ar__payload");
+    memory.r_valid = at("r__valid"), memory.r = at("r__payload");
+    memory.aw_valid = at("aw__valid"), memory.aw_ready = at("aw__ready"), memory.aw = at("aw__payload");
+    memory.w_valid = at("w__valid"), memory.w_ready = at("w__ready"), memory.w = at("w__payload");
+    memory.b_valid = at("b__valid");
+    if (!memory.ar || !memory.r || !memory.aw || !memory.w || !memory.b_valid) return nullptr;
+    memory.beat = (memory.r->bits - 1) / 8;
+    memory.length_bits = memory.ar->bits - 32;
+    memory.payload.resize(memory.r->bytes + 8);
+    set(memory.ar_ready, 1), set(memory.aw_ready, 1), set(memory.w_ready, 1);
+    sim->memories.push_back(std::move(memory));
+    return &sim->memories.back();
+}
+
+uint64_t tw_faults(Memory *memory) { return memory->faults; }
+
+// Runs until the port `until` is not 0 (none: null), `events` have been logged, or `most` cycles have passed; returns
+// whether it was not the last.
+int tw_run(Sim *sim, uint64_t most, const char *until, uint64_t events) {
+    Port *stop = until ? sim->find(until) : nullptr;
+    for (uint64_t end = sim->cycle + most; sim->cycle < end;) {
+        for (Memory &memory : sim->memories) memory.drive(sim->cycle);
+        set(sim->clk, 0);
+        sim->design.eval();
+        if ((stop && get(stop)) || sim->events.size() / 2 >= events) return 1;
+        for (Memory &memory : sim->memories) memory.sample(sim->cycle);
+        for (Watch &watch : sim->watches)
+            if (get(watch.port)) sim->events.push_back(watch.number), sim->events.push_back(sim->cycle);
+        set(sim->clk, 1);
+        sim->design.eval();
+        sim->cycle++;
+    }
+    set(sim->clk, 0);  // CXXRTL's outputs follow the edge only now
+    sim->design.eval();
+    return 0;
+}
+}

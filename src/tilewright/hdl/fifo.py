@@ -1,0 +1,52 @@
+"""A FIFO in block RAM: written in cycle t, readable in t + 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Elaboratable, Module, Mux, ShapeLike, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+
+class StreamFifo(wiring.Component):
+    """`depth` elements of `shape`, any number from 1; a full one takes an element in the cycle that frees a place."""
+
+    def __init__(self, shape: ShapeLike, depth: int) -> None:
+        self.shape, self.depth = shape, depth
+        super().__init__(
+            {"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), "level": Out(range(depth + 1))}
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=self.shape, depth=self.depth, init=[])
+        write = memory.write_port()
+        read = memory.read_port(transparent_for=(write,))
+        first, last = Signal(range(self.depth)), Signal(range(self.depth))
+        takes, gives = Signal(), Signal()
+        m.d.comb += [
+            self.o.valid.eq(self.level != 0),
+            gives.eq(self.o.valid & self.o.ready),
+            self.i.ready.eq((self.level != self.depth) | gives),
+            takes.eq(self.i.valid & self.i.ready),
+            write.addr.eq(last),
+            write.data.eq(self.i.payload),
+            write.en.eq(takes),
+            read.addr.eq(first),
+            self.o.payload.eq(read.data),
+        ]
+        following = Signal.like(first)
+        m.d.comb += following.eq(_next(first, self.depth))
+        with m.If(gives):
+            m.d.sync += first.eq(following)
+            m.d.comb += read.addr.eq(following)  # what the next cycle shows
+        with m.If(takes):
+            m.d.sync += last.eq(_next(last, self.depth))
+        m.d.sync += self.level.eq(self.level + takes - gives)
+        return m
+
+
+def _next(pointer: Signal, depth: int) -> Value:
+    return Mux(pointer == depth - 1, 0, pointer + 1)

@@ -1,0 +1,105 @@
+// What both engines share: the clock, a log of events, and a memory behind AXI4 ports.
+// An engine gives `Design` with eval(), and fills `ports` and `arrays`.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <vector>
+
+struct Port {
+    std::string name;
+    void *data;
+    uint32_t bits, bytes;
+};
+
+struct Array {
+    std::string name;
+    void *data;
+    uint32_t bits, bytes, depth;  // bytes from one word to the next
+};
+
+static inline uint64_t get(const Port *port) {
+    uint64_t value = 0;
+    memcpy(&value, port->data, port->bytes < 8 ? port->bytes : 8);
+    return value;
+}
+
+static inline void set(const Port *port, uint64_t value) {
+    memcpy(port->data, &value, port->bytes < 8 ? port->bytes : 8);
+}
+
+// Bytes of a design's address space, `latency` cycles away: each read burst's first beat comes so many cycles after
+// its command, or behind the burst before it; a write's response so many after its last beat. Always ready.
+struct Memory {
+    uint8_t *bytes;
+    uint64_t size, latency;
+    uint32_t beat;
+    Port *ar_valid, *ar_ready, *ar, *r_valid, *r, *aw_valid, *aw_ready, *aw, *w_valid, *w_ready, *w, *b_valid;
+    uint32_t length_bits;
+    uint64_t faults = 0;
+
+    struct Burst {
+        uint64_t address, beats, ready;
+    };
+    std::deque<Burst> reads, writes;
+    std::deque<uint64_t> responses;
+    uint64_t written = 0;  // beats of the first write
+    std::vector<uint8_t> payload;
+
+    Burst command(const Port *port, uint64_t cycle) const {
+        uint64_t word = get(port);
+        uint64_t beats = (word >> 32 & ((1ull << length_bits) - 1)) + 1;
+        return {word & 0xffffffffull, beats, cycle + latency};
+    }
+
+    // Before the edge that ends `cycle`: takes what the design offers, which are registers.
+    void sample(uint64_t cycle) {
+        if (get(ar_valid)) reads.push_back(command(ar, cycle));
+        if (get(aw_valid)) writes.push_back(command(aw, cycle));
+        if (get(w_valid)) store(cycle);
+    }
+
+    void store(uint64_t cycle) {
+        if (writes.empty()) {
+            faults++;
+            return;
+        }
+        const uint8_t *word = static_cast<const uint8_t *>(w->data);
+        Burst &burst = writes.front();
+        uint64_t address = burst.address + written * beat;
+        for (uint32_t i = 0; i < beat; i++)
+            if (word[beat + i / 8] >> i % 8 & 1) {
+                if (address + i < size) bytes[address + i] = word[i];
+                else faults++;
+            }
+        bool last = word[beat + beat / 8] >> beat % 8 & 1;
+        if (last != (++written == burst.beats)) faults++;
+        if (written == burst.beats) {
+            writes.pop_front();
+            written = 0;
+            responses.push_back(cycle + latency);
+        }
+    }
+
+    // Sets the design's inputs for `cycle`.
+    void drive(uint64_t cycle) {
+        bool beats = !reads.empty() && reads.front().ready <= cycle;
+        set(r_valid, beats);
+        if (beats) {
+            Burst &burst = reads.front();
+            std::fill(payload.begin(), payload.end(), 0);
+            if (burst.address + beat <= size) memcpy(payload.data(), bytes + burst.address, beat);
+            else faults++;
+            burst.address += beat;
+            if (--burst.beats == 0) {
+                payload[beat] = 1;
+                reads.pop_front();
+            }
+            memcpy(r->data, payload.data(), r->bytes);
+        }
+        bool responds = !responses.empty() && responses.front() <= cycle;
+        set(b_valid, responds);
+        if (responds) responses.pop_front();
+    }
+};

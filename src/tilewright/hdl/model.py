@@ -1,0 +1,144 @@
+"""A compiled component: ports, memories as arrays, and a loop in C that runs it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ConfigError, MachineError
+from tilewright.hdl.build import library
+
+EVER = (1 << 64) - 1
+
+
+class Compiled:
+    """A component, compiled; the result is kept from run to run. `memories`: hierarchical names of what to look into.
+
+    `engine`: verilator (fast) or cxxrtl (an independent reading of the same RTL). Raises ConfigError where tools are
+    missing.
+    """
+
+    def __init__(self, component: Any, memories: Sequence[str] = (), engine: str = "verilator") -> None:
+        self._library = _load(library(component, engine, memories))
+        self._memories = memories
+
+    def model(self) -> Model:
+        return Model(self._library, self._memories)
+
+
+class Model:
+    """One instance of a component at cycle 0. `ports` and `arrays` are views of its own words, uint8, by name."""
+
+    def __init__(self, compiled: ctypes.CDLL, memories: Sequence[str] = ()) -> None:
+        self._library = compiled
+        self._sim = ctypes.c_void_p(self._library.tw_open())
+        self._attached: list[Array] = []  # alive as long as the model is
+        self.ports = {name: array[0] for name, array in self._listed("tw_port")}
+        self.arrays = dict(self._listed("tw_array"))
+        if missing := [name for name in memories if name not in self.arrays]:
+            raise ConfigError("RTL model", f"the design has no memory {missing[0]}")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_sim"):
+            self._library.tw_close(self._sim)
+
+    def _listed(self, function: str) -> list[tuple[str, Array]]:
+        """Views (depth, bytes) uint8 of the model's own words, little-endian."""
+        found: list[tuple[str, Array]] = []
+        data, size = ctypes.c_void_p(), [ctypes.c_uint32(1) for _ in range(3)]  # bits, bytes, depth
+        places = [ctypes.byref(item) for item in (data, *size)][: 3 if function == "tw_port" else 4]
+        while name := getattr(self._library, function)(self._sim, len(found), *places):
+            _, width, depth = (item.value for item in size)
+            buffer = (ctypes.c_uint8 * (width * depth)).from_address(data.value or 0)
+            found.append((name.decode(), np.frombuffer(memoryview(buffer), np.uint8).reshape(depth, width)))
+        return found
+
+    def __getitem__(self, port: str) -> int:
+        return int.from_bytes(self._port(port).tobytes(), "little")
+
+    def __setitem__(self, port: str, value: int) -> None:
+        view = self._port(port)
+        view[:] = np.frombuffer(value.to_bytes(len(view), "little"), np.uint8)
+
+    def _port(self, name: str) -> Array:
+        if name not in self.ports:
+            raise ConfigError("RTL model", f"there is no port {name}", f"there are {', '.join(self.ports)}")
+        return self.ports[name]
+
+    @property
+    def cycle(self) -> int:
+        """Clock edges so far."""
+        return int(self._library.tw_cycle(self._sim))
+
+    def attach(self, prefix: str, memory: Array, latency: int) -> int:
+        """Put `memory` (uint8 [n], used in place) behind the AXI4 ports of a name; `latency` cycles, at least 1.
+
+        Gives a number for `faults`.
+        """
+        place = memory.ctypes.data_as(ctypes.c_void_p)
+        number = self._library.tw_memory(self._sim, prefix.encode(), place, memory.size, latency)
+        if not number:
+            raise ConfigError("RTL model", f"there are no AXI4 ports {prefix}")
+        self._attached.append(memory)
+        return int(number)
+
+    def faults(self, memory: int) -> int:
+        """Beats outside an attached memory, or out of step with their command."""
+        return int(self._library.tw_faults(ctypes.c_void_p(memory)))
+
+    def watch(self, port: str, number: int) -> None:
+        """Log each cycle in which a port is not 0."""
+        self._port(port)
+        self._library.tw_watch(self._sim, port.encode(), number)
+
+    @property
+    def events(self) -> Array:
+        """What was logged: int64 [n, 2], number and cycle, in order of time."""
+        data = ctypes.c_void_p()
+        count = self._library.tw_events(self._sim, ctypes.byref(data))
+        if not count:
+            return np.zeros((0, 2), np.int64)
+        return (
+            np.frombuffer((ctypes.c_int64 * (2 * count)).from_address(data.value or 0), np.int64).reshape(-1, 2).copy()
+        )
+
+    def step(self, cycles: int = 1) -> None:
+        self._library.tw_run(self._sim, cycles, None, EVER)
+
+    def run_until(self, port: str, limit: int) -> None:
+        """Run until a port is not 0; MachineError after `limit` cycles."""
+        self._port(port)
+        if not self._library.tw_run(self._sim, limit, port.encode(), EVER):
+            raise MachineError("RTL model", f"{port} is still 0 after {limit} cycles")
+
+    def run_until_logged(self, events: int, limit: int) -> bool:
+        """Run until so many events have been logged; whether they were within `limit` cycles."""
+        return bool(self._library.tw_run(self._sim, limit, None, events))
+
+
+@lru_cache
+def _load(path: Path) -> ctypes.CDLL:
+    loaded = ctypes.CDLL(str(path))
+    pointer, word, long = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+    signatures: dict[str, tuple[Any, list[Any]]] = {
+        "tw_open": (pointer, []),
+        "tw_close": (None, [pointer]),
+        "tw_cycle": (long, [pointer]),
+        "tw_port": (ctypes.c_char_p, [pointer, word, *[pointer] * 3]),
+        "tw_array": (ctypes.c_char_p, [pointer, word, *[pointer] * 4]),
+        "tw_watch": (None, [pointer, ctypes.c_char_p, long]),
+        "tw_events": (long, [pointer, pointer]),
+        "tw_memory": (pointer, [pointer, ctypes.c_char_p, pointer, long, long]),
+        "tw_faults": (long, [pointer]),
+        "tw_run": (ctypes.c_int, [pointer, long, ctypes.c_char_p, long]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded

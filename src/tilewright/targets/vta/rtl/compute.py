@@ -1,0 +1,161 @@
+"""The compute unit: GEMM, ALU, LOAD of micro-ops and accumulators, FINISH; one after the other, the core overlapped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from tilewright.hdl.alu import Operation
+from tilewright.hdl.bursts import BURST, RowBursts
+from tilewright.hdl.memory import BeatWrite, TileRead, TileWrite
+from tilewright.hdl.placement import Placer
+from tilewright.hdl.receive import TileReceiver
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.rtl.core import OPERATIONS, Core
+from tilewright.targets.vta.rtl.dispatch import Dispatcher, joined
+from tilewright.targets.vta.rtl.loop import OPERANDS, Sequencer
+from tilewright.targets.vta.rtl.moving import address_of, place, rows_of
+from tilewright.targets.vta.rtl.words import INSN_BITS, Neighbours, fields, tiles
+from tilewright.targets.vta.timing.tilewright import ACC_FILL_LEAD, ACC_WAIT, CORE, LONGEST, TILEWRIGHT
+
+#: Cycles from the first of an instruction's to the one in which acc's receiver learns of it.
+ACC_DRAIN = ACC_FILL_LEAD - 2
+
+
+class Compute(wiring.Component):
+    """Instructions end, with their tokens, CORE cycles after the unit is free for the next: the core has written."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        shapes = {name: tiles(getattr(config, name), config) for name in ("uop", "inp", "wgt", "acc", "out")}
+        super().__init__(
+            {
+                "insn": In(stream.Signature(INSN_BITS)),
+                "tokens": Out(Neighbours()),
+                "uop_base": In(32),
+                "acc_base": In(32),
+                "client": Out(stream.Signature(BURST)),
+                "valid": In(1),
+                "data": In(config.bus_bits),
+                "uop_beats": Out(BeatWrite(shapes["uop"])),
+                "acc_beats": Out(BeatWrite(shapes["acc"])),
+                **{name: Out(TileRead(shapes[name])) for name in ("uop", "inp", "wgt", "acc")},
+                **{f"{name}_write": Out(TileWrite(shapes[name])) for name in ("acc", "out")},
+                "launch": In(1),
+                "done": Out(1),
+                "starts": Out(1),
+                "ends": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, config = Module(), self.config
+        m.submodules.dispatch = dispatch = Dispatcher(config, (True, True))
+        wiring.connect(m, dispatch.insn, wiring.flipped(self.insn))
+        computed, moved = self._compute(m, dispatch), self._move(m, dispatch)
+        opcode = dispatch.current[:3]
+        loops = (opcode == Opcode.GEMM) | (opcode == Opcode.ALU)
+        m.d.comb += [dispatch.finished.eq(Mux(loops, computed, moved)), dispatch.may_end.eq(1)]
+
+        ended: Value = Cat(dispatch.ends, dispatch.reserve, dispatch.ends & (opcode == Opcode.FINISH))
+        for _ in range(CORE - 1):
+            later = Signal.like(ended, name="ended")
+            m.d.sync += later.eq(ended)
+            ended = later
+        m.d.comb += [self.starts.eq(dispatch.start), self.ends.eq(ended[0]), self.tokens.push.eq(ended[1:3])]
+        m.d.comb += joined(self.tokens, dispatch)
+        with m.If(self.launch):
+            m.d.sync += self.done.eq(0)
+        with m.Elif(ended[3]):
+            m.d.sync += self.done.eq(1)
+        return m
+
+    def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
+        """GEMM and ALU; whether the last micro-op is out."""
+        config = self.config
+        m.submodules.sequencer = sequencer = Sequencer(config)
+        m.submodules.core = core = Core(config)
+        for name in ("uop", "inp", "wgt", "acc", "acc_write", "out_write"):
+            wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
+        word = dispatch.insn.payload  # in the cycle of the start
+        gemm, alu = (fields(word, layout) for layout in (config.formats.gemm, config.formats.alu))
+        is_alu, own = gemm["opcode"] == Opcode.ALU, TILEWRIGHT.intervals(config)
+        nest = sequencer.nest
+        sources = {"begin": "uop_bgn", "end": "uop_end", "iter_out": "iter_out", "iter_in": "iter_in"}
+        m.d.comb += [nest[name].eq(Mux(is_alu, alu[field], gemm[field])) for name, field in sources.items()]
+        for loop in ("out", "in"):
+            for name in OPERANDS:
+                field = f"{name}_factor_{loop}"
+                m.d.comb += nest[loop][name].eq(Mux(is_alu, alu.get(field, 0), gemm[field]))
+        interval = Mux(is_alu, Mux(alu["use_imm"], own.alu_immediate, own.alu), own.gemm)
+        m.d.comb += [
+            nest.cycles.eq(interval - 1),
+            sequencer.start.eq(dispatch.start & (is_alu | (gemm["opcode"] == Opcode.GEMM))),
+        ]
+        now, work = fields(dispatch.current, config.formats.alu), core.work
+        computes = now["opcode"] == Opcode.ALU
+        m.d.comb += [
+            core.index.eq(sequencer.index),
+            core.offset.eq(sequencer.offset),
+            work.reads.eq(sequencer.valid & sequencer.first & computes & ~now["use_imm"]),
+            work.writes.eq(sequencer.valid & sequencer.last),
+            work.is_alu.eq(computes),
+            work.reset.eq(now["reset_reg"]),
+            work.use_imm.eq(now["use_imm"]),
+            work.imm.eq(now["imm"]),
+            work.op.eq(Operation.NONE),
+        ]
+        with m.Switch(now["alu_opcode"]):
+            for code, operation in OPERATIONS.items():
+                with m.Case(code):
+                    m.d.comb += work.op.eq(operation)
+        return sequencer.ends | ~sequencer.valid
+
+    def _move(self, m: Module, dispatch: Dispatcher) -> Value:
+        """LOAD of micro-ops (a row without padding) and of accumulators; whether what there is has come."""
+        config = self.config
+        m.submodules.placer = placer = Placer()
+        m.submodules.bursts = bursts = RowBursts(config.bus_bits, LONGEST)
+        m.submodules.receiver = receiver = TileReceiver([tiles(config.uop, config), tiles(config.acc, config)])
+        wiring.connect(m, bursts.bursts, wiring.flipped(self.client))
+        wiring.connect(m, receiver.write0, wiring.flipped(self.uop_beats))
+        wiring.connect(m, receiver.write1, wiring.flipped(self.acc_beats))
+        mem, memories = fields(dispatch.current, config.formats.mem), (config.uop, config.acc)
+        is_acc, rows, known, transfers = Signal(), Signal(16), Signal(), Signal()
+        address = Signal(32)
+        m.d.comb += [
+            is_acc.eq(mem["memory_type"] == Memory.ACC),
+            known.eq((mem["opcode"] == Opcode.LOAD) & (is_acc | (mem["memory_type"] == Memory.UOP))),
+            rows.eq(Mux(is_acc, mem["y_size"], 1)),
+            transfers.eq(known & (mem["x_size"] != 0) & (rows != 0)),
+            address.eq(address_of(mem, (self.uop_base, self.acc_base), memories, is_acc)),
+        ]
+        m.d.comb += place(placer, mem, address, rows, config, memories, is_acc, padded=is_acc)
+        m.d.comb += rows_of(bursts.rows, mem, address, rows, memories, is_acc)
+
+        prepare, since = Signal(), Signal(range(ACC_DRAIN + 2))
+        works, placed = Signal(), Signal()
+        m.d.sync += prepare.eq(dispatch.start)
+        m.d.comb += works.eq(transfers | (known & placer.padded))
+        with m.If(dispatch.start):
+            m.d.sync += since.eq(0)
+        with m.Elif(since <= ACC_DRAIN):
+            m.d.sync += since.eq(since + 1)
+        asks = Mux(is_acc, since == ACC_WAIT, prepare)
+        places = Mux(is_acc, since == ACC_DRAIN, prepare)
+        m.d.comb += [
+            bursts.start.eq(asks & transfers),
+            receiver.placements.valid.eq(places & works),
+            receiver.placements.payload.eq(placer.placement),
+            receiver.valid.eq(self.valid),
+            receiver.data.eq(self.data),
+        ]
+        with m.If(dispatch.start):
+            m.d.sync += placed.eq(0)
+        with m.Elif(places):
+            m.d.sync += placed.eq(1)
+        return (prepare & ~works) | (~prepare & (~works | (placed & receiver.idle)))

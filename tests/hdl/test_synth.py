@@ -1,0 +1,25 @@
+"""Cell counts: of blocks whose needs are known."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.errors import ConfigError
+from tilewright.hdl.convert import to_rtlil
+from tilewright.hdl.mac import MacArray
+from tilewright.hdl.memory import BankedMemory, Tiles
+from tilewright.hdl.synth import resources
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "blocks"), [("xc7", 1), ("ecp5", 2)])
+def test_a_memory_is_block_ram_and_a_product_a_multiplier(family: str, blocks: int) -> None:
+    memory = resources(to_rtlil(BankedMemory(Tiles(32, 32, 1024))), family)
+    assert memory["BRAM"] == blocks
+    assert memory["DSP"] == 0
+    assert resources(to_rtlil(MacArray(1, 2, 8, 8)), family)["DSP"] == 4
+
+
+def test_an_unknown_family_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown family 'ice40'"):
+        resources("", "ice40")
