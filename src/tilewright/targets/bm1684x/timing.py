@@ -61,7 +61,7 @@ def trace(program: Elaborated, config: Config, timing: Timing = ESTIMATE, serial
     zero = np.zeros(len(busy), np.int64)
     costs = Costs.of(zero, busy, zero, zero, zero)
     no_port, no_fetch = Channel(beat_bytes=1, latency=0, burst=0), Fetch(insn_bytes=1, depth=0)
-    found = timeline(program.table, program.order, costs, no_port, no_fetch, serial)
+    found = timeline(program.table, program.order, costs, no_port, no_fetch, serial=serial)
     moved = np.array([_bytes_of_ddr(command) for command in program.commands], np.int64).reshape(-1, 2)
     return replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
 
