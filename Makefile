@@ -11,7 +11,7 @@ help:            ## this list
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tilewright needs Python 3.11 or newer; set PYTHON=..." >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { echo "could not make $(VENV): on Debian, apt-get install python3-venv" >&2; exit 2; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,cfu,rtl,dev]'
 	$(BIN)/tilewright run examples/digits/digits.tflite -t vta >/dev/null # compiles the simulator's loops, once
 	@touch $@
 
