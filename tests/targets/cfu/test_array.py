@@ -66,7 +66,7 @@ def test_check_says_busy_to_the_last_cycle() -> None:
         assert unit.op(CHECK) == busy, cycle - started
 
 
-def test_accumulation_adds_and_wraps() -> None:
+def test_accumulation_adds_and_a_launch_without_it_overwrites() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.integers(-128, 128, (20, 8)), rng.integers(-128, 128, (8, 17))
     unit = Unit()
@@ -75,6 +75,10 @@ def test_accumulation_adds_and_wraps() -> None:
         unit.start(20, 17, 8, -3, accumulate)
         unit.wait()
     np.testing.assert_array_equal(unit.sums(20, 17), 3 * ((a - 3) @ b))
+    unit.load(a, b)
+    unit.start(20, 17, 8, -3)
+    unit.wait()
+    np.testing.assert_array_equal(unit.sums(20, 17), (a - 3) @ b)
 
 
 def test_the_offset_sum_is_kept_in_nine_bits() -> None:
