@@ -21,7 +21,8 @@ class Unit:
         self.regs, self.buffers = registers(self.config), buffers(self.config)
         self.ram = np.zeros(16, np.uint8)
         self.cycle = 0
-        self._execute = seam(None).execute
+        with seam(None, self.regs) as execute:
+            self._execute = execute
 
     def op(self, funct7: int, a: int = 0, b: int = 0, funct3: int = 0) -> int:
         value, ready = self._execute(self.regs, self.buffers, self.ram, funct7, funct3, a, b, self.cycle)

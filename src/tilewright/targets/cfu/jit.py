@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 HERE = Path(__file__).parent
 #: What compiled functions are made of.
-SOURCES = ("config.py", "timing.py", "seam.py", "rv32", "array")
+SOURCES = ("config.py", "timing.py", "seam.py", "own.py", "rv32", "array")
 
 
 @cache
@@ -37,11 +37,11 @@ def callee(function: F) -> F:
     return cast(F, cast(Any, numba).njit(function))
 
 
-def native(function: Callable[..., Any], signature: Any) -> Any:
+def native(function: Callable[..., Any], signature: Any, nogil: bool = True) -> Any:
     """`function` compiled for one signature, from the cache where there is a place for one."""
     import numba
 
     try:
-        return cast(Any, numba).njit(signature, cache=True, nogil=True)(function)
+        return cast(Any, numba).njit(signature, cache=True, nogil=nogil)(function)
     except RuntimeError:  # neither the package nor a home is writable
-        return cast(Any, numba).njit(signature, nogil=True)(function)
+        return cast(Any, numba).njit(signature, nogil=nogil)(function)

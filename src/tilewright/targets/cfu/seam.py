@@ -6,13 +6,12 @@ cycle for most). The CFU takes its next command one cycle after that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Protocol
 
 from tilewright.array import Array
-from tilewright.errors import MachineError
 
 from .jit import native, version
 
@@ -28,19 +27,19 @@ class Unit(Protocol):
 Cfu = Execute | Unit
 
 
-@dataclass(frozen=True)
-class Seam:
-    """What the loop calls (compiled, see `signature`), and what answers where that is Python; "" or a trap's name."""
+@contextmanager
+def seam(cfu: Cfu | None, regs: Array) -> Iterator[Any]:
+    """What the loop calls, compiled (see `signature`): the model (None), or what asks a function or object in Python.
 
-    execute: Any
-    answer: Callable[[Array], None]
-
-
-def seam(cfu: Cfu | None) -> Seam:
-    """The seam of the model (None), or of a function or object in Python."""
+    `regs` are the CFU's registers; those of one in Python hold only by what number it is known here.
+    """
     if cfu is None:
-        return Seam(_model(), _nobody)
-    return Seam(_stub(), _Answer(cfu if callable(cfu) else cfu.execute))
+        yield _model()
+        return
+    from .own import registered
+
+    with registered(cfu if callable(cfu) else cfu.execute, regs):
+        yield _stub()
 
 
 @cache
@@ -61,40 +60,8 @@ def _model() -> Any:
     return native(make_execute(version()), signature())
 
 
-#: Places in the registers of a CFU in Python: whether the answer is there; the answer; the command.
-ANSWERED, VALUE, READY, COMMAND = 2, 3, 4, 5
-
-
 @cache
 def _stub() -> Any:
-    return native(_ask, signature())
+    from .own import ask
 
-
-def _ask(
-    regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
-) -> tuple[int, int]:
-    """The answer if it is there; otherwise a ready cycle of -1, and the loop is left."""
-    if regs[ANSWERED]:
-        regs[ANSWERED] = 0
-        return regs[VALUE], regs[READY]
-    regs[COMMAND], regs[COMMAND + 1], regs[COMMAND + 2] = funct7, funct3, a
-    regs[COMMAND + 3], regs[COMMAND + 4] = b, cycle
-    return 0, -1
-
-
-@dataclass(frozen=True)
-class _Answer:
-    execute: Execute
-
-    def __call__(self, regs: Array) -> None:
-        command = [int(value) for value in regs[COMMAND : COMMAND + 5]]
-        value, ready = self.execute(*command)
-        if not command[-1] <= ready < 1 << 62:
-            reason = f"answers in cycle {ready} a command of cycle {command[-1]}"
-            raise MachineError("CFU", reason, "return (value, ready cycle), ready from the command's cycle on")
-        regs[ANSWERED], regs[READY] = 1, ready
-        regs[VALUE] = value & 0xFFFFFFFF
-
-
-def _nobody(regs: Array) -> None:
-    raise AssertionError("the model answers by itself")
+    return native(ask, signature(), nogil=False)

@@ -13,7 +13,7 @@ from tilewright.errors import ProgramError
 from tilewright.targets.cfu.array import state as cfu_state
 from tilewright.targets.cfu.array.notes import Note, notes
 from tilewright.targets.cfu.config import LINE_BYTES, RAM_BASE, Config
-from tilewright.targets.cfu.seam import Cfu, Seam, seam
+from tilewright.targets.cfu.seam import Cfu, seam
 from tilewright.targets.cfu.timing import MODELS, Costs
 
 from . import system
@@ -96,13 +96,12 @@ def run(
     if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
         raise ProgramError(image.name, f"code at {low:#x}..{high:#x} is not in RAM, or larger than 16 MiB")
     code = decode(ram[low - RAM_BASE : high - RAM_BASE].view("<u4"), low)
-    costs, unit = MODELS[timing].costs, seam(cfu)
+    costs = MODELS[timing].costs
     regs, buffers = cfu_state.registers(config), cfu_state.buffers(config)
-    if cfu is not None:
-        regs[:] = 0
     m = machine(config, code, low, ram, regs, buffers, costs.write_slots)
     devices = Devices(offsets=offsets or {})
-    trap = _go(m, costs, image.entry, unit, devices, max_instructions)
+    with seam(cfu, regs) as execute:
+        trap = _go(m, costs, image.entry, execute, devices, max_instructions)
 
     cpu = m.cpu
     cpu[Cpu.RETIRED] += cpu[Cpu.POSITION] - cpu[Cpu.FIRST]
@@ -123,7 +122,7 @@ def run(
     )
 
 
-def _go(m: Machine, costs: Costs, entry: int, unit: Seam, devices: Devices, limit: int) -> Trap | None:
+def _go(m: Machine, costs: Costs, entry: int, execute: Any, devices: Devices, limit: int) -> Trap | None:
     """Run until the program ends; the trap if it is one."""
     cpu, first = m.cpu, entry - m.base
     if first & 3 or not 0 <= first < 4 * len(m.code):
@@ -134,14 +133,13 @@ def _go(m: Machine, costs: Costs, entry: int, unit: Seam, devices: Devices, limi
         Leave.SYSTEM: lambda: system.instruction(m, costs),
         Leave.DEVICE: lambda: system.device(m, costs, devices),
         Leave.CODE: lambda: system.store_code(m, costs),
-        Leave.CUSTOM: lambda: unit.answer(m.cfu),
         Leave.MISALIGNED: lambda: "misaligned access",
         Leave.TARGET: lambda: "instruction address misaligned" if cpu[Cpu.ADDRESS] & 3 else "instruction access fault",
     }
     while devices.exit_code is None:
         retired = int(cpu[Cpu.RETIRED])
         cpu[Cpu.LIMIT] = min(limit, retired + SLICE)
-        run_loop(m, costs, unit.execute)
+        run_loop(m, costs, execute)
         if cpu[Cpu.REASON] == Leave.LIMIT:
             if cpu[Cpu.RETIRED] >= limit:
                 return _trap(m, f"limit of {limit} instructions")

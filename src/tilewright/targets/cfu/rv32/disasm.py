@@ -39,6 +39,6 @@ def text(insn: int, pc: int) -> str:
         return f"{mnemonic} {rd}, {imm:#x}, {insn >> RS1 & 31}"
     if op > Op.CSRRCI:
         return mnemonic
-    if mnemonic.endswith(("i", "iu")) and op != Op.MULHU:
+    if mnemonic.endswith(("i", "iu")):
         return f"{mnemonic} {rd}, {one}, {imm}"
     return f"{mnemonic} {rd}, {one}, {two}"

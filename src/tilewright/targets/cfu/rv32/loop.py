@@ -2,7 +2,7 @@
 
 The clock `t` is the cycle in which the current instruction is executed. A register's `ready` is the first cycle in
 which it can be read; only results that come late (loads, products, quotients, the CFU's) set it. What leaves the loop
-(devices, CSRs, traps, a CFU in Python) is the business of rv32/core.py.
+(devices, CSRs, traps) is the business of rv32/core.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .state import Cause, Cpu, Leave, Machine
     BEFORE, BEFORE_AT, BARRIER, TURN, OWNER, REGION,
 ) = map(int, Cpu)  # fmt: skip
 (
-    TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE, TO_CUSTOM,
+    TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE,
 ) = map(int, Leave)  # fmt: skip
 (
     BY_LOAD_USE, BY_RESULT_USE, BY_CFU_USE, BY_DIVIDE, BY_BRANCH, BY_FETCH, BY_LOAD_MISS, BY_STORE, BY_REDO,
@@ -222,9 +222,6 @@ def make_loop(build: int) -> Callable[..., None]:
                     t = cpu[CFU_FREE]
                 cfu[0], cfu[1] = base + 4 * i, cpu[REGION]
                 result, done = execute(cfu, buffers, ram, imm >> 3, imm & 7, np.int64(a), np.int64(b), t)
-                if done < 0:
-                    reason = TO_CUSTOM
-                    break
                 regs[rd] = result
                 cpu[CFU_FREE] = done + 1
                 if done > t + 1:

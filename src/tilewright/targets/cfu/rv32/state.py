@@ -45,7 +45,6 @@ class Leave(IntEnum):
     MISALIGNED = auto()  # a load or store at ADDRESS
     TARGET = auto()  # a jump to ADDRESS, where there is no code
     CODE = auto()  # a store at ADDRESS, into code
-    CUSTOM = auto()  # custom-0 for a CFU in Python
 
 
 class Cause(IntEnum):
