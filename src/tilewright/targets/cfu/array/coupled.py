@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from enum import IntEnum, auto
 
-from numba import njit
-
 from tilewright.array import Array
 from tilewright.targets.cfu import config
+from tilewright.targets.cfu.jit import callee
 
 from .launch import busy_cycles
 from .post import high_product, shifted
@@ -81,7 +80,7 @@ SIZE = 1 + FIELDS
 NAMES = config.EXTENSIONS
 
 
-@njit
+@callee
 def takes(regs: Array, funct7: int) -> bool:
     """Whether the machine has the instruction."""
     mask = regs[EXTENSIONS]
@@ -98,7 +97,7 @@ def takes(regs: Array, funct7: int) -> bool:
     return mask != 0 and FIRST <= funct7 <= FETCH
 
 
-@njit
+@callee
 def coupled(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> int:
     """One instruction of those above; its answer. A start sets when the array is busy until."""
     image = _image_base(regs)
@@ -140,20 +139,20 @@ def coupled(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int
     return 0
 
 
-@njit
+@callee
 def _image_base(regs: Array) -> int:
     """Where the image memory begins among the buffers' words: behind A, B and C."""
     return regs[Reg.ROWS] * regs[Reg.LANES] * 3 // 2
 
 
-@njit
+@callee
 def _busy(regs: Array, cycle: int, cycles: int) -> None:
     regs[Reg.BUSY_UNTIL] = cycle + 1 + cycles
     regs[Reg.BUSY_CYCLES] += cycles
     regs[Reg.LAUNCHES] += 1
 
 
-@njit
+@callee
 def fetch_meets_rows(regs: Array, nbytes: int, cycle: int) -> bool:
     """Whether a fetch would replace weights that the running convolution reads."""
     if cycle > regs[LAYER + Field.CONVOLVED]:
@@ -165,14 +164,14 @@ def fetch_meets_rows(regs: Array, nbytes: int, cycle: int) -> bool:
     return distance < used or distance + nbytes // regs[Reg.LANES] > size
 
 
-@njit
+@callee
 def _byte(buffers: Array, image: int, at: int) -> int:
     at &= IMAGE_BYTES - 1
     value = (buffers[image + (at >> 2)] >> 8 * (at & 3)) & 255
     return value - 256 if value > 127 else value
 
 
-@njit
+@callee
 def _put_byte(buffers: Array, image: int, at: int, value: int) -> None:
     at &= IMAGE_BYTES - 1
     shift = 8 * (at & 3)
@@ -181,18 +180,18 @@ def _put_byte(buffers: Array, image: int, at: int, value: int) -> None:
     buffers[image + (at >> 2)] = word - (1 << 32) if word >= 1 << 31 else word
 
 
-@njit
+@callee
 def _wrap(x: int) -> int:
     return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
-@njit
+@callee
 def _scale(x: int, multiplier: int, shift: int) -> int:
     """gemmlowp's double rounding of x * multiplier * 2**(shift - 31)."""
     return shifted(high_product(_wrap(x << max(shift, 0)) * multiplier), max(-shift, 0))
 
 
-@njit
+@callee
 def _convolve(regs: Array, buffers: Array, image: int) -> int:
     """A convolution from image memory to image memory, weights in B (k: window row, column, channel); its cycles."""
     in_h, in_w, in_c = regs[LAYER + Field.IN_H], regs[LAYER + Field.IN_W], regs[LAYER + Field.IN_C]
@@ -228,13 +227,13 @@ def _convolve(regs: Array, buffers: Array, image: int) -> int:
     return busy_cycles(pixels, out_c, depth, lanes) + PIPELINE + -(-pixels * out_c // 4)
 
 
-@njit
+@callee
 def _store(regs: Array, buffers: Array, image: int, index: int, code: int) -> None:
     code = min(max(code + regs[LAYER + Field.OUTPUT_OFFSET], regs[LAYER + Field.LOW]), regs[LAYER + Field.HIGH])
     _put_byte(buffers, image, regs[LAYER + Field.OUTPUT] + index, code)
 
 
-@njit
+@callee
 def _add(regs: Array, buffers: Array, image: int) -> int:
     """Two tensors added as TFLite does, the second factor 1/2. An element takes two products: four in two cycles."""
     size = regs[LAYER + Field.OUT_H] * regs[LAYER + Field.OUT_W] * regs[LAYER + Field.OUT_C]
@@ -247,7 +246,7 @@ def _add(regs: Array, buffers: Array, image: int) -> int:
     return PIPELINE + -(-size // 4) * 2
 
 
-@njit
+@callee
 def _pool(regs: Array, buffers: Array, image: int) -> int:
     """The mean of each channel, half away from zero: four channels a cycle added up, then a division each."""
     pixels, channels = regs[LAYER + Field.IN_H] * regs[LAYER + Field.IN_W], regs[LAYER + Field.IN_C]
@@ -263,7 +262,7 @@ def _pool(regs: Array, buffers: Array, image: int) -> int:
     return -(-channels // 4) * pixels + channels * DIVIDE
 
 
-@njit
+@callee
 def _fetch(regs: Array, buffers: Array, ram: Array, address: int, nbytes: int) -> None:
     """Rows of B from main memory, which holds them as set_matrixB takes them: two words, the first the upper half."""
     base, b_base = (address & 0xFFFFFFFF) - 0x40000000, regs[Reg.ROWS] * regs[Reg.LANES] // 4
@@ -276,14 +275,14 @@ def _fetch(regs: Array, buffers: Array, ram: Array, address: int, nbytes: int) -
         buffers[b_base + (first + word) % size] = value - (1 << 32) if value >= 1 << 31 else value
 
 
-@njit
+@callee
 def _fetch_cycles(nbytes: int, burst: int) -> int:
     if burst:
         return -(-nbytes // PORT_BYTES) + -(-nbytes // ROW_BYTES) * ROW_CYCLES
     return -(-nbytes // LINE_BYTES) * LINE_CYCLES
 
 
-@njit
+@callee
 def _dot(a: int, b: int) -> int:
     """Four products of codes a, whose zero point is -128, and weights b, added up."""
     total = 0

@@ -56,7 +56,7 @@ def make_execute(build: int) -> Callable[..., tuple[int, int]]:
         elif funct7 == 8:
             regs[Reg.OUTPUT] = clamp(a, b)
         elif beyond:
-            if cycle <= regs[Reg.BUSY_UNTIL] and funct7 != PUT and funct7 != FETCH:
+            if cycle <= regs[Reg.BUSY_UNTIL] and funct7 not in (PUT, FETCH):
                 _note(regs, Misuse.READ_BUSY if funct7 == GET else Misuse.WRITE_BUSY, cycle, funct7)
             if funct7 == FETCH and fetch_meets_rows(regs, b, cycle):
                 _note(regs, Misuse.WRITE_BUSY, cycle, funct7)
