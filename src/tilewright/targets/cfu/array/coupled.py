@@ -235,7 +235,7 @@ def _store(regs: Array, buffers: Array, image: int, index: int, code: int) -> No
 
 @callee
 def _add(regs: Array, buffers: Array, image: int) -> int:
-    """Two tensors added as TFLite does, the second factor 1/2; four elements in two cycles, two products each."""
+    """Two tensors added as TFLite does, the second factor 1/2. An element takes two products: four in two cycles."""
     size = regs[LAYER + Field.OUT_H] * regs[LAYER + Field.OUT_W] * regs[LAYER + Field.OUT_C]
     for index in range(size):
         a = _byte(buffers, image, regs[LAYER + Field.INPUT] + index) + regs[LAYER + Field.INPUT_OFFSET]
@@ -248,7 +248,7 @@ def _add(regs: Array, buffers: Array, image: int) -> int:
 
 @callee
 def _pool(regs: Array, buffers: Array, image: int) -> int:
-    """The mean over the whole image of each channel, half away from zero; four channels a cycle, then a division."""
+    """The mean of each channel, half away from zero: four channels a cycle added up, then a division each."""
     pixels, channels = regs[LAYER + Field.IN_H] * regs[LAYER + Field.IN_W], regs[LAYER + Field.IN_C]
     for channel in range(channels):
         total = 0
