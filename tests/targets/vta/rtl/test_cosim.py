@@ -16,7 +16,7 @@ from tilewright.cli import cli, main
 from tilewright.program.program import Launch
 from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.isa.stream import encode
-from tilewright.targets.vta.rtl import cosim
+from tilewright.targets.vta.rtl import cosim, run
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiled gateware needs g++")
 DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits.tflite"
@@ -53,7 +53,7 @@ def test_a_network_at_a_small_block(tmp_path: Path) -> None:
 def test_the_first_difference_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """By instruction, cycle and signal; a byte by the STORE that wrote it last."""
     assert cosim.compare("same", image(STORES), CONFIG, {}, "verilator").differences == ()
-    true = cosim.run
+    true = run.run
 
     def late(*arguments: Any) -> Any:
         result, dram = true(*arguments), arguments[2]

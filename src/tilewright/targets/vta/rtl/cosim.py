@@ -53,7 +53,8 @@ def _times(program: Elaborated, trace: Trace, result: RtlRun) -> list[str]:
 
 def _bytes(passes: Passes, modelled: Dram, ran: Dram) -> tuple[int, list[str]]:
     """How many bytes differ, and which STOREs were the last to write them."""
-    count, found = 0, []
+    count = 0
+    found: list[str] = []
     for segment, other in zip(modelled.segments, ran.segments, strict=True):
         wrong = np.flatnonzero(segment.data[0] != other.data[0])
         count += wrong.size
