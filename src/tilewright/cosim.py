@@ -9,7 +9,8 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError
 from tilewright.graph import reference
 from tilewright.program.program import HostStep, Program
-from tilewright.targets.base import CosimCase, Gateware, RunOptions
+from tilewright.targets.abilities import CosimCase, Gateware
+from tilewright.targets.base import RunOptions
 
 
 def cosim(program: Program, inputs: Mapping[str, Array] | None, engine: str) -> Iterator[CosimCase]:

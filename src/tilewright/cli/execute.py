@@ -79,7 +79,7 @@ def execute_elf(
     from tilewright import targets
     from tilewright.files import replacing
     from tilewright.run import timing_model
-    from tilewright.targets.base import Executes
+    from tilewright.targets.abilities import Executes
 
     if name is None:
         raise InputError("--target", "an ELF file does not say on what it runs", "give -t cfu, say")

@@ -21,7 +21,7 @@ from tilewright.errors import ConfigError, InputError
 def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path, as_json: bool) -> None:
     """Write the machine as Verilog, with what a board needs around it."""
     from tilewright import targets
-    from tilewright.targets.base import Gateware
+    from tilewright.targets.abilities import Gateware
 
     machine = targets.get(target)
     if not isinstance(machine, Gateware):

@@ -50,9 +50,10 @@ def layout(
     """
     from tilewright import targets
     from tilewright.files import replacing
+    from tilewright.targets.abilities import Layouts
 
     machine = targets.machine(target)
-    if not isinstance(machine, targets.Layouts):
+    if not isinstance(machine, Layouts):
         raise InputError("layout", f"{target} has no layouts to draw")
     numbers = {"start": start, "offset": offset} | ({} if width is None else {"width": width})
     placed = machine.layout(kind, shape, dtype, config, overrides, numbers, stride)

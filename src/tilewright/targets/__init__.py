@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tilewright.errors import InputError
-from tilewright.targets.base import Layouts, Machine, Target
+from tilewright.targets.base import Machine, Target
 
-__all__ = ["PREFIX", "Layouts", "Machine", "Target", "folder", "get", "machine", "names"]
+__all__ = ["PREFIX", "Machine", "Target", "folder", "get", "machine", "names"]
 
 PREFIX = "tilewright_"
 

@@ -1,11 +1,11 @@
-"""The whole contract of a target: an object `TARGET` that satisfies it. See docs/new-target.md."""
+"""The contract of a target: an object `TARGET` that satisfies it. See docs/new-target.md. abilities.py has extras."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
@@ -78,63 +78,6 @@ class Machine(Protocol):
         ...
 
 
-@runtime_checkable
-class Layouts(Protocol):
-    """A machine whose layouts of tensors can be drawn."""
-
-    def layout(
-        self,
-        kind: str,
-        shape: Sequence[int],
-        dtype: str,
-        config: str | None,
-        overrides: Mapping[str, str],
-        numbers: Mapping[str, int],
-        stride: Sequence[int] | None,
-    ) -> Drawable:
-        """Where the elements of a tensor lie. Raises InputError or ConfigError."""
-        ...
-
-
-class Drawable(Protocol):
-    """Something to show."""
-
-    def text(self) -> str: ...
-    def svg(self) -> str: ...
-    def to_json(self) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True)
-class Execution:
-    """What a program for a target's own processor did: for people, as JSON values, and as a speedscope profile."""
-
-    text: str
-    data: Mapping[str, Any]
-    passed: bool
-    speedscope: Mapping[str, Any]
-
-
-@runtime_checkable
-class Executes(Protocol):
-    """A target with a processor: it runs ELF files as they are. Not part of every target's contract."""
-
-    def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
-        """Run a file to its end, or to `limit` instructions. Raises ProgramError for one that it cannot load."""
-        ...
-
-
-@dataclass(frozen=True)
-class CosimCase:
-    """One launch on the compiled gateware and on the simulator; `differences`, the first one first, are sentences."""
-
-    name: str
-    instructions: int
-    cycles: int
-    rtl_cycles: int
-    mismatched_bytes: int
-    differences: tuple[str, ...] = ()
-
-
 class Target(Protocol):
     """A machine: its configurations, compiler, passes and golden vectors.
 
@@ -187,17 +130,4 @@ class Target(Protocol):
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
         """Replay one golden vector file; one with many cases gives each."""
-        ...
-
-
-@runtime_checkable
-class Gateware(Protocol):
-    """What a target with gateware has besides. Both raise ConfigError where tools or parts of a machine are missing."""
-
-    def rtl(self, config: Config) -> Mapping[str, str]:
-        """The files of a design for a board, by name: Verilog, constraints, README."""
-        ...
-
-    def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
-        """Compare one launch on one sample."""
         ...

@@ -11,7 +11,8 @@ from tests.targets.cfu.test_elf import tiny
 from tilewright import targets
 from tilewright.cli import main
 from tilewright.targets import base, vta
-from tilewright.targets.base import Execution, TimingModel
+from tilewright.targets.abilities import Execution
+from tilewright.targets.base import TimingModel
 from tilewright.targets.cfu import timing
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.execute import execute

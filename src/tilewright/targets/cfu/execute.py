@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tilewright.targets.base import Execution
+from tilewright.targets.abilities import Execution
 
 from .config import Config
 from .profile.profile import profile

@@ -14,7 +14,8 @@ from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.targets import base
-from tilewright.targets.base import ConformCase, Execution, LaunchResult, RunOptions
+from tilewright.targets.abilities import Execution
+from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 
 from . import bill, execute, explain, header, launch, listing, timing
 from .codegen import compiler

@@ -17,7 +17,8 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.trace import Part
 from tilewright.targets import base
-from tilewright.targets.base import ConformCase, CosimCase, LaunchResult, RunOptions
+from tilewright.targets.abilities import CosimCase
+from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory

@@ -9,7 +9,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.dram import Dram
 from tilewright.sim.trace import Trace
-from tilewright.targets.base import CosimCase, RunOptions
+from tilewright.targets.abilities import CosimCase
+from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.image import Image
