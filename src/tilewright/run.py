@@ -41,12 +41,14 @@ def run(
     """Run S samples through a compiled network.
 
     `check` looks for hazards, `compare` for differences from `graph.reference`. `timing` names a timing model
-    (None: the target's first). Raises InputError for inputs that do not fit, MachineError for a program that
-    cannot run.
+    (None: the target's first). Raises InputError for inputs that do not fit and for another `order` than the stream's
+    on a target without this pass, MachineError for a program that cannot run.
     """
     began = perf_counter()
     graph, target = _graph(program), targets.get(program.target)
     model = timing_model(target, timing)
+    if order != "stream" and "order" not in target.passes:
+        raise InputError("order", f"{target.name} has one order of work, not '{order}'", "leave it out")
     options = RunOptions(model, check, True, order, seed)
     samples = reference.check_inputs(graph, inputs)
     total, block = next(iter(samples.values())).shape[0], samples_together(graph)

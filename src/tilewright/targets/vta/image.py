@@ -80,7 +80,7 @@ class Image:
                 data[place.name] = content
         layer = launch.arrays.get("layer")
         if layer is not None and not _numbers(layer, len(insns), len(launch.nodes)):
-            reason = f"does not say which of its {len(launch.nodes)} layers each instruction belongs to"
+            reason = f"does not say to which of its {len(launch.nodes)} layers each instruction belongs"
             raise ProgramError(where, reason, "compile it again")
         return cls(insns, bases, places, data, layer)
 
@@ -106,7 +106,7 @@ class Image:
 def _numbers(layer: Array, instructions: int, layers: int) -> bool:
     if layer.dtype != np.int64 or layer.shape != (instructions,):
         return False
-    return bool(layer.min() >= 0 and layer.max() + 1 == layers)
+    return bool(layer.min() >= 0 and layer.max() < layers)
 
 
 def _address(value: Any) -> bool:

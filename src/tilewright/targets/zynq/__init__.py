@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, InputError, ProgramError
+from tilewright.errors import ConfigError, ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE, Finding
@@ -61,9 +61,6 @@ class Zynq:
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        if options.order != "stream":
-            reason = f"zynq has one order of work, not '{options.order}'"
-            raise InputError("--order", reason, "leave the order out")
         image = Image.of(launch, _config_of(program))
         layer = image.layer
         found = _findings(image, launch.name) if options.check else ()
