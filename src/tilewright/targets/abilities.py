@@ -1,0 +1,82 @@
+"""What some targets have beside the contract: the command line asks by `isinstance` and refuses where it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from tilewright.array import Array
+from tilewright.program.program import Launch, Program
+from tilewright.targets.base import Config
+
+
+class Drawable(Protocol):
+    """Something to show."""
+
+    def text(self) -> str: ...
+    def svg(self) -> str: ...
+    def to_json(self) -> dict[str, Any]: ...
+
+
+@runtime_checkable
+class Layouts(Protocol):
+    """A machine whose layouts of tensors can be drawn."""
+
+    def layout(
+        self,
+        kind: str,
+        shape: Sequence[int],
+        dtype: str,
+        config: str | None,
+        overrides: Mapping[str, str],
+        numbers: Mapping[str, int],
+        stride: Sequence[int] | None,
+    ) -> Drawable:
+        """Where the elements of a tensor lie. Raises InputError or ConfigError."""
+        ...
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a program for a target's own processor did: for people, as JSON values, and as a speedscope profile."""
+
+    text: str
+    data: Mapping[str, Any]
+    passed: bool
+    speedscope: Mapping[str, Any]
+
+
+@runtime_checkable
+class Executes(Protocol):
+    """A target with a processor: it runs ELF files as they are. Not part of every target's contract."""
+
+    def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
+        """Run a file to its end, or to `limit` instructions. Raises ProgramError for one that it cannot load."""
+        ...
+
+
+@dataclass(frozen=True)
+class CosimCase:
+    """One launch on the compiled gateware and on the simulator; `differences`, the first one first, are sentences."""
+
+    name: str
+    instructions: int
+    cycles: int
+    rtl_cycles: int
+    mismatched_bytes: int
+    differences: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Gateware(Protocol):
+    """What a target with gateware has besides. Both raise ConfigError where tools or parts of a machine are missing."""
+
+    def rtl(self, config: Config) -> Mapping[str, str]:
+        """The files of a design for a board, by name: Verilog, constraints, README."""
+        ...
+
+    def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
+        """Compare one launch on one sample."""
+        ...
