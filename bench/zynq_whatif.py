@@ -156,7 +156,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     def place(gops: float) -> float:
         return left + width * (log10(max(gops, low)) - log10(low)) / (log10(high) - log10(low))
 
-    size = f'width="{left + width + 330}" height="{height * len(rows) + 30}"'
+    size = f'width="{left + width + 420}" height="{height * len(rows) + 30}"'
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">']
     lines.append('<rect width="100%" height="100%" fill="white"/>')
     for gops in (0.1, 1, 10, 100):
