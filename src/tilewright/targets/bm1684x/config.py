@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import ConfigError
+from tilewright.targets import keys
 
 #: Bus addresses: the vendor's debugger, the functional model.
 LOCAL_BASE, STATIC_BASE, L2_BASE, DDR_BASE = 0x0800_0000, 0x0900_0000, 0x1000_0000, 0x1_0000_0000
@@ -64,46 +63,14 @@ class Config:
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
-        preset = PRESETS.get("bm1684x" if source is None else source) if not isinstance(source, Mapping) else None
-        config = preset or cls(**_known(_content(source)))
-        return replace(config, **{key: _integer(key, text) for key, text in _known(overrides).items()})
+        return keys.read(cls, "bm1684x config", PRESETS, source, overrides)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def digest(self) -> str:
-        """A hash of all keys: what was made for one machine runs on that one."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        return keys.digest(self.to_dict())
 
 
 #: `figures`: the four lanes of the source document's pictures.
 PRESETS: dict[Any, Config] = {"bm1684x": Config(), "figures": Config(lanes=4)}
-
-
-def _content(source: str | Path | Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if isinstance(source, Mapping):
-        return source
-    if isinstance(source, str) and not source.endswith(".json"):
-        raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(PRESETS)}")
-    try:
-        data = json.loads(Path(str(source)).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(str(source), f"cannot be read as JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(str(source), "is not a JSON object")
-    return data
-
-
-def _known(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    names = [field.name for field in fields(Config)]
-    for key in data:
-        if key not in names:
-            raise ConfigError("bm1684x config", f"unknown key {key}", f"the keys are {', '.join(names)}")
-    return data
-
-
-def _integer(key: str, text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise ConfigError("bm1684x config", f"{key} is '{text}', not an integer") from None

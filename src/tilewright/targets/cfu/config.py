@@ -6,15 +6,13 @@ Sources: *document*: chapter 6 of Yeecy's series on MLPerf Tiny with CFU-Playgro
 
 from __future__ import annotations
 
-import difflib
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import ConfigError
+from tilewright.targets import keys
 
 #: A line of the L1 caches; VexRiscv's.
 LINE_BYTES = 32
@@ -96,11 +94,7 @@ class Config:
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         """A preset's name, a JSON file or its content (None: published), then single keys as text."""
-        source = "published" if source is None else source
-        preset = PRESETS.get(source) if isinstance(source, str) else None
-        config = preset or cls(**_known(_content(source)))
-        changes: dict[str, Any] = {key: _value(key, text) for key, text in _known(overrides).items()}
-        return replace(config, **changes)
+        return keys.read(cls, "CFU config", PRESETS, source, overrides, (*CHOICES, "firmware", "extensions"))
 
     @property
     def extension_names(self) -> tuple[str, ...]:
@@ -114,8 +108,7 @@ class Config:
         return asdict(self)
 
     def digest(self) -> str:
-        """A hash of all keys: a saved program runs on the machine that it was compiled for."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        return keys.digest(self.to_dict())
 
 
 #: `published` is the document's machine; the others are the alternatives that its section 6.1 goes through.
@@ -126,36 +119,3 @@ PRESETS = {
     # Beyond the document, each with all before it.
     **{name: Config(extensions=",".join(BEYOND[: index + 1]), firmware="coupled") for index, name in enumerate(BEYOND)},
 }
-
-
-def _content(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(source, Mapping):
-        return source
-    if isinstance(source, str) and not source.endswith(".json"):
-        raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(PRESETS)}")
-    try:
-        data = json.loads(Path(source).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(str(source), f"cannot be read as JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(str(source), "is not a JSON object")
-    return data
-
-
-def _known(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    names = [field.name for field in fields(Config)]
-    for key in data:
-        if key not in names:
-            close = difflib.get_close_matches(key, names, n=1)
-            remedy = f"did you mean {close[0]}" if close else f"the keys are {', '.join(names)}"
-            raise ConfigError("CFU config", f"unknown key {key}", remedy)
-    return data
-
-
-def _value(key: str, text: str) -> int | str:
-    if key in CHOICES or key in ("firmware", "extensions"):
-        return text
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise ConfigError("CFU config", f"{key} is '{text}', not an integer") from None

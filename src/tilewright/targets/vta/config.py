@@ -6,16 +6,15 @@ unchanged.
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilewright.errors import ConfigError
+from tilewright.targets import keys
 from tilewright.targets.vta import rules
 from tilewright.targets.vta.isa.fields import INSN_BYTES, UOP_BYTES, AluOp, Formats, IndexBits, Memory, formats
 from tilewright.targets.vta.isa.pipeline import PIPELINES, Pipeline
@@ -96,17 +95,11 @@ class Config:
         """Load upstream's JSON, a file or parsed. Raises ConfigError for what is unreadable or illegal."""
         if isinstance(source, Mapping):
             return cls._from_keys("VTA config", source)
-        try:
-            data = json.loads(Path(source).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise ConfigError(str(source), f"cannot be read as JSON: {error}") from None
-        if not isinstance(data, dict):
-            raise ConfigError(str(source), "is not a JSON object", "give upstream's keys, TARGET and LOG_...")
-        return cls._from_keys(str(source), data)
+        return cls._from_keys(str(source), keys.json_file(source))
 
     @classmethod
     def _from_keys(cls, where: str, data: Mapping[str, Any]) -> Config:
-        _refuse_unknown(where, [key for key in data if key not in DERIVED])
+        keys.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
         if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
             raise ConfigError(where, f"{', '.join(missing)} missing", "start from a preset and override keys")
         config = cls(**{key: value for key, value in data.items() if key not in DERIVED})
@@ -117,7 +110,7 @@ class Config:
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Config:
         """A copy with some keys replaced; values may be text, as `--set key=value` gives them."""
-        _refuse_unknown("VTA config", overrides)
+        keys.refuse_unknown("VTA config", type(self), overrides)
         return replace(self, **{key: _number(key, value) for key, value in overrides.items()})
 
     def to_dict(self) -> dict[str, Any]:
@@ -129,9 +122,7 @@ class Config:
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the canonical JSON: sorted keys, no spaces."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return keys.digest(self.to_dict())
 
     @property
     def batch(self) -> int:
@@ -284,23 +275,11 @@ def _sram(name: str, index_bits: int, shape: tuple[int, int], log_width: int) ->
     return Sram(name, 1 << index_bits, shape, width, shape[0] * shape[1] * width // 8, index_bits)
 
 
-def _refuse_unknown(where: str, keys: Iterable[str]) -> None:
-    known = [f.name for f in fields(Config)]
-    for key in keys:
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            remedy = f"did you mean {close[0]}" if close else f"the keys are {', '.join(known)}"
-            raise ConfigError(where, f"unknown key {key}", remedy)
-
-
 def _number(key: str, value: Any) -> Any:
     """`value`, read as an integer when it is text for an integer key."""
     if key not in rules.RANGES or not isinstance(value, str):
         return value
-    try:
-        return int(value, 0)
-    except ValueError:
-        raise ConfigError("VTA config", f"{key} is '{value}', not an integer") from None
+    return keys.integer("VTA config", key, value)
 
 
 def _preset(target: str, version: str) -> Config:

@@ -80,7 +80,7 @@ class Image:
                 data[place.name] = content
         layer = launch.arrays.get("layer")
         if layer is not None and not _numbers(layer, len(insns), len(launch.nodes)):
-            reason = f"does not say to which of its {len(launch.nodes)} layers each instruction belongs"
+            reason = f"does not say which of its {len(launch.nodes)} layers each instruction belongs to"
             raise ProgramError(where, reason, "compile it again")
         return cls(insns, bases, places, data, layer)
 

@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import difflib
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import ConfigError
+from tilewright.targets import keys
 
 #: The compute unit: 9 taps x 16 channels [D].
 TAPS, GROUP = 9, 16
@@ -142,16 +140,13 @@ class Config:
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
-        content = _content("repaired" if source is None else source)
-        changes = {key: _value(key, text) for key, text in _known(overrides).items()}
-        return cls(**{**_known(content), **changes})
+        return keys.read(cls, "zynq config", PRESETS | REFUSED, source, overrides, CHOICES)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def digest(self) -> str:
-        """A hash of all keys: a saved program runs on the machine that it was compiled for."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        return keys.digest(self.to_dict())
 
     def with_changes(self, **changes: Any) -> Config:
         return replace(self, **changes)
@@ -219,39 +214,3 @@ PRESETS: dict[str, dict[str, Any]] = {
 #: The document's first design, which holds a whole layer of VGG16 in BRAM: 2**22 words of data and of results, 2**27
 #: weights. It is refused, with its bill.
 REFUSED: dict[str, dict[str, Any]] = {"first": {"data_bits": 22, "weight_bits": 27, "result_bits": 22, "bias_bits": 12}}
-
-
-def _content(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(source, Mapping):
-        return source
-    if isinstance(source, str) and not source.endswith(".json"):
-        named = PRESETS | REFUSED
-        if source not in named:
-            raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(named)}")
-        return named[source]
-    try:
-        data = json.loads(Path(source).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(str(source), f"cannot be read as JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(str(source), "is not a JSON object")
-    return data
-
-
-def _known(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    names = [field.name for field in fields(Config)]
-    for key in data:
-        if key not in names:
-            close = difflib.get_close_matches(key, names, n=1)
-            remedy = f"did you mean {close[0]}" if close else f"the keys are {', '.join(names)}"
-            raise ConfigError("zynq config", f"unknown key {key}", remedy)
-    return data
-
-
-def _value(key: str, text: str) -> str | int:
-    if key in CHOICES:
-        return text
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise ConfigError("zynq config", f"{key} is '{text}', not an integer") from None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import ConfigError
+from tilewright.targets import keys
 
 #: Smallest and largest value of each key.
 RANGES = {
@@ -46,49 +45,16 @@ class Config:
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
-        source = "small" if source is None else source
-        preset = PRESETS.get(source) if isinstance(source, str) else None
-        config = preset or cls(**_known(_content(source)))
-        return replace(config, **{key: _integer(key, text) for key, text in _known(overrides).items()})
+        return keys.read(cls, "onemac config", PRESETS, source, overrides)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def digest(self) -> str:
-        """A hash of all keys: a saved program runs on the machine that it was compiled for."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        return keys.digest(self.to_dict())
 
 
 PRESETS = {
     "small": Config(),
     "wide": Config(buffer_bytes=1 << 14, bus_bits=64),
 }
-
-
-def _content(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(source, Mapping):
-        return source
-    if isinstance(source, str) and not source.endswith(".json"):
-        raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(PRESETS)}")
-    try:
-        data = json.loads(Path(source).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(str(source), f"cannot be read as JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(str(source), "is not a JSON object")
-    return data
-
-
-def _known(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    names = [field.name for field in fields(Config)]
-    for key in data:
-        if key not in names:
-            raise ConfigError("onemac config", f"unknown key {key}", f"the keys are {', '.join(names)}")
-    return data
-
-
-def _integer(key: str, text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise ConfigError("onemac config", f"{key} is '{text}', not an integer") from None
