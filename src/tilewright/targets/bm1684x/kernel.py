@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.array import one_thread
+from tilewright.array import Array, one_thread
 from tilewright.errors import InputError, MachineError
 from tilewright.sim.findings import Finding
 from tilewright.sim.hazards import hazards
@@ -105,6 +105,14 @@ class Tpu:
         for other in range(bank, last + 1):
             self._used[other] = -(-(min(end, (other + 1) * size) - other * size) // 64) * 64
         return tensor
+
+    def system(self, address: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """The tensor (n, c, h, w) without gaps at an address outside of local memory. Raises InputError."""
+        return Tensor.ddr(address, shape, dtype, self.config)
+
+    def read(self, tensor: Operand) -> Array:
+        """Its values as they are now, to look at while debugging: not a command, and not waited for."""
+        return self._memories.read(tensor.addresses, tensor.dtype.storage)
 
     @contextmanager
     def parallel(self) -> Iterator[None]:

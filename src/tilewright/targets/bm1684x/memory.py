@@ -44,8 +44,12 @@ class Memories:
         for other in self.regions:
             if base < other.end and other.base < region.end:
                 raise MachineError("DDR", f"{base:#x}..{region.end:#x} overlaps {other.base:#x}..{other.end:#x}")
-        self.regions.append(region)
+        self.regions = [*self.regions, region]  # another thread may be reading the old list
         return region
+
+    def remove(self, region: Region) -> None:
+        """Take a piece of DDR away again."""
+        self.regions = [other for other in self.regions if other is not region]
 
     def read(self, addresses: Array, dtype: np.dtype[np.generic]) -> Array:
         """The elements at byte addresses (any shape). Raises MachineError outside of all memories."""
