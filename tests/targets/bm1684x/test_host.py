@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -163,14 +164,15 @@ def test_copies_of_parts() -> None:
         part = bytearray(4)
         handle.d2s(part, a, size=4, offset=8)
         assert np.frombuffer(part, np.float32) == 70
-        for wrong in (
+        calls: list[Callable[[], None]] = [
             lambda: handle.s2d(a, bytes(31)),
             lambda: handle.s2d(a, bytes(32), size=32, offset=4),
             lambda: handle.s2d(a, bytes(32), size=-1),
             lambda: handle.d2s(bytes(32), a),
             lambda: handle.d2s(np.zeros((8, 2), np.float32)[:, 0], a),
             lambda: handle.s2d(a, 3),
-        ):
+        ]
+        for wrong in calls:
             with pytest.raises(HostError) as caught:
                 wrong()
             assert caught.value.status == Status.PARAM
@@ -234,7 +236,8 @@ def test_arguments_are_copied_at_the_launch() -> None:
         argument = Scale(x.address, x.address, 4, 3.0)
         handle.launch_async("scaled", argument)
         argument.factor = 100.0
-        for refused in (lambda: handle.free(x), lambda: handle.load([scaled])):
+        calls: list[Callable[[], object]] = [lambda: handle.free(x), lambda: handle.load([scaled])]
+        for refused in calls:
             with pytest.raises(HostError, match="launches are queued") as caught:
                 refused()
             assert caught.value.status == Status.BUSY

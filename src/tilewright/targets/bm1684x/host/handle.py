@@ -26,6 +26,7 @@ from tilewright.targets.bm1684x.host.heap import DeviceMemory, Heap
 from tilewright.targets.bm1684x.host.platform import PCIE, Platform
 from tilewright.targets.bm1684x.host.status import HostError, Status
 from tilewright.targets.bm1684x.kernel import Launched
+from tilewright.targets.bm1684x.knobs import Knobs
 from tilewright.targets.bm1684x.memory import Memories
 
 #: One kernel of this process runs at a time: what BLAS and Python share makes two no faster.
@@ -46,9 +47,9 @@ class Copied:
 class Handle:
     """One device, requested. Use it in a `with` block, or `free` it."""
 
-    def __init__(self, platform: Platform = PCIE, config: Config | None = None) -> None:
+    def __init__(self, platform: Platform = PCIE, config: Config | None = None, knobs: Knobs | None = None) -> None:
         self.platform, self.config = platform, config or Config()
-        self.memories = Memories(self.config)
+        self.memories = Memories(self.config, knobs or Knobs())
         static.load(self.memories)
         #: Copies so far, in their order.
         self.copies: list[Copied] = []

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass
 
-import numpy as np
-
 from tilewright.targets.bm1684x.config import DDR_BASE
 from tilewright.targets.bm1684x.host.status import HostError, Status
 from tilewright.targets.bm1684x.memory import Memories, Region
@@ -43,12 +41,12 @@ class Heap:
         try:
             if address + size > self._end:
                 raise MemoryError
-            data = np.zeros(size, np.uint8)
+            region = self._memories.new_ddr(address, size)
         except MemoryError:
             reason = f"{size} bytes do not fit beside the {len(self._taken)} pieces that are there"
             raise HostError(Status.NOMEM, "malloc", reason, "free some, or take a platform with more") from None
         memory = DeviceMemory(address, size)
-        self._regions[memory] = self._memories.add_ddr(address, data)
+        self._regions[memory] = region
         insort(self._taken, (address, address + -(-size // PAGE) * PAGE))
         return memory
 
