@@ -68,7 +68,7 @@ class Kernel:
         memories.forget()
         with one_thread():
             self.body(tpu, *arguments)
-            tpu.poll()
+            tpu.end()
         program = Elaborated.of(tpu.steps, memories.regions, knobs)
         found = hazards(program.table, program.order) if knobs.detect_races or knobs.forgets else []
         found = [finding for finding in found if knobs.detect_races or finding.kind != RACE]
@@ -128,14 +128,32 @@ class Tpu:
     @contextmanager
     def parallel(self) -> Iterator[None]:
         """A region whose commands wait only for what stands before it. Regions do not nest."""
+        self.parallel_start()
+        try:
+            yield
+        except BaseException:
+            self._before_region = None
+            raise
+        self.parallel_end()
+
+    def parallel_start(self) -> None:
+        """Begin a region, as `with parallel()` does."""
         if self._before_region is not None:
             raise MachineError("parallel", "a region inside a region", "end the outer one first")
         self.poll()
         self._before_region = dict(self._issued)
-        try:
-            yield
-        finally:
-            self._before_region = None
+
+    def parallel_end(self) -> None:
+        """End it: what follows waits for all of it."""
+        if self._before_region is None:
+            raise MachineError("parallel", "no region has begun", "begin one first")
+        self._before_region = None
+        self.poll()
+
+    def end(self) -> None:
+        """After the kernel. Raises MachineError inside a region."""
+        if self._before_region is not None:
+            raise MachineError("parallel", "the kernel ends inside a region", "end it")
         self.poll()
 
     def poll(self) -> None:
@@ -227,6 +245,8 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
             operands[name] = Constant.of(operand, dtype)
         elif operand is not None:
             operands[name] = operand
+    if "y_before" in operation.inputs:  # what is not scattered to stays
+        operands.setdefault("y_before", results["y"])
     attributes = {name: value for name, value in named.items() if name not in order}
     if isinstance(attributes.get("mode"), str):
         attributes["mode"] = rounding_of(attributes["mode"])
