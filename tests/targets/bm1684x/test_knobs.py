@@ -167,6 +167,7 @@ def test_handles_have_knobs_of_their_own() -> None:
             x, y = handle.malloc(VALUES.nbytes), handle.malloc(VALUES.nbytes)
             handle.s2d(x, VALUES)
             assert handle.launch_sync("races", np.array([y.address, x.address], "<u8")).findings
+            assert "race in races: " in str(handle.findings[0])
             result = np.empty_like(VALUES)
             handle.d2s(result, y)
             results.append(float(result.flat[0]))

@@ -251,7 +251,9 @@ class DeviceApi:
                 operands[operand] = sources.pop(0)
             elif operand == "acc":
                 operands[operand] = y
-        attributes = {key: given[key] for key in ("mode", "saturate", "steps", "left", "right") if key in given}
+        attributes: dict[str, Any] = {
+            key: given[key] for key in ("mode", "saturate", "steps", "left", "right") if key in given
+        }
         self.issue(operation.name, operands, {"y": y}, {**attributes, **call.attributes})
 
     def _mm(
@@ -269,8 +271,10 @@ class DeviceApi:
             return Rows(self.local(address, Shape(1, height, 1, width), None, kind))
 
         result = rows(y, *shape, out)
-        operands = {"L": rows(*left, dtype), "R": rows(*right, dtype)}
-        self.issue("fp_mm", operands | ({"acc": result} if add else {}), {"y": result}, attributes)
+        operands: dict[str, Operand] = {"L": rows(*left, dtype), "R": rows(*right, dtype)}
+        if add:
+            operands["acc"] = result
+        self.issue("fp_mm", operands, {"y": result}, attributes)
 
     def _pool(
         self, operation: str, name: str, output: int, x: int, shape: dim4, window: Window, dtype: DType, value: Any

@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import TilewrightError
+from tilewright.sim.findings import Finding
 from tilewright.targets.bm1684x import static
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.host.firmware import Firmware, by_name
@@ -53,6 +54,8 @@ class Handle:
         static.load(self.memories)
         #: Copies so far, in their order.
         self.copies: list[Copied] = []
+        #: What was found in all launches so far.
+        self.findings: list[Finding] = []
         self._heap = Heap(self.memories, platform.memory_bytes)
         self._functions: Mapping[str, Function] = {}
         self._lock = threading.RLock()
@@ -215,7 +218,9 @@ class Handle:
         _IN_KERNEL.active = True
         try:
             with _RUNNING:
-                return function.kernel.launch(self.memories, function.unpacked(raw))
+                launched = function.kernel.launch(self.memories, function.unpacked(raw))
+            self.findings += [finding.inside(function.name) for finding in launched.findings]
+            return launched
         except Exception as error:
             failed = _as_status(Status.FAILURE, error, function.name)
             if not waited:
