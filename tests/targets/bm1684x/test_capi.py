@@ -250,3 +250,32 @@ def test_misuse_is_said() -> None:
 
     with pytest.raises(MachineError, match="tpu_initialize was not called"):
         Device(CONFIG).launch(early)
+
+
+def test_products_and_convolutions_add_to_what_is_there() -> None:
+    left, right = floats(1, 5, 1, 8), floats(1, 8, 1, 7)
+    x, bias = floats(1, 2, 3, 3), np.array([1, 2, 3], np.float32).reshape(1, 3, 1, 1)
+
+    def product(c: DeviceApi, y: int, lefts: int, rights: int) -> None:
+        c.tpu_gdma_cpy_S2L(0, lefts, dim4(1, 5, 1, 8), None, None, DT_FP32)
+        c.tpu_gdma_cpy_S2L(BANK, rights, dim4(1, 8, 1, 7), None, None, DT_FP32)
+        for add in (False, True):
+            c.tpu_bdc_fp_mm(2 * BANK, 0, BANK, 5, 8, 7, DT_FP32, DT_FP32, add)
+        c.tpu_gdma_cpy_L2S(y, 2 * BANK, dim4(1, 5, 1, 7), None, None, DT_FP32)
+
+    y, _ = run(product, (1, 5, 1, 7), F32, (left, F32), (right, F32))
+    np.testing.assert_allclose(y[0, :, 0], 2 * left[0, :, 0] @ right[0, :, 0], rtol=1e-4, atol=1e-5)
+
+    def conv(c: DeviceApi, y: int, xs: int, biases: int) -> None:
+        shape, one, pad = dim4(1, 2, 3, 3), dim2(1, 1), padding_t(0, 0, 0, 0)
+        c.tpu_gdma_cpy_S2L(0, xs, shape, None, None, DT_FP32)
+        c.tpu_gdma_compact_S2L(3 * BANK, biases, dim4(1, 3, 1, 1), DT_FP32)
+        c.tpu_bdc_set_C(BANK, 1.0, dim4(1, 3, 1, 2), None, DT_FP32)
+        flags = (DT_FP32, DT_FP32, True, False)
+        c.tpu_bdc_fp_conv2d(2 * BANK, 0, BANK, 3 * BANK, shape, None, 3, one, pad, one, one, *flags)
+        c.tpu_bdc_fp_avg_pool2d(4 * BANK, 2 * BANK, dim4(1, 3, 3, 3), dim2(3, 3), pad, one, one, DT_FP32, 0.5)
+        c.tpu_gdma_cpy_L2S(y, 4 * BANK, dim4(1, 3, 1, 1), None, None, DT_FP32)
+
+    y, _ = run(conv, (1, 3, 1, 1), F32, (x, F32), (bias, F32))
+    expected = 0.5 * (9 * bias.ravel() + x.sum())
+    np.testing.assert_allclose(y.ravel(), expected, rtol=1e-5)

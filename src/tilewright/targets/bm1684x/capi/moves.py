@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.capi.names import dim4
-from tilewright.targets.bm1684x.command import Constant
+from tilewright.targets.bm1684x.capi.names import constant, dim4
 from tilewright.targets.bm1684x.dtypes import U32, DType
 from tilewright.targets.bm1684x.layout import Shape
 from tilewright.targets.bm1684x.tensor import Operand, Tensor
@@ -86,7 +85,7 @@ def _set(
     letter: str, api: DeviceApi, name: str, dst: int, value: Any, shape: dim4, to: dim4 | None, dtype: DType
 ) -> None:
     y = _place(api, letter, dst, shape.shape, to, dtype, layout.aligned)
-    api.issue("dma_broadcast", {"x": _constant(value, dtype)}, {"y": y})
+    api.issue("dma_broadcast", {"x": constant(value, dtype)}, {"y": y})
 
 
 def _gather(
@@ -109,7 +108,7 @@ def _gather(
     y = _place(api, way[2], dst, shape.shape, to, dtype, layout.aligned)
     x = _place(api, way[0], src, shape.shape._replace(h=rows), of, dtype, layout.aligned)
     numbers = _index(api, index, index_is_local, shape.shape, shape.h, index_stride)
-    api.issue("dma_h_gather", {"x": x, "index": numbers, "fill": _constant(fill, dtype)}, {"y": y})
+    api.issue("dma_h_gather", {"x": x, "index": numbers, "fill": constant(fill, dtype)}, {"y": y})
 
 
 def _scatter(
@@ -136,10 +135,6 @@ def _scatter(
 
 def _index(api: DeviceApi, address: int, local: bool, shape: Shape, rows: int, stride: dim4 | None) -> Operand:
     return _place(api, "L" if local else "S", address, Shape(1, shape.c, rows, 1), stride, U32, layout.aligned)
-
-
-def _constant(value: Any, dtype: DType) -> Constant:
-    return value if isinstance(value, Constant) else Constant.of(value, dtype)
 
 
 #: By name without tpu_gdma_: called with the API, the whole name, and the call's arguments.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from typing import Any
 
-from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, Rounding
+from tilewright.targets.bm1684x.command import Constant
+from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
 from tilewright.targets.bm1684x.layout import Shape, Stride
 
 DT_INT8, DT_UINT8, DT_INT16, DT_UINT16, DT_INT32, DT_UINT32 = I8, U8, I16, U16, I32, U32
@@ -52,3 +54,8 @@ class padding_t:
     bottom: int
     left: int
     right: int
+
+
+def constant(value: Any, dtype: DType) -> Constant:
+    """A scalar_t: a number of this type, or the bits that a Constant has."""
+    return value if isinstance(value, Constant) else Constant.of(value, dtype)

@@ -23,11 +23,11 @@ from typing import Any
 from tilewright.errors import MachineError
 from tilewright.sim.findings import PORTABILITY, Finding
 from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.calls import call_of
 from tilewright.targets.bm1684x.capi import elementwise
 from tilewright.targets.bm1684x.capi.moves import MOVES
-from tilewright.targets.bm1684x.capi.names import dim2, dim4, padding_t
+from tilewright.targets.bm1684x.capi.names import constant, dim4
+from tilewright.targets.bm1684x.capi.neural import NEURAL
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE
 from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, DType
@@ -35,7 +35,7 @@ from tilewright.targets.bm1684x.flat import Flat
 from tilewright.targets.bm1684x.kernel import Tpu
 from tilewright.targets.bm1684x.layout import Shape, Stride
 from tilewright.targets.bm1684x.operations import OPERATIONS, OPTIONAL
-from tilewright.targets.bm1684x.tensor import Kernel, Operand, Rows, Tensor
+from tilewright.targets.bm1684x.tensor import Operand, Tensor
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
 
@@ -51,6 +51,8 @@ class DeviceApi:
         short = name.removeprefix("tpu_bdc_")
         if short != name and short in elementwise.FORMS:
             return partial(self._elementwise, name, short)
+        if short != name and short in NEURAL:
+            return partial(NEURAL[short], self)
         short = name.removeprefix("tpu_gdma_")
         if short != name and short in MOVES:
             return partial(MOVES[short], self, name)
@@ -58,7 +60,7 @@ class DeviceApi:
 
     def __dir__(self) -> list[str]:
         own = [name for name in vars(type(self)) if name.startswith("tpu_")]
-        bdc = [f"tpu_bdc_{name}" for name in elementwise.FORMS]
+        bdc = [f"tpu_bdc_{name}" for name in (*elementwise.FORMS, *NEURAL)]
         return sorted({*own, *bdc, *(f"tpu_gdma_{name}" for name in MOVES)})
 
     def tpu_initialize(self) -> None:
@@ -106,73 +108,6 @@ class DeviceApi:
     def tpu_bdc_set_C(self, dst: int, C: Any, shape: dim4, dst_stride: dim4 | None, dtype: DType) -> None:
         y = self.local(dst, shape.shape, dst_stride, dtype)
         self.issue("copy", {"a": constant(C, dtype)}, {"y": y})
-
-    def tpu_bdc_fp_mm(
-        self, y: int, left: int, right: int, rows: int, depth: int, columns: int, out: DType, dtype: DType, add: bool
-    ) -> None:
-        self._mm(y, (left, rows, depth), (right, depth, columns), (rows, columns), out, dtype, add, {})
-
-    def tpu_bdc_fp_mm_R_trans(
-        self, y: int, left: int, right: int, rows: int, depth: int, columns: int, out: DType, dtype: DType
-    ) -> None:
-        transposed = {"right_transposed": True}
-        self._mm(y, (left, rows, depth), (right, columns, depth), (rows, columns), out, dtype, False, transposed)
-
-    def tpu_bdc_fp_conv2d(
-        self,
-        output: int,
-        x: int,
-        weight: int,
-        bias: int,
-        shape: dim4,
-        stride_of_input: dim4 | None,
-        output_c: int,
-        kernel: dim2,
-        padding: padding_t,
-        stride: dim2,
-        dilation: dim2,
-        out: DType,
-        dtype: DType,
-        has_bias: bool,
-        result_add: bool,
-    ) -> None:
-        window = _window(kernel, padding, stride, dilation)
-        weights = Kernel(LOCAL_BASE + weight, (output_c, shape.c, kernel.h, kernel.w), dtype, self.config)
-        y = self.local(output, Shape(shape.n, output_c, *window.out(shape.h, shape.w)), None, out)
-        operands: dict[str, Operand] = {"x": self.local(x, shape.shape, stride_of_input, dtype), "w": weights}
-        if has_bias:
-            operands["bias"] = self.local(bias, Shape(1, output_c, 1, 1), None, F32, layout.compact)
-        if result_add:
-            operands["acc"] = y
-        self.issue("fp_conv2d", operands, {"y": y}, {"window": window})
-
-    def tpu_bdc_fp_max_pool2d(
-        self,
-        output: int,
-        x: int,
-        shape: dim4,
-        kernel: dim2,
-        padding: padding_t,
-        stride: dim2,
-        dilation: dim2,
-        dtype: DType,
-        pad_val: Any,
-    ) -> None:
-        self._pool("max_pool2d", "pad", output, x, shape, _window(kernel, padding, stride, dilation), dtype, pad_val)
-
-    def tpu_bdc_fp_avg_pool2d(
-        self,
-        output: int,
-        x: int,
-        shape: dim4,
-        kernel: dim2,
-        padding: padding_t,
-        stride: dim2,
-        dilation: dim2,
-        dtype: DType,
-        scale: Any,
-    ) -> None:
-        self._pool("fp_avg_pool2d", "scale", output, x, shape, _window(kernel, padding, stride, dilation), dtype, scale)
 
     def tpu_hau_sort(self, output: int, x: int, length: int, k: int, descended: bool, dtype: DType) -> None:
         self._sort({"x": (x, length, dtype)}, {"y": (output, k, dtype)}, descended)
@@ -256,33 +191,6 @@ class DeviceApi:
         }
         self.issue(operation.name, operands, {"y": y}, {**attributes, **call.attributes})
 
-    def _mm(
-        self,
-        y: int,
-        left: tuple[int, int, int],
-        right: tuple[int, int, int],
-        shape: tuple[int, int],
-        out: DType,
-        dtype: DType,
-        add: bool,
-        attributes: Mapping[str, Any],
-    ) -> None:
-        def rows(address: int, height: int, width: int, kind: DType) -> Rows:
-            return Rows(self.local(address, Shape(1, height, 1, width), None, kind))
-
-        result = rows(y, *shape, out)
-        operands: dict[str, Operand] = {"L": rows(*left, dtype), "R": rows(*right, dtype)}
-        if add:
-            operands["acc"] = result
-        self.issue("fp_mm", operands, {"y": result}, attributes)
-
-    def _pool(
-        self, operation: str, name: str, output: int, x: int, shape: dim4, window: Window, dtype: DType, value: Any
-    ) -> None:
-        y = self.local(output, Shape(shape.n, shape.c, *window.out(shape.h, shape.w)), None, dtype)
-        operands = {"x": self.local(x, shape.shape, None, dtype), name: constant(value, dtype)}
-        self.issue(operation, operands, {"y": y}, {"window": window})
-
     def _sort(
         self, operands: Mapping[str, tuple[int, int, DType]], results: Mapping[str, tuple[int, int, DType]], down: bool
     ) -> None:
@@ -291,13 +199,3 @@ class DeviceApi:
 
         found = {name: flat(*place) for name, place in results.items()}
         self.issue("hau_sort", {name: flat(*place) for name, place in operands.items()}, found, {"descending": down})
-
-
-def constant(value: Any, dtype: DType) -> Constant:
-    """A number of this type, or the bits that a Constant has."""
-    return value if isinstance(value, Constant) else Constant.of(value, dtype)
-
-
-def _window(kernel: dim2, padding: padding_t, stride: dim2, dilation: dim2) -> Window:
-    pads = (padding.top, padding.bottom, padding.left, padding.right)
-    return Window((kernel.h, kernel.w), pads, (stride.h, stride.w), (dilation.h, dilation.w))
