@@ -215,6 +215,17 @@ def test_the_trap_of_missing_strides_is_warned_about() -> None:
         assert np.array_equal(y, x + 1) is not wrong
         assert [finding.kind for finding in launched.findings] == [PORTABILITY] * wrong
 
+    def stored(c: DeviceApi, y: int, xs: int) -> None:
+        shape, stride, at = dim4(2, 4, 1, 8), dim4(), CONFIG.lane_bytes
+        c.tpu_aligned_stride(stride, 1, shape, DT_FP32)
+        c.tpu_gdma_cpy_S2L(at, xs, shape, stride, None, DT_FP32)
+        c.tpu_gdma_cpy_L2S(y, at, shape, None, None, DT_FP32)
+
+    y, launched = run(stored, x.shape, F32, (x, F32))
+    np.testing.assert_array_equal(y[0], x[0])
+    assert not np.array_equal(y[1], x[1])
+    assert [finding.kind for finding in launched.findings] == [PORTABILITY]
+
 
 def test_regions() -> None:
     def body(c: DeviceApi, y: int, xs: int) -> None:

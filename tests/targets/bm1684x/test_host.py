@@ -161,6 +161,8 @@ def test_copies_of_parts() -> None:
         assert get(handle, b).tolist() == [0, 0, 0, 0, 80, 3, 0, 0]
         handle.d2d(a, a, 16, target_offset=4)
         assert get(handle, a).tolist() == [0, 0, 70, 80, 3, 5, 6, 7]
+        handle.s2d(b, np.array([1, 2], np.float32), offset=24)  # to its end
+        assert get(handle, b).tolist() == [0, 0, 0, 0, 80, 3, 1, 2]
         part = bytearray(4)
         handle.d2s(part, a, size=4, offset=8)
         assert np.frombuffer(part, np.float32) == 70

@@ -111,9 +111,9 @@ def test_gather_and_scatter() -> None:
     x = rng.normal(size=(1, 6, 8, 5)).astype(np.float32)
     index = np.stack([rng.permutation(9)[:3] for _ in range(6)]).astype(np.uint32)[None, :, :, None]  # 8 is beyond x
     device = Device(CONFIG)
-    gathered, scattered = device.empty((1, 6, 3, 5), F32), device.empty(x.shape, F32)
+    gathered, scattered = device.empty((1, 6, 3, 5), F32), device.put(np.full_like(x, 7), F32)
     launched = device.launch(moves, gathered, scattered, device.put(x, F32), device.put(index, U32))
-    picked, back = np.full((1, 6, 3, 5), -1, np.float32), np.zeros_like(x)
+    picked, back = np.full((1, 6, 3, 5), -1, np.float32), np.full_like(x, 7)
     for c in range(6):
         for k, row in enumerate(index[0, c, :, 0]):
             if row < 8:
