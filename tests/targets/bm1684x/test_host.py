@@ -152,6 +152,14 @@ def test_damage_is_refused(firmware: Path, tmp_path: Path) -> None:
         Firmware({"one": SOURCE, "two": SOURCE}).functions(execute=True)
 
 
+def test_only_functions_are_loaded() -> None:
+    with Handle() as handle:
+        with pytest.raises(HostError, match="decorate it with @function"):
+            handle.load([scaled.kernel])  # type: ignore[list-item]
+        with pytest.raises(HostError, match="two functions are called scaled"):
+            handle.load([scaled, scaled])
+
+
 def test_copies_of_parts() -> None:
     with Handle() as handle:
         a, b = put(handle, np.arange(8, dtype=np.float32)), put(handle, np.zeros(8, np.float32))
@@ -294,6 +302,18 @@ def test_wrong_launches_are_refused_at_once() -> None:
         function("float32 " * 2)
     with pytest.raises(InputError, match="is no struct"):
         function(np.float32)
+
+
+def test_a_kernel_that_exits_is_a_failure() -> None:
+    @function(None)
+    def leaves(tpu: Tpu, raw: bytes) -> None:
+        raise SystemExit(3)
+
+    with Handle() as handle:
+        handle.load([leaves])
+        handle.launch_async("leaves")
+        with pytest.raises(HostError, match="leaves: SystemExit: 3"):
+            handle.sync()
 
 
 def test_a_kernel_cannot_call_the_host() -> None:

@@ -73,9 +73,14 @@ class Firmware:
 
 
 def by_name(functions: Sequence[Function]) -> dict[str, Function]:
-    """Functions that are there already, without any file. Raises ProgramError for two of one name."""
+    """Functions that are there already, without any file.
+
+    Raises ProgramError for two of one name, and for what was not made by @function.
+    """
     found: dict[str, Function] = {}
     for function in functions:
+        if not isinstance(function, Function):
+            raise ProgramError("firmware", f"{function!r} is no function of firmware", "decorate it with @function(..)")
         _add(found, function)
     return found
 

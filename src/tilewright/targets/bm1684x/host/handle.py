@@ -221,7 +221,7 @@ class Handle:
                 launched = function.kernel.launch(self.memories, function.unpacked(raw))
             self.findings += [finding.inside(function.name) for finding in launched.findings]
             return launched
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             failed = _as_status(Status.FAILURE, error, function.name)
             if not waited:
                 self._failed = failed
@@ -280,7 +280,7 @@ def _enough(host: Array, size: int) -> Array:
     return host[:size]
 
 
-def _as_status(status: Status, error: Exception, where: str = "") -> HostError:
+def _as_status(status: Status, error: BaseException, where: str = "") -> HostError:
     """Any error as one with a status, naming the function that it comes from."""
     if isinstance(error, TilewrightError):
         place = ", ".join(part for part in (where, error.where) if part)
