@@ -57,6 +57,11 @@ def test_the_matrix_product_overlaps_transfers_and_sums() -> None:
     assert float(text.split("% of peak")[0].split()[-1]) > 85
 
 
+def test_a_host_program_is_exact_on_a_card_and_on_the_chip() -> None:
+    lines = run("examples/bm1684x_host.py").splitlines()
+    assert [line.split(";")[0] for line in lines] == [f"{mode}: exact: True, races: 0" for mode in ("pcie", "soc")]
+
+
 def test_a_cfu_in_python_is_faster_and_right() -> None:
     plain, custom, ratio = run("examples/own_cfu.py").splitlines()
     assert plain.split()[-1] == custom.split()[-1]

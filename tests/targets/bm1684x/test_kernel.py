@@ -68,9 +68,9 @@ def test_commands_follow_each_other() -> None:
     times = launched.trace
     assert times.start[1:].tolist() == times.end[:-1].tolist()
     assert [(step.engine, step.id, step.needs) for step in launched.program.steps] == [
-        ("dma", 1, 0),
-        ("tiu", 1, 1),
-        ("dma", 2, 1),
+        ("dma", 1, {"tiu": 0, "hau": 0}),
+        ("tiu", 1, {"dma": 1, "hau": 0}),
+        ("dma", 2, {"tiu": 1, "hau": 0}),
     ]
 
 

@@ -60,13 +60,16 @@ class Command:
         """Why the machine does not run it; empty where it does."""
         return self.operation.refusal(self.types, self.attributes)
 
-    def footprint(self, regions: Sequence[Region]) -> Array:
-        """Which bytes of which memories it reads and writes: rows of sim.steps.Footprints. Raises MachineError."""
+    def footprint(self, regions: Sequence[Region], clipped: bool = False) -> Array:
+        """Which bytes of which memories it reads and writes: rows of sim.steps.Footprints.
+
+        Raises MachineError for bytes outside of the memory that holds the first one; `clipped` leaves them out.
+        """
         touched: list[tuple[int, Operand]] = [
             (READ, operand) for operand in self.operands.values() if not isinstance(operand, Constant)
         ]
         touched += [(WRITE, result) for result in self.results.values()]
-        rows = [_rows(mode, operand, regions) for mode, operand in touched] if regions else []
+        rows = [_rows(mode, operand, regions, clipped) for mode, operand in touched] if regions else []
         return np.concatenate(rows) if rows else np.zeros((0, 6), np.int64)
 
     def run(self, memories: Memories) -> Mapping[str, Array]:
@@ -111,18 +114,24 @@ def write(memories: Memories, result: Operand, values: Array, operation: Operati
     memories.write(addresses, np.ascontiguousarray(values).astype(result.dtype.storage, copy=False))
 
 
-def _rows(mode: int, operand: Operand, regions: Sequence[Region]) -> Array:
+def _rows(mode: int, operand: Operand, regions: Sequence[Region], clipped: bool) -> Array:
     """The footprint of one operand, in bytes from the beginning of its memory."""
     size = operand.dtype.bytes
-    low, end = int(operand.addresses.min()), int(operand.addresses.max()) + size
+    addresses = operand.addresses.reshape(-1)
+    low, end = int(addresses.min()), int(addresses.max()) + size
     for number, region in enumerate(regions):
+        if clipped and region.base <= addresses[0] < region.end:
+            addresses = addresses[(addresses >= region.base) & (addresses + size <= region.end)]
+            low, end = region.base, region.end
         if region.base <= low and end <= region.end:
-            elements = (operand.addresses.reshape(-1) - region.base) // size
-            first = np.flatnonzero(np.diff(elements, prepend=-1) != 1)  # runs in logical order: no memory is searched
+            elements = (addresses - region.base) // size
+            first = np.flatnonzero(np.diff(elements, prepend=-2) != 1)  # runs in logical order: no memory is searched
             if len(first) * SCATTERED > len(elements):
                 rows = runs(number, mode, elements)
             else:
                 rows = row_of_runs(number, mode, elements[first], np.diff(first, append=len(elements)))
             rows[:, [BASE, LENGTH, STRIDE]] *= size
             return rows
+    if clipped:
+        return np.zeros((0, 6), np.int64)
     raise MachineError("memory", f"no memory holds {low:#x}..{end:#x}")

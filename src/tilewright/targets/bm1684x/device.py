@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x import static
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.kernel import Kernel, Launched
+from tilewright.targets.bm1684x.knobs import Knobs
 from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.tensor import Tensor
 
@@ -22,17 +21,17 @@ PAGE = 4096
 class Device:
     """One machine."""
 
-    def __init__(self, config: Config | None = None) -> None:
+    def __init__(self, config: Config | None = None, knobs: Knobs | None = None) -> None:
         self.config = config or Config()
-        self.memories = Memories(self.config)
+        self.memories = Memories(self.config, knobs or Knobs())
         static.load(self.memories)
         self._end = DDR_BASE
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        """A new tensor in DDR, without gaps; its values are 0. Raises InputError for an impossible shape."""
+        """A new tensor in DDR, without gaps; its values are undefined. Raises InputError for an impossible shape."""
         tensor = Tensor.ddr(self._end, shape, dtype, self.config)
         size = tensor.shape.elements * dtype.bytes
-        self.memories.add_ddr(self._end, np.zeros(size, np.uint8))
+        self.memories.new_ddr(self._end, size)
         self._end += -(-size // PAGE) * PAGE
         return tensor
 

@@ -1,7 +1,8 @@
 """Queues as steps: what each command does and touches, and which command of the other engine it waits for.
 
-A command names the number of the other engine's command that it needs. As engines run in order, that is a token: the
-first command that needs a newer one than those before it takes the token which the named command gives.
+An encoded command names the number of the other engine's command that it needs; one of a kernel may need one of each.
+As engines run in order, that is a token: the first command that needs a newer one than those before it takes the token
+which the named command gives.
 """
 
 from __future__ import annotations
@@ -21,19 +22,25 @@ from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode
-from tilewright.targets.bm1684x.memory import Memories, Region
-from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.knobs import Knobs
+from tilewright.targets.bm1684x.memory import SCRATCH, Memories, Region
+from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 
+#: Engines with queues of encoded commands, and all.
 UNITS = (TIU, DMA)
+ENGINES = (TIU, DMA, HAU)
+
+
+DEFAULT = Knobs()
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A command in its engine's queue: its `id` there, counted from 1, and the other engine's one that it `needs`."""
+    """A command in its engine's queue: its `id` there, counted from 1, and by other engine the one that it `needs`."""
 
     engine: str
     id: int
-    needs: int
+    needs: Mapping[str, int]
     command: Command
     name: str
 
@@ -49,9 +56,9 @@ class Elaborated:
     table: StepTable
 
     @classmethod
-    def of(cls, steps: Sequence[Step], regions: Sequence[Region] = ()) -> Elaborated:
+    def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> Elaborated:
         """From steps in an order that they allow; with `regions` (the memories) hazards can be looked for."""
-        return cls(tuple(steps), _table(steps, regions))
+        return cls(tuple(steps), _table(steps, regions, knobs))
 
     @property
     def commands(self) -> tuple[Command, ...]:
@@ -71,7 +78,9 @@ class Elaborated:
 def elaborate(queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = ()) -> Elaborated:
     """Decode queues (uint8 by engine), and order them. Raises ProgramError for what is no queue or never starts."""
     encoded = _merged({unit: decode(unit, queues[unit]) for unit in UNITS if unit in queues})
-    return Elaborated.of([Step(c.engine, c.id, c.needs, command_of(c, config), str(c)) for c in encoded], regions)
+    others = {unit: UNITS[1 - number] for number, unit in enumerate(UNITS)}
+    steps = [Step(c.engine, c.id, {others[c.engine]: c.needs}, command_of(c, config), str(c)) for c in encoded]
+    return Elaborated.of(steps, regions)
 
 
 def _idle(command: Encoded) -> bool:
@@ -100,28 +109,37 @@ def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
     return steps
 
 
-def _table(steps: Sequence[Step], regions: Sequence[Region]) -> StepTable:
-    unit = np.array([UNITS.index(step.engine) for step in steps], np.int64)
+def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> StepTable:
+    units = UNITS if all(step.engine in UNITS for step in steps) else ENGINES
+    pairs = [(giver, taker) for taker in units for giver in units if giver != taker]
+    unit = np.array([units.index(step.engine) for step in steps], np.int64)
     pops, pushes = np.zeros((2, len(steps)), np.int64)
-    rows: dict[str, list[int]] = {engine: [] for engine in UNITS}
-    newest = dict.fromkeys(UNITS, 0)  # commands of the other engine that each one knows to have ended
+    rows: dict[str, list[int]] = {engine: [] for engine in units}
+    newest = dict.fromkeys(pairs, 0)  # commands of one engine that another knows to have ended
     for row, step in enumerate(steps):
-        queue = UNITS.index(step.engine)  # the queue to a unit has the unit's number
-        others = rows[UNITS[1 - queue]]
-        known = bisect_right(others, step.needs, key=lambda other: steps[other].id)
-        if known > newest[step.engine]:
-            newest[step.engine] = known
-            pops[row] |= 1 << queue
-            pushes[others[known - 1]] |= 1 << queue
+        for queue, (giver, taker) in enumerate(pairs):
+            if taker != step.engine:
+                continue
+            known = bisect_right(rows[giver], step.needs.get(giver, 0), key=lambda other: steps[other].id)
+            if known > newest[giver, taker]:
+                newest[giver, taker] = known
+                pops[row] |= 1 << queue
+                pushes[rows[giver][known - 1]] |= 1 << queue
         rows[step.engine].append(row)
+    tokens = [TokenQueue(f"{g}->{t}", units.index(g), units.index(t), len(steps) + 1) for g, t in pairs]
     return StepTable(
-        units=UNITS,
-        queues=tuple(TokenQueue(f"{UNITS[1 - u]}->{UNITS[u]}", 1 - u, u, len(steps) + 1) for u in range(len(UNITS))),
-        spaces=tuple(Space(f"{r.name} {r.base:#x}", len(r.data), ((0, len(r.data)),)) for r in regions),
+        units=units,
+        queues=tuple(tokens),
+        spaces=tuple(
+            Space(
+                f"{r.name} {r.base:#x}", len(r.data), () if knobs.forgets and r.name in SCRATCH else ((0, len(r.data)),)
+            )
+            for r in regions
+        ),
         unit=unit,
         pops=pops,
         pushes=pushes,
         footprint=np.arange(len(steps), dtype=np.int64),
-        footprints=Footprints.of([step.command.footprint(regions) for step in steps]),
+        footprints=Footprints.of([step.command.footprint(regions, knobs.ignores_bounds) for step in steps]),
         describe=lambda row: str(steps[row]),
     )

@@ -18,7 +18,8 @@ from tilewright.sim.trace import Trace
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.elaborate import Elaborated
-from tilewright.targets.bm1684x.operations import DMA
+from tilewright.targets.bm1684x.flat import Flat
+from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows, Tensor
 
 
@@ -40,6 +41,8 @@ class Timing(NamedTuple):
     strided_pool: int = 3
     #: A division: this often a pass over its operands for each Newton step, and once more.
     division_step: int = 10
+    #: Elements a cycle of each of the ceil(log2 n) passes of a sort: a guess, no timeline shows one.
+    sort_rate: int = 1
 
 
 ESTIMATE = Timing()
@@ -50,6 +53,8 @@ MATRIX_COLUMNS = 4
 
 def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
     """Cycles of one command, at least 1."""
+    if command.operation.engine == HAU:
+        return _sort(command, timing)
     if command.operation.engine == DMA:
         return max(1, _transfer(command, config, timing))
     return max(1, COMPUTE.get(command.operation.name, _passes)(command, config, timing))
@@ -88,6 +93,14 @@ def _matmul(command: Command, config: Config, timing: Timing) -> int:
     rows, channels, _, width = y.storage.shape
     row = _up(width, config.eu_bytes // left.dtype.bytes) * _up(channels, config.lanes)
     return rows * row * (depth + sum(name in command.operands for name in ("bias", "acc")))
+
+
+def _sort(command: Command, timing: Timing) -> int:
+    """A merge sort's passes over its operand."""
+    x = command.operands["x"]
+    assert not isinstance(x, Constant)
+    length = x.shape[0]
+    return _up(length * max(1, (length - 1).bit_length()), timing.sort_rate)
 
 
 def _pool(command: Command, config: Config, timing: Timing) -> int:
@@ -189,13 +202,13 @@ def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:
 
 
 def _is_local(operand: Operand) -> bool:
-    tensor = operand.storage if isinstance(operand, Matrix | Rows) else operand
+    tensor = operand.storage if isinstance(operand, Matrix | Rows | Flat) else operand
     return isinstance(tensor, Tensor) and tensor.is_local
 
 
 def _bytes_of_ddr(command: Command) -> tuple[int, int]:
     """Bytes read from outside local memory, and written there."""
-    if command.operation.engine != DMA:
+    if command.operation.engine == TIU:
         return 0, 0
     x, y = command.operands["x"], command.results["y"]
     reads = 0 if isinstance(x, Constant) or _is_local(x) else int(np.prod(x.shape)) * x.dtype.bytes

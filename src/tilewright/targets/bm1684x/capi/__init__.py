@@ -1,0 +1,47 @@
+"""The device API by its C names, to carry published kernels over line by line."""
+
+from tilewright.targets.bm1684x.capi.names import (
+    DT_BFP16,
+    DT_FP16,
+    DT_FP32,
+    DT_INT8,
+    DT_INT16,
+    DT_INT32,
+    DT_UINT8,
+    DT_UINT16,
+    DT_UINT32,
+    RM_DOWN,
+    RM_HALF_AWAY_FROM_ZERO,
+    RM_HALF_DOWN,
+    RM_HALF_TO_EVEN,
+    RM_HALF_UP,
+    RM_TOWARDS_ZERO,
+    RM_UP,
+    dim2,
+    dim4,
+    padding_t,
+)
+from tilewright.targets.bm1684x.capi.tpu import DeviceApi
+
+__all__ = [
+    "DT_BFP16",
+    "DT_FP16",
+    "DT_FP32",
+    "DT_INT8",
+    "DT_INT16",
+    "DT_INT32",
+    "DT_UINT8",
+    "DT_UINT16",
+    "DT_UINT32",
+    "RM_DOWN",
+    "RM_HALF_AWAY_FROM_ZERO",
+    "RM_HALF_DOWN",
+    "RM_HALF_TO_EVEN",
+    "RM_HALF_UP",
+    "RM_TOWARDS_ZERO",
+    "RM_UP",
+    "DeviceApi",
+    "dim2",
+    "dim4",
+    "padding_t",
+]

@@ -1,0 +1,61 @@
+"""Types and constants of the device API."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from tilewright.targets.bm1684x.command import Constant
+from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
+from tilewright.targets.bm1684x.layout import Shape, Stride
+
+DT_INT8, DT_UINT8, DT_INT16, DT_UINT16, DT_INT32, DT_UINT32 = I8, U8, I16, U16, I32, U32
+DT_FP16, DT_BFP16, DT_FP32 = F16, BF16, F32
+RM_HALF_TO_EVEN, RM_HALF_AWAY_FROM_ZERO = Rounding.HALF_TO_EVEN, Rounding.HALF_AWAY_FROM_ZERO
+RM_TOWARDS_ZERO, RM_DOWN, RM_UP = Rounding.TOWARDS_ZERO, Rounding.DOWN, Rounding.UP
+RM_HALF_UP, RM_HALF_DOWN = Rounding.HALF_UP, Rounding.HALF_DOWN
+
+
+@dataclass
+class dim4:
+    """A shape or a stride; kernels change it in place."""
+
+    n: int = 0
+    c: int = 0
+    h: int = 0
+    w: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(*astuple(self))
+
+    @property
+    def stride(self) -> Stride:
+        return Stride(*astuple(self))
+
+    def set(self, stride: Stride) -> None:
+        """What C writes through a pointer."""
+        self.n, self.c, self.h, self.w = stride
+
+
+@dataclass
+class dim2:
+    """A kernel, a stride or a dilation."""
+
+    h: int
+    w: int
+
+
+@dataclass
+class padding_t:
+    """Rows and columns around a feature map."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+def constant(value: Any, dtype: DType) -> Constant:
+    """A scalar_t: a number of this type, or the bits that a Constant has."""
+    return value if isinstance(value, Constant) else Constant.of(value, dtype)

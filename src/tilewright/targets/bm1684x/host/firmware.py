@@ -1,0 +1,128 @@
+"""Firmware: Python sources whose functions a device knows by name, as a file of plain text.
+
+A file is JSON and holds sources, nothing that runs by being read. Making functions of it executes the Python in it,
+with all rights of this process: `functions` does so only where it is told to. Load only what you would run as a script.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from tilewright.errors import InputError, ProgramError
+from tilewright.files import replacing
+from tilewright.targets.bm1684x.host.function import Function
+
+FORMAT, VERSION = "tilewright bm1684x firmware", 1
+MAX_BYTES, MAX_MODULES = 1 << 24, 256
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """Sources by module name."""
+
+    sources: Mapping[str, str]
+
+    @classmethod
+    def build(cls, paths: Sequence[str | Path]) -> Firmware:
+        """From source files, which are compiled to see that they can be, not run. Raises InputError."""
+        sources: dict[str, str] = {}
+        for path in map(Path, paths):
+            try:
+                text = path.read_text(encoding="utf-8")
+                compile(text, str(path), "exec", dont_inherit=True)
+            except (OSError, ValueError, SyntaxError) as error:
+                raise InputError(str(path), f"is no Python source: {error}") from None
+            if path.stem in sources:
+                raise InputError(str(path), f"two sources are called {path.stem}", "rename one")
+            sources[path.stem] = text
+        return cls(sources)
+
+    def save(self, path: str | Path) -> None:
+        """Write it, whole or not at all. Raises ProgramError for one that `load` would refuse."""
+        data = {"format": FORMAT, "version": VERSION, "modules": dict(self.sources)}
+        content = json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n"
+        _parsed(str(path), content)
+        with replacing(path) as file:
+            file.write(content)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Firmware:
+        """Read a file; nothing of it runs. Raises ProgramError, whatever is wrong with it."""
+        try:
+            with Path(path).open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise ProgramError(str(path), f"cannot be read: {error.strerror or error}") from None
+        return cls(_parsed(str(path), content))
+
+    def functions(self, execute: bool) -> dict[str, Function]:
+        """Its functions by name: runs its sources. Raises InputError without `execute`, ProgramError where it fails."""
+        if not execute:
+            reason = f"it holds Python ({', '.join(self.sources)}), which would run with all rights of this process"
+            raise InputError("firmware", reason, "read it, then load it with execute=True")
+        found: dict[str, Function] = {}
+        for name, source in self.sources.items():
+            for function in _run(name, source):
+                _add(found, function)
+        return found
+
+
+def by_name(functions: Sequence[Function]) -> dict[str, Function]:
+    """Functions that are there already, without any file.
+
+    Raises ProgramError for two of one name, and for what was not made by @function.
+    """
+    found: dict[str, Function] = {}
+    for function in functions:
+        if not isinstance(function, Function):
+            raise ProgramError("firmware", f"{function!r} is no function of firmware", "decorate it with @function(..)")
+        _add(found, function)
+    return found
+
+
+def _add(found: dict[str, Function], function: Function) -> None:
+    if function.name in found:
+        raise ProgramError("firmware", f"two functions are called {function.name}", "rename one")
+    found[function.name] = function
+
+
+def _run(name: str, source: str) -> list[Function]:
+    """The functions that a module defines. Its lines are known to tracebacks and pdb."""
+    place = f"<firmware {name}.py>"
+    linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
+    module = ModuleType(name)
+    try:
+        exec(compile(source, place, "exec", dont_inherit=True), module.__dict__)
+    except Exception as error:
+        raise ProgramError(f"firmware, module {name}", f"{type(error).__name__}: {error}") from error
+    own = [f for f in vars(module).values() if isinstance(f, Function) and f.kernel.body.__module__ == name]
+    return list({id(f): f for f in own}.values())  # a function may have two names
+
+
+def _parsed(place: str, content: bytes) -> dict[str, str]:
+    """The sources in a file's bytes. Raises ProgramError."""
+    if len(content) > MAX_BYTES:
+        raise ProgramError(place, "is too large for firmware", f"{MAX_BYTES} bytes is the limit")
+    try:
+        data = json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise ProgramError(place, f"is damaged or no firmware: {error}", "build it again") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ProgramError(place, f"is no '{FORMAT}'", "build one with Firmware.build(..).save(..)")
+    version = data.get("version")
+    if type(version) is not int or version != VERSION:
+        raise ProgramError(place, f"has version {version!r}, this Tilewright reads {VERSION}", "build it again")
+    modules = data.get("modules")
+    if data.keys() != {"format", "version", "modules"} or not isinstance(modules, dict):
+        raise ProgramError(place, "has parts that are not format, version and modules", "build it again")
+    if not 1 <= len(modules) <= MAX_MODULES:
+        raise ProgramError(place, f"has {len(modules)} modules", f"1 to {MAX_MODULES} are possible")
+    for name, source in modules.items():
+        if not name.isidentifier() or not isinstance(source, str):
+            raise ProgramError(place, f"module {name[:40]!r} is no source under a Python name", "rename it")
+    return modules

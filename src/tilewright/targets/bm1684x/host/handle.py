@@ -1,0 +1,288 @@
+"""A handle of a device: its memory, copies, its firmware, launches in order.
+
+Launches of one handle run one after the other in a thread of its own. What fails in an asynchronous launch is said by
+`sync` (or by the next synchronous launch); launches behind a failed one do not run. Handles share nothing.
+All methods may be called from several threads; each is atomic.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import TilewrightError
+from tilewright.sim.findings import Finding
+from tilewright.targets.bm1684x import static
+from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.host.firmware import Firmware, by_name
+from tilewright.targets.bm1684x.host.function import Function, packed
+from tilewright.targets.bm1684x.host.heap import DeviceMemory, Heap
+from tilewright.targets.bm1684x.host.platform import PCIE, Platform
+from tilewright.targets.bm1684x.host.status import HostError, Status
+from tilewright.targets.bm1684x.kernel import Launched
+from tilewright.targets.bm1684x.knobs import Knobs
+from tilewright.targets.bm1684x.memory import Memories
+
+#: One kernel of this process runs at a time: what BLAS and Python share makes two no faster.
+_RUNNING = threading.Lock()
+_IN_KERNEL = threading.local()
+_FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls the host's side", "only the host can")
+
+
+@dataclass(frozen=True)
+class Copied:
+    """One copy: s2d, d2s or d2d, its bytes, and what it costs by the platform's model."""
+
+    kind: str
+    size: int
+    microseconds: float
+
+
+class Handle:
+    """One device, requested. Use it in a `with` block, or `free` it."""
+
+    def __init__(self, platform: Platform = PCIE, config: Config | None = None, knobs: Knobs | None = None) -> None:
+        self.platform, self.config = platform, config or Config()
+        self.memories = Memories(self.config, knobs or Knobs())
+        static.load(self.memories)
+        #: Copies so far, in their order.
+        self.copies: list[Copied] = []
+        #: What was found in all launches so far.
+        self.findings: list[Finding] = []
+        self._heap = Heap(self.memories, platform.memory_bytes)
+        self._functions: Mapping[str, Function] = {}
+        self._lock = threading.RLock()
+        self._queue: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "bm1684x")
+        self._pending: list[Future[Launched]] = []
+        self._failed: HostError | None = None
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self.free_device()
+        except HostError:
+            if kind is None:  # else the block's own error is the one to see
+                raise
+
+    def free_device(self) -> None:
+        """Give the device back when its launches have ended; a second time does nothing.
+
+        Raises the HostError that a sync would have raised.
+        """
+        if _in_kernel():
+            raise _FROM_KERNEL
+        with self._lock:
+            queue, self._queue = self._queue, None
+        if queue:
+            queue.shutdown(wait=True)
+        failed, self._failed = self._failed, None
+        if failed:
+            raise failed
+
+    def malloc(self, size: int) -> DeviceMemory:
+        """`size` bytes of device memory. Raises HostError."""
+        with self._lock:
+            self._ready()
+            return self._heap.allocate(size)
+
+    def free(self, memory: DeviceMemory) -> None:
+        """Take device memory back. Raises HostError PARAM, or BUSY while launches are queued that may use it."""
+        with self._lock:
+            self._idle("free")
+            self._heap.free(memory)
+
+    def s2d(self, memory: DeviceMemory, source: Any, size: int | None = None, offset: int = 0) -> None:
+        """Copy from the host (anything with a buffer) to the device: `size` bytes (None: all of the memory) to byte
+        `offset` of it. Raises HostError PARAM where either is too short."""
+        host = _bytes_of(source)
+        with self._lock:
+            data, size = self._part(memory, offset, size)
+            data[:] = _enough(host, size)
+            self._copied("s2d", size)
+
+    def d2s(self, target: Any, memory: DeviceMemory, size: int | None = None, offset: int = 0) -> None:
+        """Copy `size` bytes from byte `offset` of device memory to the host (a writable buffer). Raises HostError."""
+        host = _bytes_of(target)
+        with self._lock:
+            data, size = self._part(memory, offset, size)
+            part = _enough(host, size)
+            if not part.flags.writeable:
+                raise HostError(Status.PARAM, "d2s", "the host's buffer is read-only", "give a bytearray or an array")
+            part[:] = data
+            self._copied("d2s", size)
+
+    def d2d(
+        self, target: DeviceMemory, source: DeviceMemory, size: int, target_offset: int = 0, source_offset: int = 0
+    ) -> None:
+        """Copy within device memory; the two parts may overlap. Raises HostError."""
+        with self._lock:
+            data, _ = self._part(source, source_offset, size)
+            into, _ = self._part(target, target_offset, size)
+            into[:] = data.copy()
+            self._copied("d2d", size)
+
+    def map(self, memory: DeviceMemory) -> Array:
+        """Device memory in the host's address space, uint8; nothing is copied. Caches are not modelled.
+
+        Raises HostError NOT_SUPPORTED on a card.
+        """
+        if not self.platform.shares_memory:
+            reason = f"the host of a {self.platform.name} device cannot address its memory"
+            raise HostError(Status.NOT_SUPPORTED, "map", reason, "copy with s2d and d2s")
+        with self._lock:
+            return self._part(memory, 0, None)[0]
+
+    def load(self, firmware: Firmware | str | Path | Sequence[Function], execute: bool = False) -> tuple[str, ...]:
+        """Replace the functions that the device knows, by firmware (or its file) or by functions at hand; their names.
+
+        Firmware is Python, which runs only with `execute`. Raises HostError DATA for a bad file, PARAM without
+        `execute`, BUSY while launches are queued.
+        """
+        try:
+            if isinstance(firmware, str | Path):
+                firmware = Firmware.load(firmware)
+            if isinstance(firmware, Firmware) and not execute:
+                firmware.functions(execute)
+        except TilewrightError as error:
+            raise _as_status(Status.DATA if isinstance(firmware, str | Path) else Status.PARAM, error) from error
+        try:
+            functions = firmware.functions(execute) if isinstance(firmware, Firmware) else by_name(firmware)
+        except TilewrightError as error:
+            raise _as_status(Status.DATA, error) from error
+        with self._lock:
+            self._idle("load")
+            self._functions = functions
+        return tuple(functions)
+
+    def launch_async(self, name: str, argument: Any = b"", size: int | None = None) -> None:
+        """Queue a function with a copy of the argument's first `size` bytes (None: all). Raises HostError PARAM for an
+        unknown function or a wrong size; what goes wrong later is raised by `sync`."""
+        self._submit(name, argument, size, waited=False)
+
+    def launch_sync(self, name: str, argument: Any = b"", size: int | None = None) -> Launched:
+        """Run a function behind those queued, and wait for it. Raises HostError, also for an earlier failure."""
+        future = self._submit(name, argument, size, waited=True)
+        wait([future])
+        with self._lock:
+            if future in self._pending:  # another thread's sync may have taken it
+                self._pending.remove(future)
+        return future.result()
+
+    def sync(self) -> list[Launched]:
+        """Wait for all launches; what those since the last sync did. Raises the HostError of the first that failed."""
+        with self._lock:
+            self._ready()
+            pending, self._pending = self._pending, []
+        wait(pending)
+        with self._lock:
+            failed, self._failed = self._failed, None
+        if failed:
+            raise failed
+        return [future.result() for future in pending]
+
+    def _submit(self, name: str, argument: Any, size: int | None, waited: bool) -> Future[Launched]:
+        try:
+            raw = packed(argument)
+        except TilewrightError as error:
+            raise _as_status(Status.PARAM, error) from error
+        if size is not None and not 0 <= size <= len(raw):
+            raise HostError(Status.PARAM, name, f"{size} bytes of an argument of {len(raw)}", "give its size")
+        raw = raw[:size]
+        with self._lock:
+            queue = self._ready()
+            function = self._functions.get(name)
+            if function is None:
+                known = ", ".join(self._functions) or "nothing: load firmware first"
+                raise HostError(Status.PARAM, "launch", f"there is no function '{name}'", f"the device knows {known}")
+            if function.size not in (None, len(raw)):
+                reason = f"its argument has {function.size} bytes, {len(raw)} are given"
+                raise HostError(Status.PARAM, name, reason, "pack the same struct on both sides")
+            future = queue.submit(self._run, function, raw, waited)
+            self._pending.append(future)
+            return future
+
+    def _run(self, function: Function, raw: bytes, waited: bool) -> Launched:
+        """In the handle's thread. `waited`: who launched it hears of its failure."""
+        if failed := self._failed:
+            reason = f"it did not run: {failed}"
+            raise HostError(failed.status, function.name, reason, "sync, then launch it again")
+        _IN_KERNEL.active = True
+        try:
+            with _RUNNING:
+                launched = function.kernel.launch(self.memories, function.unpacked(raw))
+            self.findings += [finding.inside(function.name) for finding in launched.findings]
+            return launched
+        except (Exception, SystemExit) as error:
+            failed = _as_status(Status.FAILURE, error, function.name)
+            if not waited:
+                self._failed = failed
+            raise failed from error
+        finally:
+            _IN_KERNEL.active = False
+
+    def _ready(self) -> ThreadPoolExecutor:
+        if _in_kernel():
+            raise _FROM_KERNEL
+        if self._queue is None:
+            raise HostError(Status.DEVNOTREADY, "device", "its handle is freed", "request it again")
+        return self._queue
+
+    def _idle(self, what: str) -> None:
+        self._ready()
+        if not all(future.done() for future in self._pending):
+            raise HostError(Status.BUSY, what, "launches are queued", "sync first")
+
+    def _part(self, memory: DeviceMemory, offset: int, size: int | None) -> tuple[Array, int]:
+        self._ready()
+        data = self._heap.region(memory).data
+        size = memory.size - offset if size is None else size
+        if offset < 0 or size < 0 or offset + size > memory.size:
+            reason = f"bytes {offset}..{offset + size} of {memory.size}"
+            raise HostError(Status.PARAM, "copy", reason, "stay within the memory")
+        return data[offset : offset + size], size
+
+    def _copied(self, kind: str, size: int) -> None:
+        self.copies.append(Copied(kind, size, self.platform.microseconds(size, kind == "d2d")))
+
+
+def _in_kernel() -> bool:
+    return getattr(_IN_KERNEL, "active", False)
+
+
+def _bytes_of(host: Any) -> Array:
+    """A host's buffer as bytes, in place. Raises HostError PARAM."""
+    try:
+        return np.frombuffer(_flat(host) if isinstance(host, np.ndarray) else host, np.uint8)
+    except (TypeError, ValueError, BufferError) as error:
+        reason = f"a {type(host).__name__} is no buffer without gaps: {error}"
+        raise HostError(Status.PARAM, "copy", reason, "give bytes, a bytearray or a C-ordered array") from None
+
+
+def _flat(host: Array) -> Any:
+    if not host.flags.c_contiguous:
+        raise ValueError("its elements do not lie side by side")
+    return host.reshape(-1).view(np.uint8)
+
+
+def _enough(host: Array, size: int) -> Array:
+    if len(host) < size:
+        reason = f"{size} bytes of a host's buffer of {len(host)}"
+        raise HostError(Status.PARAM, "copy", reason, "give a buffer that is large enough")
+    return host[:size]
+
+
+def _as_status(status: Status, error: BaseException, where: str = "") -> HostError:
+    """Any error as one with a status, naming the function that it comes from."""
+    if isinstance(error, TilewrightError):
+        place = ", ".join(part for part in (where, error.where) if part)
+        return HostError(status, place, error.reason, error.remedy)
+    return HostError(status, where, f"{type(error).__name__}: {error}")
