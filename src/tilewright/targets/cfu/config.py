@@ -127,6 +127,17 @@ PRESETS = {
     **{name: Config(extensions=",".join(BEYOND[: index + 1]), firmware="coupled") for index, name in enumerate(BEYOND)},
 }
 
+#: What the document weighs before it chooses `published`, one choice at a time: what to change in it.
+ALTERNATIVES: dict[str, dict[str, str]] = {
+    **{f"addressed{n}": {"array": str(n), "transfer": "addressed"} for n in (4, 8, 16, 32)},
+    **{f"counter{n}": {"array": str(n), "transfer": "counter"} for n in (4, 8)},
+    "paired32": {"array": "32"},
+    **{f"rows{n}": {"buffer_rows": str(n)} for n in (1024, 256, 64)},
+    "random": {"readout": "random"},
+    "blocking": {"start": "blocking"},
+    "single": {"srdhm": "single"},
+}
+
 
 def _content(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(source, Mapping):
