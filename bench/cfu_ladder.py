@@ -28,11 +28,11 @@ SAMPLES = SHARED / "mlperf_tiny" / "ic" / "samples.npz"
 CLOCK_MHZ = 75
 
 
-def run(preset: str | None, overrides: Mapping[str, str], model: Path, codes: Any, timing: str) -> tuple[int, Any]:
-    """Cycles of a machine and its firmware, and their output."""
+def run(preset: str | None, overrides: Mapping[str, str], model: Path, codes: Any, timing: str) -> tuple[int, int, Any]:
+    """Of a machine and its firmware: cycles, those lost to misses of the data cache, and the output."""
     result = tw.compile(model, "cfu", preset, overrides).run(codes, timing=timing)
     (output,) = result.outputs.values()
-    return result.cycles, output
+    return result.cycles, sum((layer.stalls or {}).get("load_miss", 0) for layer in result.layers), output
 
 
 def of_variant(name: str) -> dict[str, str]:
@@ -58,7 +58,7 @@ def measure(
     for name, preset in names.items():
         if only and name not in only:
             continue
-        cycles, output = run(preset, {} if preset else of_variant(name), model, codes, timing)
+        cycles, misses, output = run(preset, {} if preset else of_variant(name), model, codes, timing)
         variant = VARIANTS["coupled" if preset else name]
         ours, theirs = cycles / CLOCK_MHZ, variant.document_microseconds
         if variant.beside:
@@ -66,6 +66,7 @@ def measure(
         yield {
             "step": name,
             "cycles": cycles,
+            "load_miss_cycles": misses,
             "microseconds": ours,
             "speedup": before[0] / ours if before[0] else None,
             "document_microseconds": theirs,
@@ -84,10 +85,11 @@ def alternatives(model: Path, samples: Path, timing: str, only: tuple[str, ...] 
     for name, changes in {"published": {}, **ALTERNATIVES}.items():
         if only and name not in only:
             continue
-        cycles, output = run(None, changes, model, codes, timing)
+        cycles, misses, output = run(None, changes, model, codes, timing)
         yield {
             "step": name,
             "cycles": cycles,
+            "load_miss_cycles": misses,
             "microseconds": cycles / CLOCK_MHZ,
             "speedup": published / cycles,
             "document_microseconds": None,
@@ -102,7 +104,9 @@ def alternatives(model: Path, samples: Path, timing: str, only: tuple[str, ...] 
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
 @click.option("--timing", default="sourced", show_default=True, help="The timing model: sourced or fitted.")
 @click.option("--asides", is_flag=True, help="What the document mentions in passing, instead of its steps.")
-@click.option("--alternatives", "others", is_flag=True, help="Alternatives to the published array and its instructions.")
+@click.option(
+    "--alternatives", "others", is_flag=True, help="Alternatives to the published array and its instructions."
+)
 @click.option("--step", "steps", multiple=True, help="Only this step; may be repeated.  [all]")
 @click.option("--model", type=click.Path(exists=True, path_type=Path), default=MODEL, help="ResNet-8, .tflite.")
 @click.option(
@@ -119,11 +123,12 @@ def main(
         return
     click.echo(f"ResNet-8 at {CLOCK_MHZ} MHz, timing model '{timing}'")
     click.echo(
-        f"{'step':18} {'cycles':>12} {'ms':>9} {'document':>9} {'error':>7} {'speed-up':>9} {'document':>9} golden"
+        f"{'step':18} {'cycles':>12} {'load miss':>12} {'ms':>9} {'document':>9} {'error':>7} {'speed-up':>9}"
+        f" {'document':>9} golden"
     )
     for row in rows:
         theirs, ours = row["document_microseconds"], row["microseconds"]
-        cells = [f"{row['step']:18} {row['cycles']:12,} {ours / 1000:9.2f}"]
+        cells = [f"{row['step']:18} {row['cycles']:12,} {row['load_miss_cycles']:12,} {ours / 1000:9.2f}"]
         cells.append(f"{theirs / 1000:9.2f} {100 * (ours / theirs - 1):+6.1f}%" if theirs else f"{'-':>9} {'-':>7}")
         cells += [f"{row[key]:9.3f}" if row[key] else f"{'-':>9}" for key in ("speedup", "document_speedup")]
         click.echo(" ".join([*cells, "yes" if row["matches_golden"] else "NO"]))

@@ -36,7 +36,7 @@ def build(
 
 
 def tiles(config: Config) -> dict[str, int]:
-    """The largest tiles that the buffers and the counters of start_GEMM (10 bits) take: as square in m and n as they can.
+    """The largest tiles that the buffers and the counters of start_GEMM (10 bits) take, m and n alike if they can be.
 
     A has a row for each `array` of m and each k, B likewise for n, C for each `array` of n and each m.
     """
