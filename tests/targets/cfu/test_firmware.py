@@ -55,11 +55,11 @@ def network(seed: int) -> Graph:
 
     same = Window.same
     add("same", Conv2D("relu", same((8, 8), (3, 3), (1, 1), (1, 1))), ("x",), (1, 8, 8, 16), -128, 16, 3, 3, 16)
-    add("half", Conv2D("relu", same((8, 8), (3, 3), (2, 2), (1, 1))), ("same",), (1, 4, 4, 32), -128, 32, 3, 3, 16)
-    add("short", Conv2D("none", Window(stride=(2, 2))), ("same",), (1, 4, 4, 32), 11, 32, 1, 1, 16)
-    add("sum", Add("relu"), ("half", "short"), (1, 4, 4, 32), -128)
-    add("other", Add("none"), ("short", "sum"), (1, 4, 4, 32), -9)
-    add("point", Conv2D("relu6", Window()), ("other",), (1, 4, 4, 10), -100, 10, 1, 1, 32)
+    add("half", Conv2D("relu", same((8, 8), (3, 3), (2, 2), (1, 1))), ("same",), (1, 4, 4, 48), -128, 48, 3, 3, 16)
+    add("short", Conv2D("none", Window(stride=(2, 2))), ("same",), (1, 4, 4, 48), 11, 48, 1, 1, 16)
+    add("sum", Add("relu"), ("half", "short"), (1, 4, 4, 48), -128)
+    add("other", Add("none"), ("short", "sum"), (1, 4, 4, 48), -9)
+    add("point", Conv2D("relu6", Window()), ("other",), (1, 4, 4, 10), -100, 10, 1, 1, 48)
     add("again", Conv2D("none", Window()), ("point",), (1, 4, 4, 10), 3, 10, 1, 1, 10)
     add(
         "dilated",
