@@ -32,6 +32,16 @@ CHOICES = {
 EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "dot")
 #: Those that follow one another; `dot` is an aside of the document's.
 BEYOND = EXTENSIONS[:-1]
+#: What the document weighs before it chooses `published`, one choice at a time: what to change in it.
+ALTERNATIVES: dict[str, dict[str, str]] = {
+    **{f"addressed{n}": {"array": str(n), "transfer": "addressed"} for n in (4, 8, 16, 32)},
+    **{f"counter{n}": {"array": str(n), "transfer": "counter"} for n in (4, 8)},
+    "paired32": {"array": "32"},
+    **{f"rows{n}": {"buffer_rows": str(n)} for n in (1024, 256, 64)},
+    "random": {"readout": "random"},
+    "blocking": {"start": "blocking"},
+    "single": {"srdhm": "single"},
+}
 #: Smallest and largest value of each number; those in POWERS must be powers of two.
 RANGES = {
     "array": (4, 32),
@@ -125,17 +135,6 @@ PRESETS = {
     "counter8": Config(array=8, transfer="counter"),
     # Beyond the document, each with all before it.
     **{name: Config(extensions=",".join(BEYOND[: index + 1]), firmware="coupled") for index, name in enumerate(BEYOND)},
-}
-
-#: What the document weighs before it chooses `published`, one choice at a time: what to change in it.
-ALTERNATIVES: dict[str, dict[str, str]] = {
-    **{f"addressed{n}": {"array": str(n), "transfer": "addressed"} for n in (4, 8, 16, 32)},
-    **{f"counter{n}": {"array": str(n), "transfer": "counter"} for n in (4, 8)},
-    "paired32": {"array": "32"},
-    **{f"rows{n}": {"buffer_rows": str(n)} for n in (1024, 256, 64)},
-    "random": {"readout": "random"},
-    "blocking": {"start": "blocking"},
-    "single": {"srdhm": "single"},
 }
 
 
