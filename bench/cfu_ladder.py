@@ -1,6 +1,7 @@
 """The ladder of the CFU document on ResNet-8: each firmware variant's cycles, beside what the document measured.
 
-Steps are those of the published article, then what lies beyond it. Firmware is built by the compiler that is found;
+Steps are those of the published article, then what lies beyond it; or its asides; or the alternatives to its machine,
+one at a time, each with the firmware made for it. Firmware is built by the compiler that is found;
 the published figures go with GCC (docs/cfu-firmware.md).
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import tilewright as tw
 from tilewright.targets.cfu import TARGET
 from tilewright.targets.cfu.bill import bill
-from tilewright.targets.cfu.config import BEYOND
+from tilewright.targets.cfu.config import ALTERNATIVES, BEYOND
 from tilewright.targets.cfu.variants import VARIANTS
 
 SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
@@ -27,20 +28,29 @@ SAMPLES = SHARED / "mlperf_tiny" / "ic" / "samples.npz"
 CLOCK_MHZ = 75
 
 
-def run(firmware: str, preset: str | None, model: Path, codes: Any, timing: str) -> tuple[int, Any]:
-    """Cycles of a firmware variant on a preset, and its output."""
-    overrides = {"firmware": firmware, "extensions": ",".join(VARIANTS[firmware].extensions)} if not preset else {}
+def run(preset: str | None, overrides: Mapping[str, str], model: Path, codes: Any, timing: str) -> tuple[int, int, Any]:
+    """Of a machine and its firmware: cycles, those lost to misses of the data cache, and the output."""
     result = tw.compile(model, "cfu", preset, overrides).run(codes, timing=timing)
     (output,) = result.outputs.values()
-    return result.cycles, output
+    return result.cycles, sum((layer.stalls or {}).get("load_miss", 0) for layer in result.layers), output
+
+
+def of_variant(name: str) -> dict[str, str]:
+    """The keys of a machine that runs a firmware variant."""
+    return {"firmware": name, "extensions": ",".join(VARIANTS[name].extensions)}
+
+
+def first_sample(samples: Path) -> tuple[Any, Any]:
+    """Its codes (1, ...), and its golden output."""
+    with np.load(samples) as archive:
+        return archive["inputs"][:1], archive["golden"][0]
 
 
 def measure(
     model: Path, samples: Path, timing: str, only: tuple[str, ...] = (), asides: bool = False
 ) -> Iterator[dict[str, Any]]:
     """One row a step. `speedup` is over the step before; of an aside over `beside`."""
-    with np.load(samples) as archive:
-        codes, golden = archive["inputs"][:1], archive["golden"][0]
+    codes, golden = first_sample(samples)
     kind = "aside" if asides else "step"
     names: dict[str, str | None] = {name: None for name, variant in VARIANTS.items() if variant.kind == kind}
     names |= {name: name for name in (() if asides else BEYOND)}
@@ -48,14 +58,15 @@ def measure(
     for name, preset in names.items():
         if only and name not in only:
             continue
-        cycles, output = run("coupled" if preset else name, preset, model, codes, timing)
+        cycles, misses, output = run(preset, {} if preset else of_variant(name), model, codes, timing)
         variant = VARIANTS["coupled" if preset else name]
         ours, theirs = cycles / CLOCK_MHZ, variant.document_microseconds
         if variant.beside:
-            before = run(variant.beside, None, model, codes, timing)[0] / CLOCK_MHZ, None
+            before = run(None, of_variant(variant.beside), model, codes, timing)[0] / CLOCK_MHZ, None
         yield {
             "step": name,
             "cycles": cycles,
+            "load_miss_cycles": misses,
             "microseconds": ours,
             "speedup": before[0] / ours if before[0] else None,
             "document_microseconds": theirs,
@@ -67,27 +78,57 @@ def measure(
         before = ours, theirs
 
 
+def alternatives(model: Path, samples: Path, timing: str, only: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """One row for each alternative to the published machine; `speedup` is over it."""
+    codes, golden = first_sample(samples)
+    published = run(None, {}, model, codes, timing)[0]
+    for name, changes in {"published": {}, **ALTERNATIVES}.items():
+        if only and name not in only:
+            continue
+        cycles, misses, output = run(None, changes, model, codes, timing)
+        yield {
+            "step": name,
+            "cycles": cycles,
+            "load_miss_cycles": misses,
+            "microseconds": cycles / CLOCK_MHZ,
+            "speedup": published / cycles,
+            "document_microseconds": None,
+            "document_speedup": None,
+            "matches_golden": bool(np.array_equal(output.ravel(), golden.ravel())),
+            "bram36": bill(TARGET.config(None, changes))["bram36"],
+            "beside": "published",
+        }
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
 @click.option("--timing", default="sourced", show_default=True, help="The timing model: sourced or fitted.")
 @click.option("--asides", is_flag=True, help="What the document mentions in passing, instead of its steps.")
+@click.option(
+    "--alternatives", "others", is_flag=True, help="Alternatives to the published array and its instructions."
+)
 @click.option("--step", "steps", multiple=True, help="Only this step; may be repeated.  [all]")
 @click.option("--model", type=click.Path(exists=True, path_type=Path), default=MODEL, help="ResNet-8, .tflite.")
 @click.option(
     "--samples", type=click.Path(exists=True, path_type=Path), default=SAMPLES, help="inputs and golden, .npz."
 )
-def main(as_json: bool, timing: str, asides: bool, steps: tuple[str, ...], model: Path, samples: Path) -> None:
-    rows = measure(model, samples, timing, steps, asides)
+def main(
+    as_json: bool, timing: str, asides: bool, others: bool, steps: tuple[str, ...], model: Path, samples: Path
+) -> None:
+    if asides and others:
+        raise click.UsageError("--asides and --alternatives are two tables: choose one")
+    rows = alternatives(model, samples, timing, steps) if others else measure(model, samples, timing, steps, asides)
     if as_json:
         click.echo(json.dumps(list(rows), indent=1))
         return
     click.echo(f"ResNet-8 at {CLOCK_MHZ} MHz, timing model '{timing}'")
     click.echo(
-        f"{'step':18} {'cycles':>12} {'ms':>9} {'document':>9} {'error':>7} {'speed-up':>9} {'document':>9} golden"
+        f"{'step':18} {'cycles':>12} {'load miss':>12} {'ms':>9} {'document':>9} {'error':>7} {'speed-up':>9}"
+        f" {'document':>9} golden"
     )
     for row in rows:
         theirs, ours = row["document_microseconds"], row["microseconds"]
-        cells = [f"{row['step']:18} {row['cycles']:12,} {ours / 1000:9.2f}"]
+        cells = [f"{row['step']:18} {row['cycles']:12,} {row['load_miss_cycles']:12,} {ours / 1000:9.2f}"]
         cells.append(f"{theirs / 1000:9.2f} {100 * (ours / theirs - 1):+6.1f}%" if theirs else f"{'-':>9} {'-':>7}")
         cells += [f"{row[key]:9.3f}" if row[key] else f"{'-':>9}" for key in ("speedup", "document_speedup")]
         click.echo(" ".join([*cells, "yes" if row["matches_golden"] else "NO"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,9 +16,9 @@ from tilewright.program.program import Launch, Program
 from tilewright.targets import get
 from tilewright.targets.base import RunOptions
 from tilewright.targets.cfu import layout, toolchain
-from tilewright.targets.cfu.codegen import compiler
+from tilewright.targets.cfu.codegen import compiler, firmware
 from tilewright.targets.cfu.codegen.arena import Value, place
-from tilewright.targets.cfu.config import BEYOND, EXTENSIONS, Config
+from tilewright.targets.cfu.config import ALTERNATIVES, BEYOND, EXTENSIONS, Config
 from tilewright.targets.cfu.variants import VARIANTS
 
 COMPILERS = toolchain.compilers()
@@ -54,11 +55,11 @@ def network(seed: int) -> Graph:
 
     same = Window.same
     add("same", Conv2D("relu", same((8, 8), (3, 3), (1, 1), (1, 1))), ("x",), (1, 8, 8, 16), -128, 16, 3, 3, 16)
-    add("half", Conv2D("relu", same((8, 8), (3, 3), (2, 2), (1, 1))), ("same",), (1, 4, 4, 32), -128, 32, 3, 3, 16)
-    add("short", Conv2D("none", Window(stride=(2, 2))), ("same",), (1, 4, 4, 32), 11, 32, 1, 1, 16)
-    add("sum", Add("relu"), ("half", "short"), (1, 4, 4, 32), -128)
-    add("other", Add("none"), ("short", "sum"), (1, 4, 4, 32), -9)
-    add("point", Conv2D("relu6", Window()), ("other",), (1, 4, 4, 10), -100, 10, 1, 1, 32)
+    add("half", Conv2D("relu", same((8, 8), (3, 3), (2, 2), (1, 1))), ("same",), (1, 4, 4, 48), -128, 48, 3, 3, 16)
+    add("short", Conv2D("none", Window(stride=(2, 2))), ("same",), (1, 4, 4, 48), 11, 48, 1, 1, 16)
+    add("sum", Add("relu"), ("half", "short"), (1, 4, 4, 48), -128)
+    add("other", Add("none"), ("short", "sum"), (1, 4, 4, 48), -9)
+    add("point", Conv2D("relu6", Window()), ("other",), (1, 4, 4, 10), -100, 10, 1, 1, 48)
     add("again", Conv2D("none", Window()), ("point",), (1, 4, 4, 10), 3, 10, 1, 1, 10)
     add(
         "dilated",
@@ -108,6 +109,47 @@ def test_extensions_alone_and_in_sequence(extensions: str) -> None:
     result = program.run(codes)
     assert (result.matches_reference, result.findings) == (True, ())
     assert list(get("cfu").check(program)) == []
+
+
+#: More than one choice at once, at the smallest buffers.
+CORNERS = {
+    "all4": {"array": "4", "transfer": "addressed", "readout": "random", "start": "blocking", "srdhm": "single"},
+    "small4": {"array": "4", "transfer": "counter", "buffer_rows": "16"},
+    "small8": {"array": "8", "transfer": "addressed", "buffer_rows": "16", "readout": "random"},
+    "small32": {"array": "32", "buffer_rows": "16"},
+    "random32": {"array": "32", "transfer": "addressed", "readout": "random", "buffer_rows": "64"},
+    "large": {"buffer_rows": "65536", "start": "blocking"},
+}
+
+
+@pytest.mark.parametrize("name", [*ALTERNATIVES, *CORNERS])
+def test_firmware_follows_the_array(name: str) -> None:
+    """Every kernel on the array, on each alternative to the published one."""
+    codes = np.random.default_rng(5).integers(-128, 128, (1, 1, 8, 8, 16)).astype(np.int8)
+    graphs = ((network(2), codes), (contract.network(), contract.inputs()[:1]))
+    runs = [(variant, COMPILERS[0]) for variant in ("buffered", "published", "dense_array")]
+    if name in CORNERS:
+        runs += [("published", how) for how in COMPILERS[1:]]
+    for variant, how in runs:
+        config = Config.read(None, {**(ALTERNATIVES | CORNERS)[name], "firmware": variant})
+        for graph, given in graphs:
+            result = compiler.compile_graph(graph, config, "tflm", VARIANTS[variant], how).run(given)
+            assert (result.matches_reference, result.findings) == (True, ()), variant
+
+
+def test_tiles_fill_the_buffers_and_no_more() -> None:
+    for lanes, rows in product((4, 8, 16, 32), (1 << n for n in range(4, 17))):
+        transfer = "counter" if lanes < 16 else "paired"
+        tiles = firmware.tiles(Config(array=lanes, transfer=transfer, buffer_rows=rows))
+        m, n, k = (tiles[key] for key in ("TILE_M", "TILE_N", "TILE_K"))
+
+        def needed(m: int, n: int, k: int, lanes: int = lanes) -> int:
+            return max(-(-m // lanes) * k, -(-n // lanes) * k, -(-n // lanes) * m)
+
+        assert needed(m, n, k) <= rows
+        assert max(m, n, k) < 1024
+        assert k == 512 or needed(m, n, 2 * k) > rows, (lanes, rows)
+    assert firmware.tiles(Config()) == {"TILE_M": 256, "TILE_N": 256, "TILE_K": 256}  # the document's
 
 
 def test_other_rounding_modes_leave_to_the_host_what_has_no_kernel() -> None:
@@ -172,8 +214,11 @@ def test_a_build_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> N
 
 
 def test_a_machine_that_the_firmware_is_not_for() -> None:
-    config = get("cfu").config("counter8", {})
-    with pytest.raises(ConfigError, match="published array"):
+    config = get("cfu").config("im2col", {"transfer": "addressed"})
+    with pytest.raises(ConfigError, match="'coupled' drives the published array"):
+        get("cfu").compile(contract.network(), config, "tflm")
+    config = get("cfu").config(None, {"buffer_rows": "2048", "firmware": "tiles_128_512"})
+    with pytest.raises(ConfigError, match="fills 4096 rows of 16; buffer_rows is 2048"):
         get("cfu").compile(contract.network(), config, "tflm")
     config = get("cfu").config("counter8", {"firmware": "baseline"})
     assert get("cfu").compile(contract.network(), config, "tflm").run(contract.inputs()[:1]).matches_reference

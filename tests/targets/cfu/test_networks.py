@@ -15,6 +15,7 @@ import tilewright as tw
 from tests import mlperf
 from tests.conftest import ROOT
 from tilewright.targets.cfu import toolchain
+from tilewright.targets.cfu.config import ALTERNATIVES
 
 pytestmark = [
     pytest.mark.slow,
@@ -76,3 +77,14 @@ def test_the_ladder_is_met(shared: Path, timing: str) -> None:
             assert abs(row["speedup"] / row["document_speedup"] - 1) <= speedup, row
     reached = {row["step"]: row["microseconds"] / 1000 for row in rows}
     assert all(reached[step] <= limit for step, limit in MILLISECONDS.items()), reached
+
+
+def test_every_alternative_computes_golden_outputs(shared: Path) -> None:
+    bench = runpy.run_path(str(ROOT / "bench" / "cfu_ladder.py"))
+    models = ["--model", str(mlperf.model_path(shared, "ic"))]
+    arguments = [*models, "--samples", str(shared / "mlperf_tiny" / "ic" / "samples.npz"), "--json", "--alternatives"]
+    done = CliRunner().invoke(bench["main"], arguments, catch_exceptions=False)
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    assert [row["step"] for row in rows] == ["published", *ALTERNATIVES]
+    assert all(row["matches_golden"] for row in rows)
+    assert len({row["cycles"] for row in rows}) == len(rows)  # each has an effect

@@ -10,7 +10,7 @@ from tilewright.errors import ConfigError
 
 from .config import Config
 
-#: What the kernels on the array rely on.
+#: What the kernels on the array are made for; those of the extensions know the published values only.
 ARRAY_KEYS = ("array", "buffer_rows", "transfer", "readout", "start", "srdhm")
 
 
@@ -25,7 +25,7 @@ class Variant:
     about: str
     header: str
     macros: Mapping[str, int | str] = field(default_factory=dict)
-    array: bool = True  # its kernels use the array
+    tile_values: int = 0  # of A or B, which its macros' tiles take; 0: tiles follow the buffers
     extensions: tuple[str, ...] = ()  # of the machine, without which it does not run
     specialised: bool = False  # compiled anew for each model: its layers.h
     kind: Literal["step", "aside", ""] = "step"  # of the document; the ladder is bench/cfu_ladder.py
@@ -40,14 +40,12 @@ VARIANTS = {
             "baseline",
             "reference kernels on plain RV32IM",
             "reference",
-            array=False,
             document_microseconds=4_044_074.545,
         ),
         Variant(
             "software",
             "a kernel of its own for each convolution, on plain RV32IM",
             "software",
-            array=False,
             specialised=True,
             document_microseconds=1_428_413.2,
         ),
@@ -91,7 +89,6 @@ VARIANTS = {
             "matrix product in software, im2col in main memory",
             "matrix",
             {"EXPLICIT": 1},
-            False,
             kind="aside",
             beside="software",
         ),
@@ -100,7 +97,6 @@ VARIANTS = {
             "matrix product in software, im2col by address",
             "matrix",
             {"EXPLICIT": 0},
-            False,
             kind="aside",
             beside="software_im2col",
         ),
@@ -109,6 +105,7 @@ VARIANTS = {
             "published, in tiles of 128x128x512",
             "implicit",
             {"POST": 1, "FULLY_CONNECTED": "UNROLLED", "TILE_M": 128, "TILE_N": 128, "TILE_K": 512},
+            tile_values=128 * 512,
             kind="aside",
             beside="published",
         ),
@@ -151,9 +148,13 @@ def variant(name: str) -> Variant:
 def check_machine(chosen: Variant, config: Config) -> None:
     """Raises ConfigError where the machine's array is not the one that the variant's kernels are written for."""
     published = Config()
-    if chosen.array and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
+    if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
         reason = f"firmware '{chosen.name}' drives the published array ({', '.join(ARRAY_KEYS)} as in that preset)"
-        raise ConfigError("firmware", reason, "choose --set firmware=baseline or software, or the preset published")
+        raise ConfigError("firmware", reason, "choose --set firmware=published, or leave the array as published")
+    rows = chosen.tile_values // config.array
+    if rows > config.buffer_rows:
+        reason = f"firmware '{chosen.name}' fills {rows} rows of {config.array}; buffer_rows is {config.buffer_rows}"
+        raise ConfigError("firmware", reason, "choose --set firmware=published, whose tiles follow the buffers")
     missing = [name for name in chosen.extensions if name not in config.extension_names]
     if missing:
         reason = f"firmware '{chosen.name}' uses the extension {', '.join(missing)}"

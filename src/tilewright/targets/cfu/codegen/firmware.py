@@ -15,6 +15,8 @@ from tilewright.targets.cfu.layout import Kind
 from tilewright.targets.cfu.rv32 import elf
 from tilewright.targets.cfu.variants import Variant
 
+#: The largest power of two that start_GEMM's counters hold.
+LARGEST = 512
 #: The shape of a convolution as `conv_software` takes it.
 _SHAPE = (
     *("in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "kernel_h", "kernel_w", "stride_h", "stride_w"),
@@ -29,8 +31,19 @@ def build(
     made = {"layout.h": layout.c_header(), "cfu_machine.h": c_header(config)}
     if variant.specialised:
         made["layers.h"] = layers_header(records)
-    macros = {**variant.macros, "DMA": int("dma" in config.extension_names)}
+    macros = {**tiles(config), **variant.macros, "DMA": int("dma" in config.extension_names)}
     return elf.load(toolchain.build(variant.header, macros, made, config.ram_bytes, compiler))
+
+
+def tiles(config: Config) -> dict[str, int]:
+    """The largest tiles that the buffers and the counters of start_GEMM (10 bits) take, m and n alike if they can be.
+
+    A has a row for each `array` of m and each k, B likewise for n, C for each `array` of n and each m.
+    """
+    values = config.array * config.buffer_rows  # of a buffer; a power of two
+    side = 1 << (values.bit_length() - 1) // 2
+    m, n = min(side, config.buffer_rows, LARGEST), min(max(side, config.array), LARGEST)
+    return {"TILE_M": m, "TILE_N": n, "TILE_K": min(values // max(m, n), LARGEST)}
 
 
 def flat(program: elf.Image) -> tuple[Array, Array]:

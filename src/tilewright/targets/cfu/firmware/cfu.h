@@ -24,9 +24,16 @@ uint32_t software_cfu(int funct3, int funct7, uint32_t a, uint32_t b);
 #define start_gemm(m, n, k, offset) cfu_op0(CFU_START_GEMM, (m) << 20 | (n) << 10 | (k), offset)
 #define start_gemm_add(m, n, k, offset) cfu_op0(CFU_START_GEMM, 1 << 30 | (m) << 20 | (n) << 10 | (k), offset)
 #define check_gemm() cfu_op0(CFU_CHECK_GEMM, 0, 0)
-#define get_matrix_c() cfu_op0(CFU_GET_MATRIXC, 0, 0)
-#define set_srdhm(a, b) ((void)cfu_op0(CFU_SET_SRDHM, a, b))
-#define get_srdhm() cfu_op0(CFU_GET_SRDHM, 0, 0)
+#if CFU_READOUT_RANDOM
+#define get_matrix_c(row, column) cfu_op0(CFU_GET_MATRIXC, row, column)
+#else  // whatever is next
+#define get_matrix_c(row, column) cfu_op0(CFU_GET_MATRIXC, 0, 0)
+#endif
+#if CFU_SRDHM_SINGLE
+#define srdhm(a, b) cfu_op0(CFU_SET_SRDHM, a, b)
+#else
+#define srdhm(a, b) ((void)cfu_op0(CFU_SET_SRDHM, a, b), cfu_op0(CFU_GET_SRDHM, 0, 0))
+#endif
 #define rdbpot(x, exponent) cfu_op0(CFU_RDBPOT, x, exponent)
 #define add_and_clamp(x, offset) cfu_op0(CFU_OFF_MAXMIN, x, offset)
 

@@ -45,11 +45,7 @@ INLINE int32_t scale_software(int32_t x, int32_t multiplier, int32_t shift) {
 }
 
 INLINE int32_t scale_cfu(int32_t x, int32_t multiplier, int32_t shift) {
-  if (__builtin_expect(shift >= 0, 0)) {
-    set_srdhm((uint32_t)x << shift, multiplier);
-    return get_srdhm();
-  }
-  set_srdhm(x, multiplier);
-  int32_t high = get_srdhm();
+  if (__builtin_expect(shift >= 0, 0)) return srdhm((uint32_t)x << shift, multiplier);
+  int32_t high = srdhm(x, multiplier);
   return rdbpot(high, -shift);
 }

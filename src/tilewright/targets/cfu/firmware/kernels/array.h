@@ -1,4 +1,4 @@
-// Any convolution without groups on the array: 16 pixels at a time, taps in the order of the weights in memory.
+// Any convolution without groups on the array: a row of pixels at a time, taps in the order of the weights in memory.
 // k = window row, then window column, then channel.
 #pragma once
 #include "gemm.h"
@@ -9,41 +9,43 @@ INLINE int32_t four(const int8_t *const *pixel, int channel) {
   return (int32_t)(first << 24 | second << 16 | third << 8 | fourth);
 }
 
-// Rows of A for 16 pixels from `m` on and one tap: channels `from` to `to` of where the tap meets the image.
-INLINE void push_pixels(
-    const struct op *op, const int8_t *input, const int8_t *outside, int m, int tap_y, int tap_x, int from, int to) {
-  const int8_t *pixel[16];
+// Word i of a row whose elements are row[..][at].
+#define WORD(i) four(row + 4 * (i), at)
+
+// Rows of A for LANES pixels from `m` on and one tap: channels `from` to `to` of where the tap meets the image.
+// `place`: the first word's; gives the next one's.
+INLINE int push_pixels(
+    const struct op *op, const int8_t *input, const int8_t *outside, int m, int tap_y, int tap_x, int from, int to,
+    int place) {
+  const int8_t *row[LANES];
   int out_y = m / op->out_w, out_x = m % op->out_w;
-  for (int i = 0; i < 16; i++) {
+  for (int i = 0; i < LANES; i++) {
     const int y = out_y * op->stride_h + tap_y * op->dilation_h - op->pad_h;
     const int x = out_x * op->stride_w + tap_x * op->dilation_w - op->pad_w;
     const int inside = out_y < op->out_h && (unsigned)y < (unsigned)op->in_h && (unsigned)x < (unsigned)op->in_w;
-    pixel[i] = inside ? input + (y * op->in_w + x) * op->in_c : outside;
+    row[i] = inside ? input + (y * op->in_w + x) * op->in_c : outside;
     if (++out_x == op->out_w) out_x = 0, out_y++;
   }
-  for (int c = from; c < to; c++) {
-    set_matrix_a(four(pixel, c), four(pixel + 4, c));
-    set_matrix_a(four(pixel + 8, c), four(pixel + 12, c));
-  }
+  for (int at = from; at < to; at++) PUSH_WORDS(set_matrix_a, WORD);
+  return place;
 }
 
-// Rows of B for 16 output channels from `n` on, weights `from` to `to` of each; `outside` stands for those beyond N.
-INLINE void push_weights(const int8_t *filter, const int8_t *outside, int n, int N, int K, int from, int to) {
-  const int8_t *row[16];
-  for (int i = 0; i < 16; i++) row[i] = n + i < N ? filter + (n + i) * K : outside;
-  for (int k = from; k < to; k++) {
-    set_matrix_b(four(row, k), four(row + 4, k));
-    set_matrix_b(four(row + 8, k), four(row + 12, k));
-  }
+// Rows of B for LANES output channels from `n` on, weights `from` to `to` of each; `outside` stands for those beyond N.
+INLINE int push_weights(
+    const int8_t *filter, const int8_t *outside, int n, int N, int K, int from, int to, int place) {
+  const int8_t *row[LANES];
+  for (int i = 0; i < LANES; i++) row[i] = n + i < N ? filter + (n + i) * K : outside;
+  for (int at = from; at < to; at++) PUSH_WORDS(set_matrix_b, WORD);
+  return place;
 }
 
 // All of C, requantised; lanes beyond N are read and dropped.
 INLINE void read_out(const struct op *op, const struct operands *o, int m, int MM, int n, int NN) {
   const int N = op->out_c;
-  for (int nn = n; nn < n + NN; nn += 16)
+  for (int nn = n; nn < n + NN; nn += LANES)
     for (int mm = m; mm < m + MM; mm++)
-      for (int i = 0; i < 16; i++) {
-        const int32_t sum = get_matrix_c();
+      for (int i = 0; i < LANES; i++) {
+        const int32_t sum = get_matrix_c(mm - m, nn - n + i);
         const int channel = nn + i;
         if (channel >= N) continue;
         const int32_t acc = scale_cfu(sum + o->bias[channel], o->multiplier[channel], o->shift[channel]);
@@ -61,13 +63,15 @@ KERNEL void conv_array(const struct op *op, const struct operands *o, int8_t *ou
       const int NN = tile(N, n, TILE_N);
       for (int k = 0; k < K; k += TILE_K) {
         const int end = k + tile(K, k, TILE_K);
-        for (int mm = m; mm < m + MM; mm += 16)
+        int place = 0;
+        for (int mm = m; mm < m + MM; mm += LANES)
           for (int tap = k / op->in_c; tap * op->in_c < end; tap++) {
             const int first = tap * op->in_c;
-            push_pixels(op, o->input, outside, mm, tap / op->kernel_w, tap % op->kernel_w, at_least(k - first, 0),
-                        at_most(end - first, op->in_c));
+            place = push_pixels(op, o->input, outside, mm, tap / op->kernel_w, tap % op->kernel_w,
+                                at_least(k - first, 0), at_most(end - first, op->in_c), place);
           }
-        for (int nn = n; nn < n + NN; nn += 16) push_weights(o->weights, outside, nn, N, K, k, end);
+        place = 0;
+        for (int nn = n; nn < n + NN; nn += LANES) place = push_weights(o->weights, outside, nn, N, K, k, end, place);
         multiply(MM, NN, end - k, op->input_offset, k > 0);
       }
       read_out(op, o, m, MM, n, NN);
@@ -85,20 +89,20 @@ KERNEL void fully_connected_array(const struct op *op, const struct operands *o,
       const int NN = tile(N, n, TILE_N);
       for (int k = 0; k < K; k += TILE_K) {
         const int end = k + tile(K, k, TILE_K);
-        for (int mm = m; mm < m + MM; mm += 16) {
-          const int8_t *row[16];
-          for (int i = 0; i < 16; i++) row[i] = mm + i < M ? o->input + (mm + i) * K : outside;
-          for (int kk = k; kk < end; kk++) {
-            set_matrix_a(four(row, kk), four(row + 4, kk));
-            set_matrix_a(four(row + 8, kk), four(row + 12, kk));
-          }
+        int place = 0;
+        for (int mm = m; mm < m + MM; mm += LANES) {
+          const int8_t *row[LANES];
+          for (int i = 0; i < LANES; i++) row[i] = mm + i < M ? o->input + (mm + i) * K : outside;
+          for (int at = k; at < end; at++) PUSH_WORDS(set_matrix_a, WORD);
         }
-        for (int nn = n; nn < n + NN; nn += 16) push_weights(o->weights, outside, nn, N, K, k, end);
+        place = 0;
+        for (int nn = n; nn < n + NN; nn += LANES) place = push_weights(o->weights, outside, nn, N, K, k, end, place);
         multiply(MM, NN, end - k, op->input_offset, k > 0);
       }
       read_out(op, o, m, MM, n, NN);
     }
   }
 }
+#undef WORD
 
 INLINE int array_takes(const struct op *op) { return op->filter_c == op->in_c; }

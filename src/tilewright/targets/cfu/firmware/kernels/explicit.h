@@ -52,15 +52,20 @@ KERNEL void conv_explicit(
       const int NN = tile(N, n, TILE_N);
       for (int k = 0; k < K; k += TILE_K) {
         const int KK = tile(K, k, TILE_K);
-        for (int mm = 0; mm < MM; mm += 16)
+        int place = 0;
+        for (int mm = 0; mm < MM; mm += LANES)
           for (int kk = 0; kk < KK; kk++) PUSH(set_matrix_a, IMAGE, k + kk, m + mm);
-        for (int nn = 0; nn < NN; nn += 16)
+        place = 0;
+        for (int nn = 0; nn < NN; nn += LANES)
           for (int kk = 0; kk < KK; kk++) PUSH(set_matrix_b, WEIGHT, k + kk, n + nn);
         multiply(MM, NN, KK, 128, in_buffer && k > 0);
         if (in_buffer && k + TILE_K < K) continue;
         for (int r = 0; r < buffer_rows(MM, NN); r++) {
-          const int mm = r % MM, nn = r / MM * 16;
-          for (int i = 0; i < 16; i++) result[(m + mm) * N + n + nn + i] += get_matrix_c();
+          const int mm = r % MM, nn = r / MM * LANES;
+          for (int i = 0; i < LANES; i++) {
+            const int32_t sum = get_matrix_c(mm, nn + i);
+            if (LANES <= 16 || n + nn + i < N) result[(m + mm) * N + n + nn + i] += sum;
+          }
         }
       }
     }

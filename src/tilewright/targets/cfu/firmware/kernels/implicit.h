@@ -12,13 +12,13 @@ struct tensors {
   int input_h, input_w;
 };
 
-// Where in the image the windows of 16 outputs begin. The document's compiler found by itself that k does not matter.
+// Where in the image the windows of a row's outputs begin. The document's compiler found by itself that k does not matter.
 struct origins {
-  int y[16], x[16];
+  int y[LANES], x[LANES];
 };
 
 INLINE void set_origins(struct origins *origins, enum form form, int output_w, int m) {
-  for (int i = 0; i < 16; i++) {
+  for (int i = 0; i < LANES; i++) {
     const int y = (m + i) / output_w, x = (m + i) % output_w;
     origins->y[i] = form == FORM_3X3 ? y - 1 : y * 2;
     origins->x[i] = form == FORM_3X3 ? x - 1 : x * 2;
@@ -59,19 +59,23 @@ INLINE void conv_window(
       const int NN = tile(N, n, TILE_N);
       for (int k = 0; k < K; k += TILE_K) {
         const int KK = tile(K, k, TILE_K);
-        for (int mm = 0; mm < MM; mm += 16) {
+        int place = 0;
+        for (int mm = 0; mm < MM; mm += LANES) {
           set_origins(&origins, form, output_w, m + mm);
           for (int kk = 0; kk < KK; kk++) PUSH(set_matrix_a, IMAGE, k + kk, 0);
         }
-        for (int nn = 0; nn < NN; nn += 16)
+        place = 0;
+        for (int nn = 0; nn < NN; nn += LANES)
           for (int kk = 0; kk < KK; kk++) PUSH(set_matrix_b, WEIGHT, k + kk, n + nn);
         multiply(MM, NN, KK, 128, k > 0);
       }
       for (int r = 0; r < buffer_rows(MM, NN); r++) {
-        const int mm = r % MM, nn = r / MM * 16;
-        for (int i = 0; i < 16; i++) {
+        const int mm = r % MM, nn = r / MM * LANES;
+        for (int i = 0; i < LANES; i++) {
           const int channel = n + nn + i;
-          int32_t acc = get_matrix_c() + bias[channel];
+          const int32_t sum = get_matrix_c(mm, nn + i);
+          if (LANES > 16 && channel >= N) continue;
+          int32_t acc = sum + bias[channel];
           if (post)
             acc = add_and_clamp(scale_cfu(acc, multiplier[channel], shift[channel]), output_offset);
           else

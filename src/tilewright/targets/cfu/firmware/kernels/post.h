@@ -16,13 +16,10 @@ INLINE void add_post_loop(
   const int32_t multiplier_a = op->input_multiplier, multiplier = op->output_multiplier;
   const int32_t right_a = -op->input_shift, right = -op->output_shift;
   for (int i = 0; i < size; i++) {
-    set_srdhm((a[i] + offset_a) << 20, multiplier_a);
-    const int32_t high_a = get_srdhm();
+    const int32_t high_a = srdhm((a[i] + offset_a) << 20, multiplier_a);
     const int32_t scaled_a = rdbpot(high_a, right_a);
-    set_srdhm((b[i] + offset_b) << 20, 1 << 30);
-    const int32_t scaled_b = get_srdhm();
-    set_srdhm(scaled_a + scaled_b, multiplier);
-    const int32_t sum = get_srdhm();
+    const int32_t scaled_b = srdhm((b[i] + offset_b) << 20, 1 << 30);
+    const int32_t sum = srdhm(scaled_a + scaled_b, multiplier);
     output[i] = finish(rdbpot(sum, right), offset, low, high);
   }
 }
