@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "template": {"graph", "program", "sim", "targets", "contract"},
 }
 #: What targets share: everyone may import it.
-CONTRACT = {"base", "abilities", "keys"}
+CONTRACT = {"base", "abilities", "given", "keys"}
 #: `program.run(x)` is sugar for `run(program, x)`: imported when called, and for its result's type.
 LATE = {("program", "run"), ("program", "report")}
 

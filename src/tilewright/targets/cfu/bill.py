@@ -6,8 +6,7 @@ parity bits stay unused. LiteX's boot ROM and SRAM are left out.
 
 from __future__ import annotations
 
-from .array.coupled import IMAGE_BYTES
-from .config import Config
+from .config import IMAGE_BYTES, Config
 
 BUDGET = {"bram36": 135, "dsp": 240}
 BLOCK = 4096

@@ -18,6 +18,8 @@ from tilewright.targets import keys
 LINE_BYTES = 32
 #: Where main memory starts; LiteX.
 RAM_BASE = 0x4000_0000
+#: The image memory of the extensions: 16 BRAM36.
+IMAGE_BYTES = 1 << 16
 
 #: What a choice may be: its names.
 CHOICES = {

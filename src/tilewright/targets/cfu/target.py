@@ -9,25 +9,23 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, ProgramError
+from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
-from tilewright.targets import base
+from tilewright.targets import base, given
 from tilewright.targets.abilities import Execution
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 
-from . import bill, execute, explain, header, launch, listing, timing
-from .codegen import compiler
+from . import bill, timing
 from .config import PRESETS, Config
-from .image import Image
 from .variants import check_machine, variant
 
 
 class CfuSystem:
     """The target; see tilewright/targets/base.py for the contract."""
 
-    name = compiler.NAME
+    name = "cfu"
     title = "CFU: RV32IM core (VexRiscv, LiteX) with custom-0 instructions and a 16x16 array, running C firmware"
     presets = tuple(PRESETS)
     timing_models = tuple(model.source for model in timing.MODELS.values())
@@ -43,9 +41,13 @@ class CfuSystem:
         return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill.bill(own)}
 
     def header(self, config: base.Config) -> str:
+        from . import header
+
         return header.c_header(_own(config))
 
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
+        from .codegen import compiler
+
         own = _own(config)
         chosen = variant(own.firmware)
         check_machine(chosen, own)
@@ -54,6 +56,8 @@ class CfuSystem:
     def launch(
         self, program: Program, launch_: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
+        from . import launch
+
         if not options.values:
             raise ProgramError(
                 f"launch '{launch_.name}'",
@@ -63,10 +67,15 @@ class CfuSystem:
         return launch.run(program, launch_, values, _config_of(program), options)
 
     def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
+        from . import execute
+
         return execute.execute(path, _own(config), timing or self.timing_models[0].name, limit)
 
     def check(self, program: Program) -> Iterator[Finding]:
         """What a run of zeros does wrong with the CFU: its commands do not depend on data in compiled firmware."""
+        from . import launch
+        from .image import Image
+
         config = _config_of(program)
         for step in program.launches:
             image = Image.of(step)
@@ -75,12 +84,18 @@ class CfuSystem:
             yield from (finding.inside(step.name) for finding in result.findings)
 
     def disassemble(self, program: Program) -> str:
+        from . import listing
+
         return listing.disassemble(program)
 
     def assemble(self, text: str, config: base.Config) -> Program:
+        from . import listing
+
         return Program(self.name, config.to_dict(), config.digest(), "tflm", None, listing.assemble(text))
 
     def explain(self, program: Program) -> str:
+        from . import explain
+
         return explain.explain(program)
 
     def conform(self, path: Path) -> ConformCase:
@@ -88,16 +103,11 @@ class CfuSystem:
 
 
 def _own(config: base.Config) -> Config:
-    if not isinstance(config, Config):
-        raise ConfigError("config", f"is {type(config).__name__}, not the CFU system's")
-    return config
+    return given.own(Config, config, "cfu")
 
 
 def _config_of(program: Program) -> Config:
-    config = Config.read(program.config, {})
-    if config.digest() != program.digest:
-        raise ProgramError("program", "its configuration does not have the digest it was saved with")
-    return config
+    return given.made_for(program, Config.read(program.config, {}))
 
 
 TARGET = CfuSystem()

@@ -11,12 +11,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, HazardError, ProgramError
+from tilewright.errors import ConfigError, HazardError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.trace import Part
-from tilewright.targets import base
+from tilewright.targets import base, given
 from tilewright.targets.abilities import CosimCase
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 from tilewright.targets.vta import timing
@@ -99,7 +99,7 @@ class Vta:
         from tilewright.targets.vta.passes import run_passes
 
         config, graph, image = _config_of(program), program.graph, Image.of(launch)
-        with _untrusted(launch):
+        with given.untrusted(launch):
             packed = codegen.pack(launch, graph, values) if graph else {}
         samples = next(iter(packed.values())).shape[0] if packed else 1
         outputs: dict[str, list[Array]] = {name: [] for name in image.outputs}
@@ -119,7 +119,7 @@ class Vta:
         self._passes[launch][options] = passes
         left = {name: np.concatenate(parts) for name, parts in outputs.items()}
         if graph:
-            with _untrusted(launch):
+            with given.untrusted(launch):
                 left = codegen.unpack(launch, graph, values, left, program.rounding)
         elif len(program.launches) > 1:  # a bare stream leaves memory; launches use the same names
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
@@ -193,7 +193,7 @@ class Vta:
             from tilewright.targets.vta.rtl.cosim import compare
 
         image = Image.of(launch)
-        with _untrusted(launch):
+        with given.untrusted(launch):
             packed = codegen.pack(launch, program.graph, values) if program.graph else {}
         return compare(launch.name, image, _config_of(program), packed, engine)
 
@@ -206,29 +206,12 @@ def _gateware_tools() -> Iterator[None]:
         raise ConfigError("gateware", f"needs {error.name}", "pip install 'tilewright[rtl]'") from None
 
 
-@contextmanager
-def _untrusted(launch: Launch) -> Iterator[None]:
-    """A saved launch says itself how its data lies: what does not fit is the file's fault."""
-    try:
-        yield
-    except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
-        reason = f"its layout does not fit its network or its data: {error}"
-        raise ProgramError(f"launch '{launch.name}'", reason, "compile it again") from None
-
-
 def _own(config: base.Config) -> Config:
-    if not isinstance(config, Config):
-        raise ConfigError("config", f"is {type(config).__name__}, not VTA's")
-    return config
+    return given.own(Config, config, "vta")
 
 
 def _config_of(program: Program) -> Config:
-    config = Config.from_json(program.config)
-    if config.digest() != program.digest:
-        raise ProgramError(
-            "program", "its configuration does not have the digest it was saved with", "compile it again"
-        )
-    return config
+    return given.made_for(program, Config.from_json(program.config))
 
 
 TARGET = Vta()

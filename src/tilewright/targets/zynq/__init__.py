@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE, Finding
-from tilewright.targets import base
+from tilewright.targets import base, given
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 from tilewright.targets.zynq import timing
 from tilewright.targets.zynq.config import PRESETS, Config
@@ -112,7 +110,7 @@ def _values(program: Program, launch: Launch, image: Image, values: Mapping[str,
 
     layer, graph = image.layer, program.graph
     if graph is not None:
-        with _untrusted(launch):
+        with given.untrusted(launch):
             site = graph.site(graph.node(launch.nodes[0]))
             data = codegen.pack(site, layer, values)
             results = machine.run(layer, data, image.weight, image.bias, image.factor)
@@ -124,29 +122,12 @@ def _values(program: Program, launch: Launch, image: Image, values: Mapping[str,
     return {f"{launch.name}/result" if len(program.launches) > 1 else "result": results}
 
 
-@contextmanager
-def _untrusted(launch: Launch) -> Iterator[None]:
-    """A saved launch says itself which layer it is: what does not fit its network is the file's fault."""
-    try:
-        yield
-    except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
-        reason = f"its layer does not fit its network: {error}"
-        raise ProgramError(f"launch '{launch.name}'", reason, "compile it again") from None
-
-
 def _own(config: base.Config) -> Config:
-    if not isinstance(config, Config):
-        raise ConfigError("config", f"is {type(config).__name__}, not the engine's")
-    return config
+    return given.own(Config, config, "zynq")
 
 
 def _config_of(program: Program) -> Config:
-    config = Config.read(program.config, {})
-    if config.digest() != program.digest:
-        raise ProgramError(
-            "program", "its configuration does not have the digest it was saved with", "compile it again"
-        )
-    return config
+    return given.made_for(program, Config.read(program.config, {}))
 
 
 TARGET = Zynq()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, HazardError, ProgramError
+from tilewright.errors import HazardError
 from tilewright.graph.ir import Graph
 from tilewright.program.header import Group, bit_ranges, header
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
-from tilewright.targets import base
+from tilewright.targets import base, given
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 
 from . import codegen, listing, timing
@@ -57,7 +56,7 @@ class OneMac:
     ) -> LaunchResult:
         config, image = _config_of(program), Image.of(launch)
         site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
-        with _untrusted(launch):
+        with given.untrusted(launch):
             inputs = codegen.pack(site, values) if site else {}
             samples = next((array.shape[0] for array in inputs.values()), 1)
             dram = image.dram(inputs, samples)
@@ -70,7 +69,7 @@ class OneMac:
             Machine(config, dram, samples).run(image.columns, found.sequence.tolist())
         left = {name: dram[name] for name in image.outputs}
         if site:
-            with _untrusted(launch):
+            with given.untrusted(launch):
                 left = codegen.unpack(site, left, program.rounding)
         elif len(program.launches) > 1:  # bare launches may use the same names
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
@@ -104,27 +103,12 @@ class OneMac:
         return ConformCase(path.stem, False, f"{self.name} has no golden vectors; replay yours in `conform`")
 
 
-@contextmanager
-def _untrusted(launch: Launch) -> Iterator[None]:
-    """A saved launch says itself how its data lies: what does not fit is the file's fault."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError) as error:
-        reason = f"its segments do not fit its network: {error}"
-        raise ProgramError(f"launch '{launch.name}'", reason, "compile it again") from None
-
-
 def _own(config: base.Config) -> Config:
-    if not isinstance(config, Config):
-        raise ConfigError("config", f"is {type(config).__name__}, not OneMac's")
-    return config
+    return given.own(Config, config, "onemac")
 
 
 def _config_of(program: Program) -> Config:
-    config = Config.read(program.config, {})
-    if config.digest() != program.digest:
-        raise ProgramError("program", "its configuration does not have the digest it was saved with")
-    return config
+    return given.made_for(program, Config.read(program.config, {}))
 
 
 TARGET = OneMac()

@@ -22,7 +22,7 @@ from .state import COUPLED, Reg
 FIRST = 16
 PUT, PUSH, GET, CHANNEL, SHIFT, CONV, ADD, POOL, FETCH, DOT = range(FIRST, FIRST + 10)
 
-IMAGE_BYTES = 1 << 16  # 16 BRAM36
+IMAGE_BYTES = config.IMAGE_BYTES
 CHANNELS = 256  # entries of each table
 TABLES = 3  # bias, multiplier, shift
 WORDS = IMAGE_BYTES // 4 + TABLES * CHANNELS
