@@ -9,13 +9,13 @@ import pytest
 
 from tilewright.targets.cfu.array import coupled as isa
 from tilewright.targets.cfu.array.coupled import Field
-from tilewright.targets.cfu.array.model import make_execute
 from tilewright.targets.cfu.array.notes import notes
 from tilewright.targets.cfu.array.state import Reg, buffers, registers
 from tilewright.targets.cfu.bill import BUDGET, bill
 from tilewright.targets.cfu.codegen.coupling import packed_rows
 from tilewright.targets.cfu.config import BEYOND, Config
 from tilewright.targets.cfu.image import BASE
+from tilewright.targets.cfu.seam import seam
 
 CHECK, SET_B = 3, 1
 
@@ -26,7 +26,9 @@ class Machine:
     def __init__(self, extensions: str = ",".join(BEYOND)) -> None:
         config = Config(extensions=extensions)
         self.regs, self.buffers, self.ram = registers(config), buffers(config), np.zeros(1 << 16, np.uint8)
-        self.cycle, self.execute = 0, make_execute(0)
+        self.cycle = 0
+        with seam(None, self.regs) as execute:
+            self.execute = execute
 
     def __call__(self, funct7: int, a: int = 0, b: int = 0) -> int:
         value, _ = self.execute(self.regs, self.buffers, self.ram, funct7, 0, a, b, self.cycle)
@@ -103,6 +105,7 @@ def test_fetched_weights_and_their_cycles() -> None:
         cycles[extensions] = m.wait()
         np.testing.assert_array_equal(m.read(1024, 600), expected)
         assert m.found() == []
+        assert m.regs[Reg.FETCHED_BYTES] == 2304
     alone = 1 + 2 * (72 + 16 + 16) + 2 * (72 + 16 + 14) + 150 + 3
     assert len(rows) == 2304
     # the convolution waits; it was asked two cycles after the fetch

@@ -41,7 +41,7 @@ from tests.targets.cfu.asm import (
     sw,
 )
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.rv32.core import run
+from tilewright.targets.cfu.rv32.core import Run, run
 
 CFU = custom(8, T1, A1, A2)
 OWN = 3
@@ -108,21 +108,20 @@ CASES: dict[str, tuple[list[int], int]] = {
 }
 
 
-def round_cycles(lines: list[int], setup: list[int] | None = None, rounds: int = 12) -> float:
+def rounds(lines: list[int], setup: list[int], count: int) -> Run:
+    start = [*li(A0, DATA), *li(S1, count), addi(A1, 0, 3), addi(A2, 0, 7), addi(A3, 0, 9), *setup]
+    start += [lw(T0, A0), lw(T0, A0, 32), lw(T0, A0, 64), lw(T0, A0, 96)]
+    start += [NOP] * (-len(start) % 8)
+    body = [*lines, addi(S1, S1, -1)]
+    back = branch("bne", S1, 0, -4 * len(body))
+    found = run(image([*start, *body, back, *[NOP] * 6, *halt(0)]), Config())
+    assert found.exit_code == 0, found.trap
+    return found
+
+
+def round_cycles(lines: list[int], setup: list[int] | None = None) -> float:
     """Cycles a round, from the fifth on: what 4 rounds fewer take less, so that start and end do not matter."""
-    setup = setup or []
-
-    def total(count: int) -> int:
-        start = [*li(A0, DATA), *li(S1, count), addi(A1, 0, 3), addi(A2, 0, 7), addi(A3, 0, 9), *setup]
-        start += [lw(T0, A0), lw(T0, A0, 32), lw(T0, A0, 64), lw(T0, A0, 96)]
-        start += [NOP] * (-len(start) % 8)
-        body = [*lines, addi(S1, S1, -1)]
-        back = branch("bne", S1, 0, -4 * len(body))
-        found = run(image([*start, *body, back, *[NOP] * 6, *halt(0)]), Config())
-        assert found.exit_code == 0, found.trap
-        return found.cycles
-
-    return (total(rounds) - total(rounds - 4)) / 4
+    return (rounds(lines, setup or [], 12).cycles - rounds(lines, setup or [], 8).cycles) / 4
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -149,3 +148,17 @@ S2, S3 = T0 + 13, T0 + 14
 def test_a_miss_takes_what_the_rtl_takes(lines: list[int], cycles: int) -> None:
     conflict = [*li(S2, DATA + 4096)]
     assert round_cycles(lines, conflict) == cycles
+
+
+@pytest.mark.parametrize(
+    ("lines", "read", "written"),
+    [
+        ([lw(T1, S2), addi(S2, S2, 32)], 32, 0),  # a line of the first-level cache, two of the L2 cache
+        ([sw(A1, S2), addi(S2, S2, 16)], 16, 0),  # stays in the L2 cache, which reads the rest of the line
+        ([sw(A1, S2), add(S2, S2, A4)], 16, 16),  # 8 KiB further: the same place in the L2 cache
+    ],
+)
+def test_dram_bytes_are_what_the_second_level_cache_moves(lines: list[int], read: int, written: int) -> None:
+    more, less = (rounds(lines, [*li(S2, DATA + 4096), *li(A4, 8192)], count).regions for count in (12, 8))
+    assert [sum(r.read for r in more) - sum(r.read for r in less)] == [4 * read]
+    assert [sum(r.written for r in more) - sum(r.written for r in less)] == [4 * written]

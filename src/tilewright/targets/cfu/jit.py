@@ -31,10 +31,10 @@ def version() -> int:
 
 
 def callee(function: F) -> F:
-    """Decorator: compiled as part of the functions that call it."""
-    import numba
+    """Decorator: compiled as part of the compiled functions that call it; called from Python, it stays Python."""
+    from numba import extending
 
-    return cast(F, cast(Any, numba).njit(function))
+    return cast(F, cast(Any, extending).register_jitable(no_cfunc_wrapper=True)(function))
 
 
 def native(function: Callable[..., Any], signature: Any, nogil: bool = True) -> Any:

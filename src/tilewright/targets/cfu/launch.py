@@ -58,12 +58,11 @@ def runs(
 
 
 class Operation(NamedTuple):
-    """When one operator ran, in cycles of the machine, and what it lost by cause."""
+    """When one operator ran, in cycles of the machine, and what it took there."""
 
     operator: int
     start: int
-    cycles: int
-    lost: Mapping[str, int]
+    region: core.Region
 
 
 def operations(run: core.Run) -> list[Operation]:
@@ -71,7 +70,7 @@ def operations(run: core.Run) -> list[Operation]:
     found, now = [], 0
     for region in run.regions:
         if region.region:
-            found.append(Operation(region.region - 1, now, region.cycles, region.lost))
+            found.append(Operation(region.region - 1, now, region))
         now += region.cycles
     return found
 
@@ -103,10 +102,10 @@ def run(
     if program.graph is None:
         return LaunchResult(outputs, found, trace(first, image), "cpu", sum(macs))
     outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
-    taken = {operation.operator: operation for operation in operations(first)}
+    taken = {operation.operator: operation.region for operation in operations(first)}
     parts = tuple(
-        Part(taken[index].cycles, 0, 0, 0, {cause: cycles for cause, cycles in taken[index].lost.items() if cycles})
-        for index in range(len(image.records))
+        Part(region.cycles, 0, region.read, region.written, region.lost)
+        for region in (taken[index] for index in range(len(image.records)))
     )
     return LaunchResult(outputs, found, trace(first, image), "cpu", sum(macs), 0, parts, macs)
 
@@ -128,5 +127,7 @@ def trace(run: core.Run, image: Image) -> Trace:
     footprints = Footprints.of([np.zeros((0, 6), np.int64)])
     table = StepTable(("cpu",), (), (), zeros, zeros, zeros, zeros, footprints, lambda step: names[step])
     start = np.array([one.start for one in found], np.int64)
-    taken = np.array([one.cycles for one in found], np.int64)
-    return Trace(table, start, start + taken, zeros, zeros, zeros, zeros, zeros, 0, run.cycles)
+    taken, read, written = (
+        np.array([(one.region.cycles, one.region.read, one.region.written) for one in found], np.int64).reshape(-1, 3).T
+    )
+    return Trace(table, start, start + taken, zeros, zeros, zeros, read, written, 0, run.cycles)

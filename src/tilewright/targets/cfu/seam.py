@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from tilewright.array import Array
 
+from .array.state import COUPLED
 from .jit import native, version
 
 Execute = Callable[[int, int, int, int, int], tuple[int, int]]
@@ -34,7 +35,7 @@ def seam(cfu: Cfu | None, regs: Array) -> Iterator[Any]:
     `regs` are the CFU's registers; those of one in Python hold only by what number it is known here.
     """
     if cfu is None:
-        yield _model()
+        yield _model(bool(regs[COUPLED]))
         return
     from .own import registered
 
@@ -54,10 +55,12 @@ def signature() -> Any:
 
 
 @cache
-def _model() -> Any:
+def _model(extended: bool) -> Any:
+    """The CFU's model; the extensions, which are most of it, are compiled for machines that have some."""
+    from .array import coupled
     from .array.model import make_execute
 
-    return native(make_execute(version()), signature())
+    return native(make_execute(version(), coupled.beyond if extended else coupled.nothing), signature())
 
 
 @cache

@@ -15,8 +15,9 @@ from tilewright.targets.cfu import config
 from tilewright.targets.cfu.jit import callee
 
 from .launch import busy_cycles
+from .notes import note
 from .post import high_product, shifted
-from .state import COUPLED, Reg
+from .state import COUPLED, Misuse, Reg
 
 #: funct7 of the first instruction here, and their order.
 FIRST = 16
@@ -81,7 +82,26 @@ NAMES = config.EXTENSIONS
 
 
 @callee
-def takes(regs: Array, funct7: int) -> bool:
+def nothing(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
+    """The instructions of a machine without extensions."""
+    return False
+
+
+@callee
+def beyond(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
+    """One instruction of those above, its answer to OUTPUT; whether the machine has it."""
+    if not _takes(regs, funct7):
+        return False
+    if cycle <= regs[Reg.BUSY_UNTIL] and funct7 != PUT and funct7 != FETCH:  # noqa: PLR1714 - compiled
+        note(regs, Misuse.READ_BUSY if funct7 == GET else Misuse.WRITE_BUSY, cycle, funct7)
+    if funct7 == FETCH and fetch_meets_rows(regs, b, cycle):
+        note(regs, Misuse.WRITE_BUSY, cycle, funct7)
+    regs[Reg.OUTPUT] = _coupled(regs, buffers, ram, funct7, a, b, cycle)
+    return True
+
+
+@callee
+def _takes(regs: Array, funct7: int) -> bool:
     """Whether the machine has the instruction."""
     mask = regs[EXTENSIONS]
     if funct7 == CONV or funct7 == CHANNEL or funct7 == SHIFT:  # noqa: PLR1714, SIM109 - compiled
@@ -98,8 +118,8 @@ def takes(regs: Array, funct7: int) -> bool:
 
 
 @callee
-def coupled(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> int:
-    """One instruction of those above; its answer. A start sets when the array is busy until."""
+def _coupled(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> int:
+    """What the instruction does; its answer. A start sets when the array is busy until."""
     image = _image_base(regs)
     pointer = LAYER + Field.POINTER
     if funct7 == PUT:
@@ -268,6 +288,7 @@ def _fetch(regs: Array, buffers: Array, ram: Array, address: int, nbytes: int) -
     base, b_base = (address & 0xFFFFFFFF) - 0x40000000, regs[Reg.ROWS] * regs[Reg.LANES] // 4
     if base < 0 or nbytes < 0 or base + nbytes > ram.shape[0] or nbytes > regs[Reg.ROWS] * regs[Reg.LANES]:
         return
+    regs[Reg.FETCHED_BYTES] += nbytes
     first, size = regs[LAYER + Field.FETCH_ROW] * (regs[Reg.LANES] // 4), regs[Reg.ROWS] * regs[Reg.LANES] // 4
     for word in range(nbytes // 4):
         at = base + 4 * word

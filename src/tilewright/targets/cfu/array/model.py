@@ -11,25 +11,27 @@ from collections.abc import Callable
 from tilewright.array import Array
 from tilewright.targets.cfu.jit import callee
 
-from .coupled import FETCH, GET, PUT, coupled, fetch_meets_rows, takes
 from .launch import busy_cycles, multiply
+from .notes import note
 from .post import clamp, high_product, shifted
-from .state import ANY, LATCH, MAX_NOTES, MAX_WORDS, NOTE, Misuse, Reg
+from .state import ANY, LATCH, MAX_WORDS, Misuse, Reg
 
 ADDRESSED, RANDOM, BLOCKING, SINGLE = 0, 1, 1, 1
 INT_MIN = -(1 << 31)
 
 
-def make_execute(build: int) -> Callable[..., tuple[int, int]]:
-    """The CFU, uncompiled; `build` stands for the sources of all that it calls."""
+def make_execute(build: int, beyond: Callable[..., bool]) -> Callable[..., tuple[int, int]]:
+    """The CFU, uncompiled; `build` stands for the sources of all that it calls.
+
+    `beyond(regs, buffers, ram, funct7, a, b, cycle)` takes the instructions after the published nine, or says no.
+    """
 
     def execute(
         regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
     ) -> tuple[int, int]:
         """One instruction, its command taken in `cycle`; a, b are int32 values. The RTL does not look at funct3."""
         _ = build
-        ready = cycle + 1
-        beyond = takes(regs, funct7)
+        ready, known = cycle + 1, True
         _settle(regs, buffers, cycle)
         if funct7 <= 1:
             _set(regs, buffers, funct7, a, b, cycle)
@@ -55,33 +57,13 @@ def make_execute(build: int) -> Callable[..., tuple[int, int]]:
             regs[Reg.OUTPUT] = shifted(a, b & 0xFFFFFFFF)
         elif funct7 == 8:
             regs[Reg.OUTPUT] = clamp(a, b)
-        elif beyond:
-            if cycle <= regs[Reg.BUSY_UNTIL] and funct7 not in (PUT, FETCH):
-                _note(regs, Misuse.READ_BUSY if funct7 == GET else Misuse.WRITE_BUSY, cycle, funct7)
-            if funct7 == FETCH and fetch_meets_rows(regs, b, cycle):
-                _note(regs, Misuse.WRITE_BUSY, cycle, funct7)
-            regs[Reg.OUTPUT] = coupled(regs, buffers, ram, funct7, a, b, cycle)
-        if (funct7 > 8 and not beyond) or funct3:
-            _note(regs, Misuse.UNKNOWN, cycle, funct7 << 3 | funct3)
+        else:
+            known = beyond(regs, buffers, ram, funct7, a, b, cycle)
+        if funct3 or not known:
+            note(regs, Misuse.UNKNOWN, cycle, funct7 << 3 | funct3)
         return regs[Reg.OUTPUT], ready
 
     return execute
-
-
-@callee
-def _note(regs: Array, kind: int, cycle: int, detail: int) -> None:
-    """One note for each kind and pc: the first time, and how often."""
-    count = regs[Reg.NOTED]
-    for index in range(count):
-        at = Reg.NOTES + NOTE * index
-        if regs[at] == kind and regs[at + 1] == regs[Reg.PC]:
-            regs[at + 3] += 1
-            return
-    if count < MAX_NOTES:
-        at = Reg.NOTES + NOTE * count
-        regs[at], regs[at + 1], regs[at + 2] = kind, regs[Reg.PC], cycle
-        regs[at + 3], regs[at + 4], regs[at + 5] = 1, regs[Reg.REGION], detail
-        regs[Reg.NOTED] = count + 1
 
 
 @callee
@@ -113,11 +95,11 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
     words = regs[Reg.LANES] // 4
     busy = cycle <= regs[Reg.BUSY_UNTIL]
     if busy:
-        _note(regs, Misuse.WRITE_BUSY, cycle, which)
+        note(regs, Misuse.WRITE_BUSY, cycle, which)
     if regs[Reg.TRANSFER] == ADDRESSED:
         size = regs[Reg.ROWS] * words
         if not 0 <= a < size:
-            _note(regs, Misuse.ROWS, cycle, a // words)
+            note(regs, Misuse.ROWS, cycle, a // words)
         if not busy:
             buffers[which * size + (a & size - 1)] = b
         return
@@ -134,7 +116,7 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
         regs[Reg.A_ENABLED + which] = 1
         regs[Reg.A_ROW + which] += 1
         if regs[Reg.A_ROW + which] >= regs[Reg.ROWS]:
-            _note(regs, Misuse.ROWS, cycle, regs[Reg.A_ROW + which])
+            note(regs, Misuse.ROWS, cycle, regs[Reg.A_ROW + which])
         if not busy:
             _commit(regs, buffers, which)
 
@@ -144,20 +126,20 @@ def _start(regs: Array, buffers: Array, a: int, b: int, cycle: int) -> int:
     """Begin a launch; the cycles that the array is busy."""
     m, n, k, lanes, rows = a >> 20 & 1023, a >> 10 & 1023, a & 1023, regs[Reg.LANES], regs[Reg.ROWS]
     if cycle <= regs[Reg.BUSY_UNTIL]:
-        _note(regs, Misuse.START_BUSY, cycle, regs[Reg.BUSY_UNTIL] - cycle)
+        note(regs, Misuse.START_BUSY, cycle, regs[Reg.BUSY_UNTIL] - cycle)
         multiply(regs, buffers, cycle - regs[Reg.STARTED])  # the array forgets the rest
     for which in range(2):
         if regs[Reg.A_WORDS + which]:
-            _note(regs, Misuse.HALF_ROW, cycle, which)
+            note(regs, Misuse.HALF_ROW, cycle, which)
     if regs[Reg.C_LANE]:
-        _note(regs, Misuse.PARTIAL_READ, cycle, regs[Reg.C_LANE])
+        note(regs, Misuse.PARTIAL_READ, cycle, regs[Reg.C_LANE])
     needed = max(-(-m // lanes) * k, -(-n // lanes) * k, -(-n // lanes) * m)
     if needed > rows:
-        _note(regs, Misuse.ROWS, cycle, needed)
+        note(regs, Misuse.ROWS, cycle, needed)
     if m == 0 or n == 0 or k == 0:
-        _note(regs, Misuse.EMPTY, cycle, 0)
-    if b < -256 or b > 255 or regs[Reg.EXPECTED] not in (ANY, b):
-        _note(regs, Misuse.OFFSET, cycle, b)
+        note(regs, Misuse.EMPTY, cycle, 0)
+    if b < -256 or b > 255 or (regs[Reg.EXPECTED] != ANY and regs[Reg.EXPECTED] != b):
+        note(regs, Misuse.OFFSET, cycle, b)
     regs[Reg.A_ROW] = regs[Reg.B_ROW] = -1
     _commit(regs, buffers, 0)  # A's write stays enabled, with the index that is now in front of the first row
     regs[Reg.A_ENABLED + 1] = regs[Reg.C_ROW] = 0
@@ -177,7 +159,7 @@ def _get(regs: Array, buffers: Array, a: int, b: int, cycle: int) -> int:
     """The next lane of C, or that of row a, column b."""
     lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
     if cycle <= regs[Reg.BUSY_UNTIL]:
-        _note(regs, Misuse.READ_BUSY, cycle, 0)
+        note(regs, Misuse.READ_BUSY, cycle, 0)
     if regs[Reg.READOUT] == RANDOM:
         row, lane = (b // lanes) * regs[Reg.M] + a, b % lanes
     else:
@@ -186,7 +168,7 @@ def _get(regs: Array, buffers: Array, a: int, b: int, cycle: int) -> int:
         if lane + 1 == lanes:
             regs[Reg.C_ROW] = row + 1
     if not 0 <= row < rows:
-        _note(regs, Misuse.ROWS, cycle, row)
+        note(regs, Misuse.ROWS, cycle, row)
     return buffers[rows * (lanes // 2) + (row & rows - 1) * lanes + lane]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.array import Array
+from tilewright.targets.cfu.jit import callee
 
-from .state import NOTE, Misuse, Reg
+from .state import MAX_NOTES, NOTE, Misuse, Reg
 
 WHAT = {
     Misuse.WRITE_BUSY: "writes a buffer while the array works: the row is lost",
@@ -19,6 +20,22 @@ WHAT = {
     Misuse.EMPTY: "starts a product without rows or columns, which never ends, or without depth",
     Misuse.UNKNOWN: "is no instruction of this CFU: it returns the last answer once more",
 }
+
+
+@callee
+def note(regs: Array, kind: int, cycle: int, detail: int) -> None:
+    """One note for each kind and pc: the first time, and how often."""
+    count = regs[Reg.NOTED]
+    for index in range(count):
+        at = Reg.NOTES + NOTE * index
+        if regs[at] == kind and regs[at + 1] == regs[Reg.PC]:
+            regs[at + 3] += 1
+            return
+    if count < MAX_NOTES:
+        at = Reg.NOTES + NOTE * count
+        regs[at], regs[at + 1], regs[at + 2] = kind, regs[Reg.PC], cycle
+        regs[at + 3], regs[at + 4], regs[at + 5] = 1, regs[Reg.REGION], detail
+        regs[Reg.NOTED] = count + 1
 
 
 class Note(NamedTuple):

@@ -50,6 +50,7 @@ class Reg(IntEnum):
     BUSY_CYCLES = auto()
     LAUNCHES = auto()
     MACS = auto()
+    FETCHED_BYTES = auto()  # read from main memory by the CFU itself
     NOTED = auto()
     NOTES = auto()  # where they begin
 

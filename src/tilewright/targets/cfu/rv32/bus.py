@@ -12,7 +12,9 @@ from tilewright.targets.cfu.timing import Costs
 
 from .state import Cpu
 
-BUS_FREE, TURN, OWNER = int(Cpu.BUS_FREE), int(Cpu.TURN), int(Cpu.OWNER)
+BUS_FREE, TURN, OWNER, READ, WRITTEN = (
+    int(place) for place in (Cpu.BUS_FREE, Cpu.TURN, Cpu.OWNER, Cpu.READ, Cpu.WRITTEN)
+)
 #: Who has the bus.
 INSTRUCTIONS, DATA = 0, 1
 
@@ -30,7 +32,15 @@ def open_row(rows: Array, row_shift: int, c: Costs, offset: int) -> int:
 
 @callee
 def access(
-    tags: Array, dirty: Array, rows: Array, l2_shift: int, row_shift: int, c: Costs, offset: int, writes: int
+    tags: Array,
+    dirty: Array,
+    rows: Array,
+    cpu: Array,
+    l2_shift: int,
+    row_shift: int,
+    c: Costs,
+    offset: int,
+    writes: int,
 ) -> int:
     """Cycles that a word takes longer because the L2 cache does not hold its line."""
     line = offset >> l2_shift
@@ -43,8 +53,10 @@ def access(
     if dirty[place]:
         open_row(rows, row_shift, c, before << l2_shift)
         cycles += c.dram_write
+        cpu[WRITTEN] += 1 << l2_shift
     tags[place] = line
     dirty[place] = writes
+    cpu[READ] += 1 << l2_shift
     return cycles + c.dram_read + open_row(rows, row_shift, c, offset)
 
 
@@ -69,7 +81,7 @@ def fill(
     first = offset & -LINE_BYTES
     size = min(LINE_BYTES, 1 << l2_shift)
     for part in range(0, LINE_BYTES, size):
-        now += (size >> 2) * c.word + access(tags, dirty, rows, l2_shift, row_shift, c, first + part, 0)
+        now += (size >> 2) * c.word + access(tags, dirty, rows, cpu, l2_shift, row_shift, c, first + part, 0)
     cpu[BUS_FREE] = now
     return now + c.restart
 
@@ -96,6 +108,6 @@ def store(
     if cpu[OWNER] != DATA:
         cpu[OWNER] = DATA
         begun += c.grant
-    done = begun + c.word + access(tags, dirty, rows, l2_shift, row_shift, c, offset, 1)
+    done = begun + c.word + access(tags, dirty, rows, cpu, l2_shift, row_shift, c, offset, 1)
     written[turn] = cpu[BUS_FREE] = done
     return taken

@@ -41,12 +41,14 @@ class Trap:
 
 
 class Region(NamedTuple):
-    """A stretch of a run: its cycles and instructions, and cycles lost by cause."""
+    """A stretch of a run: its cycles and instructions, cycles lost by cause, bytes of DRAM read and written back."""
 
     region: int
     cycles: int
     instructions: int
     lost: Mapping[str, int]
+    read: int
+    written: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,11 +152,13 @@ def _go(m: Machine, costs: Costs, entry: int, execute: Any, devices: Devices, li
 
 def _regions(marks: list[Mark]) -> tuple[Region, ...]:
     """The stretches that end at each mark."""
-    found, before = [], Mark(0, 0, 0, np.zeros(len(Cause), np.int64))
+    found, before = [], Mark(0, 0, 0, np.zeros(len(Cause), np.int64), 0, 0)
     for mark in marks:
         lost = {cause.name.lower(): int(mark.lost[cause] - before.lost[cause]) for cause in Cause}
         cycles, instructions = mark.cycle - before.cycle, mark.instructions - before.instructions
-        found.append(Region(before.region, cycles, instructions, {key: lost[key] for key in lost if lost[key]}))
+        lost = {cause: count for cause, count in lost.items() if count}
+        moved = mark.read - before.read, mark.written - before.written
+        found.append(Region(before.region, cycles, instructions, lost, *moved))
         before = mark
     return tuple(region for region in found if region.cycles)
 

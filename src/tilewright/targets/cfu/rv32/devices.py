@@ -20,12 +20,17 @@ MAX_TEXT = 1 << 20
 
 
 class Mark(NamedTuple):
-    """The counters when a region began; `lost` are cycles by cause, int64 [causes]. Region 0 is none."""
+    """The counters when a region began; `lost` are cycles by cause, int64 [causes]. Region 0 is none.
+
+    `read` and `written` are bytes of DRAM.
+    """
 
     cycle: int
     region: int
     instructions: int
     lost: Array
+    read: int
+    written: int
 
 
 @dataclass

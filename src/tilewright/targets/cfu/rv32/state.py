@@ -34,6 +34,8 @@ class Cpu(IntEnum):
     TURN = auto()  # the place in `written` that the next store takes
     OWNER = auto()  # of the bus
     REGION = auto()  # set by the program's markers
+    READ = auto()  # bytes of DRAM that the L2 cache has read and written
+    WRITTEN = auto()
 
 
 class Leave(IntEnum):

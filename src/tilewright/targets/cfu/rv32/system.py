@@ -127,7 +127,8 @@ def mark(m: Machine) -> Mark:
     """The counters now, behind the current instruction."""
     cpu = m.cpu
     retired = int(cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST])
-    return Mark(int(cpu[Cpu.CYCLE]), int(cpu[Cpu.REGION]), retired, m.lost.sum(axis=0))
+    read = int(cpu[Cpu.READ] + m.cfu[Reg.FETCHED_BYTES])
+    return Mark(int(cpu[Cpu.CYCLE]), int(cpu[Cpu.REGION]), retired, m.lost.sum(axis=0), read, int(cpu[Cpu.WRITTEN]))
 
 
 def device(m: Machine, c: Costs, devices: Devices) -> str:
