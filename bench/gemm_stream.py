@@ -26,7 +26,8 @@ from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Conv2D, Window
 from tilewright.program.program import Launch
 from tilewright.targets.base import RunOptions
-from tilewright.targets.vta import codegen
+from tilewright.targets.vta.codegen import compiler
+from tilewright.targets.vta.codegen.pack import pack
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.isa.fields import Opcode
@@ -62,7 +63,7 @@ def measure(graph: Graph, launch: Launch, config: Config) -> dict[str, float]:
     """Figures of one stream for the layer: the two sides in turn, medians."""
     image = Image.of(launch)
     codes = np.random.default_rng(2).integers(-128, 128, (1, *graph.tensors["x"].shape)).astype(np.int8)
-    dram = image.dram(codegen.pack(launch, graph, {"x": codes}), 1)
+    dram = image.dram(pack(launch, graph, {"x": codes}), 1)
     options, timed = RunOptions(timing="hls"), RunOptions(timing="hls", values=False)
     passes = run_passes(image.insns, config, dram, image.bases, 1, options)
     plan = passes.plan(options, 1)
@@ -90,12 +91,12 @@ def measure(graph: Graph, launch: Launch, config: Config) -> dict[str, float]:
 def main() -> None:
     graph, config = layer(), PRESETS["pynq"]
     site = graph.site(graph.nodes[0])
-    chosen = codegen.plan(site, config)
+    chosen = compiler.plan(site, config)
     assert not isinstance(chosen, str)
     coarse = replace(chosen, rows=4, columns=SIZE, outs=4, sums=2, outside="space", inp=2, wgt=2, acc=2, head=False)
     figures = {
-        "large_tiles": measure(graph, codegen.launch_with(site, config, replace(coarse, tail=False)), config),
-        "as_compiled": measure(graph, codegen.launch_with(site, config, chosen), config),
+        "large_tiles": measure(graph, compiler.launch_with(site, config, replace(coarse, tail=False)), config),
+        "as_compiled": measure(graph, compiler.launch_with(site, config, chosen), config),
     }
     if "--json" in sys.argv:
         print(json.dumps(figures))

@@ -26,7 +26,7 @@ from tilewright.program import file
 from tilewright.program.program import Launch, Program
 from tilewright.targets import get
 from tilewright.targets.base import RunOptions
-from tilewright.targets.vta import codegen
+from tilewright.targets.vta.codegen.pack import pack
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.passes import run_passes
@@ -44,7 +44,7 @@ def launches(program: Program) -> list[tuple[Image, dict[str, Array]]]:
     target, values, found = get(program.target), dict(inputs.random(program.graph).values), []
     for step in program.steps:
         if isinstance(step, Launch):
-            found.append((Image.of(step), dict(codegen.pack(step, program.graph, values))))
+            found.append((Image.of(step), dict(pack(step, program.graph, values))))
             values.update(target.launch(program, step, values, RunOptions(check=False)).values)
         else:
             values.update(host.run_node(program.graph, step.node, values, program.rounding))

@@ -17,7 +17,7 @@ from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import RACE, Finding
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta import TARGET
-from tilewright.targets.vta.codegen import compile_graph
+from tilewright.targets.vta.codegen.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.isa.text import assemble

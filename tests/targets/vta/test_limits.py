@@ -13,7 +13,7 @@ from tests.mlperf import FILES, model_path
 from tests.targets.vta.networks import Builder
 from tilewright.graph.ops import Conv2D
 from tilewright.model import inputs
-from tilewright.targets.vta.codegen import compile_graph
+from tilewright.targets.vta.codegen.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.limits import limits, total
 from tilewright.targets.vta.timing import MODELS

@@ -14,7 +14,7 @@ from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
 from tilewright.program.program import Launch
 from tilewright.targets.base import RunOptions
-from tilewright.targets.vta.codegen import compile_graph
+from tilewright.targets.vta.codegen.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.passes import run_passes

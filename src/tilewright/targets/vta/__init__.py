@@ -87,20 +87,20 @@ class Vta:
         return header.text(_own(config))
 
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
-        from tilewright.targets.vta.codegen import compile_graph
+        from tilewright.targets.vta.codegen.compiler import compile_graph
 
         return compile_graph(graph, _own(config), rounding)
 
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        from tilewright.targets.vta import codegen
+        from tilewright.targets.vta.codegen.pack import pack, unpack
         from tilewright.targets.vta.image import Image
         from tilewright.targets.vta.passes import run_passes
 
         config, graph, image = _config_of(program), program.graph, Image.of(launch)
         with given.untrusted(launch):
-            packed = codegen.pack(launch, graph, values) if graph else {}
+            packed = pack(launch, graph, values) if graph else {}
         samples = next(iter(packed.values())).shape[0] if packed else 1
         outputs: dict[str, list[Array]] = {name: [] for name in image.outputs}
         passes = self._passes.setdefault(launch, {}).get(options)
@@ -120,7 +120,7 @@ class Vta:
         left = {name: np.concatenate(parts) for name, parts in outputs.items()}
         if graph:
             with given.untrusted(launch):
-                left = codegen.unpack(launch, graph, values, left, program.rounding)
+                left = unpack(launch, graph, values, left, program.rounding)
         elif len(program.launches) > 1:  # a bare stream leaves memory; launches use the same names
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
         layer, trace, serial = image.layer, passes.trace, passes.serial
@@ -170,7 +170,7 @@ class Vta:
         return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, launches)
 
     def explain(self, program: Program) -> str:
-        from tilewright.targets.vta.codegen import explain
+        from tilewright.targets.vta.codegen.explain import explain
 
         return explain(program)
 
@@ -186,7 +186,7 @@ class Vta:
         return files(_own(config))
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
-        from tilewright.targets.vta import codegen
+        from tilewright.targets.vta.codegen.pack import pack
         from tilewright.targets.vta.image import Image
 
         with _gateware_tools():
@@ -194,7 +194,7 @@ class Vta:
 
         image = Image.of(launch)
         with given.untrusted(launch):
-            packed = codegen.pack(launch, program.graph, values) if program.graph else {}
+            packed = pack(launch, program.graph, values) if program.graph else {}
         return compare(launch.name, image, _config_of(program), packed, engine)
 
 
