@@ -235,7 +235,11 @@ class Config:
 
     def sram(self, memory: Memory) -> Sram:
         """The on-chip memory that an id names; ACC_8BIT loads into `acc`."""
-        return (self.uop, self.wgt, self.inp, self.acc, self.out, self.acc, self.alu_uop, self.par)[memory]
+        return self._srams[memory]
+
+    @cached_property
+    def _srams(self) -> tuple[Sram, ...]:
+        return self.uop, self.wgt, self.inp, self.acc, self.out, self.acc, self.alu_uop, self.par
 
     def dram_tile_bytes(self, memory: Memory) -> int:
         """Bytes of one tile in DRAM: as on chip, but a quarter of an acc tile for ACC_8BIT."""
