@@ -2,15 +2,22 @@
 
     python bench/rtl_vs_machine.py [FILE.twp ...] [--rounds N] [--json]
 
-Without a file: the digits on pynq. Host steps are run in between and not measured. Cycles a second are those of all
-launches over processor time, the gateware compiled beforehand; machine: elaboration, order, time and values;
-time_only: without values. The best of a few rounds, in turn, as the machine is shared. --json: a list, one object.
+Without a file: the digits on pynq. Cycles a second are those of all launches over processor time, each launch's best
+of a few rounds, in turn, as the machine is shared. Host steps are run in between and not measured.
+
+rtl:        one sample through a launch: a new instance, its DRAM, the run. The gateware is compiled beforehand.
+machine:    one sample through a launch of a loaded program: every instruction's cycles and all values. What Tilewright
+            finds once a program is known (elaboration, order, plan of values), as it is when samples follow each other,
+            and the loops are compiled.
+time_only:  the same without values.
+first:      the first sample: all of that from the bytes of the instructions on. first_time_only: without values.
+
+--json: a list, one object.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -21,20 +28,26 @@ import numpy as np
 import tilewright as tw
 from tilewright import host
 from tilewright.array import Array, one_thread
+from tilewright.garbage import uncollected
 from tilewright.model import inputs
 from tilewright.program import file
 from tilewright.program.program import Launch, Program
+from tilewright.sim import jit
+from tilewright.sim.dram import Dram
 from tilewright.targets import get
 from tilewright.targets.base import RunOptions
+from tilewright.targets.vta import timing
 from tilewright.targets.vta.codegen.pack import pack
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.image import Image
-from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.passes import Passes, run_passes
 from tilewright.targets.vta.rtl import run as rtl
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits" / "digits.tflite"
-WITH_VALUES = RunOptions(timing="tilewright", check=False)
-TIME_ONLY = RunOptions(timing="tilewright", check=False, values=False)
+MODEL = "tilewright"
+WITH_VALUES = RunOptions(timing=MODEL, check=False)
+TIME_ONLY = RunOptions(timing=MODEL, check=False, values=False)
+WAYS = ("rtl", "machine", "time_only", "first", "first_time_only")
 
 
 def launches(program: Program) -> list[tuple[Image, dict[str, Array]]]:
@@ -53,44 +66,52 @@ def launches(program: Program) -> list[tuple[Image, dict[str, Array]]]:
 
 def measure(program: Program, rounds: int) -> dict[str, Any]:
     """Totals of a program: launches, cycles, differences, and the least seconds of each way."""
-    config, total = Config.from_json(program.config), dict.fromkeys(("launches", "cycles", "bits", "differences"), 0)
-    seconds = dict.fromkeys(("rtl", "machine", "time_only"), 0.0)
+    config, given = Config.from_json(program.config), launches(program)
     rtl.compiled(config, "verilator")
-    for image, data in launches(program):
-        best: dict[str, float] = {}
+    jit.expect(jit.PATIENCE)
+    known = [run_passes(item.insns, config, item.dram(data, 1), item.bases, 1, WITH_VALUES) for item, data in given]
 
-        def clocked(name: str, work: Callable[[], Any], best: dict[str, float] = best) -> Any:
-            began = process_time()
-            result = work()
-            best[name] = min(best.get(name, np.inf), process_time() - began)
-            return result
+    def work(way: str, image: Image, dram: Dram, passes: Passes) -> Any:
+        stream = image.insns, config, dram, image.bases
+        if way == "rtl":
+            return rtl.run(*stream)
+        if way.startswith("first"):
+            return run_passes(*stream, 1, TIME_ONLY if way == "first_time_only" else WITH_VALUES)
+        if way == "machine":
+            run_passes(*stream, 1, WITH_VALUES, passes)
+        return timing.run(passes.elaborated, passes.order, MODEL)
 
-        for _ in range(rounds):
-            ran, simulated, timed = (image.dram(data, 1) for _ in range(3))
-            given = image.insns, config
-            result = clocked("rtl", lambda: rtl.run(*given, ran, image.bases))  # noqa: B023
-            with one_thread():
-                passes = clocked("machine", lambda: run_passes(*given, simulated, image.bases, 1, WITH_VALUES))  # noqa: B023
-                clocked("time_only", lambda: run_passes(*given, timed, image.bases, 1, TIME_ONLY))  # noqa: B023
-        total["launches"] += 1
-        total["cycles"] += result.cycles
-        total["differences"] += int((result.start != passes.trace.start).sum() + (result.end != passes.trace.end).sum())
-        for one, other in zip(ran.segments, simulated.segments, strict=True):
-            total["bits"] += int(np.bitwise_count(one.data ^ other.data).sum())
-        for name, spent in best.items():
-            seconds[name] += spent
-    return {**total, "seconds": seconds}
+    best = {way: np.full(len(given), np.inf) for way in WAYS}
+    last: dict[str, list[tuple[Dram, Any]]] = {}
+    for _ in range(rounds):
+        for way in WAYS:
+            last[way] = []
+            for index, ((image, data), passes) in enumerate(zip(given, known, strict=True)):
+                dram = image.dram(data, 1)
+                with one_thread(), uncollected():
+                    began = process_time()
+                    result = work(way, image, dram, passes)
+                    best[way][index] = min(best[way][index], process_time() - began)
+                last[way].append((dram, result))
+    bits = differences = cycles = 0
+    for (left, ran), (values, trace) in zip(last["rtl"], last["machine"], strict=True):
+        cycles += ran.cycles
+        differences += int((ran.start != trace.start).sum() + (ran.end != trace.end).sum())
+        for one, other in zip(left.segments, values.segments, strict=True):
+            bits += int(np.bitwise_count(one.data ^ other.data).sum())
+    seconds = {way: float(spent.sum()) for way, spent in best.items()}
+    return {"launches": len(given), "cycles": cycles, "bits": bits, "differences": differences, "seconds": seconds}
 
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE.twp ...]")
-@click.option("--rounds", default=3, show_default=True)
+@click.option("--rounds", default=5, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
 def main(files: tuple[str, ...], rounds: int, as_json: bool) -> None:
     programs = [file.load(path) for path in files] or [tw.compile(DIGITS, "vta")]
     parts = [measure(program, rounds) for program in programs]
     cycles = sum(part["cycles"] for part in parts)
-    speed = {name: cycles / sum(part["seconds"][name] for part in parts) for name in ("rtl", "machine", "time_only")}
+    speed = {name: cycles / sum(part["seconds"][name] for part in parts) for name in WAYS}
     row = {
         "target": "vta",
         "programs": len(programs),
@@ -104,10 +125,8 @@ def main(files: tuple[str, ...], rounds: int, as_json: bool) -> None:
         click.echo(json.dumps([row]))
     else:
         for key, value in row.items():
-            click.echo(f"{key:28} {value:,}" if isinstance(value, int) else f"{key:28} {value}")
-        click.echo(
-            f"machine / rtl {speed['machine'] / speed['rtl']:.1f}, time only {speed['time_only'] / speed['rtl']:.1f}"
-        )
+            click.echo(f"{key:32} {value:,}" if isinstance(value, int) else f"{key:32} {value}")
+        click.echo("times rtl: " + ", ".join(f"{name} {speed[name] / speed['rtl']:.1f}" for name in WAYS[1:]))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,11 @@ Array = npt.NDArray[Any]
 
 #: float32 holds every integer of magnitude up to 2**24, so a sum that stays within it is exact in any order.
 FLOAT32_EXACT, FLOAT64_EXACT = 1 << 24, 1 << 53
+
+
+def among(column: Array, codes: Collection[int]) -> Array:
+    """Where a column has one of a few codes, bool [n]: np.isin, which takes 30 times as long for a short column."""
+    return reduce(or_, (column == int(code) for code in codes), np.zeros(len(column), np.bool_))
 
 
 def float_for(a_max: int, b_max: int) -> type[np.float32] | type[np.float64]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import perf_counter
 
@@ -13,6 +11,7 @@ import numpy as np
 from tilewright import host, targets
 from tilewright.array import Array, one_thread
 from tilewright.errors import InputError
+from tilewright.garbage import uncollected
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
@@ -59,7 +58,7 @@ def run(
     matches: bool | None = None
     for start in range(0, total, block):
         some = {name: array[start : start + block] for name, array in samples.items()}
-        with one_thread(), _uncollected():
+        with one_thread(), uncollected():
             outputs, rows, found = _block(target, program, some, options, peak, None if start else progress)
         parts.append(outputs)
         findings = findings if start else found
@@ -85,21 +84,6 @@ def run(
         macs_per_cycle=peak,
         seconds=perf_counter() - began,
     )
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without Python's cyclic garbage collector: a launch makes 100,000 objects that stay, and no cycles.
-
-    Looking through them and all that is imported took a sixth of ResNet-18's first run.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def samples_together(graph: Graph) -> int:

@@ -15,6 +15,7 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 from tilewright.errors import ConfigError
+from tilewright.garbage import uncollected
 
 TOP = "top"
 #: A cell that fills a memory with zeros.
@@ -40,7 +41,8 @@ def wires(component: Any) -> list[Wire]:
 
 def to_rtlil(component: Any, name: str = TOP) -> str:
     """The same text for the same component, on any machine. Memories of zeros have no initial value, as block RAM."""
-    text: str = rtlil.convert(component, name=name, emit_src=False)
+    with uncollected():
+        text: str = rtlil.convert(component, name=name, emit_src=False)
     return ZEROS.sub("", text)
 
 

@@ -116,21 +116,31 @@ class Layout:
 
     def decode(self, raw: Raw) -> dict[str, Column]:
         """The value of each field in each row of `raw` (uint8 [n, nbytes]), as int64 [n] by field name."""
-        words = np.ascontiguousarray(self._checked(raw)).view(f"<u{self.word_bits // 8}")
-        columns: dict[str, Column] = {}
-        held, word = -1, np.empty(0, np.uint64)
-        for f in self.fields:
-            index, shift = divmod(self.offsets[f.name], self.word_bits)
-            if index != held:
-                held, word = index, words[:, index].astype(np.uint64)
-            if f.signed:  # move the sign bit to bit 63, and back arithmetically
-                column = (word << np.uint64(64 - shift - f.width)).view(np.int64)
-                column >>= np.int64(64 - f.width)
-            else:
-                column = (word >> np.uint64(shift)).view(np.int64)
-                column &= np.int64((1 << f.width) - 1)
-            columns[f.name] = column
+        return dict(zip(self.by_name, self.values(raw), strict=True))
+
+    def values(self, raw: Raw) -> Array:
+        """The same as one array, int64 [fields, n]."""
+        words = np.ascontiguousarray(self._checked(raw)).view(f"<u{self.word_bits // 8}").T.astype(np.uint64)
+        index, shift, mask, sign = self._places
+        values = words[index]
+        values >>= shift
+        columns = values.view(np.int64)
+        columns &= mask
+        if sign.any():  # two's complement
+            columns ^= sign
+            columns -= sign
         return columns
+
+    @cached_property
+    def _places(self) -> tuple[Array, Array, Array, Array]:
+        """Of each field: its word [f]; its shift there, its mask and, where signed, its sign bit [f, 1]."""
+        index, shift = (
+            np.array([divmod(bit, self.word_bits) for bit in self.offsets.values()], np.int64).reshape(-1, 2).T
+        )
+        mask = [(1 << f.width) - 1 for f in self.fields]
+        sign = [f.signed << (f.width - 1) for f in self.fields]
+        masks = np.array([mask, sign], np.uint64).view(np.int64)
+        return index, shift.astype(np.uint64)[:, None], masks[0, :, None], masks[1, :, None]
 
     def encode(self, columns: Mapping[str, Array | Sequence[int]], rows: Array | None = None) -> Raw:
         """Pack one integer column a field (each of length n) into uint8 [n, nbytes]; reserved bits are 0.

@@ -36,6 +36,7 @@ class Dram:
             if before.end > after.address:
                 raise MachineError("DRAM", f"segment '{before.name}' overlaps '{after.name}'")
         self._starts = [segment.address for segment in self.segments]
+        self._ends = [segment.end for segment in self.segments]
         self._pool: Array | None = None
 
     def __getitem__(self, name: str) -> Array:
@@ -86,7 +87,7 @@ class Dram:
 
     def _segment(self, address: int, end: int, where: str) -> Segment:
         index = bisect_right(self._starts, address) - 1
-        if index < 0 or end > self.segments[index].end:
+        if index < 0 or end > self._ends[index]:
             known = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in self.segments)
             reason = f"DRAM bytes {address:#x}..{end:#x} are not inside one segment"
             raise MachineError(where, reason, f"segments are {known or 'none'}")

@@ -16,9 +16,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.findings import DEADLOCK, LEAK, Finding
 from tilewright.sim.jit import compiled
-from tilewright.sim.steps import StepTable
+from tilewright.sim.steps import NEVER, StepTable
 
-NO_STEP, NEVER = -1, -2
 #: Microseconds of _run for each step, uncompiled.
 STEP_US = 6
 

@@ -13,6 +13,8 @@ from tilewright.array import Array
 READ, WRITE = 1, 2
 #: Added to a mode: the row is a bound, only some of its elements need be touched.
 PARTLY = 4
+#: Instead of a step: there is none to wait for; it never comes.
+NO_STEP, NEVER = -1, -2
 #: Columns of a footprint row.
 SPACE, MODE, BASE, LENGTH, COUNT, STRIDE = range(6)
 
@@ -148,6 +150,18 @@ class StepTable:
         steps = np.argsort(self.unit, kind="stable")
         counts = np.bincount(self.unit, minlength=len(self.units))
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), steps.astype(np.int64)
+
+    @cached_property
+    def makes_room(self) -> Array:
+        """int64 [n, queues]: the step that takes the token which fills the place a push needs (NO_STEP: none)."""
+        room = np.full((len(self), len(self.queues)), NO_STEP, np.int64)
+        for index, queue in enumerate(self.queues):
+            late = np.flatnonzero(self.pushes >> index & 1)[queue.depth :]
+            if late.size:
+                freed = np.flatnonzero(self.pops >> index & 1)[: len(late)]
+                room[late, index] = NEVER
+                room[late[: len(freed)], index] = freed
+        return room
 
     def queues_in(self, mask: int) -> Iterable[int]:
         return (index for index in range(len(self.queues)) if mask >> index & 1)

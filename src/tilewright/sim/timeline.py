@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.sim.events import simulate
-from tilewright.sim.order import NEVER, NO_STEP, Order
+from tilewright.sim.order import Order
 from tilewright.sim.steps import StepTable
 from tilewright.sim.trace import Trace
 
@@ -130,7 +130,7 @@ def timeline(
     bursts = 2 + costs.row_bytes // max(1, channel.beat_bytes * channel.burst)
     events = 3 * len(table) + int((costs.rows * bursts).sum())
     begin, end, wait, cause, contention, done = simulate.of(EVENT_US * events)(
-        start, steps, table.unit, order.giver, _makes_room(table), costs, channel, fetch, units or Units(), serial
+        start, steps, table.unit, order.giver, table.makes_room, costs, channel, fetch, units or Units(), serial
     )
     if done < len(table):
         raise HazardError(
@@ -152,16 +152,3 @@ def timeline(
         fetch_bytes=len(table) * fetch.insn_bytes,
         cycles=int(end.max(initial=0)),
     )
-
-
-def _makes_room(table: StepTable) -> Array:
-    """int64 [n, queues]: the step that takes the token which fills the place a push needs (NO_STEP: none)."""
-    room = np.full((len(table), len(table.queues)), NO_STEP, np.int64)
-    for index, queue in enumerate(table.queues):
-        pushes = np.flatnonzero(table.pushes >> index & 1)
-        pops = np.flatnonzero(table.pops >> index & 1)
-        late = pushes[queue.depth :]
-        room[late, index] = NEVER
-        freed = pops[: len(late)]
-        room[late[: len(freed)], index] = freed
-    return room

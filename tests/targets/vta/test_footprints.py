@@ -18,16 +18,16 @@ from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.conform import memory
 from tilewright.targets.vta.footprints import bounds
 from tilewright.targets.vta.isa.fields import AluOp
-from tilewright.targets.vta.kernel import ALU_UOP, UOP, AluKernel, GemmKernel, Loop
+from tilewright.targets.vta.kernel import ALU_UOP, UOP, Loop
+from tilewright.targets.vta.kernels import FIELDS, Kernels
 from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.pattern import Pattern
 from tilewright.targets.vta.semantics import SEMANTICS
 
 SEED = 20261123
 
 
-def kernel(rng: np.random.Generator) -> tuple[GemmKernel | AluKernel, Array]:
-    """A kernel with rows and columns in its loops or its list, in some order, and its list."""
+def kernel(rng: np.random.Generator) -> tuple[tuple[int, ...], Array]:
+    """FIELDS of a kernel with rows and columns in its loops or its list, in some order, and its list."""
     height, width, gap = (int(rng.integers(1, 6)) for _ in range(3))
     stride = width + (gap if rng.random() < 0.3 else 0)
     sets = [(height, stride), (width, 1), (int(rng.integers(1, 4)), int(rng.choice([0, height * stride, 7])))]
@@ -38,14 +38,18 @@ def kernel(rng: np.random.Generator) -> tuple[GemmKernel | AluKernel, Array]:
         listed = rng.integers(0, 9, int(rng.integers(0, 7)))
     table = np.stack([listed, rng.integers(0, 90, len(listed)), rng.integers(0, 40, len(listed))], axis=1)
     bgn = int(rng.integers(0, 20))
-    factors = rng.integers(0, 9, (2, 2)).tolist()
+    factors = rng.integers(0, 9, 4).tolist()
     outer = 0 if rng.random() < 0.05 else outer
-    loop = Loop(bgn, bgn + len(listed), outer, inner, (a, b), tuple(factors[0]), tuple(factors[1]))
-    dst, src, wgt = loop.expand(table)
+    loops = bgn, bgn + len(listed), outer, inner, a, b, *factors
     if rng.random() < 0.5:
-        return GemmKernel(loop, bool(rng.integers(2)), Pattern(dst, src, wgt)), table
-    imm = int(rng.integers(9)) if rng.random() < 0.5 else None
-    return AluKernel(loop, AluOp.ADD, imm, Pattern(dst, src, wgt)), table
+        return (0, *loops, int(rng.integers(2)), 0, 0, 0), table
+    use_imm = int(rng.random() < 0.5)
+    return (1, *loops, AluOp.ADD, use_imm, use_imm * int(rng.integers(9)), 0), table
+
+
+def kernels(pairs: list[tuple[tuple[int, ...], Array]], config: Config) -> Kernels:
+    fields = np.array([own for own, _ in pairs], np.int64).reshape(-1, len(FIELDS))
+    return Kernels(fields, [table for _, table in pairs], SEMANTICS[config.semantics])
 
 
 @pytest.mark.parametrize("keys", [*({"semantics": name} for name in SEMANTICS), {"stages": "4"}], ids=str)
@@ -54,9 +58,8 @@ def test_bounds_span_the_exact_tiles_and_are_dense_where_they_say_so(keys: dict[
     config = PRESETS["pynq"].with_overrides(keys)
     dense, gaps = 0, 0
     for _ in range(40):
-        pairs = [kernel(rng) for _ in range(int(rng.integers(0, 12)))]
-        given = bounds([item for item, _ in pairs], [table for _, table in pairs], config)
-        for (item, _), rows in zip(pairs, given, strict=True):
+        items = kernels([kernel(rng) for _ in range(int(rng.integers(0, 12)))], config)
+        for item, rows in zip(items, bounds(items, config), strict=True):
             exact = item.footprint(config)
             exact = exact[exact[:, LENGTH] > 0]
             if not item.loop.micro_ops:
@@ -78,6 +81,11 @@ def test_bounds_span_the_exact_tiles_and_are_dense_where_they_say_so(keys: dict[
     assert min(dense, gaps) > 100
 
 
+def fields_of(loop: Loop) -> tuple[int, ...]:
+    """Of a reset GEMM."""
+    return (0, *loop[:4], *loop.dst, *loop.src, *loop.wgt, 1, 0, 0, 0)
+
+
 def test_rows_of_a_rectangle_in_list_and_loops_are_dense() -> None:
     """However three dimensions of a full box are shared between the list and the loops."""
     config = PRESETS["pynq"]
@@ -87,11 +95,11 @@ def test_rows_of_a_rectangle_in_list_and_loops_are_dense() -> None:
         table = np.zeros((extent[step], 3), np.int64)
         table[:, 0] = 7 + np.arange(extent[step]) * step
         loop = Loop(0, len(table), extent[outer], extent[inner], (outer, inner), (0, 0))
-        (rows,) = bounds([GemmKernel(loop, True, Pattern(*loop.expand(table)))], [table], config)
+        (rows,) = bounds(kernels([(fields_of(loop), table)], config), config)
         assert rows[1, [BASE, LENGTH]].tolist() == [7, 60]
         assert not rows[1, MODE] & PARTLY
         loop = loop._replace(dst=(outer, inner + 1))
-        (rows,) = bounds([GemmKernel(loop, True, Pattern(*loop.expand(table)))], [table], config)
+        (rows,) = bounds(kernels([(fields_of(loop), table)], config), config)
         exact = np.unique(loop.expand(table)[0])
         assert bool(rows[1, MODE] & PARTLY) >= (len(exact) != exact.max() - exact.min() + 1)
 

@@ -36,7 +36,7 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     take less time than many small ones.
     """
     kernels, moves = program.kernel[sequence].tolist(), program.moves.of(sequence)
-    accumulates = program.accumulates
+    accumulates = program.kernels.accumulates.tolist()
     found: list[Action] = []
     pending = _Pending()
     for step, index, move in zip(sequence.tolist(), kernels, moves, strict=True):
@@ -84,20 +84,40 @@ def _touched(program: Elaborated, kernel: int, move: Move) -> tuple[int, int, in
 
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
     """Reset GEMMs whose result a STORE reads, and which tiles: only there does the out memory's odd value matter."""
-    resets = [isinstance(item, GemmKernel) and item.reset for item in program.kernels]
-    config = program.config
-    if not any(resets) or not (config.gemm_writes_out and SEMANTICS[config.semantics].reset_writes_out):
+    config, kernels = program.config, program.kernels
+    if not kernels.resets.any() or not (config.gemm_writes_out and SEMANTICS[config.semantics].reset_writes_out):
+        return {}
+    moved, is_store = program.moves, program.moves.memory == Memory.OUT
+    steps = sequence[(program.kernel[sequence] >= 0) | is_store[sequence]]
+    columns = steps, program.kernel[steps], moved.base[steps], (moved.base + moved.tiles)[steps]
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    if not _may_store_resets(program, rows):
         return {}
     writer = np.full(config.out.depth, -1, np.int64)
     stored: dict[int, list[Array]] = {}
-    written = [item.written for item in program.kernels]
-    moved, is_store = program.moves, program.moves.memory == Memory.OUT
-    steps = sequence[(program.kernel[sequence] >= 0) | is_store[sequence]]
-    columns = program.kernel, moved.base, moved.base + moved.tiles
-    for step, kernel, low, high in zip(steps.tolist(), *(column[steps].tolist() for column in columns), strict=True):
+    resets, written = kernels.resets.tolist(), [item.written for item in kernels]
+    for step, kernel, low, high in rows:
         if kernel >= 0:
             writer[written[kernel]] = step if resets[kernel] else -1
         elif (writers := writer[low:high]).max(initial=-1) >= 0:
             for reset in np.unique(writers[writers >= 0]).tolist():
                 stored.setdefault(reset, []).append(low + np.flatnonzero(writers == reset))
     return {step: np.unique(np.concatenate(tiles)) for step, tiles in stored.items()}
+
+
+def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, int]]) -> bool:
+    """Whether any STORE among (step, kernel, low, high) may read what a reset wrote, by the bounds of kernels.
+
+    What a reset may have written it is taken to have; what another has certainly written is its own.
+    """
+    kernels, (low, high, dense) = program.kernels, (part[0] for part in program.kernels.spans)
+    spans = list(map(slice, low.tolist(), high.tolist()))
+    resets, certain = kernels.resets.tolist(), dense.tolist()
+    by_reset = np.zeros(program.config.out.depth, np.bool_)
+    for _, kernel, first, last in rows:
+        if kernel >= 0:
+            if resets[kernel] or certain[kernel]:
+                by_reset[spans[kernel]] = resets[kernel]
+        elif by_reset[first:last].any():
+            return True
+    return False

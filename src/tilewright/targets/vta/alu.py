@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 
 from tilewright.array import Array
@@ -58,9 +61,10 @@ def operate(kernel: AluKernel, first: Array, second: Array, config: Config, out:
     if kernel.op == AluOp.ADD:
         return np.add(first, second, out=out)
     if kernel.op == AluOp.SHR:
+        if second.ndim == 0:
+            shift, amount = _immediate_shift(int(second), second.dtype, *_rule(kernel, config))
+            return shift(first, amount, out=out)
         left, amount = shift_amount(kernel, second, config)
-        if left.ndim == 0:
-            return (np.left_shift if left else np.right_shift)(first, amount, out=out)
         return np.where(left, first << amount, first >> amount)
     if kernel.op == AluOp.MULH:
         factor = second.astype(np.int64) << (0 if kernel.imm is None else 16)  # an immediate is the upper half
@@ -73,11 +77,26 @@ def operate(kernel: AluKernel, first: Array, second: Array, config: Config, out:
 
 def shift_amount(kernel: AluKernel, operand: Array, config: Config) -> tuple[Array, Array]:
     """Whether SHR shifts to the left, and by how many bits (0 to the operand's width - 1)."""
-    rule, kind = SEMANTICS[config.semantics].shift, operand.dtype.type
+    return _shift(operand, *_rule(kernel, config))
+
+
+def _rule(kernel: AluKernel, config: Config) -> tuple[str, int, bool]:
+    """What decides on a shift: Semantics.shift, bits of the operand that it leaves out, the sign of the field."""
+    return SEMANTICS[config.semantics].shift, config.acc.width - config.LOG_ACC_WIDTH, kernel.negative_field
+
+
+@lru_cache
+def _immediate_shift(operand: int, kind: np.dtype[Any], rule: str, unused: int, negative: bool) -> tuple[Any, Array]:
+    """The ufunc and the amount of a shift by an immediate: the same for all of a program's."""
+    left, amount = _shift(np.array(operand, kind), rule, unused, negative)
+    return np.left_shift if left else np.right_shift, amount
+
+
+def _shift(operand: Array, rule: str, unused: int, negative: bool) -> tuple[Array, Array]:
+    kind = operand.dtype.type
     low = kind(8 * operand.dtype.itemsize - 1)
     if rule == "low_unsigned":
-        return np.full(operand.shape, kernel.negative_field), (-operand if kernel.negative_field else operand) & low
+        return np.full(operand.shape, negative), (-operand if negative else operand) & low
     if rule == "low_signed":
-        unused = kind(config.acc.width - config.LOG_ACC_WIDTH)
-        operand = np.right_shift(np.left_shift(operand, unused), unused)
+        operand = np.right_shift(np.left_shift(operand, kind(unused)), kind(unused))
     return operand < 0, np.abs(operand) & low  # a C shift by 32 or more is undefined; x86 takes it modulo 32

@@ -42,6 +42,10 @@ BOARDS = {
 }
 
 
+#: The on-chip memory of each memory id.
+_SRAM_OF = ("uop", "wgt", "inp", "acc", "out", "acc", "alu_uop", "par")
+
+
 class Sram(NamedTuple):
     """One on-chip memory: `depth` tiles of `shape` (rows, columns), each value `width` bits."""
 
@@ -235,7 +239,8 @@ class Config:
 
     def sram(self, memory: Memory) -> Sram:
         """The on-chip memory that an id names; ACC_8BIT loads into `acc`."""
-        return (self.uop, self.wgt, self.inp, self.acc, self.out, self.acc, self.alu_uop, self.par)[memory]
+        sram: Sram = getattr(self, _SRAM_OF[memory])
+        return sram
 
     def dram_tile_bytes(self, memory: Memory) -> int:
         """Bytes of one tile in DRAM: as on chip, but a quarter of an acc tile for ACC_8BIT."""

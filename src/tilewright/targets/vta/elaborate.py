@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -22,15 +21,11 @@ from tilewright.targets.vta.footprints import footprints, granule
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS
 from tilewright.targets.vta.isa.stream import Stream, decode_uops
-from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Loop
+from tilewright.targets.vta.kernel import GemmKernel
+from tilewright.targets.vta.kernels import FIELDS, Kernels
 from tilewright.targets.vta.moves import Moves, moves
 from tilewright.targets.vta.pattern import Origin, Pattern
-from tilewright.targets.vta.semantics import SEMANTICS, Semantics
-
-Kernel = GemmKernel | AluKernel
-Patterns = dict[tuple[bytes, tuple[int, ...]], Pattern]
-#: Micro-ops of one instruction, loops included; a program beyond it is refused before it fills the memory.
-MAX_MICRO_OPS = 1 << 22
+from tilewright.targets.vta.semantics import SEMANTICS
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +36,7 @@ class Elaborated:
     stream: Stream
     table: StepTable
     kernel: Array
-    kernels: tuple[Kernel, ...]
+    kernels: Kernels
     micro_ops: Array
     moves: Moves
     findings: tuple[Finding, ...]
@@ -59,11 +54,6 @@ class Elaborated:
             footprint[step] = len(table.footprints) - 1 + len(extra)
         table = replace(table, footprint=footprint, footprints=table.footprints.extended(extra))
         return replace(self, table=table)
-
-    @cached_property
-    def accumulates(self) -> tuple[bool, ...]:
-        """For each kernel: it is a GEMM that adds to the accumulator."""
-        return tuple(isinstance(kernel, GemmKernel) and not kernel.reset for kernel in self.kernels)
 
     def fused(self, indices: tuple[int, ...]) -> GemmKernel:
         """The accumulating GEMM kernels `indices` as one: their sums commute. Equal ones elsewhere share a pattern."""
@@ -87,9 +77,8 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
     Raises MachineError for micro-ops loaded from outside DRAM and for absurd loop counts.
     """
     line, moved = config.pipeline, moves(stream, config, bases)
-    kernel, kernels, lists, outside = _kernels(stream, config, dram, moved)
-    footprint, rows = footprints(config, moved, kernel, kernels, lists)
-    loops = np.array([item.loop.micro_ops for item in kernels] + [0], np.int64)
+    kernel, kernels, outside = _kernels(stream, config, dram, moved)
+    footprint, rows = footprints(config, moved, kernel, kernels)
     table = StepTable(
         units=line.units,
         queues=line.queues(config.token_depth),
@@ -101,9 +90,9 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
         footprints=rows,
         describe=lambda step: describe(stream, config, step),
     )
-    return Elaborated(
-        config, stream, table, kernel, kernels, loops[kernel], moved, (*_finish(stream, table.unit), *outside)
-    )
+    micro_ops = np.append(kernels.micro_ops, 0)[kernel]
+    findings = *_finish(stream, table.unit), *outside
+    return Elaborated(config, stream, table, kernel, kernels, micro_ops, moved, findings)
 
 
 def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
@@ -120,50 +109,47 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
     )
 
 
-def _kernels(
-    stream: Stream, config: Config, dram: Dram, moved: Moves
-) -> tuple[Array, tuple[Kernel, ...], list[Array], list[Finding]]:
-    """Follow the micro-op cache in stream order; equal instructions on equal micro-ops share a kernel.
-
-    Also gives the micro-ops that each kernel lists, int64 [m, 3].
-    """
+def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[Array, Kernels, list[Finding]]:
+    """Follow the micro-op cache in stream order; equal instructions on equal micro-ops share a kernel."""
     outside: list[Finding] = []
-    kernel = np.full(len(stream), -1, np.int64)
-    kernels: list[Kernel] = []
     caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in (Memory.UOP, Memory.ALU_UOP)}
+    of_alu = [caches[config.pipeline.uop_memory(alu=alu)] for alu in (False, True)]
+    fields: list[tuple[int, ...]] = []
     lists: list[Array] = []
+    origin: list[int] = []
     by_epoch: dict[tuple[int, ...], int] = {}
     by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
-    patterns: Patterns = {}
-    load_uop = np.isin(moved.memory, UOP_MEMORIES)
     gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
-    epoch = np.cumsum(load_uop)
-    rows = np.flatnonzero(load_uop | gemm | alu)
-    for row, key in zip(rows.tolist(), _keys(stream, gemm, epoch, rows), strict=True):
-        if load_uop[row]:
+    epoch = np.cumsum(moved.of_uops)
+    rows = np.flatnonzero(moved.of_uops | gemm | alu)
+    found = []
+    loads = moved.of_uops[rows].tolist()
+    for row, fills, key in zip(rows.tolist(), loads, _keys(stream, gemm, epoch, rows), strict=True):
+        index = by_epoch.get(key, -1)
+        if fills:
             try:
                 _fill(caches[Memory(int(moved.memory[row]))], config, dram, moved, row)
             except MachineError as error:  # the micro-ops stay as they were
                 outside.append(Finding(OUT_OF_RANGE, f"#{row} load uop: {error.reason}", (row,), "DRAM"))
-            continue
-        index = by_epoch.get(key)
-        if index is None:
-            cache = caches[config.pipeline.uop_memory(alu=bool(key[1]))]
-            listed = cache[key[2] : key[3]].copy()
-            content = listed.tobytes()
-            index = by_content.get((content, key[1:]))
-            if index is None:
-                index = len(kernels)
-                kernels.append(_kernel(key, listed, row, SEMANTICS[config.semantics], patterns))
+        elif index < 0:
+            _, is_alu, bgn, end, *_ = key
+            listed = of_alu[is_alu][bgn:end].copy()
+            index = by_content.setdefault((listed.tobytes(), key[1:]), len(lists))
+            if index == len(lists):
+                fields.append(key[1:])
                 lists.append(listed)
-                by_content[content, key[1:]] = index
+                origin.append(row)
             by_epoch[key] = index
-        kernel[row] = index
-    return kernel, tuple(kernels), lists, outside
+        found.append(index)
+    kernel = np.full(len(stream), -1, np.int64)
+    kernel[rows] = found
+    kernels = Kernels(np.array(fields, np.int64).reshape(-1, len(FIELDS)), lists, SEMANTICS[config.semantics])
+    kernels.require(origin)
+    return kernel, kernels, outside
 
 
 def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
-    """(epoch, 0 GEMM / 1 ALU, bgn, end, iterations, factors, reset or op, use_imm, imm, imm < 0) of some rows."""
+    """The epoch and FIELDS of some rows."""
     columns = [epoch, np.where(gemm, 0, 1)]
     for name in ("uop_bgn", "uop_end", "iter_out", "iter_in"):
         columns.append(np.where(gemm, getattr(stream.gemm, name), getattr(stream.alu, name)))
@@ -174,32 +160,6 @@ def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tu
     has_imm = (stream.alu.use_imm == 1) | (stream.alu.alu_opcode == AluOp.REQ)
     columns += [stream.alu.use_imm, np.where(has_imm, stream.alu.imm, 0), stream.alu.imm < 0]
     return zip(*(column[rows].tolist() for column in columns), strict=True)
-
-
-def _kernel(key: tuple[int, ...], listed: Array, row: int, rules: Semantics, patterns: Patterns) -> Kernel:
-    """`patterns` are those so far, by their micro-ops from tile 0 and their loops."""
-    _, is_alu, bgn, end, iter_out, iter_in, dst_o, dst_i, src_o, src_i, wgt_o, wgt_i, code, use_imm, imm, negative = key
-    loop = Loop(bgn, end, iter_out, iter_in, (dst_o, dst_i), (src_o, src_i), (wgt_o, wgt_i))
-    if loop.micro_ops > MAX_MICRO_OPS:
-        raise MachineError(
-            f"instruction {row}", f"runs {loop.micro_ops} micro-ops; at most {MAX_MICRO_OPS} are simulated"
-        )
-    lowest = np.minimum.reduce(listed) if len(listed) else np.zeros(3, np.int64)
-    moved = listed - lowest
-    same = moved.tobytes(), key[4:12]
-    pattern = patterns.get(same)
-    if pattern is None:
-        pattern = patterns[same] = Pattern(*loop.expand(moved))
-    dst, src, wgt = lowest.tolist()
-    if not is_alu:
-        return GemmKernel(loop, bool(code), pattern, (dst, src, wgt))
-    if code == AluOp.REQ:  # the immediate is a loop factor: one set of factors serves an outer iteration
-        factors = listed[:1, 2].repeat(pattern.dst.size)
-        factors += imm * np.arange(iter_out).repeat(len(listed) * iter_in)[: len(factors)]
-        return AluKernel(loop, AluOp.REQ, None, pattern, (dst, src, wgt), factors=factors)
-    first_is_src = bool(use_imm) and rules.immediate_reads_src
-    operand = imm if use_imm else None
-    return AluKernel(loop, AluOp(code), operand, pattern, (dst, src, wgt), first_is_src, bool(negative))
 
 
 def _fill(cache: Array, config: Config, dram: Dram, moved: Moves, row: int) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, among
 from tilewright.program.instruction import Column
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
@@ -82,6 +82,11 @@ class Moves:
         return (self.rows > 0) & (self.row_bytes > 0)
 
     @cached_property
+    def of_uops(self) -> Array:
+        """Whether micro-ops are loaded, which are control state: bool [n]."""
+        return among(self.memory, UOP_MEMORIES)
+
+    @cached_property
     def each(self) -> list[Move]:
         """The rows one by one, for what is done one by one."""
         return self.of(np.arange(len(self.memory)))
@@ -103,8 +108,8 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
     if not rules.empty_loads_pad:
         memory = np.where(mem.x_size == 0, NOTHING, memory)
     active = memory != NOTHING
-    pads = load & active & (rules.full_loads | np.isin(memory, (Memory.INP, Memory.ACC)))
-    one_row = np.isin(memory, UOP_MEMORIES) & (not rules.full_loads)
+    pads = load & active & (rules.full_loads | among(memory, (Memory.INP, Memory.ACC)))
+    one_row = among(memory, UOP_MEMORIES) & (not rules.full_loads)
     tile = np.array([config.dram_tile_bytes(item) for item in Memory] + [0], np.int64)[memory]
     base = np.array([bases[name] for name in REGISTER_OF] + [0], np.int64)[memory]
 

@@ -19,7 +19,7 @@ from tilewright.targets.vta import timing
 from tilewright.targets.vta.actions import Action, stored_resets
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated, elaborate
-from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Opcode
+from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.machine import Machine
 from tilewright.targets.vta.stretch import Stretch, plan
@@ -59,7 +59,7 @@ class Passes:
     @property
     def macs(self) -> Array:
         """Multiply-accumulates that the GEMM core executed, int64 [n]; resets multiply nothing that counts."""
-        counts = np.array([*self.elaborated.accumulates, False])[self.elaborated.kernel]
+        counts = np.append(self.elaborated.kernels.accumulates, False)[self.elaborated.kernel]
         macs: Array = self.elaborated.micro_ops * counts * self.elaborated.config.macs_per_cycle
         return macs
 
@@ -107,8 +107,7 @@ def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
         return Passes(program, relation, stored, tuple(findings), None)
     model = options.timing or timing.DEFAULT
     try:
-        trace = timing.run(program, relation, model)
-        serial = timing.run(program, relation, model, serial=True)
+        trace, serial = timing.both(program, relation, model)
     except HazardError as error:  # a queue too short for the program
         return Passes(program, relation, stored, (*findings, Finding(DEADLOCK, error.reason)), None)
     findings += timing.lost(program, trace, model)
@@ -118,7 +117,7 @@ def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
 def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
     """LOADs and STOREs that touch DRAM outside its segments."""
     moved = program.moves
-    steps = np.flatnonzero(moved.transfers & ~np.isin(moved.memory, UOP_MEMORIES))
+    steps = np.flatnonzero(moved.transfers & ~moved.of_uops)
     low = moved.address[steps]
     high = low + (moved.rows[steps] - 1) * moved.stride[steps] + moved.row_bytes[steps]
     start = np.array([-1, *(segment.address for segment in dram.segments)], np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from tilewright.sim.findings import PORTABILITY, WRITE_DISTANCE, Finding
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.kernel import AluKernel, GemmKernel
+from tilewright.targets.vta.kernels import Kernels
 
 #: A shift by more has another meaning in HLS (five signed bits) than in fsim (all bits).
 LARGEST_SHIFT = 15
@@ -116,9 +117,9 @@ def write_distance(program: Elaborated) -> list[Finding]:
     return found
 
 
-def _near(kernels: Sequence[GemmKernel | AluKernel]) -> dict[int, tuple[str, int, int]]:
+def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:
     """For each kernel that does so: what it does to a tile too early, the tile, and after how many micro-ops."""
-    if not kernels:
+    if not len(kernels):
         return {}
     sizes = [kernel.dst.size for kernel in kernels]
     owner = np.repeat(np.arange(len(kernels)), sizes)

@@ -51,8 +51,10 @@ def intervals(config: Config, gemm: int, alu: int, alu_immediate: int, requantis
     A tensor operation reads two accumulator tiles, its immediate form and REQ one; all write one.
     """
 
+    known = ports(config)
+
     def cycles(key: str, tiles: int = 1) -> int:
-        port = ports(config)[key]
+        port = known[key]
         return -(-tiles * port.needed // port.provided)
 
     values = config.batch * config.block

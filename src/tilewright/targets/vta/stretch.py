@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, among
 from tilewright.targets.vta import loop
 from tilewright.targets.vta.actions import Action, actions
 from tilewright.targets.vta.config import Config
@@ -60,7 +60,7 @@ class Stretch:
     def table(self) -> Table:
         """The stretch for the loop."""
         program, moved, numbers = self.program, self.program.moves, self.numbers
-        numbers = numbers[(program.kernel[numbers] >= 0) | ~np.isin(moved.memory[numbers], _SILENT)]
+        numbers = numbers[(program.kernel[numbers] >= 0) | ~among(moved.memory[numbers], _SILENT)]
         used, kernel = np.unique(np.append(program.kernel[numbers], -1), return_inverse=True)
         kernel = kernel.reshape(-1)[:-1] - 1
         kinds, kernels, tiles = _kernels([program.kernels[index] for index in used[1:].tolist()], program.config)
@@ -103,7 +103,7 @@ def plan(
     config, memory = program.config, program.moves.memory
     values = np.array([config.sram(item).shape[0] * config.sram(item).shape[1] for item in Memory])[memory]
     light = program.moves.tiles * values * samples * VALUE_NS <= 1000 * ARRAYS_US
-    moves = (light & np.isin(memory, (*_TO, Memory.OUT))) | np.isin(memory, _SILENT)
+    moves = (light & among(memory, (*_TO, Memory.OUT))) | among(memory, _SILENT)
     kernels = np.array([*(_is_short(item, config, samples) for item in program.kernels), False], np.bool_)
     short = np.where(program.kernel >= 0, kernels[program.kernel], moves)[sequence]
     runs = np.flatnonzero(np.diff(short, prepend=False, append=False)).reshape(-1, 2)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, among
 from tilewright.errors import ProgramError
 from tilewright.program.instruction import Column, Field, Layout, Raw
 from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, INSN_BYTES, Opcode
@@ -119,8 +119,9 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
     reserved = plain.reserved(insns)
     parts: dict[str, dict[str, Column]] = {}
     for name, layout, rows in _groups(common["opcode"], config):
-        columns = layout.decode(insns[rows])
-        parts[name] = {f: _spread(c, rows, len(insns)) for f, c in columns.items() if f not in common}
+        columns = np.zeros((len(layout.fields), len(insns)), np.int64)
+        columns[:, rows] = layout.values(insns[rows])
+        parts[name] = {f: c for f, c in zip(layout.by_name, columns, strict=True) if f not in common}
         reserved[rows] &= ~layout.used
     stream = _assembled(common, parts, reserved)
     if strict:
@@ -197,18 +198,9 @@ def _groups(opcode: Column, config: Config) -> Iterator[tuple[str, Layout, Array
     for form, layout in config.formats.by_name.items():
         mine = rest
         if form != "plain":
-            mine = np.isin(opcode, [code for code, name in FORMAT_OF.items() if name == form])
+            mine = among(opcode, [code for code, name in FORMAT_OF.items() if name == form])
             rest = rest & ~mine
         yield form, layout, np.flatnonzero(mine)
-
-
-def _spread(column: Column, rows: Array, count: int) -> Column:
-    """`column` placed at `rows` of int64 [count], 0 elsewhere."""
-    if len(rows) == count:
-        return column
-    full = np.zeros(count, np.int64)
-    full[rows] = column
-    return full
 
 
 def _assembled(common: dict[str, Column], parts: dict[str, dict[str, Column]], reserved: Raw) -> Stream:
@@ -222,7 +214,7 @@ def _assembled(common: dict[str, Column], parts: dict[str, dict[str, Column]], r
 
 
 def _refuse_unknown(column: Column, mine: Array, known: tuple[IntEnum, ...], what: str) -> None:
-    bad = mine & ~np.isin(column, known)
+    bad = mine & ~among(column, known)
     if bad.any():
         row = int(np.argmax(bad))
         names = ", ".join(f"{member.name} {member.value}" for member in known)

@@ -17,7 +17,7 @@ from tilewright.targets.vta.timing.ideal import IDEAL
 from tilewright.targets.vta.timing.model import Timing
 from tilewright.targets.vta.timing.tilewright import TILEWRIGHT
 
-__all__ = ["DEFAULT", "MODELS", "Timing", "expect", "lost", "run"]
+__all__ = ["DEFAULT", "MODELS", "Timing", "both", "expect", "lost", "run"]
 
 MODELS = {model.source.name: model for model in (HLS, CHISEL, IDEAL, TILEWRIGHT)}
 DEFAULT = "hls"
@@ -28,10 +28,21 @@ def run(program: Elaborated, relation: Order, name: str, serial: bool = False) -
 
     Raises HazardError for a command or token queue that fills for good.
     """
+    return _runs(program, relation, name, (serial,))[0]
+
+
+def both(program: Elaborated, relation: Order, name: str) -> tuple[Trace, Trace]:
+    """The trace of a launch, and the one without any overlap. Raises as `run`."""
+    trace, serial = _runs(program, relation, name, (False, True))
+    return trace, serial
+
+
+def _runs(program: Elaborated, relation: Order, name: str, serial: tuple[bool, ...]) -> list[Trace]:
     model, table = MODELS[name], program.table
     if not model.tokens_wait:
         table = replace(table, queues=tuple(replace(queue, depth=len(table)) for queue in table.queues))
-    return timeline(table, relation, *model.simulated(program, model), serial=serial)
+    given = model.simulated(program, model)
+    return [timeline(table, relation, *given, serial=one) for one in serial]
 
 
 def expect(steps: int) -> None:

@@ -14,7 +14,8 @@ from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import AluOp, Memory
-from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel
+from tilewright.targets.vta.kernel import FACTOR_TILES
+from tilewright.targets.vta.kernels import REQUANTISE
 from tilewright.targets.vta.ports import Intervals, intervals
 
 
@@ -53,15 +54,13 @@ class Timing:
 
 def compute(program: Elaborated, timing: Timing) -> Array:
     """Cycles of each GEMM and ALU instruction in the core, int64 [n]; 0 for others."""
-    own = timing.intervals(program.config)
-    per_uop, once = [], []
-    for item in program.kernels:
-        op, immediate = (item.op, item.imm is not None) if isinstance(item, AluKernel) else (None, False)
-        per_uop.append(own.of(op, immediate))
-        once.append(timing.once(op, item.loop.iter_out))
-    busy: Array = program.micro_ops * np.array([*per_uop, 0], np.int64)[program.kernel]
-    busy += np.array([*once, 0], np.int64)[program.kernel]
-    return busy
+    kernels = program.kernels
+    once = np.full(len(kernels), timing.once(None, 0))
+    requantises = kernels.form == REQUANTISE
+    once[requantises] = [timing.once(AluOp.REQ, outer) for outer in kernels.column("iter_out")[requantises].tolist()]
+    busy = kernels.micro_ops * np.array(timing.intervals(program.config))[kernels.form] + once
+    steps: Array = np.append(busy, 0)[program.kernel]
+    return steps
 
 
 def stores(program: Elaborated) -> Array:
