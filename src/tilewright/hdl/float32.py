@@ -66,9 +66,7 @@ class FloatScale(wiring.Component):
         m.d.comb += point.eq((whole << (MANTISSA + 1)) >> Mux(power < 23, (23 - power)[:6], 0))
         below, rest = point[MANTISSA], point[:MANTISSA] != 0
         nearest, integer = point[MANTISSA + 1 :], Signal(32)
-        m.d.comb += integer.eq(
-            Mux(power >= 23, whole << (power - 23)[:3], nearest + (below & (rest | nearest[0])))
-        )
+        m.d.comb += integer.eq(Mux(power >= 23, whole << (power - 23)[:3], nearest + (below & (rest | nearest[0]))))
         none, over = is_nothing | (power < -1), is_huge | (power > 30)
         m.d.comb += self.result.eq(
             Mux(none, 0, Mux(over, Mux(is_negative, LEAST, MOST), Mux(is_negative, -integer, integer)))
@@ -78,7 +76,7 @@ class FloatScale(wiring.Component):
 
 def _normalised(m: Module, word: Value) -> tuple[Value, Value]:
     """A word shifted until its highest bit is set, and how far."""
-    count = []
+    count: list[Value] = []
     for step in (16, 8, 4, 2, 1):
         clear, shifted = Signal(name=f"clear{step}"), Signal(32, name=f"shifted{step}")
         m.d.comb += [clear.eq(word[32 - step :] == 0), shifted.eq(Mux(clear, word << step, word))]

@@ -17,7 +17,7 @@ WINDOW = data.StructLayout(
     dict.fromkeys(("index", "rows", "columns", "offset", "step"), INDEX_BITS)
     | dict.fromkeys(("top", "bottom", "left", "right"), 4)
 )
-#: A window as runs of tiles in memory `which`, of four at most. `rows` is 0 where there is no data, else it begins at `index`.
+#: A window as runs of tiles in memory `which`. `rows` is 0 where there is no data, else it begins at `index`.
 #: Zeros: `zeros` from tile `zero` on, then `middle` times `between` of them, each run `columns` behind the last,
 #: then `behind` of them, `skip` further.
 PLACEMENT = data.StructLayout(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, signed
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -62,7 +62,9 @@ class Rescaler(wiring.Component):
             ops.append(Signal(Rescale, name=f"op{stage}"))
             m.d.sync += ops[stage].eq(ops[stage - 1])
         # Factors a stage later each: an operation meets its own wherever it is.
-        right, zero, low = (_after(m, word, cycles) for word, cycles in ((self.scaling, 1), (self.scaling, 2), (self.bounds, 2)))
+        right, zero, low = (
+            _after(m, word, cycles) for word, cycles in ((self.scaling, 1), (self.scaling, 2), (self.bounds, 2))
+        )
         results = []
         for row in range(self.rows):
             for column in range(self.columns):

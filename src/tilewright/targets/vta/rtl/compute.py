@@ -135,7 +135,7 @@ class Compute(wiring.Component):
                     m.d.comb += work.op.eq(operation)
             for code, rescale in RESCALES.items() if core.extended else ():
                 with m.Case(code):
-                    m.d.comb += [rescales.eq(computes), work.rescale.eq(Mux(computes, rescale.value, 0))]
+                    m.d.comb += [rescales.eq(computes), work.rescale.eq(Mux(computes, rescale, Rescale.NONE))]
         with m.If(work.ends):
             m.d.sync += drains.eq(1)
         with m.Elif(core.drained):

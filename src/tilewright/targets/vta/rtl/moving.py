@@ -60,9 +60,7 @@ def rows_of(
     ]
 
 
-def address_of(
-    mem: Mapping[str, Value], bases: Sequence[Value], memories: Sequence[Sram], which: Value
-) -> Value:
+def address_of(mem: Mapping[str, Value], bases: Sequence[Value], memories: Sequence[Sram], which: Value) -> Value:
     """The byte that a LOAD or STORE begins with."""
     places = zip(bases, memories, strict=True)
     return chosen(which, [base + (mem["dram_base"] << log_bytes(sram)) for base, sram in places])

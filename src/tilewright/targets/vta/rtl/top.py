@@ -105,7 +105,7 @@ class Vta(wiring.Component):
     def _memories(self, m: Module, load: Load, gemm: Compute, alu: Compute, store: Store) -> None:
         """Memories on chip: filled in beats by what loads them, read by the cores and by store."""
         config = self.config
-        readers = {name: gemm for name in ("inp", "wgt")} | {"par": alu}
+        readers = dict.fromkeys(("inp", "wgt"), gemm) | {"par": alu}
         for name, sram in load.memories.items():
             m.submodules[name] = memory = BankedMemory(tiles(sram, config))
             wiring.connect(m, getattr(load, name), memory.beats)

@@ -78,7 +78,7 @@ def simulated(program: Elaborated, timing: Timing) -> Simulated:
 def core(program: Elaborated, timing: Timing) -> Array:
     """Cycles of each GEMM and ALU instruction until its unit is free, int64 [n]; 0 for others and without micro-ops."""
     own, late = timing.intervals(program.config), [0] * (len(program.kernels) + 1)
-    for index, item in enumerate(program.kernels):
+    for index, item in enumerate(program.kernels if program.config.alu != "upstream" else ()):
         if isinstance(item, AluKernel) and item.op in RESCALING:
             late[index] = EXTENDED + waits(item, own.of(item.op, item.imm is not None), EXTENDED + 1)
     busy = compute(program, timing) + np.array(late, np.int64)[program.kernel]

@@ -1,4 +1,4 @@
-"""Cycles that a pipelined operation waits for its own results: micro-ops that reach a tile too soon after each other."""
+"""Cycles that a pipelined operation waits for its own results, where micro-ops reach a tile soon after each other."""
 
 from __future__ import annotations
 
