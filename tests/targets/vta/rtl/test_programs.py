@@ -76,6 +76,28 @@ def test_200_random_programs(name: str) -> None:
     assert sum(compare(seed, MACHINES[name]) for seed in range(1000, 1200)) > 80
 
 
+@pytest.mark.parametrize(
+    ("name", "programs"), [("1x4x4", 10), *(pytest.param(name, 30, marks=pytest.mark.slow) for name in MACHINES)]
+)
+def test_a_memory_that_stalls_changes_no_bit_and_nothing_hangs(name: str, programs: int) -> None:
+    config, compared = MACHINES[name], 0
+    for seed in range(programs):
+        case = random_case(np.random.default_rng(seed), config, 1)
+        insns, modelled = encode(case.records, config), dram_of(case)
+        passes = run_passes(insns, config, modelled, BASES, 1, OPTIONS)
+        if passes.trace is None:
+            continue
+        for stalls in (1, 2):
+            ran = dram_of(case)
+            result = run(insns, config, ran, BASES, stalls=stalls + 2 * seed)
+            assert result.faults == 0, f"seed {seed}"
+            assert (result.end > 0).all(), f"seed {seed}: #{np.argmin(result.end)} never ends"
+            if not any(finding.kind == RACE for finding in passes.findings):
+                assert np.array_equal(ran["all"], modelled["all"]), f"seed {seed}"
+                compared += 1
+    assert compared > programs / 2
+
+
 def large(rng: np.random.Generator, config: Config, count: int) -> list[dict[str, int]]:
     """Transfers of many bursts and rows, wide pads, long loops; values and tokens of no meaning."""
     records: list[dict[str, int]] = []
