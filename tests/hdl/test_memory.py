@@ -9,6 +9,7 @@ import pytest
 
 from tests.hdl.simulation import simulate
 from tilewright.hdl.memory import BankedMemory, Tiles
+from tilewright.hdl.parts import PartedMemory
 
 DEPTH = 16
 BEAT = 64
@@ -76,5 +77,53 @@ def test_tiles_in_and_beats_out(tile: int) -> None:
             await ctx.tick()
             if held is not None:
                 assert ctx.get(memory.read.data) == held, f"seed {tile}: data stay until the next read"
+
+    simulate(memory, bench)
+
+
+@pytest.mark.parametrize(("tile", "parts"), [(8, 4), (32, 2), (32, 16), (64, 1), (256, 4)])
+def test_users_reach_parts_of_their_own_at_once(tile: int, parts: int) -> None:
+    """Two read and write in each cycle, and beats come where the first user's part is."""
+    tiles, rng = Tiles(tile, BEAT, DEPTH), np.random.default_rng(tile + parts)
+    memory = PartedMemory(tiles, parts, users=2)
+    expected, size = np.zeros((DEPTH, tile // 8), np.uint8), DEPTH // parts
+    users = [(memory.read0, memory.tile0), (memory.read1, memory.tile1)]
+
+    async def bench(ctx: Any) -> None:
+        for _ in range(300):
+            held = []
+            owned = rng.permutation(parts)[:2].tolist()
+            beats = len(owned) == 2 and size >= tiles.lanes and bool(rng.random() < 0.5)
+            ctx.set(memory.beats.mask, 0)
+            for user, (read, write) in enumerate(users):
+                own = owned[user] * size if user < len(owned) else 0
+                index, place = (own + int(rng.integers(size)) for _ in range(2))
+                en = user < len(owned) and not (beats and user == 0)
+                data = rng.integers(0, 256, tile // 8, dtype=np.uint8)
+                ctx.set(write.index, index)
+                ctx.set(write.data, as_int(data))
+                ctx.set(write.en, en)
+                ctx.set(read.index, place)
+                ctx.set(read.en, user < len(owned))
+                if en:
+                    expected[index] = data
+                if beats and user == 0:
+                    first = own + int(rng.integers(size - tiles.lanes + 1))
+                    part, mask = int(rng.integers(tiles.parts)), int(rng.integers(1, 1 << tiles.lanes))
+                    beat = rng.integers(0, 256, BEAT // 8, dtype=np.uint8)
+                    ctx.set(memory.beats.index, first)
+                    ctx.set(memory.beats.part, part)
+                    ctx.set(memory.beats.mask, mask)
+                    ctx.set(memory.beats.data, as_int(beat))
+                    for lane in range(tiles.lanes):
+                        if tiles.parts > 1:
+                            expected[first].reshape(tiles.parts, -1)[part] = beat
+                        elif mask >> lane & 1:
+                            expected[first + lane] = beat.reshape(tiles.lanes, -1)[lane]
+                held.append((user < len(owned), read, place))
+            await ctx.tick()
+            for reads, read, place in held:
+                if reads:
+                    assert ctx.get(read.data) == as_int(expected[place]), f"seed {tile + parts}"
 
     simulate(memory, bench)

@@ -76,6 +76,21 @@ def test_attached_memory_answers_after_its_latency(engine: str, latency: int) ->
 
 @needs_compiler
 @pytest.mark.parametrize("engine", ENGINES)
+def test_a_memory_that_stalls_is_late_and_the_same(engine: str) -> None:
+    cycles = set()
+    for seed in range(8):
+        model, memory = Compiled(Copier(), engine=engine).model(), np.arange(256, dtype=np.uint8)
+        attached = model.attach("bus", memory, 3, stalls=seed)
+        model.run_until("done", 1000)
+        assert memory[128:160].tolist() == (255 - np.arange(64, 96)).tolist(), f"seed {seed}"
+        assert (model["beats"], model.faults(attached)) == (4, 0)
+        cycles.add(model.cycle)
+        assert seed == 0 or model.cycle >= min(cycles)
+    assert len(cycles) > 3
+
+
+@needs_compiler
+@pytest.mark.parametrize("engine", ENGINES)
 def test_an_access_outside_the_memory_is_a_fault(engine: str) -> None:
     model = Compiled(Copier(), engine=engine).model()
     attached = model.attach("bus", np.zeros(144, np.uint8), 1)

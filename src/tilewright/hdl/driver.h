@@ -74,6 +74,9 @@ Memory *tw_memory(Sim *sim, const char *prefix, uint8_t *bytes, uint64_t size, u
     return &sim->memories.back();
 }
 
+// Makes a memory stall, at random from a seed that is not 0.
+void tw_stall(Memory *memory, uint64_t seed) { memory->stalls = seed * 0x9e3779b97f4a7c15ull; }
+
 uint64_t tw_faults(Memory *memory) { return memory->faults; }
 
 // Runs until the port `until` is not 0 (none: null), `events` have been logged, or `most` cycles have passed; returns

@@ -30,7 +30,8 @@ static inline void set(const Port *port, uint64_t value) {
 }
 
 // Bytes of a design's address space, `latency` cycles away: each read burst's first beat comes so many cycles after
-// its command, or behind the burst before it; a write's response so many after its last beat. Always ready.
+// its command, or behind the burst before it; a write's response so many after its last beat. Always ready, unless it
+// stalls: then all of these are random, as AXI allows, and what the design offers must stay until it is taken.
 struct Memory {
     uint8_t *bytes;
     uint64_t size, latency;
@@ -46,18 +47,39 @@ struct Memory {
     std::deque<uint64_t> responses;
     uint64_t written = 0;  // beats of the first write
     std::vector<uint8_t> payload;
+    uint64_t stalls = 0;  // the state of the random numbers; 0: never
+    std::string offered[3];  // what has not been taken
 
-    Burst command(const Port *port, uint64_t cycle) const {
+    // Of a few cycles, whether this is one of those in which something happens.
+    bool happens() { return !stalls || random() % 4; }
+
+    uint64_t random() {  // xorshift
+        stalls ^= stalls << 13, stalls ^= stalls >> 7, stalls ^= stalls << 17;
+        return stalls >> 8;
+    }
+
+    uint64_t delay() { return latency + (stalls && random() % 4 == 0 ? random() % 40 : 0); }
+
+    // Whether what a channel offers is taken; an offer that changes before it is, is a fault.
+    bool taken(const Port *valid, const Port *ready, const Port *port, std::string &before) {
+        if (!stalls) return get(valid);
+        std::string now(static_cast<const char *>(port->data), get(valid) ? port->bytes : 0);
+        if (!before.empty() && now != before) faults++;
+        before = get(ready) ? std::string() : now;
+        return get(valid) && get(ready);
+    }
+
+    Burst command(const Port *port, uint64_t cycle) {
         uint64_t word = get(port);
         uint64_t beats = (word >> 32 & ((1ull << length_bits) - 1)) + 1;
-        return {word & 0xffffffffull, beats, cycle + latency};
+        return {word & 0xffffffffull, beats, cycle + delay()};
     }
 
     // Before the edge that ends `cycle`: takes what the design offers, which are registers.
     void sample(uint64_t cycle) {
-        if (get(ar_valid)) reads.push_back(command(ar, cycle));
-        if (get(aw_valid)) writes.push_back(command(aw, cycle));
-        if (get(w_valid)) store(cycle);
+        if (taken(ar_valid, ar_ready, ar, offered[0])) reads.push_back(command(ar, cycle));
+        if (taken(aw_valid, aw_ready, aw, offered[1])) writes.push_back(command(aw, cycle));
+        if (taken(w_valid, w_ready, w, offered[2])) store(cycle);
     }
 
     void store(uint64_t cycle) {
@@ -78,13 +100,17 @@ struct Memory {
         if (written == burst.beats) {
             writes.pop_front();
             written = 0;
-            responses.push_back(cycle + latency);
+            responses.push_back(cycle + delay());
         }
     }
 
     // Sets the design's inputs for `cycle`.
     void drive(uint64_t cycle) {
-        bool beats = !reads.empty() && reads.front().ready <= cycle;
+        if (stalls) {
+            set(ar_ready, happens()), set(aw_ready, happens());
+            set(w_ready, !writes.empty() && happens());
+        }
+        bool beats = !reads.empty() && reads.front().ready <= cycle && happens();
         set(r_valid, beats);
         if (beats) {
             Burst &burst = reads.front();
@@ -98,7 +124,7 @@ struct Memory {
             }
             memcpy(r->data, payload.data(), r->bytes);
         }
-        bool responds = !responses.empty() && responses.front() <= cycle;
+        bool responds = !responses.empty() && responses.front() <= cycle && happens();
         set(b_valid, responds);
         if (responds) responses.pop_front();
     }

@@ -98,15 +98,15 @@ class BankedMemory(wiring.Component):
             m.submodules[f"bank{bank}"] = memory
             write = memory.write_port(granularity=granularity if t.parts > 1 else None)
             read = memory.read_port(transparent_for=(write,))
-            m.d.comb += [read.addr.eq(_row(self.read.index, bank, log, self.wide_reads)), read.en.eq(self.read.en)]
+            m.d.comb += [read.addr.eq(row_of(self.read.index, bank, log, self.wide_reads)), read.en.eq(self.read.en)]
             outputs.append(read.data)
             if self.beat_writes:
                 beats = self.beats
                 lane = (bank - beats.index[:log])[:log]
                 parts = Mux(beats.whole, (1 << t.parts) - 1, 1 << beats.part) if t.parts > 1 else 1
                 m.d.comb += [
-                    write.addr.eq(_row(beats.index, bank, log, True)),
-                    write.data.eq(_lane(beats.data, lane, t) if log else beats.data.replicate(t.parts)),
+                    write.addr.eq(row_of(beats.index, bank, log, True)),
+                    write.data.eq(lane_of(beats.data, lane, t) if log else beats.data.replicate(t.parts)),
                     write.en.eq(Mux(beats.mask.bit_select(lane, 1) if log else beats.mask, parts, 0)),
                 ]
             if self.tile_writes:
@@ -118,15 +118,16 @@ class BankedMemory(wiring.Component):
                         write.en.eq(Mux(mine, (1 << t.parts) - 1, 0)),
                     ]
         everything, count = Cat(outputs), t.lanes if self.wide_reads else 1
-        m.d.comb += self.read.data.eq(Cat(_lane(everything, (first + lane)[:log], t) for lane in range(count)))
+        m.d.comb += self.read.data.eq(Cat(lane_of(everything, (first + lane)[:log], t) for lane in range(count)))
         return m
 
 
-def _lane(data: Value, lane: Value, tiles: Tiles) -> Value:
+def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
+    """One of the tiles of a beat."""
     return data.word_select(lane, tiles.tile_bits) if tiles.lanes > 1 else data
 
 
-def _row(index: Value, bank: int, log: int, wide: bool) -> Value:
+def row_of(index: Value, bank: int, log: int, wide: bool) -> Value:
     """The row of a bank that holds its tile at `index` or, of several tiles, the first behind it."""
     row = index >> log
     return row + (index[:log] > bank) if wide and log else row

@@ -76,15 +76,18 @@ class Model:
         """Clock edges so far."""
         return int(self._library.tw_cycle(self._sim))
 
-    def attach(self, prefix: str, memory: Array, latency: int) -> int:
+    def attach(self, prefix: str, memory: Array, latency: int, stalls: int = 0) -> int:
         """Put `memory` (uint8 [n], used in place) behind the AXI4 ports of a name; `latency` cycles, at least 1.
 
-        Gives a number for `faults`.
+        `stalls`: a seed by which it holds up commands, beats and responses at random; 0: never. Gives a number for
+        `faults`.
         """
         place = memory.ctypes.data_as(ctypes.c_void_p)
         number = self._library.tw_memory(self._sim, prefix.encode(), place, memory.size, latency)
         if not number:
             raise ConfigError("RTL model", f"there are no AXI4 ports {prefix}")
+        if stalls:
+            self._library.tw_stall(ctypes.c_void_p(number), stalls)
         self._attached.append(memory)
         return int(number)
 
@@ -136,6 +139,7 @@ def _load(path: Path) -> ctypes.CDLL:
         "tw_events": (long, [pointer, pointer]),
         "tw_memory": (pointer, [pointer, ctypes.c_char_p, pointer, long, long]),
         "tw_faults": (long, [pointer]),
+        "tw_stall": (None, [pointer, long]),
         "tw_run": (ctypes.c_int, [pointer, long, ctypes.c_char_p, long]),
     }
     for name, (result, arguments) in signatures.items():

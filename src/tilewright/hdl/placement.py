@@ -9,6 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 INDEX_BITS = 16
+WHICH_BITS = 2
 
 #: `rows` of `columns` tiles of data within zeros, from tile `index` on; any of the counts may be 0.
 #: A row begins `offset` tiles into its first beat, the next one `step` further (modulo the tiles of a beat).
@@ -20,7 +21,7 @@ WINDOW = data.StructLayout(
 #: Zeros: `zeros` from tile `zero` on, then `middle` times `between` of them, each run `columns` behind the last,
 #: then `behind` of them, `skip` further.
 PLACEMENT = data.StructLayout(
-    {"which": 1, "between": 5, "zeros": 22, "behind": 22}
+    {"which": WHICH_BITS, "between": 5, "zeros": 22, "behind": 22}
     | dict.fromkeys(("index", "rows", "columns", "offset", "step", "zero", "middle", "skip"), INDEX_BITS)
 )
 
@@ -29,7 +30,7 @@ class Placer(wiring.Component):
     """The placement of a window, in the same cycle; `padded`: there are zeros."""
 
     def __init__(self) -> None:
-        super().__init__({"window": In(WINDOW), "which": In(1), "placement": Out(PLACEMENT), "padded": Out(1)})
+        super().__init__({"window": In(WINDOW), "which": In(WHICH_BITS), "placement": Out(PLACEMENT), "padded": Out(1)})
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()

@@ -100,4 +100,12 @@ class TileReceiver(wiring.Component):
 
     def _of(self, which: Value, get: Callable[[Tiles], int]) -> Value:
         """A number of the memory in use."""
-        return Mux(which, get(self.memories[-1]), get(self.memories[0]))
+        return chosen(which, [get(tiles) for tiles in self.memories])
+
+
+def chosen(which: Value, options: Sequence[Any]) -> Any:
+    """The option of a number; of numbers that there are none of, the last."""
+    found = options[-1]
+    for number in reversed(range(len(options) - 1)):
+        found = Mux(which == number, options[number], found)
+    return found

@@ -73,7 +73,7 @@ def random_case(rng: np.random.Generator, config: Config, samples: int) -> Case:
     """Legal indices, random everything else; tokens as in `add_tokens`."""
     count = int(rng.integers(5, 45))
     depth = {"dst": config.acc.depth, "src": min(config.inp.depth, config.par.depth), "wgt": config.wgt.depth}
-    if config.alu == "fused":
+    if config.has_parameters:
         depth["wgt"] = min(depth["wgt"], config.par.depth)
     # Fields in the lower half leave room for loop factors.
     uops = np.stack([rng.integers(0, depth[name] // 2, config.uop.depth) for name in ("dst", "src", "wgt")], axis=1)
@@ -96,6 +96,8 @@ def memory(rng: np.random.Generator, config: Config, samples: int, uops: Array) 
     words = dram[:, BASES["acc"] : BASES["out"]].view(np.int32)
     special = rng.choice([INT_MIN, INT_MIN + 1, -1, 0, 1, INT_MAX, 1 << 30, 5 << 16 | 2 << 8 | 3], words.shape)
     words[:] = np.where(rng.random(words.shape) < 0.3, special, words >> rng.integers(0, 31, words.shape))
+    if config.alu == "float":
+        words &= ~(1 << 23)  # no infinities, no NaN
     a = config.acc.depth.bit_length() - 1
     s = max(a, config.inp.depth.bit_length() - 1)
     packed = uops[:, 0] | uops[:, 1] << a | uops[:, 2] << (a + s)
@@ -117,7 +119,7 @@ def reload_uops(rng: np.random.Generator, config: Config) -> Record:
 
 
 def move(rng: np.random.Generator, config: Config) -> Record:
-    memories = [INP, INP, WGT, ACC, ACC, ACC_8BIT, OUT] + ([PAR] * 3 if config.alu == "fused" else [])
+    memories = [INP, INP, WGT, ACC, ACC, ACC_8BIT, OUT] + ([PAR] * 3 if config.has_parameters else [])
     memory = int(rng.choice(memories))
     rows, columns = int(rng.integers(0, 3)), int(rng.integers(0, 3))
     record = {"opcode": LOAD, "memory_type": memory, "y_size": rows, "x_size": columns}

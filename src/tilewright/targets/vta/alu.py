@@ -37,7 +37,8 @@ def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bound
 
 def requantise_float(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
     """REQ of a "float" ALU: the multiplier is a float32, its product with float32(acc + bias) rounded half to even."""
-    scaled = round_half_even((acc + bias).astype(np.float32) * multiplier.view(np.float32))
+    with np.errstate(over="ignore", invalid="ignore"):  # factors of no model
+        scaled = round_half_even((acc + bias).astype(np.float32) * multiplier.view(np.float32))
     return _bounded(scaled, scaling, bounds)
 
 

@@ -26,6 +26,8 @@ KEYS = {
     "LOG_INP_BUFF_SIZE": 11,
     "LOG_WGT_BUFF_SIZE": 12,
     "LOG_ACC_BUFF_SIZE": 13,
+    "LOG_ALU_UOP_BUFF_SIZE": 10,
+    "LOG_PAR_BUFF_SIZE": 10,
 }
 CONFIG = small(0, 2)
 #: A program without races that stores something.
@@ -39,13 +41,17 @@ def image(seed: int) -> Image:
     return Image.of(Launch("random", (), {"bases": BASES, "segments": [segment]}, arrays))
 
 
-def test_a_network_at_a_small_block(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "count"), [({}, 7), pytest.param({"stages": 4, "alu": "fused"}, 2, marks=pytest.mark.slow)]
+)
+def test_a_network_at_a_small_block(tmp_path: Path, changes: dict[str, Any], count: int) -> None:
     program = tmp_path / "digits.twp"
-    given = [argument for key, value in KEYS.items() for argument in ("--set", f"{key}={value}")]
+    keys = KEYS | changes
+    given = [argument for key, value in keys.items() for argument in ("--set", f"{key}={value}")]
     assert main(["compile", str(DIGITS), "-t", "vta", *given, "-o", str(program)]) == 0
     done = CliRunner().invoke(cli, ["cosim", str(program), "--json"], standalone_mode=False)
     launches = json.loads(done.stdout)["launches"]
-    assert len(launches) == 7
+    assert len(launches) == count
     assert all(case["cycles"] == case["rtl_cycles"] and not case["differences"] for case in launches)
     assert {case["mismatched_bytes"] for case in launches} == {0}
 
@@ -76,8 +82,8 @@ def test_the_first_difference_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_has_no_gateware_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    program = tmp_path / "four.twp"
-    assert main(["compile", str(DIGITS), "-t", "vta", "--set", "stages=4", "-o", str(program)]) == 0
+    program = tmp_path / "fsim.twp"
+    assert main(["compile", str(DIGITS), "-t", "vta", "--set", "semantics=fsim", "-o", str(program)]) == 0
     assert main(["cosim", str(program)]) == 2
-    assert "VTA gateware: there is none with stages 4; set stages to 3, or" in capsys.readouterr().err
-    assert main(["rtl", "vta", "--set", "alu=fused", "-o", str(tmp_path)]) == 2
+    assert "VTA gateware: there is none with semantics fsim; set semantics to hls" in capsys.readouterr().err
+    assert main(["rtl", "vta", "--set", "semantics=fsim", "-o", str(tmp_path)]) == 2

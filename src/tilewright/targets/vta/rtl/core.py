@@ -1,11 +1,17 @@
 """The compute core: GEMM and tensor ALU on one pipeline, a micro-op a cycle, no gap between instructions.
 
 Cycles from the issue of a micro-op: 0 its fetch, 1 tile indices, 2 reads of inp and wgt, 3 products, 4 sums and the
-read of acc, 5 the write of acc and out. A micro-op reads what the one before it wrote: acc passes writes on to reads.
+read of acc, 5 the write of acc and out; without GEMM, acc is read in 2 and written in 3. A micro-op reads what the one
+before it wrote: acc passes writes on to reads.
+
+MULH, RSHR and REQ write EXTENDED cycles later. A micro-op that reads a tile which one of them has still to write waits
+in front of acc, and all behind it with it.
 """
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
@@ -15,11 +21,13 @@ from amaranth.lib.wiring import In, Out
 from tilewright.hdl.alu import Operation, TensorAlu
 from tilewright.hdl.mac import MacArray
 from tilewright.hdl.memory import TileRead, TileWrite
+from tilewright.hdl.rescale import Rescale, Rescaler
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.kernel import FACTOR_TILES
 from tilewright.targets.vta.rtl.loop import OPERANDS, offsets
 from tilewright.targets.vta.rtl.words import fields, tiles
-from tilewright.targets.vta.timing.tilewright import CORE
+from tilewright.targets.vta.timing.tilewright import ALU_CORE, CORE, EXTENDED
 
 #: What the ALU's lanes do; others leave acc alone (MUL, as upstream's HLS design).
 OPERATIONS = {
@@ -28,48 +36,132 @@ OPERATIONS = {
     AluOp.ADD: Operation.ADD,
     AluOp.SHR: Operation.SHR,
 }
+RESCALES = {AluOp.MULH: Rescale.MULH, AluOp.RSHR: Rescale.RSHR, AluOp.REQ: Rescale.REQ}
 
-#: What goes with a micro-op through the pipeline. `reads`: acc[src] is taken as second operand; `writes` acc and out.
-WORK = data.StructLayout({"reads": 1, "writes": 1, "is_alu": 1, "reset": 1, "use_imm": 1, "op": Operation, "imm": 16})
+#: What goes with a micro-op through the pipeline. `reads`: acc[src] is taken as second operand; `writes` acc and out;
+#: `factor`: a tile of factors is read, and nothing written; `ends` an instruction of `rescale`.
+WORK = data.StructLayout(
+    {"reads": 1, "writes": 1, "is_alu": 1, "reset": 1, "use_imm": 1, "op": Operation, "imm": 16}
+    | {"rescale": Rescale, "factor": range(FACTOR_TILES + 1), "ends": 1}
+)
 
 
 class Core(wiring.Component):
-    """A micro-op is issued where `work` reads or writes; micro-op and offsets come with it."""
+    """A micro-op is issued where `work` reads or writes, and `go` is high; micro-op and offsets come with it.
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    `drained`: the last micro-op of MULH, RSHR or REQ writes so soon that the next instruction may be issued.
+    """
+
+    def __init__(self, config: Config, gemm: bool = True, alu: bool = True) -> None:
+        self.config, self.gemm, self.alu = config, gemm, alu
+        self.extended = alu and config.alu != "upstream"
         acc, out = tiles(config.acc, config), tiles(config.out, config)
+        reads = {"uop": config.uop if gemm else config.alu_uop, "acc": config.acc}
+        reads |= {"inp": config.inp, "wgt": config.wgt} if gemm else {}
+        reads |= {"par": config.par} if alu and config.has_parameters else {}
+        #: Memories read, by port.
+        self.reads = {name: tiles(sram, config) for name, sram in reads.items()}
+        self.writes = {"acc_write": acc} | ({"out_write": out} if alu else {})
         super().__init__(
             {
                 "work": In(WORK),
+                "go": Out(1, init=1),
+                "drained": Out(1),
                 "index": In(config.index_bits.uop),
                 "offset": In(offsets(config)),
-                "uop": Out(TileRead(tiles(config.uop, config))),
-                "inp": Out(TileRead(tiles(config.inp, config))),
-                "wgt": Out(TileRead(tiles(config.wgt, config))),
-                "acc": Out(TileRead(acc)),
-                "acc_write": Out(TileWrite(acc)),
-                "out_write": Out(TileWrite(out)),
+                **{name: Out(TileRead(shape)) for name, shape in self.reads.items()},
+                **{name: Out(TileWrite(shape)) for name, shape in self.writes.items()},
             }
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
-        m.submodules.mac = mac = MacArray(config.batch, config.block, config.inp.width, config.wgt.width)
-        m.submodules.alu = alu = TensorAlu(config.batch * config.block, config.LOG_ACC_WIDTH)
-        work = [self.work]
-        for stage in range(1, CORE + 1):
+        write = CORE if self.gemm else ALU_CORE
+        read = write - 1
+        go, work = Signal(), [self.work]
+        for stage in range(1, (read + EXTENDED if self.extended else read) + 2):
             work.append(Signal(WORK, name=f"work{stage}"))
-            m.d.sync += work[stage].eq(work[stage - 1])
+            if stage > write:
+                m.d.sync += work[stage].eq(work[stage - 1])
+            elif stage == write:
+                m.d.sync += work[stage].eq(Mux(go, work[stage - 1], 0))
+            else:
+                with m.If(go):
+                    m.d.sync += work[stage].eq(work[stage - 1])
 
         # 0, 1: the micro-op, and its tiles.
         offset, index = Signal(offsets(config)), Signal(offsets(config))
         uop = fields(self.uop.data, config.formats.uop)
-        m.d.comb += [self.uop.index.eq(self.index), self.uop.en.eq(_any(work[0]))]
-        m.d.sync += offset.eq(self.offset)
-        m.d.sync += [index[name].eq(uop[name] + offset[name]) for name in OPERANDS]
+        m.d.comb += [self.uop.index.eq(self.index), self.uop.en.eq(go & _any(work[0]))]
+        with m.If(go):
+            m.d.sync += offset.eq(self.offset)
+            m.d.sync += [index[name].eq(uop[name] + offset[name]) for name in OPERANDS]
         # 2, 3: operands of GEMM.
-        multiplies = work[2].writes & ~work[2].is_alu
+        sums: Value | None = None
+        if self.gemm:
+            sums = self._products(m, index, work[2])
+        # 4 (2): the accumulator.
+        at: Value = Mux(work[2].reads, index.src, index.dst)[: config.index_bits.acc]
+        factors: Value = index.wgt
+        biases: Value = index.src
+        for _ in range(2, read):
+            (at, factors, biases) = (_held(m, value, go) for value in (at, factors, biases))
+        m.d.comb += [self.acc.index.eq(at), self.acc.en.eq(go & (work[read].reads | work[read].writes))]
+        # 5 (3): the result.
+        now, written, operand = work[write], Signal(config.index_bits.acc), Signal(8 * config.acc.tile_bytes)
+        m.d.sync += written.eq(at)
+        with m.If(now.reads):
+            m.d.sync += operand.eq(self.acc.data)
+        width, count = config.acc.width, config.batch * config.block
+        result, results = Signal(width * count), []
+        if sums is not None:
+            added = zip(_parts(self.acc.data, width), _parts(sums, len(sums) // count), strict=True)
+            results.append(Cat((a.as_signed() + b.as_signed())[:width] for a, b in added))
+        if self.alu:
+            immediate = Signal(width)
+            m.submodules.alu = alu = TensorAlu(count, config.LOG_ACC_WIDTH)
+            m.d.comb += [
+                immediate.eq(now.imm.as_signed()),
+                alu.op.eq(now.op),
+                alu.first.eq(self.acc.data),
+                alu.second.eq(Mux(now.use_imm, immediate.replicate(count), operand)),
+            ]
+            results.append(alu.result)
+        clear = now.reset & ~now.is_alu
+        m.d.comb += [
+            result.eq(Mux(now.is_alu, results[-1], results[0])),
+            self.acc_write.index.eq(written),
+            self.acc_write.en.eq(now.writes & (now.rescale == Rescale.NONE)),
+            self.acc_write.data.eq(Mux(clear, 0, result)),
+        ]
+        if self.extended:
+            late, late_at, places = self._rescaled(m, work[write:], written, operand)
+            hits = (work_.writes & (work_.rescale != Rescale.NONE) & (place == at) for work_, place in places)
+            touches = work[read].reads | work[read].writes
+            m.d.comb += [go.eq(~(touches & reduce(or_, hits))), self.drained.eq(work[EXTENDED].ends)]
+            if config.has_parameters:
+                is_factor = work[read].factor != 0
+                m.d.comb += self.par.index.eq(Mux(is_factor, factors, biases))
+                m.d.comb += self.par.en.eq(go & (is_factor | work[read].writes))
+            with m.If(work[-1].writes & (work[-1].rescale != Rescale.NONE)):
+                m.d.comb += [self.acc_write.en.eq(1), self.acc_write.index.eq(late_at), self.acc_write.data.eq(late)]
+                m.d.comb += result.eq(late)
+        else:
+            m.d.comb += go.eq(1)
+        m.d.comb += self.go.eq(go)
+        if self.alu:
+            m.d.comb += [
+                self.out_write.index.eq(self.acc_write.index),
+                self.out_write.en.eq(self.acc_write.en),
+                self.out_write.data.eq(Cat(part[: config.out.width] for part in _parts(result, width))),
+            ]
+        return m
+
+    def _products(self, m: Module, index: Any, work: Any) -> Value:
+        """The sums of GEMM, two cycles after the reads of `work`."""
+        config = self.config
+        m.submodules.mac = mac = MacArray(config.batch, config.block, config.inp.width, config.wgt.width)
+        multiplies = work.writes & ~work.is_alu
         m.d.comb += [
             self.inp.index.eq(index.src),
             self.inp.en.eq(multiplies),
@@ -78,43 +170,47 @@ class Core(wiring.Component):
             mac.inp.eq(self.inp.data),
             mac.wgt.eq(self.wgt.data),
         ]
-        # 4: the accumulator.
-        at = Signal(config.index_bits.acc)
-        delayed = Signal.like(at)
-        m.d.sync += [delayed.eq(Mux(work[2].reads, index.src, index.dst)), at.eq(delayed)]
-        m.d.comb += [self.acc.index.eq(at), self.acc.en.eq(_any(work[4]))]
-        # 5: the result.
-        now, written, operand = work[5], Signal.like(at), Signal(8 * config.acc.tile_bytes)
-        m.d.sync += written.eq(at)
-        with m.If(now.reads):
-            m.d.sync += operand.eq(self.acc.data)
-        width, count = config.acc.width, config.batch * config.block
-        immediate = Signal(width)
-        m.d.comb += [
-            immediate.eq(now.imm.as_signed()),
-            alu.op.eq(now.op),
-            alu.first.eq(self.acc.data),
-            alu.second.eq(Mux(now.use_imm, immediate.replicate(count), operand)),
-        ]
-        sums = Cat(
-            (a.as_signed() + b.as_signed())[:width]
-            for a, b in zip(_parts(self.acc.data, width), _parts(mac.sums, mac.sum_bits), strict=True)
-        )
-        result = Signal(width * count)
-        m.d.comb += [
-            result.eq(Mux(now.is_alu, alu.result, sums)),
-            self.acc_write.index.eq(written),
-            self.acc_write.en.eq(now.writes),
-            self.acc_write.data.eq(Mux(now.reset & ~now.is_alu, 0, result)),
-            self.out_write.index.eq(written),
-            self.out_write.en.eq(now.writes),
-            self.out_write.data.eq(Cat(part[: config.out.width] for part in _parts(result, width))),
-        ]
-        return m
+        sums: Value = mac.sums
+        return sums
+
+    def _rescaled(
+        self, m: Module, work: list[Any], at: Value, operand: Value
+    ) -> tuple[Value, Value, list[tuple[Any, Value]]]:
+        """What the last of `work` writes, where, and work before it that is still to be written, with its tiles."""
+        config, now = self.config, work[0]
+        count = config.batch * config.block
+        m.submodules.rescaler = rescaler = Rescaler(config.batch, config.block, config.alu == "float")
+        m.d.comb += [rescaler.op.eq(now.rescale), rescaler.first.eq(self.acc.data)]
+        immediate = Signal(32)
+        # MULH's is the upper half of the factor.
+        m.d.comb += immediate.eq(Mux(now.rescale == Rescale.MULH, now.imm << 16, now.imm.as_signed()))
+        second = Mux(now.use_imm, immediate.replicate(count), operand)
+        if config.has_parameters:
+            second = Mux(now.rescale == Rescale.REQ, Cat([self.par.data] * config.batch), second)
+            for number, name in enumerate(("multiplier", "scaling", "bounds"), 1):
+                kept = Signal(8 * config.par.tile_bytes, name=name)
+                with m.If(now.factor == number):
+                    m.d.sync += kept.eq(self.par.data)
+                m.d.comb += getattr(rescaler, name).eq(kept)
+        m.d.comb += rescaler.second.eq(second)
+        places: list[tuple[Any, Value]] = []
+        for each in work[:-1]:
+            places.append((each, at))
+            at = _held(m, at, 1)
+        result: Value = rescaler.result
+        return result, at, places
 
 
 def _any(work: Any) -> Value:
-    return work.reads | work.writes
+    return work.reads | work.writes | (work.factor != 0)
+
+
+def _held(m: Module, value: Value, go: Any) -> Value:
+    """The same a cycle later, as far as `go` lets it."""
+    later = Signal.like(value, name="held")
+    with m.If(go):
+        m.d.sync += later.eq(value)
+    return later
 
 
 def _parts(word: Value, bits: int) -> list[Value]:

@@ -1,4 +1,4 @@
-"""The load unit: INP and WGT, commands ahead of data."""
+"""The load unit: INP, WGT and PAR, commands ahead of data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from tilewright.hdl.bursts import BURST, RowBursts
 from tilewright.hdl.fifo import StreamFifo
 from tilewright.hdl.memory import BeatWrite
-from tilewright.hdl.placement import PLACEMENT, Placer
+from tilewright.hdl.placement import PLACEMENT, WHICH_BITS, Placer
 from tilewright.hdl.receive import TileReceiver
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
@@ -26,46 +26,50 @@ class Load(wiring.Component):
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.memories = {"inp": config.inp, "wgt": config.wgt}
+        if config.has_parameters:
+            self.memories["par"] = config.par
         super().__init__(
             {
                 "insn": In(stream.Signature(INSN_BITS)),
                 "tokens": Out(Neighbours()),
-                "inp_base": In(32),
-                "wgt_base": In(32),
                 "client": Out(stream.Signature(BURST)),
                 "valid": In(1),
                 "data": In(config.bus_bits),
-                "inp": Out(BeatWrite(tiles(config.inp, config))),
-                "wgt": Out(BeatWrite(tiles(config.wgt, config))),
+                **{f"{name}_base": In(32) for name in self.memories},
+                **{name: Out(BeatWrite(tiles(sram, config))) for name, sram in self.memories.items()},
                 "starts": Out(1),
                 "ends": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+        m, config, memories = Module(), self.config, list(self.memories.values())
         m.submodules.dispatch = dispatch = Dispatcher(config, (False, True))
         m.submodules.placer = placer = Placer()
         m.submodules.bursts = bursts = RowBursts(config.bus_bits, LONGEST)
         m.submodules.placements = placements = StreamFifo(PLACEMENT, OUTSTANDING + 2)
-        m.submodules.receiver = receiver = TileReceiver([tiles(config.inp, config), tiles(config.wgt, config)])
+        m.submodules.receiver = receiver = TileReceiver([tiles(sram, config) for sram in memories])
         m.submodules.leaving = leaving = StreamFifo(3, OUTSTANDING)
         wiring.connect(m, dispatch.insn, wiring.flipped(self.insn))
         wiring.connect(m, bursts.bursts, wiring.flipped(self.client))
         wiring.connect(m, placements.o, receiver.placements)
-        wiring.connect(m, receiver.write0, wiring.flipped(self.inp))
-        wiring.connect(m, receiver.write1, wiring.flipped(self.wgt))
+        for number, name in enumerate(self.memories):
+            wiring.connect(m, getattr(receiver, f"write{number}"), wiring.flipped(getattr(self, name)))
 
-        mem, memories = fields(dispatch.current, config.formats.mem), (config.inp, config.wgt)
-        is_wgt, transfers, works, address = Signal(), Signal(), Signal(), Signal(32)
+        mem, bases = fields(dispatch.current, config.formats.mem), [getattr(self, f"{n}_base") for n in self.memories]
+        which, transfers, works, address = Signal(WHICH_BITS), Signal(), Signal(), Signal(32)
+        with m.Switch(mem["memory_type"]):
+            for number, memory in enumerate((Memory.INP, Memory.WGT, Memory.PAR)[: len(memories)]):
+                with m.Case(memory):
+                    m.d.comb += which.eq(number)
         m.d.comb += [
-            is_wgt.eq(mem["memory_type"] == Memory.WGT),
             transfers.eq((mem["x_size"] != 0) & (mem["y_size"] != 0)),
             works.eq(transfers | placer.padded),
-            address.eq(address_of(mem, (self.inp_base, self.wgt_base), memories, is_wgt)),
+            address.eq(address_of(mem, bases, memories, which)),
         ]
-        m.d.comb += place(placer, mem, address, mem["y_size"], config, memories, is_wgt, padded=~is_wgt)
-        m.d.comb += rows_of(bursts.rows, mem, address, mem["y_size"], memories, is_wgt)
+        m.d.comb += place(placer, mem, address, mem["y_size"], config, memories, which, padded=which == 0)
+        m.d.comb += rows_of(bursts.rows, mem, address, mem["y_size"], memories, which)
 
         prepare, runs, padded = Signal(), Signal(), Signal()
         m.d.sync += prepare.eq(dispatch.start)

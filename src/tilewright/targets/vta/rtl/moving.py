@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amaranth.hdl import Mux, Signal, Value
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.placement import Placer
+from tilewright.hdl.receive import chosen
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.rtl.words import log_bytes, tiles
 
@@ -19,11 +20,11 @@ def place(
     address: Signal,
     rows: Any,
     config: Config,
-    memories: tuple[Sram, Sram],
+    memories: Sequence[Sram],
     which: Value,
     padded: Value,
 ) -> list[Any]:
-    """The window of a LOAD into one of two memories; pads count where `padded`."""
+    """The window of a LOAD into one of some memories; pads count where `padded`."""
 
     def offset(sram: Sram) -> Any:
         """Tiles before the first in its beat."""
@@ -37,20 +38,19 @@ def place(
         window.index.eq(mem["sram_base"]),
         window.rows.eq(rows),
         window.columns.eq(mem["x_size"]),
-        window.offset.eq(Mux(which, offset(memories[1]), offset(memories[0]))),
+        window.offset.eq(chosen(which, [offset(sram) for sram in memories])),
         window.step.eq(mem["x_stride"]),
         *(window[name].eq(Mux(padded, mem[field], 0)) for name, field in pads.items()),
     ]
 
 
 def rows_of(
-    target: Any, mem: Mapping[str, Value], address: Value, rows: Any, memories: tuple[Sram, Sram], which: Value
+    target: Any, mem: Mapping[str, Value], address: Value, rows: Any, memories: Sequence[Sram], which: Value
 ) -> list[Any]:
     """Assignments to a ROWS."""
 
     def scaled(name: str) -> Value:
-        first, second = (mem[name] << log_bytes(sram) for sram in memories)
-        return Mux(which, second, first)
+        return chosen(which, [mem[name] << log_bytes(sram) for sram in memories])
 
     return [
         target.address.eq(address),
@@ -60,9 +60,7 @@ def rows_of(
     ]
 
 
-def address_of(
-    mem: Mapping[str, Value], bases: tuple[Value, Value], memories: tuple[Sram, Sram], which: Value
-) -> Value:
+def address_of(mem: Mapping[str, Value], bases: Sequence[Value], memories: Sequence[Sram], which: Value) -> Value:
     """The byte that a LOAD or STORE begins with."""
-    first, second = (base + (mem["dram_base"] << log_bytes(sram)) for base, sram in zip(bases, memories, strict=True))
-    return Mux(which, second, first)
+    places = zip(bases, memories, strict=True)
+    return chosen(which, [base + (mem["dram_base"] << log_bytes(sram)) for base, sram in places])

@@ -31,8 +31,13 @@ class RtlRun:
     faults: int  # DRAM accesses outside all segments' range
 
 
-def run(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], engine: str = "verilator") -> RtlRun:
-    """Run an instruction stream (uint8 [n, 16]) on DRAM contents of one sample, which it changes."""
+def run(
+    insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], engine: str = "verilator", stalls: int = 0
+) -> RtlRun:
+    """Run an instruction stream (uint8 [n, 16]) on DRAM contents of one sample, which it changes.
+
+    `stalls`: a seed for a memory that holds up the machine at random; 0: never.
+    """
     top = max((segment.end for segment in dram.segments), default=0)
     base = -(-top // PAGE) * PAGE
     memory = np.zeros(base + insns.size + PAGE, np.uint8)
@@ -40,7 +45,7 @@ def run(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], engi
         memory[segment.address : segment.end] = segment.data[0]
     memory[base : base + insns.size] = insns.reshape(-1)
     model = compiled(config, engine).model()
-    attached = model.attach("bus", memory, config.dram_latency)
+    attached = model.attach("bus", memory, config.dram_latency, stalls)
     for number, (unit, what) in enumerate((u, w) for u in config.pipeline.units for w in ("starts", "ends")):
         model.watch(f"{unit}_{what}", number)
     model["insn_base"], model["insn_count"], model["launch"] = base, len(insns), 1

@@ -53,7 +53,7 @@ class Store(wiring.Component):
         wiring.connect(m, bursts.bursts, wiring.flipped(self.client))
         wiring.connect(m, sender.beats, wiring.flipped(self.beats))
         wiring.connect(m, sender.read, wiring.flipped(self.out))
-        mem, memories = fields(dispatch.current, config.formats.mem), (config.out, config.out)
+        mem, memories = fields(dispatch.current, config.formats.mem), (config.out,)
         prepare, runs, transfers, address = Signal(), Signal(), Signal(), Signal(32)
         m.d.sync += prepare.eq(dispatch.start)
         with m.If(prepare):
@@ -62,7 +62,7 @@ class Store(wiring.Component):
             m.d.sync += runs.eq(0)
         m.d.comb += [
             transfers.eq((mem["x_size"] != 0) & (mem["y_size"] != 0)),
-            address.eq(address_of(mem, (self.out_base, self.out_base), memories, transfers)),
+            address.eq(address_of(mem, (self.out_base,), memories, transfers)),
             bursts.start.eq(prepare & transfers),
             sender.start.eq(prepare & transfers),
             sender.packed.index.eq(mem["sram_base"]),

@@ -1,4 +1,4 @@
-"""The machine: fetch, three units, their token queues and memories, and one AXI4 port."""
+"""The machine: fetch, three or four units, their token queues and memories, and one AXI4 port."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tilewright.errors import ConfigError
 from tilewright.hdl.axi import Bus, ReadMaster, WriteMaster
 from tilewright.hdl.fifo import StreamFifo
 from tilewright.hdl.memory import BankedMemory
+from tilewright.hdl.parts import PartedMemory
 from tilewright.hdl.tokens import TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.rtl.compute import Compute
@@ -20,14 +21,12 @@ from tilewright.targets.vta.rtl.load import Load
 from tilewright.targets.vta.rtl.store import Store
 from tilewright.targets.vta.rtl.words import INSN_BITS, tiles
 from tilewright.targets.vta.timing.tilewright import IN_FLIGHT
-from tilewright.targets.vta.timing.tilewright import require as require_timing
 
 REGISTERS = ("uop", "inp", "wgt", "acc", "out")
 
 
 def require(config: Config) -> None:
     """Raises ConfigError for a machine that there is no gateware of."""
-    require_timing(config)
     if config.semantics != "hls":
         raise ConfigError("VTA gateware", f"there is none with semantics {config.semantics}", "set semantics to hls")
 
@@ -58,10 +57,13 @@ class Vta(wiring.Component):
         bus, line = config.bus_bits, config.pipeline
         m.submodules.fetch = fetch = Fetch(config)
         m.submodules.load = load = Load(config)
-        m.submodules.compute = compute = Compute(config)
+        cores = {number: Compute(config, number) for number in dict.fromkeys((line.gemm, line.alu))}
+        gemm, alu = cores[line.gemm], cores[line.alu]
         m.submodules.store = store = Store(config)
-        m.d.comb += compute.launch.eq(self.launch)
-        units: tuple[Any, ...] = (load, compute, store)
+        m.d.comb += alu.launch.eq(self.launch)
+        units: tuple[Any, ...] = (load, *cores.values(), store)
+        for number, core in cores.items():
+            m.submodules[line.units[number]] = core
         m.d.comb += [fetch.launch.eq(self.launch), fetch.base.eq(self.insn_base), fetch.count.eq(self.insn_count)]
         for name, unit in zip(line.units, units, strict=True):
             m.submodules[f"{name}_queue"] = queue = StreamFifo(INSN_BITS, config.queue_depth)
@@ -79,42 +81,54 @@ class Vta(wiring.Component):
                 queue.pop.eq(takes.pop[of]),
                 takes.available[of].eq(queue.available),
             ]
-        for name, unit in (("inp", load), ("wgt", load), ("uop", compute), ("acc", compute), ("out", store)):
-            m.d.comb += getattr(unit, f"{name}_base").eq(getattr(self, f"{name}_base"))
+        for unit, names in ((load, load.memories), (gemm, gemm.loads), (alu, alu.loads), (store, ("out",))):
+            for name in names:
+                register = "acc" if name == "par" else name
+                m.d.comb += getattr(unit, f"{name}_base").eq(getattr(self, f"{register}_base"))
+        self._memories(m, load, gemm, alu, store)
 
-        m.submodules.uop = uop = BankedMemory(tiles(config.uop, config))
-        m.submodules.inp = inp = BankedMemory(tiles(config.inp, config))
-        m.submodules.wgt = wgt = BankedMemory(tiles(config.wgt, config))
-        m.submodules.acc = acc = BankedMemory(tiles(config.acc, config), tile_writes=True)
-        m.submodules.out = out = BankedMemory(
-            tiles(config.out, config), beat_writes=False, tile_writes=True, wide_reads=True
-        )
-        for ours, theirs in (
-            (load.inp, inp.beats),
-            (load.wgt, wgt.beats),
-            (compute.uop_beats, uop.beats),
-            (compute.acc_beats, acc.beats),
-            (compute.acc_write, acc.tile),
-            (compute.out_write, out.tile),
-            (compute.uop, uop.read),
-            (compute.inp, inp.read),
-            (compute.wgt, wgt.read),
-            (compute.acc, acc.read),
-            (store.out, out.read),
-        ):
-            wiring.connect(m, ours, theirs)
-
-        m.submodules.reader = reader = ReadMaster(bus, 3, IN_FLIGHT)
+        readers: tuple[Any, ...] = (fetch, *cores.values(), load)
+        m.submodules.reader = reader = ReadMaster(bus, len(readers), IN_FLIGHT)
         m.submodules.writer = writer = WriteMaster(bus)
-        readers: tuple[Any, ...] = (fetch, compute, load)
         for number, client in enumerate(readers):
             wiring.connect(m, client.client, getattr(reader, f"client{number}"))
             m.d.comb += [client.valid.eq(reader.valid[number]), client.data.eq(reader.data)]
         wiring.connect(m, store.client, writer.client)
         wiring.connect(m, store.beats, writer.beats)
-        m.d.comb += [store.granted.eq(writer.granted), store.ended.eq(writer.ended), self.done.eq(compute.done)]
+        m.d.comb += [store.granted.eq(writer.granted), store.ended.eq(writer.ended), self.done.eq(alu.done)]
         for name in ("ar", "r"):
             wiring.connect(m, getattr(reader.bus, name), wiring.flipped(getattr(self.bus, name)))
         for name in ("aw", "w", "b"):
             wiring.connect(m, getattr(writer.bus, name), wiring.flipped(getattr(self.bus, name)))
         return m
+
+    def _memories(self, m: Module, load: Load, gemm: Compute, alu: Compute, store: Store) -> None:
+        """Memories on chip: filled in beats by what loads them, read by the cores and by store."""
+        config = self.config
+        readers = dict.fromkeys(("inp", "wgt"), gemm) | {"par": alu}
+        for name, sram in load.memories.items():
+            m.submodules[name] = memory = BankedMemory(tiles(sram, config))
+            wiring.connect(m, getattr(load, name), memory.beats)
+            wiring.connect(m, getattr(readers[name], name), memory.read)
+        m.submodules.out = out = BankedMemory(
+            tiles(config.out, config), beat_writes=False, tile_writes=True, wide_reads=True
+        )
+        wiring.connect(m, alu.out_write, out.tile)
+        wiring.connect(m, store.out, out.read)
+        cores = [gemm] if gemm is alu else [gemm, alu]
+        for core in cores:
+            m.submodules[core.loads["uop"].name] = micro_ops = BankedMemory(tiles(core.loads["uop"], config))
+            wiring.connect(m, core.uop_beats, micro_ops.beats)
+            wiring.connect(m, core.uop, micro_ops.read)
+        acc: Any
+        if gemm is alu:
+            acc = BankedMemory(tiles(config.acc, config), tile_writes=True)
+            ports = [(acc.read, acc.tile)]
+        else:
+            acc = PartedMemory(tiles(config.acc, config), config.acc_banks, len(cores))
+            ports = [(acc.read0, acc.tile0), (acc.read1, acc.tile1)]
+        m.submodules.acc = acc
+        wiring.connect(m, gemm.acc_beats, acc.beats)
+        for core, (read, write) in zip(cores, ports, strict=True):
+            wiring.connect(m, core.acc, read)
+            wiring.connect(m, core.acc_write, write)

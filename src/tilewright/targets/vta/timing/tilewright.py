@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.errors import ConfigError
+from tilewright.array import Array
 from tilewright.sim.timeline import Channel, Costs, Fetch, Units
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
-from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
+from tilewright.targets.vta.isa.fields import INSN_BYTES, AluOp, Memory
+from tilewright.targets.vta.kernel import AluKernel
 from tilewright.targets.vta.timing.model import Simulated, Timing, compute, stores, zeros
+from tilewright.targets.vta.timing.waits import waits
 
 LONGEST = 16  # beats of a burst: AXI3's limit, which Zynq-7000 ports have
 IN_FLIGHT = 16  # read bursts that have not ended
 BATCHES = 4  # that fetch has room for: one handed out, the others on their way
 OUTSTANDING = 16  # steps of load or store that have not ended
 CORE = 5  # from the issue of a micro-op to its write; compute ends each instruction so much after it is free
+ALU_CORE = 3  # the same of `activate`: no products before acc is read
+RESCALING = (AluOp.MULH, AluOp.RSHR, AluOp.REQ)
+EXTENDED = 5  # MULH, RSHR, REQ: so much later; the next instruction starts when the last of them writes
 LEAD = 2  # start to first request: address, request
 ACC_WAIT = 1  # of a LOAD of acc, besides: the core still writes
 FILL_LEAD = 3  # start to first zero: placement, receiver
@@ -33,27 +38,26 @@ RESPONSE = 1  # store: the same, besides the delay of the memory
 def simulated(program: Elaborated, timing: Timing) -> Simulated:
     """Reads compete, compute before load; loads run ahead of their data, stores of their responses."""
     config, moved, store = program.config, program.moves, stores(program)
-    require(config)
     latency = max(1, config.dram_latency)  # what the memory takes, a cycle at least
     line = config.pipeline
     mine = program.table.unit
-    load, computes, acc = mine == line.load, mine == line.gemm, moved.memory == Memory.ACC
+    load, acc = mine == line.load, moved.memory == Memory.ACC
     padding = zeros(program)
     works = moved.transfers | (padding > 0)
     kernel = program.kernel >= 0
     lead = np.where(works, LEAD + ACC_WAIT * acc, np.where(kernel, 0, NOTHING))
     costs = Costs.of(
         lead=lead.astype(np.int64),
-        busy=np.where(kernel, np.maximum(compute(program, timing), NOTHING), np.where(store, -READ_AHEAD, 0)),
+        busy=np.where(kernel, np.maximum(core(program, timing), NOTHING), np.where(store, -READ_AHEAD, 0)),
         rows=np.where(moved.transfers, moved.rows, 0),
         row_bytes=moved.row_bytes,
         writes=store.astype(np.int64),
         address=moved.address,
         stride=moved.stride,
-        priority=np.where(computes, 0, 1),
+        priority=np.where(load, 1, 0),
         fill=np.stack([padding, 0 * padding, 0 * padding], axis=1),
         fill_lead=np.where(acc, ACC_FILL_LEAD, FILL_LEAD),
-        tail=np.where(computes, CORE, LEAVE),
+        tail=np.where(mine == line.gemm, CORE, np.where(mine == line.alu, ALU_CORE, LEAVE)),
         settle=np.where(store, RESPONSE + latency, ARRIVED),
         ahead=(load & moved.transfers & (padding == 0)).astype(np.int64),
     )
@@ -71,12 +75,14 @@ def simulated(program: Elaborated, timing: Timing) -> Simulated:
     return Simulated(costs, channel, fetch, Units(room=1, outstanding=OUTSTANDING))
 
 
-def require(config: Config) -> None:
-    """Raises ConfigError for a machine that there is no gateware of."""
-    for key, built in (("stages", 3), ("alu", "upstream")):
-        if (value := getattr(config, key)) != built:
-            remedy = f"set {key} to {built}, or use another timing model"
-            raise ConfigError("VTA gateware", f"there is none with {key} {value}", remedy)
+def core(program: Elaborated, timing: Timing) -> Array:
+    """Cycles of each GEMM and ALU instruction until its unit is free, int64 [n]; 0 for others and without micro-ops."""
+    own, late = timing.intervals(program.config), [0] * (len(program.kernels) + 1)
+    for index, item in enumerate(program.kernels if program.config.alu != "upstream" else ()):
+        if isinstance(item, AluKernel) and item.op in RESCALING:
+            late[index] = EXTENDED + waits(item, own.of(item.op, item.imm is not None), EXTENDED + 1)
+    busy = compute(program, timing) + np.array(late, np.int64)[program.kernel]
+    return np.where(program.micro_ops > 0, busy, 0)
 
 
 def batch_of(config: Config) -> int:

@@ -1,0 +1,167 @@
+"""Lanes of the extended tensor ALU: fixed-point and float32 rescaling of int32 values, exact, in a pipeline.
+
+The rules are those of graph/arithmetic.py: gemmlowp's rounding doubling high multiply, the rounding shift with ties
+away from zero, and the product with a float32 that is rounded half to even.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, signed
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from tilewright.hdl.float32 import FloatScale
+
+BITS = 32
+HIGHEST, LOWEST = (1 << BITS - 1) - 1, -(1 << BITS - 1)
+#: Cycles from operands to the result.
+RESCALE_LATENCY = 5
+
+
+class Rescale(enum.Enum, shape=2):  # type: ignore[call-arg]
+    """MULH: the high half of twice the product. RSHR: shifted right, rounded, or left by a negative amount.
+
+    REQ: first + second, rescaled by the factors of its column, moved and bounded.
+    """
+
+    NONE = 0
+    MULH = 1
+    RSHR = 2
+    REQ = 3
+
+
+class Rescaler(wiring.Component):
+    """`rows` x `columns` values; `first`, `second` and `op` one a cycle, `result` RESCALE_LATENCY cycles later.
+
+    Factors of REQ are words of `columns`: `multiplier`; `scaling`, shifts to the left (byte 0) and right (byte 1) and a
+    zero point; `bounds`, the smallest (lower half) and the largest result, none where they cross. The three change one
+    a cycle in this order, none while an operation begins, so that all that began before end with the old ones.
+    """
+
+    def __init__(self, rows: int, columns: int, is_float: bool) -> None:
+        self.rows, self.columns, self.is_float = rows, columns, is_float
+        word, row = rows * columns * BITS, columns * BITS
+        super().__init__(
+            {
+                "op": In(Rescale),
+                "first": In(word),
+                "second": In(word),
+                "multiplier": In(row),
+                "scaling": In(row),
+                "bounds": In(row),
+                "result": Out(word),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        ops: list[Any] = [self.op]
+        for stage in range(1, RESCALE_LATENCY + 1):
+            ops.append(Signal(Rescale, name=f"op{stage}"))
+            m.d.sync += ops[stage].eq(ops[stage - 1])
+        # Factors a stage later each: an operation meets its own wherever it is.
+        right, zero, low = (
+            _after(m, word, cycles) for word, cycles in ((self.scaling, 1), (self.scaling, 2), (self.bounds, 2))
+        )
+        results = []
+        for row in range(self.rows):
+            for column in range(self.columns):
+                at, shared = _lane(row * self.columns + column), _lane(column)
+                m.submodules[f"lane{row}_{column}"] = lane = Lane(self.is_float)
+                m.d.comb += [
+                    *(lane.op[stage].eq(op) for stage, op in enumerate(ops)),
+                    lane.first.eq(self.first[at]),
+                    lane.second.eq(self.second[at]),
+                    lane.multiplier.eq(self.multiplier[shared]),
+                    lane.left.eq(self.scaling[shared][:5]),
+                    lane.right.eq(right[shared][8:13]),
+                    lane.zero.eq(zero[shared][16:]),
+                    lane.low.eq(low[shared][:16]),
+                    lane.high.eq(low[shared][16:]),
+                ]
+                results.append(lane.result)
+        m.d.comb += self.result.eq(Cat(results))
+        return m
+
+
+class Lane(wiring.Component):
+    """One value. `op[s]` is that of stage s; other inputs belong to the stage that takes them."""
+
+    def __init__(self, is_float: bool) -> None:
+        self.is_float = is_float
+        super().__init__(
+            {
+                "op": In(Rescale).array(RESCALE_LATENCY + 1),
+                "first": In(signed(BITS)),
+                "second": In(signed(BITS)),
+                "multiplier": In(signed(BITS)),
+                "left": In(5),
+                "right": In(5),
+                "zero": In(signed(16)),
+                "low": In(signed(16)),
+                "high": In(signed(16)),
+                "result": Out(signed(BITS)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        is_req = [op == Rescale.REQ for op in self.op]
+        # 0: the sum.
+        total, value, factor = Signal(signed(BITS)), Signal(signed(BITS)), Signal(signed(BITS))
+        m.d.comb += total.eq(self.first + self.second)
+        shift = Mux(is_req[0], 0 if self.is_float else self.left, 0)
+        m.d.sync += [
+            value.eq(Mux(is_req[0], total, self.first) << shift),
+            factor.eq(Mux(is_req[0], self.multiplier, self.second)),
+        ]
+        # 1, 2: the high product.
+        lower, upper, kept, amount = Signal(signed(49)), Signal(signed(48)), Signal(signed(BITS)), Signal(6)
+        m.d.sync += [
+            lower.eq(value * factor[:16].as_unsigned()),
+            upper.eq(value * factor[16:].as_signed()),
+            kept.eq(value),
+            amount.eq(Cat(Mux(factor < 0, -factor, factor)[:5], factor < 0)),
+        ]
+        product, high, later = Signal(signed(65)), Signal(signed(BITS)), Signal(6)
+        m.d.comb += product.eq((upper << 16) + lower + (1 << 30))
+        doubled = product[31:].as_signed()
+        m.d.sync += [
+            high.eq(Mux(self.op[2] == Rescale.RSHR, kept, Mux(doubled > HIGHEST, HIGHEST, doubled))),
+            later.eq(amount),
+        ]
+        # 3: the rounding shift.
+        by, shifted = Signal(5), Signal(signed(BITS))
+        m.d.comb += by.eq(Mux(is_req[3], self.right, Mux(self.op[3] == Rescale.RSHR, later[:5], 0)))
+        half = ((1 << by) >> 1)[:BITS]
+        rounded = (high + half - ((high < 0) & (by != 0))) >> by
+        to_left = (self.op[3] == Rescale.RSHR) & later[5]
+        m.d.sync += shifted.eq(Mux(to_left, high << by, rounded))
+        # 4, 5: the zero point, the bounds.
+        moved = Signal(signed(BITS + 2))
+        scaled = shifted
+        if self.is_float:
+            m.submodules.scale = scale = FloatScale()
+            m.d.comb += [scale.value.eq(value), scale.factor.eq(factor)]
+            scaled = Mux(is_req[4], scale.result, shifted)
+        m.d.sync += moved.eq(scaled + Mux(is_req[4], self.zero, 0))
+        bounded = self.low <= self.high
+        low, high_ = Mux(bounded, self.low, LOWEST), Mux(bounded, self.high, HIGHEST)
+        clipped = Mux(moved < low, low, Mux(moved > high_, high_, moved))
+        m.d.comb += self.result.eq(Mux(is_req[5], clipped, moved))
+        return m
+
+
+def _after(m: Module, value: Any, cycles: int) -> Any:
+    """The same so many cycles later."""
+    for _ in range(cycles):
+        later = Signal.like(value, name="later")
+        m.d.sync += later.eq(value)
+        value = later
+    return value
+
+
+def _lane(number: int) -> slice:
+    return slice(BITS * number, BITS * (number + 1))
