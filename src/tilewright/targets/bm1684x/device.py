@@ -12,7 +12,7 @@ from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.kernel import Kernel, Launched
 from tilewright.targets.bm1684x.knobs import Knobs
 from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.tensor import Tensor, packed
 
 #: Tensors begin at multiples of so many bytes.
 PAGE = 4096
@@ -43,6 +43,10 @@ class Device:
         tensor = self.empty((n, c, h, w), dtype)
         self.memories.write(tensor.addresses, values.reshape(tensor.shape))
         return tensor
+
+    def put_weights(self, values: Array, dtype: DType) -> Tensor:
+        """Convolution weights (oc, ic, kh, kw) as kernels copy them to the `storage` of `tpu.weights`."""
+        return self.put(packed(values, dtype, self.config), dtype)
 
     def get(self, tensor: Tensor) -> Array:
         """The values of a tensor, as they are stored."""

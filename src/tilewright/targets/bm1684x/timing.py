@@ -41,7 +41,10 @@ class Timing(NamedTuple):
     strided_pool: int = 3
     #: A division: this often a pass over its operands for each Newton step, and once more.
     division_step: int = 10
-    #: Elements a cycle of each of the ceil(log2 n) passes of a sort: a guess, no timeline shows one.
+    #: Passes of the sequences that stand for one operation here: `functions.py`, which compiled programs have too.
+    exponential: int = 22
+    sigmoid: int = 57
+    #: Elements a cycle of each of the ceil(log2 n) passes of a sort, of the one of an NMS: guesses, in no timeline.
     sort_rate: int = 1
 
 
@@ -96,10 +99,12 @@ def _matmul(command: Command, config: Config, timing: Timing) -> int:
 
 
 def _sort(command: Command, timing: Timing) -> int:
-    """A merge sort's passes over its operand."""
+    """A merge sort's passes over its operand; what suppresses boxes reads each element once."""
     x = command.operands["x"]
     assert not isinstance(x, Constant)
     length = x.shape[0]
+    if command.operation.name != "hau_sort":
+        return _up(length, timing.sort_rate)
     return _up(length * max(1, (length - 1).bit_length()), timing.sort_rate)
 
 
@@ -117,6 +122,10 @@ def _taylor(command: Command, config: Config, timing: Timing) -> int:
 
 def _divide(command: Command, config: Config, timing: Timing) -> int:
     return _elements(command, config) * (timing.division_step * command.attributes.get("steps", 3) + 1)
+
+
+def _sequence(passes: str) -> Callable[[Command, Config, Timing], int]:
+    return lambda command, config, timing: _elements(command, config) * int(getattr(timing, passes))
 
 
 def _passes(command: Command, config: Config, timing: Timing) -> int:
@@ -149,6 +158,8 @@ COMPUTE: dict[str, Callable[[Command, Config, Timing], int]] = {
     **dict.fromkeys(("fp_depthwise2d", "int8_depthwise2d", "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d"), _pool),
     "fp_taylor": _taylor,
     "fp_div": _divide,
+    "fp_exp": _sequence("exponential"),
+    "fp_sigmoid": _sequence("sigmoid"),
 }
 
 
