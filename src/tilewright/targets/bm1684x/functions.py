@@ -23,7 +23,7 @@ def load_exponential(tpu: Tpu, coefficients: Tensor) -> None:
 
 
 def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
-    """y = exp(x), f32; `work0` and `work1` are like x, all four apart. x is left as it is."""
+    """y = exp(x), f32; y, `work0` and `work1` are like x and apart. x stays, unless it is y or `work1` itself."""
     largest, log2_e, ln_2 = (float(value) for value in (LARGEST, LOG2_E, LN_2))
     tpu.bdc.max(work0, x, -largest)
     tpu.bdc.min(y, work0, largest)
@@ -43,8 +43,8 @@ def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, co
 
 
 def sigmoid(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
-    """y = 1 / (1 + exp(-x)), f32; x is overwritten by -x."""
-    tpu.bdc.fp_sub(x, 0.0, x)
-    exponential(tpu, y, x, work0, work1, coefficients)
+    """y = 1 / (1 + exp(-x)), f32; operands as for `exponential`."""
+    tpu.bdc.fp_sub(work1, 0.0, x)
+    exponential(tpu, y, work1, work0, work1, coefficients)
     tpu.bdc.fp_add(y, y, 1.0)
     tpu.bdc.fp_div(y, 1.0, y)

@@ -79,6 +79,7 @@ class Tpu:
         self.bdc, self.gdma, self.hau = (
             Engine(self.issue, engine, prefix) for engine, prefix in ((TIU, ""), (DMA, "dma_"), (HAU, "hau_"))
         )
+        self.selected = 0  # elements that the last selection by mask kept
         self._memories, self._knobs = memories, memories.knobs
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
         self._issued = dict.fromkeys(ENGINES, 0)
@@ -121,6 +122,10 @@ class Tpu:
             self._before_region = None
             raise
         self.parallel_end()
+
+    @property
+    def in_region(self) -> bool:
+        return self._before_region is not None
 
     def parallel_start(self) -> None:
         """Begin a region, as `with parallel()` does."""
@@ -173,9 +178,11 @@ class Tpu:
     def _run(self, step: Step) -> None:
         command = step.command
         try:
-            command.run(self._memories)
+            found = command.run(self._memories)
         except MachineError as error:
             raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
+        if "count" in found:
+            self.selected = int(found["count"].item())
         if self._knobs.ignores_bounds:
             for name, operand in (*command.operands.items(), *command.results.items()):
                 self._note_outside(step, name, operand)

@@ -43,7 +43,7 @@ class Timing(NamedTuple):
     division_step: int = 10
     #: Passes of the sequences that stand for one operation here: `functions.py`, which compiled programs have too.
     exponential: int = 22
-    sigmoid: int = 57
+    sigmoid: int = 56
     #: Elements a cycle of each of the ceil(log2 n) passes of a sort, of the one of an NMS: guesses, in no timeline.
     sort_rate: int = 1
 

@@ -76,10 +76,11 @@ def nonzero(v: Values) -> dict[str, Array]:
 
 
 def table_lookup(v: Values) -> dict[str, Array]:
-    """y = table[x]; `fill` where x is beyond the table."""
-    table, index = v["table"].reshape(-1), v["x"].astype(np.int64)
-    inside = index < table.size
-    return {"y": np.where(inside, table[np.where(inside, index, 0)], v["fill"])}
+    """y = table[x]; `fill` where x is beyond it. Each channel has its own table: (1, c, 1, k), or (k,) for all."""
+    index, tables = v["x"].astype(np.int64), v["table"].reshape(-1, v["table"].shape[-1])
+    inside = index < tables.shape[1]
+    channel = np.arange(index.shape[1])[:, None, None] if len(tables) > 1 else 0
+    return {"y": np.where(inside, tables[channel, np.where(inside, index, 0)], v["fill"])}
 
 
 def gather_columns(v: Values) -> dict[str, Array]:
