@@ -30,13 +30,16 @@ def attention(tpu: Tpu, y: Tensor, query: Tensor, key: Tensor, value: Tensor, sc
     q, k, v, out = ([tpu.local(one, F16, bank) for _ in range(2)] for bank in (0, 1, 2, 3))
     scores, powers, work0, work1 = (tpu.local(square, F32, bank) for bank in (4, 5, 6, 7))
     short = tpu.local(square, F16, bank=8)
+    q0, k0, v0, y0 = (tpu.local((1, positions, 1, FEATURES), F16, bank=11) for _ in range(4))
     folded, total = tpu.local((1, positions, 1, SIDE), F32, bank=9), tpu.local((1, positions, 1, 1), F32, bank=9)
     terms = tpu.local((1, tpu.config.lanes, 1, 10), F32, bank=10)
     load_exponential(tpu, terms)
     down, across = Window((positions // SIDE, 1)), Window((1, SIDE))
 
     def head(y: Tensor, q: Tensor, k: Tensor, v: Tensor) -> None:
-        tpu.bdc.fp_mm(scores.rows(), q.rows(), k.rows(), right_transposed=True)
+        for aligned, half in ((q0, q), (k0, k), (v0, v)):  # as products want them
+            tpu.bdc.copy(aligned, half)
+        tpu.bdc.fp_mm(scores.rows(), q0.rows(), k0.rows(), right_transposed=True)
         tpu.bdc.max_pool2d(folded, scores.split(SIDE), LOWEST, window=down)
         tpu.bdc.max_pool2d(total, folded, LOWEST, window=across)
         tpu.bdc.fp_sub(powers, scores, total.over(*square))
@@ -47,7 +50,8 @@ def attention(tpu: Tpu, y: Tensor, query: Tensor, key: Tensor, value: Tensor, sc
         tpu.bdc.fp_div(total, 1.0, total)
         tpu.bdc.fp_mul(scores, scores, total.over(*square))
         tpu.bdc.cast(short, scores)
-        tpu.bdc.fp_mm(y.rows(), short.rows(), v.rows())
+        tpu.bdc.fp_mm(y0.rows(), short.rows(), v0.rows())
+        tpu.bdc.copy(y, y0)
 
     count = width // PAIR
     for step in range(count + 2):

@@ -12,6 +12,7 @@ from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.kernel import Kernel, Launched
 from tilewright.targets.bm1684x.knobs import Knobs
 from tilewright.targets.bm1684x.memory import Memories
+from tilewright.targets.bm1684x.recording import Recording
 from tilewright.targets.bm1684x.tensor import Tensor, packed
 
 #: Tensors begin at multiples of so many bytes.
@@ -55,3 +56,11 @@ class Device:
     def launch(self, kernel: Kernel, *arguments: Any) -> Launched:
         """Run a kernel to its end. Raises MachineError where it cannot go on."""
         return kernel.launch(self.memories, *arguments)
+
+    def record(self, launched: Launched) -> Recording:
+        """What was launched, as the machine's own queues. Raises ProgramError for what no known format says."""
+        return Recording.of(launched.program, self.config)
+
+    def replay(self, recording: Recording) -> Launched:
+        """Run a recording; its tensors lie where they lay. Raises ProgramError."""
+        return recording.launch(self.memories)

@@ -23,20 +23,18 @@ import numpy as np
 
 from tilewright.array import Array, one_thread
 from tilewright.errors import MachineError
-from tilewright.sim.findings import OUT_OF_RANGE, RACE, Finding
-from tilewright.sim.hazards import hazards
+from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.elaborate import ENGINES, Elaborated, Step
 from tilewright.targets.bm1684x.engine import Engine
-from tilewright.targets.bm1684x.launched import Launched
+from tilewright.targets.bm1684x.launched import Launched, finished
 from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.scratch import Scratch
 from tilewright.targets.bm1684x.tensor import Kernel as Weights
 from tilewright.targets.bm1684x.tensor import Matrix, Operand, Tensor
-from tilewright.targets.bm1684x.timing import trace
 
 Body = Callable[..., None]
 
@@ -53,15 +51,11 @@ class Kernel:
     def launch(self, memories: Memories, *arguments: Any) -> Launched:
         """Run it on a device's memories. Raises MachineError for a refused command, with its place in the kernel."""
         tpu = Tpu(memories)
-        knobs = memories.knobs
         memories.forget()
         with one_thread():
             self.body(tpu, *arguments)
             tpu.end()
-        program = Elaborated.of(tpu.steps, memories.regions, knobs)
-        found = hazards(program.table, program.order) if knobs.detect_races or knobs.forgets else []
-        found = [finding for finding in found if knobs.detect_races or finding.kind != RACE]
-        return Launched(program, trace(program, memories.config), (*tpu.findings, *found))
+        return finished(Elaborated.of(tpu.steps, memories.regions, memories.knobs), memories, tpu.findings)
 
 
 def kernel(body: Body) -> Kernel:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.sim.findings import Finding
+from tilewright.sim.findings import RACE, Finding
+from tilewright.sim.hazards import hazards
 from tilewright.sim.trace import Trace
 from tilewright.targets.bm1684x.elaborate import Elaborated
+from tilewright.targets.bm1684x.memory import Memories
+from tilewright.targets.bm1684x.timing import trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,3 +42,11 @@ class Launched:
         text = ", ".join(f"{engine} {cycles / whole:.1%}" for engine, cycles in self.trace.busy().items())
         used = f"{peak / whole:.1%} of peak, " if peak else ""
         return f"{self.cycles:,} cycles: {used}busy {text}, overlapped {self.overlapped / whole:.1%}"
+
+
+def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
+    """What has run: its times, and what the knobs look for beside what was found while it ran."""
+    knobs = memories.knobs
+    found = hazards(program.table, program.order) if knobs.detect_races or knobs.forgets else []
+    found = [finding for finding in found if knobs.detect_races or finding.kind != RACE]
+    return Launched(program, trace(program, memories.config), (*findings, *found))

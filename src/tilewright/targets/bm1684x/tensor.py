@@ -164,6 +164,14 @@ class Tensor(Drawn):
             return replace(self, dtype=dtype)
         return Tensor.local(self.start_lane, self.lane_offset, self.shape, dtype, self.config)
 
+    def resized(self, *shape: int) -> Tensor:
+        """An aligned tensor of another shape in its place. Raises InputError where it does not fit there."""
+        made = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
+        if made.lane_end > self.lane_end:
+            reason = f"{shape} takes {made.lane_end - self.lane_offset} bytes of a lane"
+            raise InputError("tensor", reason, f"there are {self.lane_end - self.lane_offset}: make it smaller")
+        return made
+
     def rows(self) -> Rows:
         """As a matrix whose rows are its channels: for n and h of 1."""
         return Rows(self)

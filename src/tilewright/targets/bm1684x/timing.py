@@ -19,6 +19,7 @@ from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.elaborate import Elaborated
 from tilewright.targets.bm1684x.flat import Flat
+from tilewright.targets.bm1684x.layout import aligned
 from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows, Tensor
 
@@ -135,10 +136,19 @@ def _passes(command: Command, config: Config, timing: Timing) -> int:
     tensors = [operand for operand in command.operands.values() if isinstance(operand, Tensor)]
     if isinstance(y, Tensor) and any(_overlap(y, operand, config) for operand in tensors if operand.is_local):
         factor *= 2
-    if len(command.attributes.get("strided", ())) > 1:
+    if sum(_strided(operand, y, config) for name, operand in command.operands.items() if name in "ab") > 1:
         factor *= 2
     widest = max((operand.stride.w for operand in tensors), default=1)
     return _elements(command, config) * factor * max(1, widest)
+
+
+def _strided(operand: Operand | Constant, y: Operand, config: Config) -> bool:
+    """Whether the command has to say how an operand lies: it repeats, or is not aligned."""
+    if not isinstance(operand, Tensor) or not operand.is_local:
+        return False
+    return operand.shape != y.shape or operand.stride != aligned(
+        operand.shape, operand.dtype, operand.start_lane, config
+    )
 
 
 def _elements(command: Command, config: Config) -> int:
