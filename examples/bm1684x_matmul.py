@@ -25,15 +25,18 @@ PEAK = 64 * 256  # multiply-accumulates a cycle
 def matmul(tpu: Tpu, y: Tensor, left: Tensor, right: Tensor, multiplier: int, shift: int) -> None:
     """y (M, N) = left (M, K) times right (N, K) transposed, rescaled."""
     a, b, out = (tpu.local(far.shape, I8, bank) for far, bank in ((left, 0), (right, 1), (y, 8)))
-    sums = tpu.local(y.shape, I32, bank=4)
+    block = (1, TILE, 1, TILE * TILES)
+    sums, small = tpu.local(block, I32, bank=4), tpu.local(block, I8, bank=5)
 
     def tiles(first: int, end: int) -> slice:
         return slice(TILE * first, TILE * end)
 
     def multiply(rows: slice, columns: slice) -> None:
-        part = sums[:, rows, :, columns]
-        tpu.bdc.int8_zp_mm(part.rows(), a[:, rows].rows(), b[:, columns].rows(), right_transposed=True)
-        tpu.bdc.int_requant(out[:, rows, :, columns], part, multiplier, shift, 0, mode="half_up")
+        part = out[:, rows, :, columns]
+        wide, narrow = sums.resized(*part.shape), small.resized(*part.shape)  # products and requantisation want aligned
+        tpu.bdc.int8_zp_mm(wide.rows(), a[:, rows].rows(), b[:, columns].rows(), right_transposed=True)
+        tpu.bdc.int_requant(narrow, wide, multiplier, shift, 0, mode="half_up")
+        tpu.bdc.copy(part, narrow)
 
     def store(rows: slice, columns: slice) -> None:
         tpu.gdma.copy(y[:, rows, :, columns], out[:, rows, :, columns])
@@ -68,9 +71,8 @@ def main() -> None:
     seconds = time.process_time() - start
     sums = left[0, :, 0].astype(np.float64) @ right[0, :, 0].astype(np.float64).T
     exact = np.array_equal(device.get(y)[0, :, 0], np.clip(np.floor(sums * 2.0**-17 + 0.5), -128, 127))
-    used = 1024**3 / PEAK / launched.cycles
-    print(f"{launched.cycles} cycles, {used:.1%} of peak, exact: {exact}, races: {len(launched.findings)}")
-    print(f"busy: {launched.trace.busy()}; {seconds:.2f} s of simulation")
+    print(f"{launched.summary(peak=1024**3 // PEAK)}; {seconds:.2f} s of simulation")
+    print(f"exact: {exact}, races: {len(launched.findings)}")
 
 
 if __name__ == "__main__":

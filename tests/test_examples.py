@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import ROOT
 
 
@@ -55,6 +57,22 @@ def test_the_matrix_product_overlaps_transfers_and_sums() -> None:
     text = run("examples/bm1684x_matmul.py")
     assert "exact: True, races: 0" in text
     assert float(text.split("% of peak")[0].split()[-1]) > 85
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "engine", "least"),
+    [
+        ("conv", "exact: True", "tiu", 80),
+        ("softmax", "relative error 2.", "dma", 95),
+        ("attention", "largest error 3.", "tiu", 80),
+        ("nms", "equal: True", "hau", 50),
+    ],
+)
+def test_kernels_keep_their_engine_busy(name: str, right: str, engine: str, least: float) -> None:
+    first, last = run(f"examples/bm1684x_{name}.py").splitlines()
+    assert right in last
+    assert last.endswith("races: 0")
+    assert float(first.split(f"{engine} ")[1].split("%")[0]) > least
 
 
 def test_a_host_program_is_exact_on_a_card_and_on_the_chip() -> None:

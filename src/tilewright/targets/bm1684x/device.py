@@ -12,7 +12,8 @@ from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.kernel import Kernel, Launched
 from tilewright.targets.bm1684x.knobs import Knobs
 from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.recording import Recording
+from tilewright.targets.bm1684x.tensor import Tensor, packed
 
 #: Tensors begin at multiples of so many bytes.
 PAGE = 4096
@@ -44,6 +45,10 @@ class Device:
         self.memories.write(tensor.addresses, values.reshape(tensor.shape))
         return tensor
 
+    def put_weights(self, values: Array, dtype: DType) -> Tensor:
+        """Convolution weights (oc, ic, kh, kw) as kernels copy them to the `storage` of `tpu.weights`."""
+        return self.put(packed(values, dtype, self.config), dtype)
+
     def get(self, tensor: Tensor) -> Array:
         """The values of a tensor, as they are stored."""
         return self.memories.read(tensor.addresses, tensor.dtype.storage)
@@ -51,3 +56,11 @@ class Device:
     def launch(self, kernel: Kernel, *arguments: Any) -> Launched:
         """Run a kernel to its end. Raises MachineError where it cannot go on."""
         return kernel.launch(self.memories, *arguments)
+
+    def record(self, launched: Launched) -> Recording:
+        """What was launched, as the machine's own queues. Raises ProgramError for what no known format says."""
+        return Recording.of(launched.program, self.config)
+
+    def replay(self, recording: Recording) -> Launched:
+        """Run a recording; its tensors lie where they lay. Raises ProgramError."""
+        return recording.launch(self.memories)

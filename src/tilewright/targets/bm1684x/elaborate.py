@@ -75,12 +75,14 @@ class Elaborated:
                 self.steps[row].command.run(memories)
 
 
-def elaborate(queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = ()) -> Elaborated:
+def elaborate(
+    queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = (), knobs: Knobs = DEFAULT
+) -> Elaborated:
     """Decode queues (uint8 by engine), and order them. Raises ProgramError for what is no queue or never starts."""
     encoded = _merged({unit: decode(unit, queues[unit]) for unit in UNITS if unit in queues})
     others = {unit: UNITS[1 - number] for number, unit in enumerate(UNITS)}
     steps = [Step(c.engine, c.id, {others[c.engine]: c.needs}, command_of(c, config), str(c)) for c in encoded]
-    return Elaborated.of(steps, regions)
+    return Elaborated.of(steps, regions, knobs)
 
 
 def _idle(command: Encoded) -> bool:

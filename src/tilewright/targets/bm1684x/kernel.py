@@ -14,7 +14,7 @@ what was issued before the region, so that engines overlap; commands of a region
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,36 +22,23 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array, one_thread
-from tilewright.errors import InputError, MachineError
-from tilewright.sim.findings import OUT_OF_RANGE, RACE, Finding
-from tilewright.sim.hazards import hazards
-from tilewright.sim.trace import Trace
+from tilewright.errors import MachineError
+from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.targets.bm1684x.command import Command, Constant
-from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, DType, rounding_of
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.elaborate import ENGINES, Elaborated, Step
-from tilewright.targets.bm1684x.flat import Flat
+from tilewright.targets.bm1684x.engine import Engine
+from tilewright.targets.bm1684x.launched import Launched, finished
 from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.operations import DMA, HAU, OPERATIONS, TIU, Operation
-from tilewright.targets.bm1684x.tensor import Operand, Tensor
-from tilewright.targets.bm1684x.timing import trace
+from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
+from tilewright.targets.bm1684x.scratch import Scratch
+from tilewright.targets.bm1684x.tensor import Kernel as Weights
+from tilewright.targets.bm1684x.tensor import Matrix, Operand, Tensor
 
-#: Types of numbers that stand for operands; others have that of the first tensor.
-PARAMETERS: Mapping[str, DType] = {"shift": I8, "multiplier": I32, "offset": I32, "zero": I16, "scale": F32}
 Body = Callable[..., None]
 
-
-@dataclass(frozen=True, eq=False)
-class Launched:
-    """What one launch did."""
-
-    program: Elaborated
-    trace: Trace
-    findings: tuple[Finding, ...]
-
-    @property
-    def cycles(self) -> int:
-        return self.trace.cycles
+__all__ = ["Kernel", "Launched", "Tpu", "kernel"]
 
 
 @dataclass(frozen=True)
@@ -64,15 +51,11 @@ class Kernel:
     def launch(self, memories: Memories, *arguments: Any) -> Launched:
         """Run it on a device's memories. Raises MachineError for a refused command, with its place in the kernel."""
         tpu = Tpu(memories)
-        knobs = memories.knobs
         memories.forget()
         with one_thread():
             self.body(tpu, *arguments)
             tpu.end()
-        program = Elaborated.of(tpu.steps, memories.regions, knobs)
-        found = hazards(program.table, program.order) if knobs.detect_races or knobs.forgets else []
-        found = [finding for finding in found if knobs.detect_races or finding.kind != RACE]
-        return Launched(program, trace(program, memories.config), (*tpu.findings, *found))
+        return finished(Elaborated.of(tpu.steps, memories.regions, memories.knobs), memories, tpu.findings)
 
 
 def kernel(body: Body) -> Kernel:
@@ -87,35 +70,33 @@ class Tpu:
         self.config: Config = memories.config
         self.steps: list[Step] = []
         self.findings: list[Finding] = []
-        self.bdc, self.gdma, self.hau = Engine(self, TIU, ""), Engine(self, DMA, "dma_"), Engine(self, HAU, "hau_")
+        self.bdc, self.gdma, self.hau = (
+            Engine(self.issue, engine, prefix) for engine, prefix in ((TIU, ""), (DMA, "dma_"), (HAU, "hau_"))
+        )
+        self.selected = 0  # elements that the last selection by mask kept
         self._memories, self._knobs = memories, memories.knobs
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
         self._issued = dict.fromkeys(ENGINES, 0)
         self._held: list[Step] = []
         self._before_region: dict[str, int] | None = None
-        self._used = [0] * self.config.banks
+        self._scratch = Scratch(self.config)
 
     def local(self, shape: tuple[int, ...], dtype: DType, bank: int, kind: str = "aligned", lane: int = 0) -> Tensor:
         """A new tensor in a bank, behind those already there; one too large for it goes on in the next banks.
 
         Raises MachineError where a bank that it needs is not free.
         """
-        if not 0 <= bank < self.config.banks:
-            raise MachineError("local memory", f"there is no bank {bank}", f"give 0..{self.config.banks - 1}")
-        size = self.config.bank_bytes
-        begin = bank * size + self._used[bank]
-        try:
-            tensor = Tensor.local(lane, begin, shape, dtype, self.config, kind)
-        except InputError as error:
-            raise MachineError("local memory", f"from bank {bank} on: {error.reason}", error.remedy) from None
-        end = tensor.lane_end
-        last = (end - 1) // size
-        if taken := [other for other in range(bank + 1, last + 1) if self._used[other]]:
-            reason = f"{end - begin} bytes from bank {bank} on reach bank {taken[0]}, which is in use"
-            raise MachineError("local memory", reason, "begin in another bank, or make it smaller")
-        for other in range(bank, last + 1):
-            self._used[other] = -(-(min(end, (other + 1) * size) - other * size) // 64) * 64
-        return tensor
+        return self._scratch.take(bank, lambda offset: Tensor.local(lane, offset, shape, dtype, self.config, kind))
+
+    def weights(self, shape: tuple[int, int, int, int], dtype: DType, bank: int) -> Weights:
+        """Room for convolution weights (oc, ic, kh, kw): copy what `Device.put_weights` gave to its `storage`."""
+        return self._scratch.take(bank, lambda offset: Weights(LOCAL_BASE + offset, shape, dtype, self.config))
+
+    def matrix(self, rows: int, columns: int, dtype: DType, bank: int, width: int) -> Matrix:
+        """Room for a matrix of `width` columns a channel; of one row: for a vector."""
+        return self._scratch.take(
+            bank, lambda offset: Matrix.local(0, offset, (rows, columns), width, dtype, self.config)
+        )
 
     def system(self, address: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """The tensor (n, c, h, w) without gaps at an address outside of local memory. Raises InputError."""
@@ -135,6 +116,10 @@ class Tpu:
             self._before_region = None
             raise
         self.parallel_end()
+
+    @property
+    def in_region(self) -> bool:
+        return self._before_region is not None
 
     def parallel_start(self) -> None:
         """Begin a region, as `with parallel()` does."""
@@ -187,9 +172,11 @@ class Tpu:
     def _run(self, step: Step) -> None:
         command = step.command
         try:
-            command.run(self._memories)
+            found = command.run(self._memories)
         except MachineError as error:
             raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
+        if "count" in found:
+            self.selected = int(found["count"].item())
         if self._knobs.ignores_bounds:
             for name, operand in (*command.operands.items(), *command.results.items()):
                 self._note_outside(step, name, operand)
@@ -201,66 +188,3 @@ class Tpu:
         if outside.size:
             reason = f"{step}: {outside.size} elements of {name} lie outside of its memory, from {outside.min():#x} on"
             self.findings.append(Finding(OUT_OF_RANGE, reason))
-
-
-class Engine:
-    """One engine's operations as functions: `engine.NAME(results.., operands.., attribute=..)`."""
-
-    def __init__(self, tpu: Tpu, engine: str, prefix: str) -> None:
-        self._tpu = tpu
-        self._operations = {
-            name.removeprefix(prefix): operation
-            for name, operation in OPERATIONS.items()
-            if operation.engine == engine and name.startswith(prefix)
-        }
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        operation = self._operations.get(name)
-        if operation is None:
-            raise AttributeError(f"there is no operation {name}; choose one of {', '.join(sorted(self._operations))}")
-        return lambda *places, **named: self._tpu.issue(_command(operation, places, named))
-
-    def __dir__(self) -> list[str]:
-        return sorted(self._operations)
-
-
-def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, Any]) -> Command:
-    """The call as a command; numbers become constants. Raises MachineError for more operands than there are."""
-    order = (*operation.outputs, *operation.inputs)
-    if len(places) > len(order):
-        reason = f"{len(places)} operands are given, it has {', '.join(order)}"
-        raise MachineError(operation.name, reason, "name attributes")
-    given = dict(zip(order, places, strict=False)) | {name: named[name] for name in named if name in order}
-    given = {name: operand for name, operand in given.items() if operand is not None}
-    if operation.engine == HAU:
-        given = {name: _in_ddr(operation, operand) for name, operand in given.items()}
-    results = {name: given[name] for name in operation.outputs if name in given}
-    first = next((operand.dtype for operand in given.values() if not isinstance(operand, int | float)), F32)
-    floating = "scale" in operation.inputs
-    operands: dict[str, Operand | Constant] = {}
-    for name in operation.inputs:
-        operand = given.get(name)
-        if isinstance(operand, int | float):
-            dtype = F32 if name == "offset" and floating else PARAMETERS.get(name, _type_of(given, operation, first))
-            operands[name] = Constant.of(operand, dtype)
-        elif operand is not None:
-            operands[name] = operand
-    if "y_before" in operation.inputs:  # what is not scattered to stays
-        operands.setdefault("y_before", results["y"])
-    attributes = {name: value for name, value in named.items() if name not in order}
-    if isinstance(attributes.get("mode"), str):
-        attributes["mode"] = rounding_of(attributes["mode"])
-    return Command(operation, operands, results, attributes)
-
-
-def _in_ddr(operation: Operation, operand: Any) -> Flat:
-    """An operand of the sorting engine. Raises MachineError for one in local memory, or none."""
-    if not isinstance(operand, Tensor) or operand.is_local:
-        raise MachineError(operation.name, "it works from DDR to DDR", "give tensors outside of local memory")
-    return Flat(operand)
-
-
-def _type_of(given: Mapping[str, Any], operation: Operation, otherwise: DType) -> DType:
-    """The type of the first operand that is no number."""
-    tensors = (given[name] for name in operation.inputs if name in given)
-    return next((operand.dtype for operand in tensors if not isinstance(operand, int | float)), otherwise)

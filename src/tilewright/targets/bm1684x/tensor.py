@@ -1,73 +1,28 @@
 """Operands: where in memory each element of a logical array lies.
 
-An operand has a `shape`, a `dtype` and `addresses`, the bus address of every element; commands read and write through
-them, footprints and drawings are made of them. `Tensor` is strided, `Matrix` spreads columns over lanes, `Kernel`
-groups input channels.
+`Tensor` is strided, `Matrix` spreads columns over lanes, `Kernel` groups input channels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.targets.bm1684x import drawing, layout
+from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.config import ADDRESS_END, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import F32, DType
 from tilewright.targets.bm1684x.layout import Shape, Stride
+from tilewright.targets.bm1684x.operand import Drawn, Operand
 
 #: Largest size of a dimension: the device API.
 LARGEST = 65535
 
-
-class Operand(Protocol):
-    """Anything with elements in memory."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> DType: ...
-    @property
-    def addresses(self) -> Array: ...
-
-
-class Drawn:
-    """What all operands can show of themselves: `explain()` as text, `svg()` as a picture."""
-
-    axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
-
-    def explain(self: Placed) -> str:
-        """One line a run of neighbouring elements. Raises InputError outside of local memory."""
-        return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
-
-    def svg(self: Placed) -> str:
-        """A box an element. Raises InputError for too many, and outside of local memory."""
-        return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
-
-
-class Placed(Operand, Protocol):
-    """An operand that knows its machine."""
-
-    axes: ClassVar[tuple[str, ...]]
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def stride(self) -> Stride | None: ...
-
-
-def title(operand: Placed) -> str:
-    """Type, shape, strides and where it begins."""
-    text = f"{operand.dtype} ({', '.join(map(str, operand.shape))})"
-    if operand.stride:
-        n, c, h, w = operand.stride
-        text += f": strides n {n}, c {c}, h {h}, w {w} elements"
-    start, offset = divmod(int(operand.addresses.flat[0]) - LOCAL_BASE, operand.config.lane_bytes)
-    return f"{text}; from lane {start}, byte {offset:#x}; {operand.config.lanes} lanes"
+__all__ = ["LARGEST", "Grid", "Kernel", "Matrix", "Operand", "Rows", "Tensor", "packed"]
 
 
 @dataclass(frozen=True)
@@ -173,6 +128,50 @@ class Tensor(Drawn):
         """The same strides over other sizes."""
         return replace(self, shape=Shape(*shape))
 
+    def over(self, n: int, c: int, h: int, w: int) -> Tensor:
+        """Its elements over a larger shape: axes of size 1 repeat; so do channels, where they fill all lanes.
+
+        Raises InputError for another axis, and for one channel of local memory over many: it lies in one lane only.
+        """
+        sizes, strides = list(self.shape), list(self.stride)
+        for axis, (size, new) in enumerate(zip(self.shape, (n, c, h, w), strict=True)):
+            lanes = self.is_local and axis == 1
+            fills = self.config.lanes if lanes and self.start_lane == 0 else 1 - lanes
+            if new != size and (new < size or size != fills):
+                reason = f"its {'nchw'[axis]} is {size}, which does not repeat to {new}"
+                remedy = "give every lane its own (npu_bcast, dma_broadcast)" if lanes else "repeat an axis of size 1"
+                raise InputError("tensor", reason, remedy)
+            if new != size:
+                sizes[axis], strides[axis] = new, 0
+        return replace(self, shape=Shape(*sizes), stride=Stride(*strides))
+
+    def split(self, width: int) -> Tensor:
+        """Rows of one height as rows of `width`: (n, c, 1, W) as (n, c, W / width, width). Raises InputError."""
+        n, c, h, w = self.shape
+        if h != 1 or width < 1 or w % width:
+            raise InputError("tensor", f"a height of {h} and {w} columns", f"no rows of {width} can be made of it")
+        stride = self.stride._replace(h=width * self.stride.w)
+        return replace(self, shape=Shape(n, c, w // width, width), stride=stride)
+
+    def transposed_hw(self) -> Tensor:
+        """With h and w exchanged, in place."""
+        (n, c, h, w), (ns, cs, hs, ws) = self.shape, self.stride
+        return replace(self, shape=Shape(n, c, w, h), stride=Stride(ns, cs, ws, hs))
+
+    def typed(self, dtype: DType) -> Tensor:
+        """Another type in its place: the same bits where the size is the same, else a new aligned tensor."""
+        if dtype.bytes == self.dtype.bytes:
+            return replace(self, dtype=dtype)
+        return Tensor.local(self.start_lane, self.lane_offset, self.shape, dtype, self.config)
+
+    def resized(self, *shape: int) -> Tensor:
+        """An aligned tensor of another shape in its place. Raises InputError where it does not fit there."""
+        made = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
+        if made.lane_end > self.lane_end:
+            reason = f"{shape} takes {made.lane_end - self.lane_offset} bytes of a lane"
+            raise InputError("tensor", reason, f"there are {self.lane_end - self.lane_offset}: make it smaller")
+        return made
+
     def rows(self) -> Rows:
         """As a matrix whose rows are its channels: for n and h of 1."""
         return Rows(self)
@@ -196,6 +195,10 @@ class Matrix(Drawn):
             raise InputError("matrix", f"{width} columns a channel", f"give 1..{columns}")
         channels = -(-columns // width)
         return cls(Tensor.local(start, offset, (rows, channels, 1, width), dtype, config), columns)
+
+    @property
+    def lane_end(self) -> int:
+        return self.storage.lane_end
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -234,16 +237,32 @@ class Kernel(Drawn):
         """Input channels side by side."""
         return 1 if self.dtype is F32 else self.config.eu_bytes // self.dtype.bytes
 
+    @property
+    def storage(self) -> Tensor:
+        """What a copy moves: (1, oc, groups * kh * kw, group), one row an input group and tap."""
+        oc, ic, kh, kw = self.shape
+        rows = -(-ic // self.group) * kh * kw
+        strides = Stride(0, rows * self.group, self.group, 1)
+        return Tensor(self.address, Shape(1, oc, rows, self.group), strides, self.dtype, self.config)
+
+    @property
+    def lane_end(self) -> int:
+        return self.storage.lane_end
+
     @cached_property
     def addresses(self) -> Array:
-        oc, ic, kh, kw = self.shape
-        groups = -(-ic // self.group)
-        rows = groups * kh * kw
-        strides = Stride(0, rows * self.group, self.group, 1)
-        whole = Tensor(self.address, Shape(1, oc, rows, self.group), strides, self.dtype, self.config)
+        _, ic, kh, kw = self.shape
         i = np.arange(ic, dtype=np.int64)
         row = (i // self.group * (kh * kw))[:, None, None] + np.arange(kh * kw, dtype=np.int64).reshape(kh, kw)
-        return whole.addresses[0][:, row, (i % self.group)[:, None, None]]
+        return self.storage.addresses[0][:, row, (i % self.group)[:, None, None]]
+
+
+def packed(weights: Array, dtype: DType, config: Config) -> Array:
+    """Weights (oc, ic, kh, kw) in the order of Kernel.storage; channels that fill up a group are 0."""
+    oc, ic, kh, kw = weights.shape
+    group = Kernel(LOCAL_BASE, (oc, ic, kh, kw), dtype, config).group
+    full = np.pad(weights, ((0, 0), (0, -ic % group), (0, 0), (0, 0)))
+    return np.ascontiguousarray(full.reshape(oc, -1, group, kh * kw).transpose(0, 1, 3, 2).reshape(1, oc, -1, group))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.elaborate import Elaborated
 from tilewright.targets.bm1684x.flat import Flat
+from tilewright.targets.bm1684x.layout import aligned
 from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows, Tensor
 
@@ -41,7 +42,10 @@ class Timing(NamedTuple):
     strided_pool: int = 3
     #: A division: this often a pass over its operands for each Newton step, and once more.
     division_step: int = 10
-    #: Elements a cycle of each of the ceil(log2 n) passes of a sort: a guess, no timeline shows one.
+    #: Passes of the sequences that stand for one operation here: `functions.py`, which compiled programs have too.
+    exponential: int = 22
+    sigmoid: int = 56
+    #: Elements a cycle of each of the ceil(log2 n) passes of a sort, of the one of an NMS: guesses, in no timeline.
     sort_rate: int = 1
 
 
@@ -96,10 +100,12 @@ def _matmul(command: Command, config: Config, timing: Timing) -> int:
 
 
 def _sort(command: Command, timing: Timing) -> int:
-    """A merge sort's passes over its operand."""
+    """A merge sort's passes over its operand; what suppresses boxes reads each element once."""
     x = command.operands["x"]
     assert not isinstance(x, Constant)
     length = x.shape[0]
+    if command.operation.name != "hau_sort":
+        return _up(length, timing.sort_rate)
     return _up(length * max(1, (length - 1).bit_length()), timing.sort_rate)
 
 
@@ -119,6 +125,10 @@ def _divide(command: Command, config: Config, timing: Timing) -> int:
     return _elements(command, config) * (timing.division_step * command.attributes.get("steps", 3) + 1)
 
 
+def _sequence(passes: str) -> Callable[[Command, Config, Timing], int]:
+    return lambda command, config, timing: _elements(command, config) * int(getattr(timing, passes))
+
+
 def _passes(command: Command, config: Config, timing: Timing) -> int:
     """A pass over the result; twice where it overwrites an operand, and where two operands have free strides."""
     factor = 1
@@ -126,10 +136,19 @@ def _passes(command: Command, config: Config, timing: Timing) -> int:
     tensors = [operand for operand in command.operands.values() if isinstance(operand, Tensor)]
     if isinstance(y, Tensor) and any(_overlap(y, operand, config) for operand in tensors if operand.is_local):
         factor *= 2
-    if len(command.attributes.get("strided", ())) > 1:
+    if sum(_strided(operand, y, config) for name, operand in command.operands.items() if name in "ab") > 1:
         factor *= 2
     widest = max((operand.stride.w for operand in tensors), default=1)
     return _elements(command, config) * factor * max(1, widest)
+
+
+def _strided(operand: Operand | Constant, y: Operand, config: Config) -> bool:
+    """Whether the command has to say how an operand lies: it repeats, or is not aligned."""
+    if not isinstance(operand, Tensor) or not operand.is_local:
+        return False
+    return operand.shape != y.shape or operand.stride != aligned(
+        operand.shape, operand.dtype, operand.start_lane, config
+    )
 
 
 def _elements(command: Command, config: Config) -> int:
@@ -149,6 +168,8 @@ COMPUTE: dict[str, Callable[[Command, Config, Timing], int]] = {
     **dict.fromkeys(("fp_depthwise2d", "int8_depthwise2d", "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d"), _pool),
     "fp_taylor": _taylor,
     "fp_div": _divide,
+    "fp_exp": _sequence("exponential"),
+    "fp_sigmoid": _sequence("sigmoid"),
 }
 
 

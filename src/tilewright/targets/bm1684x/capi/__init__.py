@@ -17,9 +17,13 @@ from tilewright.targets.bm1684x.capi.names import (
     RM_HALF_UP,
     RM_TOWARDS_ZERO,
     RM_UP,
+    SCALAR,
+    TENSOR,
+    VECTOR,
     dim2,
     dim4,
     padding_t,
+    variable_t,
 )
 from tilewright.targets.bm1684x.capi.tpu import DeviceApi
 
@@ -40,8 +44,12 @@ __all__ = [
     "RM_HALF_UP",
     "RM_TOWARDS_ZERO",
     "RM_UP",
+    "SCALAR",
+    "TENSOR",
+    "VECTOR",
     "DeviceApi",
     "dim2",
     "dim4",
     "padding_t",
+    "variable_t",
 ]

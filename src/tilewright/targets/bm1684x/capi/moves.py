@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.targets.bm1684x import layout
+from tilewright.targets.bm1684x.capi.forms import Function, Given
 from tilewright.targets.bm1684x.capi.names import constant, dim4
+from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.dtypes import U32, DType
-from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.tensor import Operand, Tensor
+from tilewright.targets.bm1684x.layout import Shape, Stride
+from tilewright.targets.bm1684x.tensor import Grid, Matrix, Operand, Tensor
 
 if TYPE_CHECKING:
     from tilewright.targets.bm1684x.capi.tpu import DeviceApi, Layout
 
 WAYS = ("S2L", "L2S", "L2L", "S2S")
-#: The source's shape of a transposing copy, from the destination's.
-SOURCES: dict[str, tuple[str, Callable[[Shape], Shape]]] = {
-    "cpy_nc_trans": ("dma_nc_trans", lambda s: Shape(s.c, s.n, s.h, s.w)),
-    "cpy_cw_trans": ("dma_cw_trans", lambda s: Shape(s.n, s.w, s.h, s.c)),
-    "channel_bcast": ("dma_broadcast", lambda s: Shape(s.n, 1, s.h, s.w)),
-}
+BETWEEN = WAYS[:2]
+ADDRESSES, STRIDES = "dst src", "dst_stride src_stride"
+Sides = Callable[[Given], tuple[Shape, Shape]]
+Extras = Callable[["DeviceApi", Given], Mapping[str, Operand | Constant]]
 
 
 def _place(
@@ -32,120 +31,154 @@ def _place(
     return api.system(address, shape, stride, dtype)
 
 
-def _copy(
-    way: str, api: DeviceApi, name: str, dst: int, src: int, shape: dim4, to: dim4 | None, of: dim4 | None, dtype: DType
-) -> None:
-    for letter, address, stride in ((way[2], dst, to), (way[0], src, of)):
-        if letter == "L" and stride is None:
-            api.warn_of_dma_default(name, shape.shape, address)
-    y = _place(api, way[2], dst, shape.shape, to, dtype, layout.dma_default)
-    api.issue("dma_copy", {"x": _place(api, way[0], src, shape.shape, of, dtype, layout.dma_default)}, {"y": y})
+def _same(given: Given) -> tuple[Shape, Shape]:
+    return given["shape"].shape, given["shape"].shape
 
 
-def _reordered(
-    kind: str,
+def _none(api: DeviceApi, given: Given) -> Mapping[str, Operand | Constant]:
+    return {}
+
+
+def _move(
+    parameters: str,
+    operation: str,
     way: str,
-    api: DeviceApi,
-    name: str,
-    dst: int,
-    src: int,
-    shape: dim4,
-    to: dim4 | None,
-    of: dim4 | None,
-    dtype: DType,
-) -> None:
-    operation, source = SOURCES[kind]
-    y = _place(api, way[2], dst, shape.shape, to, dtype, layout.aligned)
-    x = _place(api, way[0], src, source(shape.shape), of, dtype, layout.aligned)
-    api.issue(operation, {"x": x}, {"y": y})
+    sides: Sides = _same,
+    default: Layout = layout.aligned,
+    extras: Extras = _none,
+    warns: bool = False,
+) -> Function:
+    """`sides`: the result's shape and the source's; `default`: the local layout where no stride is given.
+
+    `warns`: of the default where it is not that of the compute engine.
+    """
+
+    def run(api: DeviceApi, given: Given) -> None:
+        to, of = sides(given)
+        ends = {}
+        for end, letter, shape in (("dst", way[2], to), ("src", way[0], of)):
+            stride = given.get(f"{end}_stride")
+            if warns and letter == "L" and stride is None:
+                api.warn_of_dma_default(given["name"], shape, given[end])
+            ends[end] = _place(api, letter, given[end], shape, stride, given["dtype"], default)
+        operands = {"x": ends["src"], **extras(api, given)}
+        if operation == "dma_h_scatter":  # what is not scattered to stays
+            operands["y_before"] = ends["dst"]
+        api.issue(operation, operands, {"y": ends["dst"]})
+
+    return Function(parameters, run)
 
 
-def _general(
-    way: str,
-    api: DeviceApi,
-    name: str,
-    dst: int,
-    src: int,
-    dst_shape: dim4,
-    src_shape: dim4,
-    to: dim4 | None,
-    of: dim4 | None,
-    dtype: DType,
-) -> None:
-    y = _place(api, way[2], dst, dst_shape.shape, to, dtype, layout.aligned)
-    api.issue("dma_copy", {"x": _place(api, way[0], src, src_shape.shape, of, dtype, layout.aligned)}, {"y": y})
+def _turned(order: Callable[[Shape], Shape]) -> Sides:
+    """The source's shape from the result's."""
+    return lambda given: (given["shape"].shape, order(given["shape"].shape))
 
 
-def _compact(way: str, api: DeviceApi, name: str, dst: int, src: int, shape: dim4, dtype: DType) -> None:
-    y = _place(api, way[2], dst, shape.shape, None, dtype, layout.compact)
-    api.issue("dma_copy", {"x": _place(api, way[0], src, shape.shape, None, dtype, layout.compact)}, {"y": y})
+nc, cw = _turned(lambda s: Shape(s.c, s.n, s.h, s.w)), _turned(lambda s: Shape(s.n, s.w, s.h, s.c))
+broadcast = _turned(lambda s: s._replace(c=1))
 
 
-def _set(
-    letter: str, api: DeviceApi, name: str, dst: int, value: Any, shape: dim4, to: dim4 | None, dtype: DType
-) -> None:
-    y = _place(api, letter, dst, shape.shape, to, dtype, layout.aligned)
-    api.issue("dma_broadcast", {"x": constant(value, dtype)}, {"y": y})
+def _two_shapes(given: Given) -> tuple[Shape, Shape]:
+    return given["dst_shape"].shape, given["src_shape"].shape
 
 
-def _gather(
-    way: str,
-    api: DeviceApi,
-    name: str,
-    dst: int,
-    src: int,
-    index: int,
-    index_is_local: bool,
-    fill: Any,
-    shape: dim4,
-    rows: int,
-    to: dim4 | None,
-    of: dim4 | None,
-    index_stride: dim4 | None,
-    dtype: DType,
-) -> None:
-    """`shape` is the result's, `rows` the height of what is gathered from."""
-    y = _place(api, way[2], dst, shape.shape, to, dtype, layout.aligned)
-    x = _place(api, way[0], src, shape.shape._replace(h=rows), of, dtype, layout.aligned)
-    numbers = _index(api, index, index_is_local, shape.shape, shape.h, index_stride)
-    api.issue("dma_h_gather", {"x": x, "index": numbers, "fill": constant(fill, dtype)}, {"y": y})
+def _by_rows(given: Given) -> tuple[Shape, Shape]:
+    return given["shape"].shape, given["shape"].shape._replace(h=given["param_h"])
 
 
-def _scatter(
-    way: str,
-    api: DeviceApi,
-    name: str,
-    dst: int,
-    src: int,
-    index: int,
-    index_is_local: bool,
-    shape: dim4,
-    rows: int,
-    to: dim4 | None,
-    of: dim4 | None,
-    index_stride: dim4 | None,
-    dtype: DType,
-) -> None:
-    """`shape` is the result's, `rows` the height of what is scattered; other rows of the result stay."""
-    y = _place(api, way[2], dst, shape.shape, to, dtype, layout.aligned)
-    x = _place(api, way[0], src, shape.shape._replace(h=rows), of, dtype, layout.aligned)
-    numbers = _index(api, index, index_is_local, shape.shape, rows, index_stride)
-    api.issue("dma_h_scatter", {"x": x, "index": numbers, "y_before": y}, {"y": y})
+def _line(given: Given) -> tuple[Shape, Shape]:
+    return Shape(1, 1, 1, given["count"]), Shape(1, 1, 1, given["count"])
 
 
-def _index(api: DeviceApi, address: int, local: bool, shape: Shape, rows: int, stride: dim4 | None) -> Operand:
-    return _place(api, "L" if local else "S", address, Shape(1, shape.c, rows, 1), stride, U32, layout.aligned)
+def _index(rows: Callable[[Given], int], fills: bool) -> Extras:
+    """Numbers of rows, one for each channel and row; what stands for numbers beyond the rows."""
+
+    def extras(api: DeviceApi, given: Given) -> Mapping[str, Operand | Constant]:
+        letter, shape = "L" if given["index_is_local"] else "S", Shape(1, given["shape"].c, rows(given), 1)
+        numbers = _place(api, letter, given["index"], shape, given["index_stride"], U32, layout.aligned)
+        return {"index": numbers, **({"fill": constant(given["C"], given["dtype"])} if fills else {})}
+
+    return extras
 
 
-#: By name without tpu_gdma_: called with the API, the whole name, and the call's arguments.
-MOVES: dict[str, Callable[..., None]] = {
-    **{f"cpy_{way}": partial(_copy, way) for way in WAYS},
-    **{f"{kind}_{way}": partial(_reordered, kind, way) for kind in ("cpy_nc_trans", "cpy_cw_trans") for way in WAYS},
-    **{f"channel_bcast_{way}": partial(_reordered, "channel_bcast", way) for way in ("S2L", "L2L")},
-    **{f"general_cpy_{way}": partial(_general, way) for way in ("S2L", "L2S")},
-    **{f"compact_{way}": partial(_compact, way) for way in ("S2L", "L2S")},
-    "set_C_local": partial(_set, "L"),
-    "set_C_system": partial(_set, "S"),
-    **{f"h_gather_{way}": partial(_gather, way) for way in WAYS},
-    **{f"h_scatter_{way}": partial(_scatter, way) for way in WAYS},
+gather, scatter = _index(lambda given: int(given["shape"].h), True), _index(lambda given: int(given["param_h"]), False)
+_GATHER = "dst src index index_is_local C shape param_h dst_stride src_stride index_stride dtype"
+
+
+def _set(letter: str) -> Function:
+    def run(api: DeviceApi, given: Given) -> None:
+        shape, dtype = given["shape"].shape, given["dtype"]
+        y = _place(api, letter, given["dst"], shape, given["dst_stride"], dtype, layout.aligned)
+        api.issue("dma_broadcast", {"x": constant(given["C"], dtype)}, {"y": y})
+
+    return Function("dst C shape dst_stride dtype", run)
+
+
+def _matrix(way: str, transposed: bool, vector: bool = False) -> Function:
+    """Between rows outside and columns spread over lanes; sizes are the source's, the width is of the local side."""
+    sizes = "length width" if vector else "rows columns width row_stride"
+
+    def run(api: DeviceApi, given: Given) -> None:
+        dtype, width = given["dtype"], given["width"]
+        rows, columns = (1, given["length"]) if vector else (given["rows"], given["columns"])
+        near, far = ("dst", "src") if way == "S2L" else ("src", "dst")
+        turned = (columns, rows) if transposed else (rows, columns)
+        height, length = turned if way == "S2L" else (rows, columns)
+        outer = (rows, columns) if way == "S2L" else turned
+        local = api.local(given[near], Shape(height, -(-length // width), 1, width), None, dtype)
+        stride = Stride(0, 0, given.get("row_stride", columns), 1)
+        ends: dict[str, Any] = {
+            near: Matrix(local, length),
+            far: Grid(Tensor(given[far], Shape(1, 1, *outer), stride, dtype, api.config)),
+        }
+        api.issue("dma_matrix_trans" if transposed else "dma_copy", {"x": ends["src"]}, {"y": ends["dst"]})
+
+    return Function(f"dst src {sizes} dtype", run)
+
+
+def _selected(letter: str, masked: bool) -> Function:
+    """What is kept goes outside, without gaps; how many: tpu_gdma_get_filter_num."""
+    mask = "mask mask_is_local " if masked else ""
+    tail = "dtype mask_dtype" if masked else "dtype base"
+
+    def run(api: DeviceApi, given: Given) -> None:
+        shape, dtype = given["shape"].shape, given["dtype"]
+        operands = {"x": _place(api, letter, given["src"], shape, None, dtype, layout.aligned)}
+        if masked:
+            where = "L" if given["mask_is_local"] else "S"
+            operands["mask"] = _place(api, where, given["mask"], shape, None, given["mask_dtype"], layout.aligned)
+        y = api.system(given["dst"], shape, None, dtype if masked else U32)
+        attributes = {} if masked else {"base": given["base"]}
+        api.issue("dma_mask_select" if masked else "dma_nonzero", operands, {"y": y}, attributes)
+
+    return Function(f"dst src {mask}shape {tail}", run)
+
+
+_FULL = f"{ADDRESSES} shape {STRIDES} dtype"
+_PLAIN = f"{ADDRESSES} shape dtype"
+#: By name without tpu_gdma_.
+MOVES: dict[str, Function] = {
+    **{f"cpy_{way}": _move(_FULL, "dma_copy", way, default=layout.dma_default, warns=True) for way in WAYS},
+    **{f"cpy_nc_trans_{way}": _move(_FULL, "dma_nc_trans", way, nc) for way in WAYS},
+    **{f"cpy_cw_trans_{way}": _move(_FULL, "dma_cw_trans", way, cw) for way in WAYS},
+    **{f"channel_bcast_{way}": _move(_FULL, "dma_broadcast", way, broadcast) for way in ("S2L", "L2L")},
+    **{
+        f"general_cpy_{way}": _move(f"dst src dst_shape src_shape {STRIDES} dtype", "dma_copy", way, _two_shapes)
+        for way in BETWEEN
+    },
+    **{f"compact_{way}": _move(_PLAIN, "dma_copy", way, default=layout.compact) for way in BETWEEN},
+    **{f"compact_nc_trans_{way}": _move(_PLAIN, "dma_nc_trans", way, nc, layout.compact) for way in BETWEEN},
+    "system_cpy": _move("dst src count dtype", "dma_copy", "S2S", _line),
+    "set_C_local": _set("L"),
+    "set_C_system": _set("S"),
+    **{f"matrix_{way}": _matrix(way, False) for way in BETWEEN},
+    **{f"matrix_trans_{way}": _matrix(way, True) for way in BETWEEN},
+    **{f"vector_{way}": _matrix(way, False, vector=True) for way in BETWEEN},
+    **{f"h_gather_{way}": _move(_GATHER, "dma_h_gather", way, _by_rows, extras=gather) for way in WAYS},
+    **{
+        f"h_scatter_{way}": _move(_GATHER.replace(" C ", " "), "dma_h_scatter", way, _by_rows, extras=scatter)
+        for way in WAYS
+    },
+    **{f"mask_select_{way}": _selected(way[0], True) for way in ("L2S", "S2S")},
+    **{f"nonzero_{way}": _selected(way[0], False) for way in ("L2S", "S2S")},
 }

@@ -56,6 +56,17 @@ class padding_t:
     right: int
 
 
+TENSOR, SCALAR, VECTOR = range(3)
+
+
+@dataclass
+class variable_t:
+    """An operand that is a tensor (its local address), a number, or one value a channel (its local address)."""
+
+    type: int
+    context: Any
+
+
 def constant(value: Any, dtype: DType) -> Constant:
     """A scalar_t: a number of this type, or the bits that a Constant has."""
     return value if isinstance(value, Constant) else Constant.of(value, dtype)

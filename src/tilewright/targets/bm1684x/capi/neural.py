@@ -1,129 +1,177 @@
-"""Matrix products, convolutions and pools of floats."""
+"""Matrix products, convolutions and pools."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tilewright.errors import MachineError
 from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.capi.names import constant, dim2, dim4, padding_t
+from tilewright.targets.bm1684x.capi.forms import Function, Given
+from tilewright.targets.bm1684x.capi.names import constant
 from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE
-from tilewright.targets.bm1684x.dtypes import F32, DType
+from tilewright.targets.bm1684x.dtypes import F32, I32, U8, DType
 from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.tensor import Kernel, Operand, Rows
+from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows, Tensor
 
 if TYPE_CHECKING:
     from tilewright.targets.bm1684x.capi.tpu import DeviceApi
 
-
-def _fp_mm(
-    api: DeviceApi,
-    y: int,
-    left: int,
-    right: int,
-    rows: int,
-    depth: int,
-    columns: int,
-    out: DType,
-    dtype: DType,
-    result_add: bool,
-) -> None:
-    _product(api, y, (left, rows, depth), (right, depth, columns), (rows, columns), out, dtype, result_add, {})
+Operands = dict[str, Operand | Constant]
+WINDOW = "kernel padding stride dilation"
 
 
-def _fp_mm_r_trans(
-    api: DeviceApi, y: int, left: int, right: int, rows: int, depth: int, columns: int, out: DType, dtype: DType
-) -> None:
-    transposed = {"right_transposed": True}
-    _product(api, y, (left, rows, depth), (right, columns, depth), (rows, columns), out, dtype, False, transposed)
+def _by_rows(attributes: Mapping[str, Any], integer: bool) -> Function:
+    """Products whose rows go from lane to lane. Sizes are those of the stored factors."""
+    swapped, turned = attributes.get("both_transposed"), attributes.get("right_transposed")
+    types = "left_dtype right_dtype" if integer else "out_dtype dtype"
+    adds = "" if turned else " result_add"
+    parameters = f"output left right {'zero ' * integer}left_rows left_columns right_size {types}{adds}"
+
+    def run(api: DeviceApi, given: Given) -> None:
+        rows, depth, size = given["left_rows"], given["left_columns"], given["right_size"]
+        sizes = {"L": (rows, depth), "R": (depth, size), "y": (rows, size)}
+        if turned:
+            sizes["R"] = (size, depth)
+        if swapped:
+            sizes = {"L": (rows, depth), "R": (size, rows), "y": (size, depth)}
+        types: dict[str, DType]
+        if integer:
+            types = {"y": I32, "L": given["left_dtype"], "R": given["right_dtype"]}
+        else:
+            types = {"y": given["out_dtype"], "L": given["dtype"], "R": given["dtype"]}
+
+        def factor(name: str, address: str) -> Rows:
+            height, width = sizes[name]
+            return Rows(api.local(given[address], Shape(1, height, 1, width), None, types[name]))
+
+        y = factor("y", "output")
+        operands: Operands = {"L": factor("L", "left"), "R": factor("R", "right")}
+        if integer:
+            operands["zero"] = constant(given["zero"], types["R"])
+        if given.get("result_add"):
+            operands["acc"] = y
+        api.issue("int8_zp_mm" if integer else "fp_mm", operands, {"y": y}, attributes)
+
+    return Function(parameters, run)
 
 
-def _product(
-    api: DeviceApi,
-    y: int,
-    left: tuple[int, int, int],
-    right: tuple[int, int, int],
-    shape: tuple[int, int],
-    out: DType,
-    dtype: DType,
-    result_add: bool,
-    attributes: Mapping[str, Any],
-) -> None:
-    def rows(address: int, height: int, width: int, kind: DType) -> Rows:
-        return Rows(api.local(address, Shape(1, height, 1, width), None, kind))
+def _spread(integer: bool, transposed: bool) -> Function:
+    """Products whose columns are spread over lanes. `left` is stored as (left_rows, left_columns)."""
+    types = "out_dtype left_dtype right_dtype bias_dtype lshift rshift " * integer
+    sizes = "left_rows left_columns right_columns left_width right_width"
+    parameters = f"output left right bias {sizes} {types}has_bias result_add{' result_relu' * integer}"
 
-    result = rows(y, *shape, out)
-    operands: dict[str, Operand] = {"L": rows(*left, dtype), "R": rows(*right, dtype)}
-    if result_add:
-        operands["acc"] = result
-    api.issue("fp_mm", operands, {"y": result}, attributes)
+    def run(api: DeviceApi, given: Given) -> None:
+        rows, depth, columns = given["left_rows"], given["left_columns"], given["right_columns"]
+        if integer and given["result_add"]:
+            reason = "what it adds to the old result, shifted left, no vector shows"
+            raise MachineError(given["name"], reason, "add in a command of its own")
 
+        def spread(address: str, height: int, length: int, width: str, dtype: DType) -> Matrix:
+            channels = -(-length // given[width])
+            return Matrix(api.local(given[address], Shape(height, channels, 1, given[width]), None, dtype), length)
 
-def _fp_conv2d(
-    api: DeviceApi,
-    output: int,
-    x: int,
-    weight: int,
-    bias: int,
-    shape: dim4,
-    input_stride: dim4 | None,
-    output_c: int,
-    kernel: dim2,
-    padding: padding_t,
-    stride: dim2,
-    dilation: dim2,
-    out: DType,
-    dtype: DType,
-    has_bias: bool,
-    result_add: bool,
-) -> None:
-    window = _window(kernel, padding, stride, dilation)
-    weights = Kernel(LOCAL_BASE + weight, (output_c, shape.c, kernel.h, kernel.w), dtype, api.config)
-    y = api.local(output, Shape(shape.n, output_c, *window.out(shape.h, shape.w)), None, out)
-    operands: dict[str, Operand] = {"x": api.local(x, shape.shape, input_stride, dtype), "w": weights}
-    if has_bias:
-        operands["bias"] = api.local(bias, Shape(1, output_c, 1, 1), None, F32, layout.compact)
-    if result_add:
-        operands["acc"] = y
-    api.issue("fp_conv2d", operands, {"y": y}, {"window": window})
+        left = spread("left", rows, depth, "left_width", given.get("left_dtype", F32))
+        inner, height = (rows, depth) if transposed else (depth, rows)
+        y = spread("output", height, columns, "right_width", given.get("out_dtype", F32))
+        right = spread("right", inner, columns, "right_width", given.get("right_dtype", F32))
+        operands: Operands = {"L": left, "R": right}
+        if given["has_bias"]:
+            operands["bias"] = spread("bias", 1, columns, "right_width", given.get("bias_dtype", F32))
+        if given["result_add"]:
+            operands["acc"] = y
+        attributes = {"left_transposed": transposed}
+        if integer:
+            attributes |= {"right": given["rshift"], "relu": given["result_relu"]}
+        api.issue("int8_mm" if integer else "fp_mm", operands, {"y": y}, attributes)
+
+    return Function(parameters, run)
 
 
-def _pool(
-    operation: str,
-    value_name: str,
-    api: DeviceApi,
-    output: int,
-    x: int,
-    shape: dim4,
-    kernel: dim2,
-    padding: padding_t,
-    stride: dim2,
-    dilation: dim2,
-    dtype: DType,
-    value: Any,
-) -> None:
-    window = _window(kernel, padding, stride, dilation)
-    y = api.local(output, Shape(shape.n, shape.c, *window.out(shape.h, shape.w)), None, dtype)
-    operands: dict[str, Operand | Constant] = {
-        "x": api.local(x, shape.shape, None, dtype),
-        value_name: constant(value, dtype),
-    }
-    api.issue(operation, operands, {"y": y}, {"window": window})
+def _window(given: Given) -> Window:
+    kernel, pads, stride, dilation = (given[name] for name in WINDOW.split())
+    around = (pads.top, pads.bottom, pads.left, pads.right)
+    return Window((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w))
 
 
-def _window(kernel: dim2, padding: padding_t, stride: dim2, dilation: dim2) -> Window:
-    pads = (padding.top, padding.bottom, padding.left, padding.right)
-    return Window((kernel.h, kernel.w), pads, (stride.h, stride.w), (dilation.h, dilation.w))
+def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> Function:
+    """Convolutions; `before` stands between weights and shape, `after` behind the window."""
+    shape = "shape" if depthwise else "shape input_stride output_c"
+
+    def run(api: DeviceApi, given: Given) -> None:
+        window, sizes = _window(given), given["shape"].shape
+        dtype = given.get("input_dtype", given.get("dtype"))
+        weight = given.get("weight_dtype", dtype)
+        outputs = sizes.c if depthwise else given["output_c"]
+        shape = Shape(sizes.n, outputs, *window.out(sizes.h, sizes.w))
+        y = api.local(given["output"], shape, None, given.get("output_dtype", dtype))
+        operands: Operands = {"x": api.local(given["input"], sizes, given.get("input_stride"), dtype)}
+        taps = (window.kernel[0], window.kernel[1])
+        if depthwise:
+            operands["w"] = api.local(given["weight"], Shape(1, outputs, *taps), None, weight, layout.compact)
+        else:
+            operands["w"] = Kernel(LOCAL_BASE + given["weight"], (outputs, sizes.c, *taps), weight, api.config)
+        if given.get("has_bias"):
+            kind = given.get("bias_dtype", dtype if depthwise else F32)
+            operands["bias"] = api.local(given["bias"], Shape(1, outputs, 1, 1), None, kind, layout.compact)
+        if "zero" in given:
+            operands["zero"] = constant(given["zero"], given["zero_dtype"])
+        if given.get("result_add"):
+            operands["acc"] = y
+        named = {"rshift": "right", "result_relu": "relu", "mode": "mode"}
+        attributes = {"window": window, **{own: given[name] for name, own in named.items() if name in given}}
+        if "pad" in given:
+            attributes["pad"] = int(constant(given["pad"], dtype).value)
+        api.issue(operation, operands, {"y": y}, attributes)
+
+    return Function(f"output input weight {before} {shape} {WINDOW} {after}", run)
 
 
-#: By name without tpu_bdc_: called with the API, then the call's arguments.
-NEURAL: dict[str, Callable[..., None]] = {
-    "fp_mm": _fp_mm,
-    "fp_mm_R_trans": _fp_mm_r_trans,
-    "fp_conv2d": _fp_conv2d,
-    "fp_max_pool2d": partial(_pool, "max_pool2d", "pad"),
-    "fp_avg_pool2d": partial(_pool, "fp_avg_pool2d", "scale"),
+def _pool(operation: str, tail: str, value: str, dtype: DType | None = None) -> Function:
+    """Pools; `value` is a constant operand: what is padded with, or the factor of each element."""
+
+    def run(api: DeviceApi, given: Given) -> None:
+        window, shape = _window(given), given["shape"].shape
+        source = given.get("input_dtype", given.get("dtype"))
+        x: Tensor = api.local(given["input"], shape, None, source)
+        result = Shape(shape.n, shape.c, *window.out(shape.h, shape.w))
+        y = api.local(given["output"], result, None, given.get("output_dtype", source))
+        shift = {"right": given["rshift"]} if "rshift" in given else {}
+        operands: Operands = {"x": x, value: constant(given[value], dtype or source)}
+        api.issue(operation, operands, {"y": y}, {"window": window, **shift})
+
+    return Function(f"output input shape {WINDOW} {tail}", run)
+
+
+_SYMMETRIC = "output_dtype input_dtype weight_dtype bias_dtype rshift has_bias result_relu"
+_ASYMMETRIC = "output_dtype input_dtype weight_dtype zero_dtype result_add"
+_LIMIT = _pool("max_pool2d", "dtype pad", "pad")
+#: By name without tpu_bdc_.
+NEURAL: dict[str, Function] = {
+    **{
+        f"{name}_mm{which}": _by_rows(attributes, name == "int8_zp")
+        for name in ("fp", "int8_zp")
+        for which, attributes in (
+            ("", {}),
+            ("_R_trans", {"right_transposed": True}),
+            ("_all_trans", {"both_transposed": True}),
+        )
+    },
+    **{
+        f"{name}_mm{which}": _spread(name == "int8", bool(which))
+        for name in ("fp32", "int8")
+        for which in ("", "_L_trans")
+    },
+    "fp_conv2d": _conv("fp_conv2d", "bias", "output_dtype input_dtype has_bias result_add"),
+    "int8_sym_quant_conv2d": _conv("int8_sym_quant_conv2d", "bias", _SYMMETRIC),
+    "int8_asym_quant_conv2d": _conv("int8_asym_quant_conv2d", "zero pad", _ASYMMETRIC),
+    "fp_depthwise2d": _conv("fp_depthwise2d", "bias", "dtype has_bias", depthwise=True),
+    "int8_depthwise2d": _conv("int8_depthwise2d", "bias pad", f"{_SYMMETRIC} mode", depthwise=True),
+    "fp_max_pool2d": _LIMIT,
+    "int8_max_pool2d": _LIMIT,
+    "fp_avg_pool2d": _pool("fp_avg_pool2d", "dtype scale", "scale"),
+    "int8_avg_pool2d": _pool("int8_avg_pool2d", "output_dtype input_dtype scale rshift", "scale", U8),
 }

@@ -17,27 +17,28 @@ to local memory. A call that is not here is an AttributeError that lists those t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from tilewright.errors import MachineError
 from tilewright.sim.findings import PORTABILITY, Finding
 from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.calls import call_of
-from tilewright.targets.bm1684x.capi import elementwise
+from tilewright.targets.bm1684x.capi.elementwise import ELEMENTWISE
+from tilewright.targets.bm1684x.capi.forms import Function
 from tilewright.targets.bm1684x.capi.moves import MOVES
 from tilewright.targets.bm1684x.capi.names import constant, dim4
 from tilewright.targets.bm1684x.capi.neural import NEURAL
+from tilewright.targets.bm1684x.capi.special import HAU_CALLS, SPECIAL
 from tilewright.targets.bm1684x.command import Command, Constant
-from tilewright.targets.bm1684x.config import LOCAL_BASE
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, DType
-from tilewright.targets.bm1684x.flat import Flat
+from tilewright.targets.bm1684x.config import L2_BASE, LOCAL_BASE
+from tilewright.targets.bm1684x.dtypes import F32, DType
 from tilewright.targets.bm1684x.kernel import Tpu
 from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.operations import OPERATIONS, OPTIONAL
+from tilewright.targets.bm1684x.operations import OPERATIONS
 from tilewright.targets.bm1684x.tensor import Operand, Tensor
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
+TABLES = (("tpu_bdc_", {**ELEMENTWISE, **NEURAL, **SPECIAL}), ("tpu_gdma_", MOVES), ("tpu_hau_", HAU_CALLS))
+FUNCTIONS: Mapping[str, Function] = {prefix + name: made for prefix, table in TABLES for name, made in table.items()}
 
 
 class DeviceApi:
@@ -48,20 +49,14 @@ class DeviceApi:
         self._initialised = False
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        short = name.removeprefix("tpu_bdc_")
-        if short != name and short in elementwise.FORMS:
-            return partial(self._elementwise, name, short)
-        if short != name and short in NEURAL:
-            return partial(NEURAL[short], self)
-        short = name.removeprefix("tpu_gdma_")
-        if short != name and short in MOVES:
-            return partial(MOVES[short], self, name)
-        raise AttributeError(f"there is no {name} here; choose one of {', '.join(dir(self))}")
+        function = FUNCTIONS.get(name)
+        if function is None:
+            raise AttributeError(f"there is no {name} here; choose one of {', '.join(dir(self))}")
+        return lambda *arguments: function.call(name, self, arguments)
 
     def __dir__(self) -> list[str]:
-        own = [name for name in vars(type(self)) if name.startswith("tpu_")]
-        bdc = [f"tpu_bdc_{name}" for name in (*elementwise.FORMS, *NEURAL)]
-        return sorted({*own, *bdc, *(f"tpu_gdma_{name}" for name in MOVES)})
+        own = [name for name in dir(type(self)) if name.startswith("tpu_")]
+        return sorted({*own, *FUNCTIONS})
 
     def tpu_initialize(self) -> None:
         """Must come before any command."""
@@ -78,6 +73,13 @@ class DeviceApi:
     def tpu_parallel_end(self) -> None:
         self.tpu.parallel_end()
 
+    def tpu_is_parallel_state(self) -> bool:
+        return self.tpu.in_region
+
+    def tpu_gdma_get_filter_num(self) -> int:
+        """How many elements the last masked selection kept: known after tpu_poll."""
+        return self.tpu.selected
+
     def tpu_npu_num(self) -> int:
         return self.config.lanes
 
@@ -87,11 +89,48 @@ class DeviceApi:
     def tpu_local_mem_size_per_npu(self) -> int:
         return self.config.lane_bytes
 
+    def tpu_l2_sram_size(self) -> int:
+        return self.config.l2_bytes
+
+    def tpu_l2_sram_get_start_addr(self) -> int:
+        return L2_BASE
+
+    def tpu_local_mem_get_start_addr(self) -> int:
+        return LOCAL_BASE
+
+    def tpu_npu_index(self, address: int) -> int:
+        return address // self.config.lane_bytes
+
+    def tpu_bank_index(self, address: int) -> int:
+        return address % self.config.lane_bytes // self.config.bank_bytes
+
+    def tpu_channle_num_per_npu(self, start: int, channels: int) -> int:  # spelt so
+        return layout.slots(start, channels, self.config)
+
+    def tpu_aligned_feature_size(self, h: int, w: int, dtype: DType) -> int:
+        """Bytes of a channel."""
+        return layout.aligned(Shape(1, 1, h, w), dtype, 0, self.config).c * dtype.bytes
+
     def tpu_eu_num(self, dtype: DType) -> int:
         return self.config.eu_bytes // dtype.bytes
 
     def tpu_data_type_size(self, dtype: DType) -> int:
         return dtype.bytes
+
+    def tpu_is_data_type_fp(self, dtype: DType) -> bool:
+        return dtype.is_float
+
+    def tpu_is_data_type_int(self, dtype: DType) -> bool:
+        return not dtype.is_float
+
+    def tpu_is_data_type_signed(self, dtype: DType) -> bool:
+        return dtype.signed
+
+    def tpu_is_data_type_signed_int(self, dtype: DType) -> bool:
+        return dtype.signed and not dtype.is_float
+
+    def tpu_is_data_type_unsigned_int(self, dtype: DType) -> bool:
+        return not dtype.signed and not dtype.is_float
 
     def tpu_aligned_stride(self, stride: dim4, start: int, shape: dim4, dtype: DType) -> None:
         stride.set(layout.aligned(shape.shape, dtype, start, self.config))
@@ -108,20 +147,6 @@ class DeviceApi:
     def tpu_bdc_set_C(self, dst: int, C: Any, shape: dim4, dst_stride: dim4 | None, dtype: DType) -> None:
         y = self.local(dst, shape.shape, dst_stride, dtype)
         self.issue("copy", {"a": constant(C, dtype)}, {"y": y})
-
-    def tpu_hau_sort(self, output: int, x: int, length: int, k: int, descended: bool, dtype: DType) -> None:
-        self._sort({"x": (x, length, dtype)}, {"y": (output, k, dtype)}, descended)
-
-    def tpu_hau_sort_natural_index(
-        self, output: int, index: int, x: int, length: int, k: int, descended: bool, dtype: DType
-    ) -> None:
-        self._sort({"x": (x, length, dtype)}, {"y": (output, k, dtype), "index": (index, k, I32)}, descended)
-
-    def tpu_hau_sort_specific_index(
-        self, output: int, index: int, x: int, numbers: int, length: int, k: int, descended: bool, dtype: DType
-    ) -> None:
-        operands = {"x": (x, length, dtype), "numbers": (numbers, length, I32)}
-        self._sort(operands, {"y": (output, k, dtype), "index": (index, k, I32)}, descended)
 
     def local(
         self, address: int, shape: Shape, stride: dim4 | None, dtype: DType, default: Layout = layout.aligned
@@ -152,50 +177,10 @@ class DeviceApi:
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         """Raises MachineError for a refused command, and before tpu_initialize."""
-        if not self._initialised:
-            raise MachineError(operation, "tpu_initialize was not called", "call it first")
+        self.check(operation)
         self.tpu.issue(Command(OPERATIONS[operation], operands, results, attributes or {}))
 
-    def _elementwise(self, name: str, short: str, *arguments: Any) -> None:
-        form = elementwise.FORMS[short].split()
-        if len(arguments) != len(form):
-            raise MachineError(name, f"{len(arguments)} arguments are given", f"it has {', '.join(form)}")
-        given = dict(zip(form, arguments, strict=True))
-        call = call_of(elementwise.RENAMED.get(short, short))
-        operation = call.described
-
-        def tensor(place: str, shape: Shape, default: Layout = layout.aligned) -> Tensor:
-            dtype = given.get(f"{place}_dtype", given.get("dtype", I16 if short == "int8_mac" else F32))
-            return self.local(given[place], shape, given.get(f"{place}_stride"), dtype, default)
-
-        shape = given["shape"].shape
-        n, c, h, w = shape
-        source = {"npu_bcast": Shape(n, 1, h, w), "cw_trans": Shape(n, w, h, c), "wc_trans": Shape(n, w, h, c)}
-        y = tensor("dst", shape, layout.line if short == "cw_trans" else layout.aligned)
-        sources = [
-            tensor(place, source.get(short, shape)) for place in form if place.startswith("src") and "_" not in place
-        ]
-        operands: dict[str, Operand | Constant] = {}
-        for operand in operation.inputs:
-            if operand == "shift":
-                operands[operand] = constant(given["shift"], I8)
-            elif operand in call.constants:
-                bits = call.constants_of({**given, "dtype": y.dtype.name})[operand]  # of a fixed one
-                operands[operand] = constant(given["C"], y.dtype) if "C" in given else Constant(bits, y.dtype)
-            elif operand not in OPTIONAL:
-                operands[operand] = sources.pop(0)
-            elif operand == "acc":
-                operands[operand] = y
-        attributes: dict[str, Any] = {
-            key: given[key] for key in ("mode", "saturate", "steps", "left", "right") if key in given
-        }
-        self.issue(operation.name, operands, {"y": y}, {**attributes, **call.attributes})
-
-    def _sort(
-        self, operands: Mapping[str, tuple[int, int, DType]], results: Mapping[str, tuple[int, int, DType]], down: bool
-    ) -> None:
-        def flat(address: int, length: int, dtype: DType) -> Flat:
-            return Flat(self.system(address, Shape(1, 1, 1, length), None, dtype))
-
-        found = {name: flat(*place) for name, place in results.items()}
-        self.issue("hau_sort", {name: flat(*place) for name, place in operands.items()}, found, {"descending": down})
+    def check(self, operation: str) -> None:
+        """Raises MachineError before tpu_initialize."""
+        if not self._initialised:
+            raise MachineError(operation, "tpu_initialize was not called", "call it first")

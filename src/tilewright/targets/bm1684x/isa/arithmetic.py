@@ -80,8 +80,7 @@ def arithmetic(command: Encoded, config: Config) -> Command:
     if not name:
         raise unknown(command)
     operands: Operands = {"a": _as_float(a, y.dtype), "b": _as_float(b, y.dtype)}
-    strided = [own for own in ("opd0", "opd1") if command[f"{own}_str"] == STRIDED and not command[f"{own}_const"]]
-    attributes: dict[str, Any] = {"mode": mode, "saturate": saturate, "strided": strided}
+    attributes: dict[str, Any] = {"mode": mode, "saturate": saturate}
     if function == DIVIDE:
         attributes["steps"] = command["opd2_n_str"] + 1
     elif command["tsk_opd_num"] == 3:

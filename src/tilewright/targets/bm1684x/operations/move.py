@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tilewright.array import Array
@@ -74,10 +76,11 @@ def nonzero(v: Values) -> dict[str, Array]:
 
 
 def table_lookup(v: Values) -> dict[str, Array]:
-    """y = table[x]; `fill` where x is beyond the table."""
-    table, index = v["table"].reshape(-1), v["x"].astype(np.int64)
-    inside = index < table.size
-    return {"y": np.where(inside, table[np.where(inside, index, 0)], v["fill"])}
+    """y = table[x]; `fill` where x is beyond it. Each channel has its own table: (1, c, 1, k), or (k,) for all."""
+    index, tables = v["x"].astype(np.int64), v["table"].reshape(-1, v["table"].shape[-1])
+    inside = index < tables.shape[1]
+    channel = np.arange(index.shape[1])[:, None, None] if len(tables) > 1 else 0
+    return {"y": np.where(inside, tables[channel, np.where(inside, index, 0)], v["fill"])}
 
 
 def gather_columns(v: Values) -> dict[str, Array]:
@@ -103,7 +106,46 @@ def sort(v: Values) -> dict[str, Array]:
     return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
 
 
+def hard_nms(v: Values) -> dict[str, Array]:
+    """Which boxes stay (i32), and their count, of `boxes` in the order of falling scores: a **model**, unverified.
+
+    x (boxes * boxes) is not 0 where the row's box suppresses the column's. Box after box, one that no kept box before
+    it suppresses is kept, as many as y holds.
+    """
+    boxes = math.isqrt(v["x"].size)
+    if boxes * boxes != v["x"].size:
+        raise ValueError(f"{v['x'].size} elements are no square of boxes")
+    suppresses = v["x"].reshape(boxes, boxes) != 0
+    gone = np.zeros(boxes, np.bool_)
+    kept: list[int] = []
+    for box in range(boxes):
+        if not gone[box] and len(kept) < v.shapes["y"][0]:
+            kept.append(box)
+            gone |= suppresses[box]
+    return {"y": np.array(kept, np.int32), "count": np.array([len(kept)])}
+
+
+def soft_nms(v: Values) -> dict[str, Array]:
+    """Which boxes stay (i32), best first, and their count: a **model**, unverified.
+
+    x (boxes * boxes) are overlaps, `scores` (boxes). The best score is taken; the others' are multiplied by 1 less
+    their overlap with it, until none is above `threshold` or y is full. f32, each operation rounded.
+    """
+    scores = v["scores"].copy()
+    overlaps = v["x"].reshape(scores.size, scores.size)
+    kept: list[int] = []
+    while len(kept) < min(v.shapes["y"][0], scores.size):
+        best = int(np.argmax(scores))
+        if not scores[best] > v.attribute("threshold", 0.0):
+            break
+        kept.append(best)
+        scores = scores * (np.float32(1) - overlaps[best])
+        scores[kept] = -np.inf
+    return {"y": np.array(kept, np.int32), "count": np.array([len(kept)])}
+
+
 bits = (rules.alike("x", "y"),)
+counted = rules.of("count", U32, I32)
 filled = (rules.alike("x", "y", "fill"), rules.of("index", U32, U16, U8))
 register(
     (
@@ -137,6 +179,24 @@ register(
             sort,
             (rules.of("x", F32, I32, U32), rules.alike("x", "y")),
             ("y", "index"),
+        ),
+        Operation(
+            "hau_hard_nms",
+            HAU,
+            ("x",),
+            hard_nms,
+            (rules.of("x", U8), rules.of("y", I32), counted),
+            ("y", "count"),
+            by_data=True,
+        ),
+        Operation(
+            "hau_soft_nms",
+            HAU,
+            ("x", "scores"),
+            soft_nms,
+            (rules.of("x", F32), rules.of("scores", F32), rules.of("y", I32), counted),
+            ("y", "count"),
+            by_data=True,
         ),
     )
 )
