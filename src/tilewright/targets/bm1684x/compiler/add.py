@@ -115,9 +115,7 @@ def _shifted(
     return write.scale(total, into, np.array(shift), result.zero, Rounding.HALF_UP)  # type: ignore[arg-type]
 
 
-def _fused(
-    write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: object
-) -> Ref:
+def _fused(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: object) -> Ref:
     """onnxruntime's two fused multiply-adds, as f32(f32(a * ra) + f32(b * rb)) with factors close to its own."""
     factors = _search(site, shapes, result, mode)
     left = write.hold(_real(write, 0, shapes[0], factors[0]))

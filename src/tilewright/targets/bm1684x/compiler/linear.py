@@ -43,9 +43,7 @@ def linear(site: Site, x: Stored, mode: Rounding) -> Layer:
     write = Writer(result.c)
     padding = {"window": window, "pad": x.zero}
     if depthwise:
-        total = write.add(
-            "int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, **padding
-        )
+        total = write.add("int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, **padding)
     else:
         product = write.add(
             "int8_asym_quant_conv2d", I32, x=Input(0, whole=True), w=Weights(), zero=Constant.of(0, I8), **padding

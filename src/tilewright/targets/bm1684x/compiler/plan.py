@@ -100,7 +100,5 @@ def _placed(cuts: tuple[Cut, ...], groups: list[tuple[int, int]], config: Config
     if end_of_all > config.lane_bytes:
         raise Full(f"its tensors need {end_of_all} bytes of each lane, which has {config.lane_bytes}")
     homes = {name: Home(offsets[name], copies[name], shape.lane_bytes(config)) for name, shape in stored.items()}
-    temps = tuple(
-        {temp: offsets[f"{index}/{temp}"] for temp in cut.layer.temps()} for index, cut in enumerate(cuts)
-    )
+    temps = tuple({temp: offsets[f"{index}/{temp}"] for temp in cut.layer.temps()} for index, cut in enumerate(cuts))
     return Plan(cuts, tuple(groups), homes, temps, end_of_all)

@@ -84,9 +84,7 @@ def mean(site: Site, x: Stored, mode: Mode) -> Layer:
 
 def _sum(write: Writer, window: Window, pad: int) -> Ref:
     """The sum of each window and the bias, int32."""
-    return write.add(
-        "int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, window=window, pad=pad
-    )
+    return write.add("int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, window=window, pad=pad)
 
 
 def _division(count: int, x: Stored) -> tuple[int, int]:
@@ -102,7 +100,9 @@ def _division(count: int, x: Stored) -> tuple[int, int]:
     return factor, shift
 
 
-def _window(kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, ...], dilation: tuple[int, int]) -> Window:
+def _window(
+    kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, ...], dilation: tuple[int, int]
+) -> Window:
     if max(padding) > LARGEST_PAD:
         raise Refused(f"its pads are above {LARGEST_PAD}")
     if max(stride) > LARGEST_PAD and kernel != stride:

@@ -29,7 +29,9 @@ def passes(launch: Launch, config: Config) -> Passes:
     return _KNOWN[launch]
 
 
-def run(program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions, config: Config) -> LaunchResult:
+def run(
+    program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions, config: Config
+) -> LaunchResult:
     """All passes that are asked for."""
     known = passes(launch, config)
     if not known.program.order.complete:
@@ -52,7 +54,9 @@ def _values(program: Program, known: Passes, values: Mapping[str, Array], option
     """Values of the graph's tensors (S, *shape); of a bare program segments of DDR, as bytes."""
     image, graph = known.image, program.graph
     if graph is None:
-        inputs = {segment.name: np.zeros((1, segment.stored.nbytes * image.batch), np.uint8) for segment in image.inputs}
+        inputs = {
+            segment.name: np.zeros((1, segment.stored.nbytes * image.batch), np.uint8) for segment in image.inputs
+        }
         return {name: data[0] for name, data in known.run(inputs, 1, options).items()}
     samples = max((len(values[segment.name]) for segment in image.inputs), default=1)
     launches = -(-samples // image.batch)
