@@ -106,12 +106,14 @@ class _Tile:
 
     def _rows(self, stored: Stored, offset: int) -> Tensor:
         """All channels of what the tile's windows see."""
-        if self._whole_rows:
+        if self._whole_rows and not stored.phases:
             return sample(stored, offset, self._config)
         low, high = self._reach()
         first, end = max(0, low), min(stored.h, high)
         plane = stored.plane(self._config) // stored.dtype.bytes if stored.slots(self._config) > 1 else 0
-        shape, stride = (1, stored.c, end - first, stored.w), (0, plane, stored.w, 1)
+        window = self._layer.window
+        width = self._layer.result.w + window.kernel[1] - 1 if window and stored.phases else stored.w
+        shape, stride = (1, stored.c, end - first, width), (0, plane, stored.w, 1)
         place = offset + first * stored.w * stored.dtype.bytes
         return Tensor.free(0, place, shape, stride, stored.dtype, self._config)
 

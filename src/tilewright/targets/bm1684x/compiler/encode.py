@@ -12,7 +12,7 @@ from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE
 from tilewright.targets.bm1684x.dtypes import DType, Rounding
 from tilewright.targets.bm1684x.isa.arithmetic import BINARY, CAST, SHIFTS
-from tilewright.targets.bm1684x.isa.moves import ALL_LANES
+from tilewright.targets.bm1684x.isa.moves import ALL_LANES, WC
 from tilewright.targets.bm1684x.isa.neural import AVERAGE, DEPTHWISE, MAXIMUM
 from tilewright.targets.bm1684x.isa.operands import ALIGNED, COMPACT, OFFSET, STRIDED
 from tilewright.targets.bm1684x.isa.stream import DMA_SYS, SYS, TIU_END, Encoded, encode, fresh
@@ -22,7 +22,7 @@ from tilewright.targets.bm1684x.tensor import Kernel, Operand, Tensor
 
 Fields = dict[str, int]
 #: Codes of the formats' type fields.
-CONV, POOL, ARITHMETIC, QUANTISE = 0, 1, 3, 4
+CONV, POOL, ARITHMETIC, QUANTISE, TRANSPOSE = 0, 1, 3, 4, 5
 QUANTISERS = {"fp32_requant": 0, "int_requant": 1, "fp32_dequant": 3, "int_dequant": 4}
 DMA_END = 6
 
@@ -52,6 +52,8 @@ def encoded(engine: str, number: int, command: Command, needs: int) -> Encoded:
         form, fields = "PorD", {"tsk_typ": POOL} | _pool(command)
     elif name in QUANTISERS:
         form, fields = "RQ&DQ", {"tsk_typ": QUANTISE} | _quantise(command)
+    elif name == "wc_trans":
+        form, fields = "TRANS&BC", {"tsk_typ": TRANSPOSE} | _transpose(command)
     else:
         form, fields = "AR", {"tsk_typ": ARITHMETIC} | _arithmetic(command)
     return fresh(TIU, number, form, True, {"cmd_short": 1} | head | fields)
@@ -159,6 +161,13 @@ def _pool(command: Command) -> Fields:
     fields |= {"opd1_sign": int(w.dtype.signed), "opd2_sign": int(bias.dtype.signed)}
     pad_value = command.attributes.get("pad", 0) & ((1 << x.dtype.bits) - 1)
     return fields | {"tsk_eu_typ": DEPTHWISE, "opd3_const": 1, "opd3_addr": pad_value}
+
+
+def _transpose(command: Command) -> Fields:
+    x, y = _tensor(command.operands["x"]), _tensor(command.results["y"])
+    fields = _result(y) | {"tsk_eu_typ": WC, "opd0_addr": x.address - LOCAL_BASE}
+    del fields["res0_str"]
+    return fields | {"opd0_c": x.shape.c, "opd0_w": x.shape.w}
 
 
 def _copy(command: Command) -> Fields:

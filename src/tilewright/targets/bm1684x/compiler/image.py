@@ -8,10 +8,14 @@ from typing import Any
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.program.program import Launch
+from tilewright.targets.bm1684x.compiler.phases import Phases
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, Config
 from tilewright.targets.bm1684x.dtypes import dtype_of
 from tilewright.targets.bm1684x.operations import DMA, TIU
+
+#: Bytes of a tensor, and the largest of the numbers that describe it.
+MOST = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,18 @@ class Image:
 
 
 def _segment(row: Any) -> Segment:
-    name, address, c, h, w, dtype, add = row
+    name, address, c, h, w, dtype, add, zero, *more = row
     sizes = [int(size) for size in (c, h, w)]
-    if not all(1 <= size <= 1 << 28 for size in sizes):
+    phases = None
+    if more:
+        own = [int(size) for size in more]
+        phases = Phases(*own[:9], offsets=tuple(own[9:]))
+        if not own[9:] or min(own) < 0 or max(own) > MOST:
+            raise ValueError(f"{name} has impossible phases")
+        sizes += [*own[:5], *own[7:9]]
+    if not all(1 <= size <= MOST for size in sizes):
         raise ValueError(f"{name} has an impossible shape")
-    return Segment(str(name), int(address), Stored(sizes[0], sizes[1], sizes[2], dtype_of(dtype), int(add)))
+    stored = Stored(sizes[0], sizes[1], sizes[2], dtype_of(dtype), int(add), int(zero), phases)
+    if stored.nbytes > MOST:
+        raise ValueError(f"{name} has {stored.nbytes} bytes")
+    return Segment(str(name), int(address), stored)

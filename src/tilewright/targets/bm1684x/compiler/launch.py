@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,14 @@ from tilewright.program.program import Launch
 from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.compiler import encode
 from tilewright.targets.bm1684x.compiler.emit import Places, commands, sample
+from tilewright.targets.bm1684x.compiler.fold import fold
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.local import Ring
 from tilewright.targets.bm1684x.compiler.plan import Plan, plan
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.stream import Stream
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.dtypes import U8
+from tilewright.targets.bm1684x.dtypes import U8, U16, U32
 from tilewright.targets.bm1684x.layout import Shape, Stride
 from tilewright.targets.bm1684x.operations import DMA, OPERATIONS, TIU
 from tilewright.targets.bm1684x.tensor import LARGEST, Tensor
@@ -31,7 +34,12 @@ CONSTANTS, INPUTS, OUTPUTS = "constants", "inputs", "outputs"
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
     """One launch. Raises local.Full where local memory is too small."""
-    made = _Builder(layers, leaving, plan(layers, config), config)
+    read = Counter(name for layer in layers for name in layer.inputs)
+    inner = {layer.output for layer in layers}
+    laid = [
+        fold(layer, config) if read[layer.inputs[0]] == 1 and layer.inputs[0] not in inner else layer for layer in layers
+    ]
+    made = _Builder(laid, leaving, plan(laid, leaving, config), config)
     made.emit()
     return made.launch()
 
@@ -91,8 +99,7 @@ class _Builder:
         for name in layer.inputs:
             if name in self._entering and (name, number) not in self._loaded:
                 self._loaded.add((name, number))
-                near, far = self._ends(name, number, self._entering)
-                self._stream.move(_copy(near, far), index, INPUTS)
+                self._load(name, number, index)
         inputs = tuple(homes[name].of(number) for name in layer.inputs)
         for tile in cut.tiles():
             block = self._block(index, tile.number) if cut.blocks else 0
@@ -102,14 +109,46 @@ class _Builder:
             if self._config.batch == 1 and tile.number:
                 self._done.add(f"{index}/{tile.number - 1}")
         if layer.output in self._leaving:
-            near, far = self._ends(layer.output, number, self._leaving)
-            self._stream.move(_copy(far, near), index, OUTPUTS)
+            self._store(layer.output, number, index)
+
+    def _load(self, name: str, number: int, index: int) -> None:
+        """A sample of an input into local memory."""
+        address, stored = self._entering[name]
+        phases, near, far = stored.phases, *self._ends(name, number, self._entering)
+        if phases:
+            shape = Shape(1, phases.channels, stored.h, stored.w)
+            plane = phases.rows * phases.columns
+            for copy, offset in enumerate(phases.offsets):
+                start = far.address + offset * stored.dtype.bytes
+                from_ = Tensor(start, shape, Stride(0, plane, phases.columns, 1), stored.dtype, self._config)
+                into = near[:, copy * phases.channels : (copy + 1) * phases.channels]
+                self._stream.move(_copy(into, from_), index, INPUTS)
+        elif name in self._plan.turned:
+            line = self._line(name, stored)
+            self._stream.move(_copy(line, far), index, INPUTS)
+            self._stream.compute(_turned(near, line), index)
+        else:
+            self._stream.move(_copy(near, far), index, INPUTS)
+
+    def _store(self, name: str, number: int, index: int) -> None:
+        """A sample of a result into DDR."""
+        near, far = self._ends(name, number, self._leaving)
+        if name in self._plan.turned:
+            line = self._line(name, self._leaving[name][1])
+            self._stream.compute(_turned(line, near), index)
+            near = line
+        self._stream.move(_copy(far, near), index, OUTPUTS)
+
+    def _line(self, name: str, stored: Stored) -> Tensor:
+        """One pixel with its channels side by side, in lane 0: one run of a transfer, not one a channel."""
+        return Tensor.local(0, self._plan.turned[name], (1, 1, 1, stored.c), stored.dtype, self._config)
 
     def _ends(self, name: str, number: int, segments: Mapping[str, tuple[int, Stored]]) -> tuple[Tensor, Tensor]:
         """A sample of a tensor in local memory and in DDR."""
         address, stored = segments[name]
         near = sample(stored, self._plan.homes[name].of(number), self._config)
-        return near, Tensor.ddr(address + number * stored.nbytes, near.shape, stored.dtype, self._config)
+        shape = (1, 1, 1, stored.c) if name in self._plan.turned else near.shape
+        return near, Tensor.ddr(address + number * stored.nbytes, shape, stored.dtype, self._config)
 
     def _block(self, index: int, number: int) -> int:
         """The lane offset of a block of constants, which is loaded where it is not there yet."""
@@ -135,8 +174,8 @@ class _Builder:
             "tiu_bytes": len(queues[TIU]),
             "batch": self._config.batch,
             "values_end": self._plan.values_end,
-            "inputs": [_described(name, *where) for name, where in self._entering.items()],
-            "outputs": [_described(name, *where) for name, where in self._leaving.items()],
+            "inputs": [described(name, *where) for name, where in self._entering.items()],
+            "outputs": [described(name, *where) for name, where in self._leaving.items()],
             "notes": [layer.note for layer in self._layers],
             "tiles": [list(cut.size) for cut in self._plan.cuts],
             "groups": [list(group) for group in self._plan.groups],
@@ -154,6 +193,17 @@ def _copy(y: Tensor, x: Tensor) -> Command:
     return Command(OPERATIONS["dma_copy"], {"x": x}, {"y": y})
 
 
-def _described(name: str, address: int, stored: Stored) -> list[Any]:
+def _turned(y: Tensor, x: Tensor) -> Command:
+    """Channels as columns, or back. Moves are of unsigned elements."""
+    bits = {1: U8, 2: U16, 4: U32}[x.dtype.bytes]
+    ends = {"x": replace(x, dtype=bits)}, {"y": replace(y, dtype=bits)}
+    return Command(OPERATIONS["wc_trans"], *ends)
+
+
+def described(name: str, address: int, stored: Stored) -> list[Any]:
     """A tensor's segment as JSON values."""
-    return [name, address, stored.c, stored.h, stored.w, str(stored.dtype), stored.add]
+    row = [name, address, stored.c, stored.h, stored.w, str(stored.dtype), stored.add, stored.zero]
+    if stored.phases:
+        *sizes, offsets = astuple(stored.phases)
+        row += [*sizes, *offsets]
+    return row

@@ -1,15 +1,15 @@
 """The text form of launches, exact in both directions; `#` starts a comment.
 
 .launch "conv" values_end 4096
-.input "x" 4294967296 3 32 32 u8 128
-.output "y" 4294971392 10 1 1 i8 0
+.input "x" 4294967296 3 32 32 u8 128 0
+.output "y" 4294971392 10 1 1 i8 0 -5
 .constants 8
 0102030405060708
 tiu CONV short cmd_id=1 cmd_id_dep=2 ..            # int8_asym_quant_conv2d
 dma DMA_tensor long cmd_id=1 ..                    # dma_copy
 
-A segment has its address in DDR, channels, rows, columns, type, and what is added to codes of the graph. Fields that are
-not named are 0. Constants are bytes at the beginning of DDR. Each engine's commands keep their order.
+A segment has its address in DDR, channels, rows, columns, type, what is added to codes of the graph, and the zero point
+then; one that lies by phase has the numbers of phases.Phases besides. Fields that are not named are 0. Constants are bytes at the beginning of DDR. Each engine's commands keep their order.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 from tilewright.errors import ProgramError, TilewrightError
 from tilewright.program.program import Launch, Program
 from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.targets.bm1684x.compiler.launch import described
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.formats import FORMATS
 from tilewright.targets.bm1684x.isa.meaning import command_of
@@ -47,8 +48,8 @@ def _lines(launch: Launch, config: Config) -> Iterator[str]:
     for kind, segments in (("input", image.inputs), ("output", image.outputs)):
         for segment in segments:
             own = segment.stored
-            sizes = f"{segment.address} {own.c} {own.h} {own.w} {own.dtype} {own.add}"
-            yield f".{kind} {json.dumps(segment.name)} {sizes}"
+            name, *row = described(segment.name, segment.address, own)
+            yield f".{kind} {json.dumps(name)} {' '.join(map(str, row))}"
     yield f".constants {len(image.constants)}"
     raw = image.constants.tobytes()
     yield from (raw[start : start + ROW].hex() for start in range(0, len(raw), ROW))
@@ -75,9 +76,9 @@ class _Part:
     def line(self, words: list[str]) -> None:
         """Raises ValueError, LookupError, TilewrightError."""
         if words[0] in (".input", ".output"):
-            name, address, c, h, w, dtype, add = words[1:]
-            row = [name, int(address), int(c), int(h), int(w), dtype, int(add)]
-            self.segments[words[0][1:]].append(row)
+            name, *row = words[1:]
+            numbers = [word if number == 4 else int(word) for number, word in enumerate(row)]
+            self.segments[words[0][1:]].append([name, *numbers])
         elif words[0] == ".constants":
             self.expected = int(words[1])
         elif words[0] in self.commands:

@@ -64,7 +64,7 @@ def _values(program: Program, known: Passes, values: Mapping[str, Array], option
     packed = {}
     for segment in image.inputs:
         given_values = np.broadcast_to(values[segment.name], (samples, *graph.tensors[segment.name].shape))
-        data = segment.stored.pack(given_values).reshape(samples, -1).view(np.uint8)
+        data = np.ascontiguousarray(segment.stored.pack(given_values)).view(np.uint8)
         spare = np.zeros((launches * image.batch - samples, data.shape[1]), np.uint8)
         packed[segment.name] = np.concatenate([data, spare]).reshape(launches, -1)
     parts: dict[str, list[Array]] = {segment.name: [] for segment in image.outputs}

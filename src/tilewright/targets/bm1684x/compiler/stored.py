@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Tensor
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.compiler.phases import Phases
 from tilewright.targets.bm1684x.dtypes import I8, U8, DType
 
 
@@ -27,6 +28,7 @@ class Stored:
     dtype: DType
     add: int = 0
     zero: int = 0
+    phases: Phases | None = None  # of an input that lies in DDR otherwise than in local memory
 
     @classmethod
     def of(cls, tensor: Tensor) -> Stored:
@@ -41,7 +43,8 @@ class Stored:
     @property
     def nbytes(self) -> int:
         """Of a sample in DDR."""
-        return self.c * self.h * self.w * self.dtype.bytes
+        elements = self.phases.elements if self.phases else self.c * self.h * self.w
+        return elements * self.dtype.bytes
 
     def slots(self, config: Config) -> int:
         return -(-self.c // config.lanes)
@@ -55,9 +58,11 @@ class Stored:
         return self.slots(config) * self.plane(config)
 
     def pack(self, values: Array) -> Array:
-        """Values of the graph (S, ...) as they are stored: (S, c, h, w)."""
-        codes = values.reshape(len(values), self.h, self.w, self.c).transpose(0, 3, 1, 2)
-        return np.ascontiguousarray((codes.astype(np.int16) + self.add).astype(self.dtype.storage))
+        """Values of the graph (S, ...) as they are stored in DDR: (S, elements)."""
+        c, h, w = (self.phases.c, self.phases.h, self.phases.w) if self.phases else (self.c, self.h, self.w)
+        codes = values.reshape(len(values), h, w, c).transpose(0, 3, 1, 2)
+        stored = (codes.astype(np.int16) + self.add).astype(self.dtype.storage)
+        return self.phases.spread(stored, self.zero) if self.phases else stored.reshape(len(values), -1)
 
     def unpack(self, stored: Array, tensor: Tensor) -> Array:
         """The inverse of pack: (S, *shape)."""

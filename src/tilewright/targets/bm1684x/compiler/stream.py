@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -92,6 +93,9 @@ class Stream:
         heads: dict[str, deque[int]] = {}
         for number, issued in enumerate(self._moves):
             heads.setdefault(issued.kind, deque()).append(number)
+        for queue in heads.values():  # one is as urgent as those behind it
+            for earlier, later in pairwise(reversed(queue)):
+                self._moves[later].before = min(self._moves[later].before, self._moves[earlier].before)
         ended: list[int] = []  # of compute commands, as far as they can be known
         arrived: dict[int, int] = {}
         order: list[int] = []
