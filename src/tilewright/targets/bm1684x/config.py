@@ -23,6 +23,7 @@ RANGES = {
     "static_bytes": (64, 1 << 24),
     "l2_bytes": (64, 0x20_0000),
     "clock_mhz": (1, 10_000),
+    "batch": (1, 64),
 }
 
 
@@ -37,6 +38,7 @@ class Config:
     static_bytes: int = 1 << 14  # tables of the maths functions; the vendor's debugger
     l2_bytes: int = 0x1F_B000  # usable part of a 2 MiB window; the functional model
     clock_mhz: int = 1000  # at which the vendor's estimate counts cycles
+    batch: int = 1  # samples that one launch of a compiled network takes: chosen
 
     def __post_init__(self) -> None:
         for key, (low, high) in RANGES.items():

@@ -64,32 +64,51 @@ def decode(engine: str, raw: Array) -> list[Encoded]:
 
     Bytes behind the end are padding.
     """
-    found: list[Encoded] = []
-    position = 0
-    while position < len(raw):
-        form = _format(engine, raw[position:], f"{engine} command {len(found)}")
+    found: list[tuple[Format, int]] = []
+    position, ended = 0, False
+    while position < len(raw) and not ended:
+        where = f"{engine} command {len(found)}"
+        form, ended = _format(engine, raw[position : position + TIU_BYTES], where)
         size = form.layout.nbytes
         if position + size > len(raw):
             reason = f"its {form.name} command at byte {position} has {size} bytes, {len(raw) - position} are there"
             raise ProgramError(f"{engine} queue", reason)
-        columns = form.layout.decode(raw[position : position + size].reshape(1, -1))
-        fields = {name: int(columns[name][0]) for name in form.names}
-        found.append(Encoded(engine, len(found), form, fields))
+        found.append((form, position))
         position += size
-        if found[-1].is_end:
-            return found
-    raise ProgramError(f"{engine} queue", "it has no end", "close it with sys.end")
+    if not ended:
+        raise ProgramError(f"{engine} queue", "it has no end", "close it with sys.end")
+    decoded: dict[int, Encoded] = {}
+    for form, numbers in _by_format(form for form, _ in found):
+        starts = np.array([found[number][1] for number in numbers])
+        columns = form.layout.decode(raw[starts[:, None] + np.arange(form.layout.nbytes)])
+        values = zip(*(columns[name].tolist() for name in form.names), strict=True)
+        for number, row in zip(numbers, values, strict=True):
+            decoded[number] = Encoded(engine, number, form, dict(zip(form.names, row, strict=True)))
+    return [decoded[number] for number in range(len(found))]
 
 
 def encode(commands: Iterable[Encoded]) -> Array:
     """The bytes (uint8) of a queue, without padding. Raises ProgramError for a value that does not fit."""
-    parts = []
-    for command in commands:
-        columns = {field.name: [command.fields.get(field.name, 0)] for field in command.format.layout.fields}
-        if unknown := sorted(set(command.fields) - set(columns)):
-            raise ProgramError(str(command), f"{command.format.name} has no field {unknown[0]}")
-        parts.append(command.format.layout.encode(columns, np.array([command.number]))[0])
-    return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+    given = list(commands)
+    parts: dict[int, Array] = {}
+    for form, places in _by_format(command.format for command in given):
+        own = [given[place] for place in places]
+        names = [field.name for field in form.layout.fields]
+        for command in own:
+            if unknown := sorted(set(command.fields) - set(names)):
+                raise ProgramError(str(command), f"{form.name} has no field {unknown[0]}")
+        columns = {name: [command.fields.get(name, 0) for command in own] for name in names}
+        raw = form.layout.encode(columns, np.array([command.number for command in own]))
+        parts.update(zip(places, raw, strict=True))
+    return np.concatenate([parts[place] for place in range(len(given))]) if given else np.empty(0, np.uint8)
+
+
+def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
+    """The places of each format in a queue: all commands of one are decoded at once."""
+    found: dict[int, tuple[Format, list[int]]] = {}
+    for place, form in enumerate(formats):
+        found.setdefault(id(form), (form, []))[1].append(place)
+    return list(found.values())
 
 
 def fresh(engine: str, number: int, name: str, short: bool, fields: Mapping[str, int]) -> Encoded:
@@ -100,8 +119,8 @@ def fresh(engine: str, number: int, name: str, short: bool, fields: Mapping[str,
     return Encoded(engine, number, form, {field: fields.get(field, 0) for field in form.names} | dict(fields))
 
 
-def _format(engine: str, raw: Array, where: str) -> Format:
-    """The format of the command that begins here."""
+def _format(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
+    """The format of the command that begins here, and whether it ends its queue."""
     if len(raw) < TIU_BYTES:
         raise ProgramError(where, f"{len(raw)} bytes are left, a command has {TIU_BYTES} at least")
     head = int.from_bytes(raw[:TIU_BYTES].tobytes(), "little")
@@ -120,7 +139,7 @@ def _format(engine: str, raw: Array, where: str) -> Format:
     form = FORMATS.get((name, short))
     if form is None:
         raise ProgramError(where, f"its type {kind}{' (short)' if short else ''} has no known format")
-    return form
+    return form, name == DMA_SYS or (name == SYS and engine == TIU and (head >> TIU_FUNCTION & 31) == TIU_END)
 
 
 __all__ = ["RESERVED", "Encoded", "decode", "encode", "fresh"]

@@ -1,0 +1,166 @@
+"""Sums of two tensors. onnxruntime's rule has single roundings that the machine has not: what stands in for it is
+tried on every pair of codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from tilewright.graph.arithmetic import clamp_range, quantize_multiplier
+from tilewright.graph.ir import Site
+from tilewright.graph.ops import Add
+from tilewright.graph.rounding import Rounding as Mode
+from tilewright.targets.bm1684x.command import Constant
+from tilewright.targets.bm1684x.compiler.layer import Input, Layer, Output, Ref
+from tilewright.targets.bm1684x.compiler.requant import clamp
+from tilewright.targets.bm1684x.compiler.stored import Stored
+from tilewright.targets.bm1684x.compiler.writer import HIGH_PRODUCT, Refused, Writer
+from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, Rounding
+
+#: Bits that TFLite's addition shifts its operands up by.
+EXTRA_BITS = 20
+#: How far from the nearest float the factors of onnxruntime's addition are looked for, in units of the last place.
+SEARCH = 6
+
+
+def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
+    """a + b of equal shapes. Raises Refused."""
+    op, result = site.node.op, Stored.of(site.output)
+    assert isinstance(op, Add)
+    if any(tensor is None or tensor.shape != site.output.shape for tensor in site.inputs):
+        raise Refused("its operands differ in shape")
+    half_even = mode.delegated
+    low, high = clamp_range(op.activation, site.output.scale, site.output.zero_point, site.output.dtype, half_even)
+    low, high = low + result.add, high + result.add
+    clamps = [("max", low)] if low > result.dtype.low else []
+    clamps += [("min", high)] if high < result.dtype.high else []
+    into = result.dtype if clamps else Output()
+    write = Writer(result.c)
+    if mode.elementwise == "ort":
+        last = _fused(write, site, shapes, result, mode, into)
+    elif mode.elementwise == "tflite":
+        last = _fixed_point(write, site, shapes, result, into)
+    elif mode.elementwise == "pow2":
+        left, right, out = op.shifts(site)
+        last = _shifted(write, shapes, (1 << left, 1 << right), out, result, into)
+    else:
+        last = _multiplied(write, site, shapes, result, into)
+    clamp(write, last, clamps, result)
+    return Layer(
+        name=site.node.name,
+        inputs=(site.node.inputs[0], site.node.inputs[1]),
+        output=site.output.name,
+        shapes=shapes,
+        result=result,
+        operations=tuple(write.operations),
+        words=tuple(write.words),
+    )
+
+
+def _widened(write: Writer, index: int, x: Stored, factor: int, shift: int) -> Ref:
+    """round_half_up((code - zero) * factor * 2**shift), int32."""
+    return write.add(
+        "int_dequant",
+        I32,
+        Rounding.HALF_UP,
+        x=Input(index),
+        offset=Constant.of(x.zero, I16),
+        multiplier=Constant.of(factor, I32),
+        shift=Constant.of(shift, I16),
+    )
+
+
+def _fixed_point(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: object) -> Ref:
+    """TFLite: both at a common scale with 20 more bits, each multiplier rounding twice."""
+    scales = [np.float64(site.input(index).scale) for index in (0, 1)]
+    twice = 2 * max(scales)
+    parts: list[Ref] = []
+    for index in (0, 1):
+        q, shift = quantize_multiplier(scales[index] / twice)
+        part = _widened(write, index, shapes[index], int(q), HIGH_PRODUCT + EXTRA_BITS)
+        if shift:
+            count = Constant.of(int(shift), I8)
+            part = write.add("arithmetic_shift", I32, Rounding.HALF_AWAY_FROM_ZERO, a=part, shift=count)
+        parts.append(write.hold(part))
+    write.release()
+    total = write.add("int_add", I32, a=parts[0], b=parts[1])
+    q, shift = quantize_multiplier(twice / ((1 << EXTRA_BITS) * np.float64(site.output.scale)))
+    if shift > 0:
+        raise Refused("its sums are scaled up, which int32 may not hold")
+    high = write.high_product(total, np.atleast_1d(q))
+    return write.scale(high, into, shift, result.zero, Rounding.HALF_AWAY_FROM_ZERO)  # type: ignore[arg-type]
+
+
+def _multiplied(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: object) -> Ref:
+    """XNNPACK: multipliers of at most 21 bits, one shift, ties upwards."""
+    out = np.float32(site.output.scale)
+    ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
+    if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
+        raise Refused("its scales are so far apart that XNNPACK does not take it")
+    shift = 21 - int(np.frexp(max(ratios))[1])
+    p, q = (int(np.rint(np.ldexp(ratio, shift))) for ratio in ratios)
+    return _shifted(write, shapes, (p, q), -shift, result, into)
+
+
+def _shifted(
+    write: Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored, into: object
+) -> Ref:
+    """(a * p + b * q) * 2**shift, ties upwards; operands are codes less their zero point."""
+    left = write.hold(_widened(write, 0, shapes[0], factors[0], 0))
+    right = _widened(write, 1, shapes[1], factors[1], 0)
+    write.release()
+    total = write.add("int_add", I32, a=left, b=right)
+    return write.scale(total, into, np.array(shift), result.zero, Rounding.HALF_UP)  # type: ignore[arg-type]
+
+
+def _fused(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: object) -> Ref:
+    """onnxruntime's two fused multiply-adds, as f32(f32(a * ra) + f32(b * rb)) with factors close to its own."""
+    factors = _search(site, shapes, result, mode)
+    left = write.hold(_real(write, 0, shapes[0], factors[0]))
+    right = _real(write, 1, shapes[1], factors[1])
+    write.release()
+    total = write.add("fp_add", F32, a=left, b=right)
+    if not result.zero:
+        return write.add("cast", into, Rounding.HALF_TO_EVEN, x=total)  # type: ignore[arg-type]
+    code = write.add("cast", I16, Rounding.HALF_TO_EVEN, x=total)
+    zero = Constant.of(result.zero, I16)
+    return write.add("int_add", into, a=code, b=zero, saturate=True)  # type: ignore[arg-type]
+
+
+def _real(write: Writer, index: int, x: Stored, factor: np.float32) -> Ref:
+    scale = Constant.of(float(factor), F32)
+    return write.add("fp32_dequant", F32, x=Input(index), offset=Constant.of(x.zero, I32), scale=scale)
+
+
+def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) -> tuple[np.float32, np.float32]:
+    """Factors with which all pairs of codes give what the graph gives. Raises Refused where none do."""
+    out = site.output
+    codes = [np.arange(x.dtype.low, x.dtype.high + 1) - x.add for x in shapes]
+    pairs = [np.broadcast_to(code, (256, 256)) for code in (codes[0][:, None], codes[1])]
+    tensors = [replace(site.input(index), shape=(256, 256)) for index in (0, 1)]
+    every = Site(site.node, tuple(tensors), (replace(out, shape=(256, 256)),))
+    values = [pair[None].astype(tensor.dtype) for pair, tensor in zip(pairs, tensors, strict=True)]
+    (expected,) = site.node.op.evaluate(every, values, mode)
+    low, high = int(expected.min()), int(expected.max())
+    near = [_neighbours(np.float32(tensor.scale) / np.float32(out.scale)) for tensor in tensors]
+    parts = [
+        [(code - tensor.zero_point).astype(np.float32) * factor for factor in factors]
+        for code, tensor, factors in zip(codes, tensors, near, strict=True)
+    ]
+    for left, right in sorted(product(range(len(near[0])), range(len(near[1]))), key=sum):
+        total = np.rint(parts[0][left][:, None] + parts[1][right])
+        if np.array_equal(np.clip(total + out.zero_point, low, high), expected[0]):
+            return near[0][left], near[1][right]
+    raise Refused("onnxruntime's fused multiply-adds round some sums of its codes otherwise than the machine's floats")
+
+
+def _neighbours(value: np.float32) -> list[np.float32]:
+    """A float and those around it, the nearest first."""
+    up = down = value
+    found = [value]
+    for _ in range(SEARCH):
+        up, down = np.nextafter(up, np.float32(np.inf)), np.nextafter(down, np.float32(0))
+        found += [up, down]
+    return found

@@ -1,0 +1,87 @@
+"""A network as a program: neighbouring nodes that the machine takes are one launch, others the host's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from tilewright.errors import ConfigError
+from tilewright.graph.ir import Graph, Site
+from tilewright.graph.ops import FullyConnected, Reshape
+from tilewright.graph.rounding import Rounding, rounding_mode
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.targets.bm1684x.compiler.launch import build
+from tilewright.targets.bm1684x.compiler.layer import Layer
+from tilewright.targets.bm1684x.compiler.local import Full
+from tilewright.targets.bm1684x.compiler.lower import lower
+from tilewright.targets.bm1684x.compiler.tiles import WORD_BYTES
+from tilewright.targets.bm1684x.config import Config
+
+NAME = "bm1684x"
+
+
+def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
+    """The program of a network. Raises ConfigError for a machine of other lanes than kernels are laid out for."""
+    if config.eu_bytes != WORD_BYTES:
+        raise ConfigError("bm1684x config", f"eu_bytes is {config.eu_bytes}; networks need {WORD_BYTES}")
+    mode = rounding_mode(rounding)
+    found = _lowered(graph, mode)
+    reads = {name: _read(graph.node(name).inputs, made) for name, made in found.items()}
+    steps: list[Launch | HostStep] = []
+    for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
+        group = list(names)
+        if on_host:
+            steps += [HostStep(name, str(found[name])) for name in group]
+        else:
+            layers = [made for name in group if isinstance(made := found[name], Layer)]
+            steps += _launches(graph, layers, reads, config)
+    return Program(NAME, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
+
+
+def _lowered(graph: Graph, mode: Rounding) -> dict[str, Layer | str]:
+    """Each node's layer or the reason against it; without reshapes that only layers read, where their input lies."""
+    reshaped = {node.outputs[0]: node for node in graph.nodes if isinstance(node.op, Reshape)}
+    found: dict[str, Layer | str] = {}
+    for site in graph.sites():
+        before = reshaped.get(site.node.inputs[0])
+        made = None
+        if before is not None and isinstance(site.node.op, FullyConnected):
+            made = lower(graph, _unshaped(graph, site), mode)
+            if isinstance(made, Layer):
+                made = replace(made, inputs=(before.inputs[0],))
+        if made is None or isinstance(made, str):
+            made = lower(graph, site, mode)
+        found[site.node.name] = made
+    read = {name for node in graph.nodes for name in _read(node.inputs, found[node.name])}
+    for name, node in reshaped.items():
+        if name not in read and name not in graph.outputs:
+            del found[node.name]
+    return found
+
+
+def _read(inputs: Sequence[str], made: Layer | str) -> Sequence[str]:
+    """The tensors that a node reads."""
+    return made.inputs if isinstance(made, Layer) else inputs
+
+
+def _unshaped(graph: Graph, site: Site) -> Site:
+    """The site with the tensor that its first input was reshaped from."""
+    before = next(node for node in graph.nodes if node.outputs[0] == site.node.inputs[0])
+    source = replace(graph.tensors[before.inputs[0]], quant=site.input(0).quant)
+    return Site(site.node, (source, *site.inputs[1:]), site.outputs)
+
+
+def _launches(
+    graph: Graph, layers: Sequence[Layer], reads: Mapping[str, Sequence[str]], config: Config
+) -> list[Launch | HostStep]:
+    """One launch, or as many as local memory makes necessary."""
+    own = {layer.name for layer in layers}
+    outside = {name for node, names in reads.items() if node not in own for name in names} | set(graph.outputs)
+    try:
+        return [build(layers, outside, config)]
+    except Full as full:
+        if len(layers) == 1:
+            return [HostStep(layers[0].name, str(full))]
+    half = len(layers) // 2
+    return [part for some in (layers[:half], layers[half:]) for part in _launches(graph, some, reads, config)]

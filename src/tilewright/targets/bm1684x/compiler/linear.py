@@ -1,0 +1,87 @@
+"""Convolutions, depthwise convolutions and fully connected layers as layers of the machine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Site
+from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from tilewright.graph.ops.linear import Linear
+from tilewright.graph.requant import Requant
+from tilewright.graph.rounding import Rounding
+from tilewright.targets.bm1684x.arithmetic.window import Window
+from tilewright.targets.bm1684x.command import Constant
+from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Kernel, Layer, Weights
+from tilewright.targets.bm1684x.compiler.requant import requantise
+from tilewright.targets.bm1684x.compiler.stored import Stored
+from tilewright.targets.bm1684x.compiler.writer import Refused, Writer
+from tilewright.targets.bm1684x.dtypes import I8, I32
+
+#: Pads and strides are fields of four bits, strides of operands of sixteen.
+LARGEST_PAD = LARGEST_STRIDE = 15
+LARGEST_PLANE = (1 << 16) - 1
+
+
+def linear(site: Site, x: Stored, mode: Rounding) -> Layer:
+    """A node of sums of products; x is how its input is stored. Raises Refused."""
+    op, w = site.node.op, site.input(1)
+    assert isinstance(op, Linear)
+    if w.dtype != "int8" or w.quant is None or any(w.quant.zero_point) or w.data is None:
+        raise Refused("its weights are not constant int8 around zero")
+    result = Stored.of(site.output)
+    kernel, window = _kernel(op, w.data, x, result)
+    depthwise = isinstance(op, DepthwiseConv2D)
+    axis = 1 if depthwise else 0
+    over = tuple(i for i in range(4) if i != axis)
+    bias = -x.zero * kernel.sum(over, dtype=np.int64)
+    if site.optional(2) is not None:
+        bias = bias + site.constant(2)
+    terms = kernel[0].size // (x.c if depthwise else 1)
+    if np.abs(bias).max() + 255 * 128 * terms >= 1 << 31:
+        raise Refused("its sums may leave int32")
+    write = Writer(result.c)
+    padding = {"window": window, "pad": x.zero}
+    if depthwise:
+        total = write.add("int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, **padding)
+    else:
+        product = write.add(
+            "int8_asym_quant_conv2d", I32, x=Input(0, whole=True), w=Weights(), zero=Constant.of(0, I8), **padding
+        )
+        total = write.add("int_add", I32, a=product, b=write.channel(bias))
+    to = Requant.of_product(site.input(0), w, site.output, op.activation, mode.delegated)
+    requantise(write, total, to, op.rule(mode), result)
+    return Layer(
+        name=site.node.name,
+        inputs=(site.node.inputs[0],),
+        output=site.output.name,
+        shapes=(x,),
+        result=result,
+        operations=tuple(write.operations),
+        words=tuple(write.words),
+        kernel=Kernel(kernel, I8, depthwise),
+        bias=bias.astype(np.int32) if depthwise else None,
+        window=window,
+        row_tiles=not depthwise,
+        macs=op.macs(site),
+    )
+
+
+def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
+    """Weights as (oc, ic, kh, kw), (1, c, kh, kw) of a depthwise convolution; and the window."""
+    if isinstance(op, FullyConnected):
+        rows = result.h * result.w
+        h, wide = (x.h, x.w) if rows == 1 else (1, 1)
+        if x.c * h * wide != w.shape[1] or x.h * x.w != rows * h * wide:
+            raise Refused("its rows are not the pixels of its input")
+        return w.reshape(-1, h, wide, x.c).transpose(0, 3, 1, 2), Window((h, wide))
+    assert isinstance(op, Conv2D | DepthwiseConv2D)
+    if isinstance(op, Conv2D) and w.shape[3] != x.c:
+        raise Refused("it is a grouped convolution")
+    if isinstance(op, DepthwiseConv2D) and w.shape[3] != x.c:
+        raise Refused("it has several results for each channel")
+    own = op.window
+    if max(own.padding) > LARGEST_PAD or max(own.stride) > LARGEST_STRIDE or max(own.dilation) > LARGEST_STRIDE:
+        raise Refused(f"its pads, strides or dilation are above {LARGEST_PAD}")
+    top, bottom, left, right = own.padding
+    return w.transpose(0, 3, 1, 2), Window(own.kernel, (top, bottom, left, right), own.stride, own.dilation)

@@ -1,0 +1,118 @@
+"""Where the tensors of a launch lie, and in which groups of layers its samples go through the machine.
+
+With a batch of N, the samples of a group go through all of its layers one by one, so that what lies between these needs
+room for one sample; between groups all N are there. The constants of a group stay until its last sample is through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.targets.bm1684x.compiler.layer import Layer
+from tilewright.targets.bm1684x.compiler.local import Buffer, Full, place
+from tilewright.targets.bm1684x.compiler.stored import Stored, plane_bytes
+from tilewright.targets.bm1684x.compiler.tiles import Cut
+from tilewright.targets.bm1684x.config import Config
+
+
+@dataclass(frozen=True)
+class Home:
+    """A tensor's place: `copies` samples, one behind the other."""
+
+    offset: int
+    copies: int
+    stride: int
+
+    def of(self, sample: int) -> int:
+        return self.offset + sample % self.copies * self.stride
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """`groups` of layers (begin, end); homes of tensors; offsets of temporary buffers by layer; those of inputs and
+    results of one pixel, whose channels lie side by side while they are moved (`turned`); where constants begin.
+    """
+
+    cuts: tuple[Cut, ...]
+    groups: tuple[tuple[int, int], ...]
+    homes: Mapping[str, Home]
+    temps: tuple[Mapping[int, int], ...]
+    turned: Mapping[str, int]
+    values_end: int
+
+
+def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Plan:
+    """The plan with the largest groups for which there is room. Raises Full."""
+    inner = {layer.output for layer in layers}
+    outside = {name for layer in layers for name in layer.inputs if name not in inner} | (inner & set(leaving))
+    cuts = tuple(Cut(layer, config) for layer in layers)
+    sizes = [sum(block.shape[1] for block in cut.blocks) for cut in cuts]
+    if config.batch == 1:
+        return _placed(cuts, [(index, index + 1) for index in range(len(cuts))], outside, config)
+    limit, failure = config.lane_bytes, Full("nothing was tried")
+    while limit:
+        groups = _groups(sizes, limit)
+        try:
+            made = _placed(cuts, groups, outside, config)
+            weights = [sum(sizes[begin:end]) for begin, end in groups]
+            if made.values_end + max(weights) <= config.lane_bytes:
+                return made
+        except Full as full:
+            failure = full
+        limit //= 2
+    raise failure
+
+
+def _groups(sizes: Sequence[int], limit: int) -> list[tuple[int, int]]:
+    """Layers as long as their constants are within the limit; one at least."""
+    groups, begin, held = [], 0, 0
+    for index, size in enumerate(sizes):
+        if index > begin and held + size > limit:
+            groups.append((begin, index))
+            begin, held = index, 0
+        held += size
+    return [*groups, (begin, len(sizes))]
+
+
+def _placed(
+    cuts: tuple[Cut, ...], groups: list[tuple[int, int]], outside: Collection[str], config: Config
+) -> Plan:
+    stored: dict[str, Stored] = {}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    made: set[str] = set()
+    for index, cut in enumerate(cuts):
+        for name, shape in zip(cut.layer.inputs, cut.layer.shapes, strict=True):
+            stored.setdefault(name, shape)
+            first.setdefault(name, index)
+            last[name] = index
+        stored[cut.layer.output] = cut.layer.result
+        made.add(cut.layer.output)
+        first[cut.layer.output] = last[cut.layer.output] = index
+    group_of = [group for group in groups for _ in range(*group)]
+    buffers: list[Buffer] = []
+    copies: dict[str, int] = {}
+    turned: list[str] = []
+    for name, shape in stored.items():
+        begin, end = group_of[first[name]], group_of[last[name]]
+        span = (first[name], last[name])
+        copies[name] = 1
+        if config.batch > 1 and (begin != end or name not in made):
+            copies[name] = config.batch if begin != end else 2  # one is loaded while the other is in use
+            span = (begin[0], end[1] - 1)
+        buffers.append(Buffer(name, copies[name] * shape.lane_bytes(config), *span))
+        if name in outside and shape.h * shape.w == 1 and shape.c > 1:
+            line = plane_bytes(shape.c, shape.dtype, config)
+            buffers.append(Buffer(f"turned/{name}", line, first[name], first[name]))
+            turned.append(name)
+    for index, cut in enumerate(cuts):
+        for temp, element in cut.layer.temps().items():
+            buffers.append(Buffer(f"{index}/{temp}", cut.temp_bytes(element), index, index))
+    offsets, end_of_all = place(buffers)
+    if end_of_all > config.lane_bytes:
+        raise Full(f"its tensors need {end_of_all} bytes of each lane, which has {config.lane_bytes}")
+    homes = {name: Home(offsets[name], copies[name], shape.lane_bytes(config)) for name, shape in stored.items()}
+    temps = tuple({temp: offsets[f"{index}/{temp}"] for temp in cut.layer.temps()} for index, cut in enumerate(cuts))
+    lines = {name: offsets[f"turned/{name}"] for name in turned}
+    return Plan(cuts, tuple(groups), homes, temps, lines, end_of_all)

@@ -1,0 +1,75 @@
+"""How a tensor of the graph is stored: as channels, rows and columns, and as which 8-bit type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Tensor
+from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.compiler.phases import Phases
+from tilewright.targets.bm1684x.dtypes import I8, U8, DType
+
+
+@dataclass(frozen=True)
+class Stored:
+    """(c, h, w) elements of a sample: codes of the graph plus `add`, whose zero point is `zero`.
+
+    Codes whose zero point is their lowest one (what a ReLU gives) are stored unsigned from 0 on: then clamping is
+    the type's own, nothing is added behind a rounding, and padding is 0. Others are stored signed.
+    """
+
+    c: int
+    h: int
+    w: int
+    dtype: DType
+    add: int = 0
+    zero: int = 0
+    phases: Phases | None = None  # of an input that lies in DDR otherwise than in local memory
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Stored:
+        """An 8-bit tensor. Its last axis is the channels, the axes before it are pixels."""
+        *before, c = tensor.shape or (1,)
+        image = len(before) == 3 and before[0] == 1
+        h, w = (before[1], before[2]) if image else (1, prod(before))
+        lowest = int(np.iinfo(tensor.dtype).min)
+        dtype, add = (U8, -lowest) if tensor.zero_point == lowest else (I8, -lowest - 128)
+        return cls(c, h, w, dtype, add, tensor.zero_point + add)
+
+    @property
+    def nbytes(self) -> int:
+        """Of a sample in DDR."""
+        elements = self.phases.elements if self.phases else self.c * self.h * self.w
+        return elements * self.dtype.bytes
+
+    def slots(self, config: Config) -> int:
+        return -(-self.c // config.lanes)
+
+    def plane(self, config: Config) -> int:
+        """Bytes of one channel in local memory."""
+        return plane_bytes(self.h * self.w, self.dtype, config)
+
+    def lane_bytes(self, config: Config) -> int:
+        """Of a sample in each lane of local memory."""
+        return self.slots(config) * self.plane(config)
+
+    def pack(self, values: Array) -> Array:
+        """Values of the graph (S, ...) as they are stored in DDR: (S, elements)."""
+        c, h, w = (self.phases.c, self.phases.h, self.phases.w) if self.phases else (self.c, self.h, self.w)
+        codes = values.reshape(len(values), h, w, c).transpose(0, 3, 1, 2)
+        stored = (codes.astype(np.int16) + self.add).astype(self.dtype.storage)
+        return self.phases.spread(stored, self.zero) if self.phases else stored.reshape(len(values), -1)
+
+    def unpack(self, stored: Array, tensor: Tensor) -> Array:
+        """The inverse of pack: (S, *shape)."""
+        codes = (stored.astype(np.int16) - self.add).astype(tensor.dtype).transpose(0, 2, 3, 1)
+        return np.ascontiguousarray(codes).reshape(len(stored), *tensor.shape)
+
+
+def plane_bytes(elements: int, dtype: DType, config: Config) -> int:
+    """One channel in the aligned layout."""
+    return -(-elements * dtype.bytes // config.eu_bytes) * config.eu_bytes

@@ -1,0 +1,87 @@
+"""Operations of a layer as they are written: each gives a temporary buffer that nothing still needed is in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.bm1684x.command import Constant
+from tilewright.targets.bm1684x.compiler.layer import Operate, Output, PerChannel, Ref, Temp
+from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, DType, Rounding
+
+#: Exact products of two int32, cut behind bit 31 and rounded upwards at ties: gemmlowp's high product.
+HIGH_PRODUCT = -31
+
+
+class Refused(Exception):
+    """Why the machine does not compute a node exactly: a sentence for the user."""
+
+
+class Writer:
+    """Collects operations, and the parameters of `channels` channels."""
+
+    def __init__(self, channels: int) -> None:
+        self.channels = channels
+        self.operations: list[Operate] = []
+        self.words: list[Array] = []
+        self._held: list[Ref] = []
+
+    def hold(self, value: Ref) -> Ref:
+        """Keep a buffer that a later operation needs, but not the next one; until `release`."""
+        self._held.append(value)
+        return value
+
+    def release(self) -> None:
+        self._held.clear()
+
+    def add(self, operation: str, result: DType | Output, mode: Rounding | None = None, **operands: Ref | Any) -> Ref:
+        """An operation into a new buffer of a type, or into the output. What is no operand is an attribute."""
+        refs = {name: value for name, value in operands.items() if isinstance(value, Ref)}
+        attributes = {name: value for name, value in operands.items() if name not in refs}
+        attributes |= {} if mode is None else {"mode": mode}
+        if isinstance(result, DType):
+            taken = {ref.index for ref in (*refs.values(), *self._held) if isinstance(ref, Temp)}
+            result_ref: Output | Temp = Temp(next(i for i in range(len(taken) + 1) if i not in taken), result)
+        else:
+            result_ref = result
+        self.operations.append(Operate(operation, refs, result_ref, attributes))
+        return result_ref
+
+    def channel(self, values: Array | Sequence[int] | float, dtype: DType = I32) -> PerChannel:
+        """A parameter of each channel."""
+        storage = np.float32 if dtype is F32 else np.int32
+        self.words.append(np.ascontiguousarray(np.broadcast_to(np.asarray(values, storage), (self.channels,))))
+        return PerChannel(len(self.words) - 1, dtype)
+
+    def high_product(self, x: Ref, q: Array) -> Ref:
+        """(x * q + 2**30) >> 31, int32."""
+        only = _only(q)
+        factor: Ref = self.channel(q) if only is None else Constant.of(int(only), I32)
+        return self.add("int_mul", I32, Rounding.HALF_UP, a=x, b=factor, shift=Constant.of(HIGH_PRODUCT, I8))
+
+    def scale(self, x: Ref, result: DType | Output, shift: Array, offset: int, mode: Rounding, factor: int = 1) -> Ref:
+        """sat(round(x * factor * 2**shift) + offset)."""
+        multiplier: Ref = Constant.of(factor, I32)
+        if (count := _only(shift)) is not None:
+            parameters = [multiplier, Constant.of(int(count), I8), Constant.of(offset, I16)]
+        else:
+            parameters = [self.channel(factor), self.channel(shift), self.channel(offset)]
+        named = dict(zip(("multiplier", "shift", "offset"), parameters, strict=True))
+        return self.add("int_requant", result, mode, x=x, **named)
+
+    def scale_real(self, x: Ref, result: DType | Output, factor: Array, offset: float = 0.0) -> Ref:
+        """sat(half_even(f32(f32(x) * factor) + offset))."""
+        if (scale := _only(factor)) is not None:
+            parameters: tuple[Ref, ...] = (Constant.of(float(scale), F32), Constant.of(offset, F32))
+        else:
+            parameters = (self.channel(factor, F32), self.channel(offset, F32))
+        named = dict(zip(("scale", "offset"), parameters, strict=True))
+        return self.add("fp32_requant", result, Rounding.HALF_TO_EVEN, x=x, **named)
+
+
+def _only(values: Array) -> Any:
+    """The one value of all channels; None where they differ."""
+    return values.flat[0] if len(np.unique(values)) == 1 else None
