@@ -32,6 +32,8 @@ MACHINES: dict[str, Config] = {
         0, 3, dram_latency=1, LOG_INP_WIDTH=2, LOG_INP_BUFF_SIZE=7, LOG_WGT_WIDTH=2, LOG_WGT_BUFF_SIZE=8
     ),
     "1x4x4, narrow ports": small(0, 2, alu_lanes=2, wgt_read_bits=64, acc_read_bits=64),
+    "1x4x4, two products a block": small(0, 2, multipliers="packed"),
+    "2x4x4, products in logic": small(1, 2, multipliers="logic"),
 }
 
 

@@ -55,7 +55,9 @@ class Core(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
-        m.submodules.mac = mac = MacArray(config.batch, config.block, config.inp.width, config.wgt.width)
+        m.submodules.mac = mac = MacArray(
+            config.batch, config.block, config.inp.width, config.wgt.width, config.multipliers
+        )
         m.submodules.alu = alu = TensorAlu(config.batch * config.block, config.LOG_ACC_WIDTH)
         work = [self.work]
         for stage in range(1, CORE + 1):
