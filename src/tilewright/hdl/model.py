@@ -107,7 +107,8 @@ class Model:
         found = (ctypes.byref(item) for item in (places, beats, size))
         count, width = self._library.tw_written(ctypes.c_void_p(memory), *found), size.value
         at = _copied(places, 16 * count).view(np.int64).reshape(count, 2)
-        content = _copied(beats, (width + -(-width // 8)) * count).reshape(count, -1)
+        both = width + -(-width // 8)
+        content = _copied(beats, both * count).reshape(count, both)
         strobes = np.unpackbits(content[:, width:], axis=1, count=width, bitorder="little").view(np.bool_)
         return Written(at[:, 0], at[:, 1], content[:, :width], strobes)
 

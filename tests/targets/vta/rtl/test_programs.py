@@ -125,7 +125,7 @@ def test_both_engines_read_the_rtl_alike() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny", "small", "pynq", "batch4b8", "int4"])
+@pytest.mark.parametrize("name", ["tiny", "small", "pynq", "ultra96", "int4", "acc16", "batch2", "batch4b8"])
 def test_golden_vectors_of_the_hls_model(name: str, shared: Path) -> None:
     done = 0
     for path in sorted((shared / "vta_vectors").glob(f"{name}__*.npz")):
