@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from tilewright import host, targets
 from tilewright.array import Array
@@ -12,8 +15,24 @@ from tilewright.program.program import HostStep, Program
 from tilewright.targets.abilities import CosimCase, Gateware
 from tilewright.targets.base import RunOptions
 
+#: Cycles of a waveform on either side of a difference.
+AROUND = 100
 
-def cosim(program: Program, inputs: Mapping[str, Array] | None, engine: str) -> Iterator[CosimCase]:
+
+@dataclass(frozen=True)
+class Wave:
+    """A file for the waveform of the first launch that differs, around its first difference, or `whole`.
+
+    `whole` where none differs: the first launch's.
+    """
+
+    path: Path
+    whole: bool = False
+
+
+def cosim(
+    program: Program, inputs: Mapping[str, Array] | None, engine: str, wave: Wave | None = None
+) -> Iterator[CosimCase]:
     """Each launch on the first sample of `inputs` (None: a bare program).
 
     Raises ConfigError where the target has no gateware, HazardError for a program that cannot run.
@@ -24,11 +43,21 @@ def cosim(program: Program, inputs: Mapping[str, Array] | None, engine: str) -> 
     graph, values = program.graph, dict[str, Array]()
     if graph is not None and inputs is not None:
         values = {name: data[:1] for name, data in reference.check_inputs(graph, inputs).items()}
+    first: Callable[[Path, tuple[int, int] | None], None] | None = None
+    waved = False
     for step in program.steps:
         if isinstance(step, HostStep):
             assert graph is not None
             values.update(host.run_node(graph, step.node, values, program.rounding))
             continue
-        yield target.cosim(program, step, values, engine)
+        case = target.cosim(program, step, values, engine)
+        draw = partial(target.waveform, program, step, dict(values))
+        if wave and not waved and case.first_cycle is not None:
+            draw(wave.path, None if wave.whole else (case.first_cycle - AROUND, case.first_cycle + AROUND))
+            waved = True
+        first = first or draw
+        yield case
         if graph is not None:
             values.update(target.launch(program, step, values, RunOptions(check=False)).values)
+    if wave and wave.whole and not waved and first:
+        first(wave.path, None)

@@ -9,8 +9,9 @@ import pytest
 
 from tests.hdl.simulation import simulate
 from tilewright.array import Array
+from tilewright.errors import ConfigError
 from tilewright.hdl.alu import Operation, TensorAlu
-from tilewright.hdl.mac import MAC_LATENCY, MacArray
+from tilewright.hdl.mac import MAC_LATENCY, MULTIPLIERS, MacArray
 
 
 def packed(values: Array, bits: int) -> int:
@@ -26,12 +27,16 @@ def unpacked(word: int, bits: int, count: int) -> Array:
     return np.array([field - (1 << bits) * (field >> (bits - 1)) for field in fields], np.int64)
 
 
+@pytest.mark.parametrize("multipliers", MULTIPLIERS)
 @pytest.mark.parametrize(("batch", "block", "inp", "wgt"), [(1, 4, 8, 8), (2, 2, 4, 8), (1, 1, 2, 2), (1, 8, 16, 1)])
-def test_sums_come_two_cycles_after_their_operands_one_a_cycle(batch: int, block: int, inp: int, wgt: int) -> None:
-    mac, rng = MacArray(batch, block, inp, wgt), np.random.default_rng(block)
+def test_sums_come_two_cycles_after_their_operands_one_a_cycle(
+    batch: int, block: int, inp: int, wgt: int, multipliers: str
+) -> None:
+    mac, rng = MacArray(batch, block, inp, wgt, multipliers), np.random.default_rng(block)
     lefts = rng.integers(-(1 << (inp - 1)), 1 << (inp - 1), (20, batch, block))
     rights = rng.integers(-(1 << (wgt - 1)), 1 << (wgt - 1), (20, block, block))
     lefts[0], rights[0] = -(1 << (inp - 1)), -(1 << (wgt - 1))  # the largest sum
+    lefts[1], rights[1] = (1 << (inp - 1)) - 1, -(1 << (wgt - 1))  # and the least
 
     async def bench(ctx: Any) -> None:
         for cycle in range(20 + MAC_LATENCY):
@@ -45,6 +50,14 @@ def test_sums_come_two_cycles_after_their_operands_one_a_cycle(batch: int, block
             await ctx.tick()
 
     simulate(mac, bench)
+
+
+@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+def test_what_no_array_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match="two products of 16 and 8 bits do not fit a block of 25x18; use single"):
+        MacArray(1, 2, 16, 8, "packed")
+    with pytest.raises(ConfigError, match="unknown multipliers 'soft'; choose single, packed, logic"):
+        MacArray(1, 2, 8, 8, "soft")
 
 
 @pytest.mark.parametrize("log_bits", [3, 4, 5])

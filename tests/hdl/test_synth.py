@@ -17,7 +17,8 @@ def test_a_memory_is_block_ram_and_a_product_a_multiplier(family: str, blocks: i
     memory = resources(to_rtlil(BankedMemory(Tiles(32, 32, 1024))), family)
     assert memory["BRAM"] == blocks
     assert memory["DSP"] == 0
-    assert resources(to_rtlil(MacArray(1, 2, 8, 8)), family)["DSP"] == 4
+    for multipliers, many in (("single", 4), ("packed", 2), ("logic", 0)):
+        assert resources(to_rtlil(MacArray(1, 2, 8, 8, multipliers)), family)["DSP"] == many, multipliers
 
 
 def test_an_unknown_family_is_refused() -> None:

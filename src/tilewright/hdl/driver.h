@@ -13,6 +13,9 @@ struct Sim {
     std::vector<uint64_t> events;  // pairs: number of the watch, cycle
     Port *clk = nullptr;
     uint64_t cycle = 0;
+    uint64_t wave_first = 1, wave_last = 0;
+
+    bool waves() const { return wave_first <= cycle && cycle <= wave_last; }
 
     Sim() {
         design.eval();
@@ -77,7 +80,19 @@ Memory *tw_memory(Sim *sim, const char *prefix, uint8_t *bytes, uint64_t size, u
 // Makes a memory stall, at random from a seed that is not 0.
 void tw_stall(Memory *memory, uint64_t seed) { memory->stalls = seed * 0x9e3779b97f4a7c15ull; }
 
+// The beats written to a memory: how many, and the logs of them.
+uint64_t tw_written(Memory *memory, uint64_t **places, uint8_t **beats, uint64_t *bytes) {
+    *places = memory->log_places.data(), *beats = memory->log_beats.data(), *bytes = memory->beat;
+    return memory->log_places.size() / 2;
+}
+
 uint64_t tw_faults(Memory *memory) { return memory->faults; }
+
+// Writes a waveform of the cycles from `first` to `last` to a file; returns 0 where the engine cannot.
+int tw_wave(Sim *sim, const char *path, uint64_t first, uint64_t last) {
+    sim->wave_first = first, sim->wave_last = last;
+    return sim->design.wave(path);
+}
 
 // Runs until the port `until` is not 0 (none: null), `events` have been logged, or `most` cycles have passed; returns
 // whether it was not the last.
@@ -87,12 +102,14 @@ int tw_run(Sim *sim, uint64_t most, const char *until, uint64_t events) {
         for (Memory &memory : sim->memories) memory.drive(sim->cycle);
         set(sim->clk, 0);
         sim->design.eval();
+        if (sim->waves()) sim->design.sample(2 * sim->cycle);
         if ((stop && get(stop)) || sim->events.size() / 2 >= events) return 1;
         for (Memory &memory : sim->memories) memory.sample(sim->cycle);
         for (Watch &watch : sim->watches)
             if (get(watch.port)) sim->events.push_back(watch.number), sim->events.push_back(sim->cycle);
         set(sim->clk, 1);
         sim->design.eval();
+        if (sim->waves()) sim->design.sample(2 * sim->cycle + 1);
         sim->cycle++;
     }
     set(sim->clk, 0);  // CXXRTL's outputs follow the edge only now

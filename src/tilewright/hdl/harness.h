@@ -46,6 +46,8 @@ struct Memory {
     std::deque<Burst> reads, writes;
     std::deque<uint64_t> responses;
     uint64_t written = 0;  // beats of the first write
+    std::vector<uint64_t> log_places;  // of all beats written: cycle, address
+    std::vector<uint8_t> log_beats;    // and data, strobes
     std::vector<uint8_t> payload;
     uint64_t stalls = 0;  // the state of the random numbers; 0: never
     std::string offered[3];  // what has not been taken
@@ -90,6 +92,8 @@ struct Memory {
         const uint8_t *word = static_cast<const uint8_t *>(w->data);
         Burst &burst = writes.front();
         uint64_t address = burst.address + written * beat;
+        log_places.push_back(cycle), log_places.push_back(address);
+        log_beats.insert(log_beats.end(), word, word + beat + (beat + 7) / 8);
         for (uint32_t i = 0; i < beat; i++)
             if (word[beat + i / 8] >> i % 8 & 1) {
                 if (address + i < size) bytes[address + i] = word[i];

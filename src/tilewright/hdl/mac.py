@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -10,19 +11,33 @@ from amaranth.hdl import Cat, Elaboratable, Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.errors import ConfigError
+
 #: Cycles from operands to sums.
 MAC_LATENCY = 2
+#: What makes a product: a multiplier block each; a block for two that share an input; logic.
+MULTIPLIERS = ("single", "packed", "logic")
+#: Bits, signed, of the operands that a multiplier block takes: Xilinx's DSP48E1, the smaller of its generations.
+PACKED_BITS, SHARED_BITS = 25, 18
 
 
 class MacArray(wiring.Component):
     """sums[b][o] = sum over i of inp[b][i] * wgt[o][i], exact, MAC_LATENCY cycles later; one product a cycle.
 
-    Operands are row-major, first value in the low bits; sums have `sum_bits`, wide enough for any operands.
+    Operands are row-major, first value in the low bits; sums have `sum_bits`, wide enough for any operands. Whichever
+    the `multipliers`, the sums are the same, in the same cycle. Raises ConfigError for operands that two do not fit
+    into a block.
     """
 
-    def __init__(self, batch: int, block: int, inp_bits: int, wgt_bits: int) -> None:
+    def __init__(self, batch: int, block: int, inp_bits: int, wgt_bits: int, multipliers: str = "single") -> None:
+        if multipliers not in MULTIPLIERS:
+            raise ConfigError("MAC array", f"unknown multipliers {multipliers!r}", f"choose {', '.join(MULTIPLIERS)}")
         self.batch, self.block, self.inp_bits, self.wgt_bits = batch, block, inp_bits, wgt_bits
-        self.sum_bits = inp_bits + wgt_bits + (block - 1).bit_length()
+        self.multipliers, self.product_bits = multipliers, inp_bits + wgt_bits
+        if multipliers == "packed" and (self.product_bits + wgt_bits + 1 > PACKED_BITS or inp_bits > SHARED_BITS):
+            reason = f"two products of {inp_bits} and {wgt_bits} bits do not fit a block of {PACKED_BITS}x{SHARED_BITS}"
+            raise ConfigError("MAC array", reason, "use single multipliers")
+        self.sum_bits = self.product_bits + (block - 1).bit_length()
         super().__init__(
             {
                 "inp": In(batch * block * inp_bits),
@@ -32,22 +47,46 @@ class MacArray(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m = Module()
+        m, block = Module(), self.block
+        inp, wgt = _values(self.inp, self.inp_bits), _values(self.wgt, self.wgt_bits)
+        together = 2 if self.multipliers == "packed" and block > 1 else 1
         sums = []
         for row in range(self.batch):
-            left = _values(self.inp, self.inp_bits)[row * self.block : (row + 1) * self.block]
-            for column in range(self.block):
-                right = _values(self.wgt, self.wgt_bits)[column * self.block : (column + 1) * self.block]
-                products = []
-                for place, (a, b) in enumerate(zip(left, right, strict=True)):
-                    product = Signal(signed(self.inp_bits + self.wgt_bits), name=f"p{row}_{column}_{place}")
-                    m.d.sync += product.eq(a * b)
-                    products.append(product)
-                total = Signal(signed(self.sum_bits), name=f"s{row}_{column}")
-                m.d.sync += total.eq(reduce(add, products))
-                sums.append(total)
+            left = inp[row * block : (row + 1) * block]
+            for column in range(0, block, together):
+                rights = [wgt[at * block : (at + 1) * block] for at in range(column, column + together)]
+                products = [
+                    self._products(m, a, b, f"p{row}_{column}_{place}")
+                    for place, (a, *b) in enumerate(zip(left, *rights, strict=True))
+                ]
+                for number, terms in enumerate(zip(*products, strict=True)):
+                    total = Signal(signed(self.sum_bits), name=f"s{row}_{column + number}")
+                    m.d.sync += total.eq(reduce(add, terms))
+                    sums.append(total)
         m.d.comb += self.sums.eq(Cat(sums))
         return m
+
+    def _products(self, m: Module, shared: Value, others: Sequence[Value], name: str) -> list[Value]:
+        """One value times each of one or two others, a cycle later."""
+        bits, first = self.product_bits, others[0]
+        if len(others) == 1:
+            product = Signal(signed(bits), name=name)
+            m.d.sync += product.eq(_by_logic(shared, first) if self.multipliers == "logic" else shared * first)
+            return [product]
+        both = Signal(signed(bits + self.wgt_bits + 1), name=f"{name}_both")
+        product = Signal(signed(len(both) + self.inp_bits), name=name)
+        m.d.comb += both.eq((others[1] << bits) + first)
+        m.d.sync += product.eq(shared * both)
+        # A negative lower product has borrowed from the upper one.
+        return [product[:bits].as_signed(), (product[bits:].as_signed() + product[bits - 1])[:bits].as_signed()]
+
+
+def _by_logic(a: Value, b: Value) -> Value:
+    """A product as a sum of rows, which synthesis does not take for a multiplier."""
+    *low, sign = ((bit.replicate(len(a)) & a.as_unsigned()).as_signed() for bit in b)
+    rows = [row << place for place, row in enumerate(low)]
+    total: Value = reduce(add, rows, 0 - (sign << len(low)))
+    return total
 
 
 def _values(word: Value, bits: int) -> list[Value]:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,15 @@ from tilewright.errors import ConfigError, MachineError
 from tilewright.hdl.build import library
 
 EVER = (1 << 64) - 1
+
+
+class Written(NamedTuple):
+    """Beats of a write bus: cycle and address int64 [n], bytes uint8 [n, b], and which of them count, bool [n, b]."""
+
+    cycle: Array
+    address: Array
+    data: Array
+    strobes: Array
 
 
 class Compiled:
@@ -95,6 +104,25 @@ class Model:
         """Beats outside an attached memory, or out of step with their command."""
         return int(self._library.tw_faults(ctypes.c_void_p(memory)))
 
+    def written(self, memory: int) -> Written:
+        """The beats written to an attached memory, in order."""
+        places, beats, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
+        found = (ctypes.byref(item) for item in (places, beats, size))
+        count, width = self._library.tw_written(ctypes.c_void_p(memory), *found), size.value
+        at = _copied(places, 16 * count).view(np.int64).reshape(count, 2)
+        both = width + -(-width // 8)
+        content = _copied(beats, both * count).reshape(count, both)
+        strobes = np.unpackbits(content[:, width:], axis=1, count=width, bitorder="little").view(np.bool_)
+        return Written(at[:, 0], at[:, 1], content[:, :width], strobes)
+
+    def wave(self, path: Path, first: int, last: int) -> None:
+        """Write a waveform (VCD, two time steps a cycle) of the cycles from `first` to `last` as they are run.
+
+        Raises ConfigError for a file that cannot be written, and where the engine has no waveforms: cxxrtl has.
+        """
+        if not self._library.tw_wave(self._sim, str(path).encode(), first, last):
+            raise ConfigError("waveform", f"cannot write {path}", "give another file, and use the engine cxxrtl")
+
     def watch(self, port: str, number: int) -> None:
         """Log each cycle in which a port is not 0."""
         self._port(port)
@@ -105,11 +133,7 @@ class Model:
         """What was logged: int64 [n, 2], number and cycle, in order of time."""
         data = ctypes.c_void_p()
         count = self._library.tw_events(self._sim, ctypes.byref(data))
-        if not count:
-            return np.zeros((0, 2), np.int64)
-        return (
-            np.frombuffer((ctypes.c_int64 * (2 * count)).from_address(data.value or 0), np.int64).reshape(-1, 2).copy()
-        )
+        return _copied(data, 16 * count).view(np.int64).reshape(-1, 2)
 
     def step(self, cycles: int = 1) -> None:
         self._library.tw_run(self._sim, cycles, None, EVER)
@@ -123,6 +147,11 @@ class Model:
     def run_until_logged(self, events: int, limit: int) -> bool:
         """Run until so many events have been logged; whether they were within `limit` cycles."""
         return bool(self._library.tw_run(self._sim, limit, None, events))
+
+
+def _copied(data: ctypes.c_void_p, size: int) -> Array:
+    """So many bytes of the library's, uint8."""
+    return np.frombuffer(ctypes.string_at(data, size) if size else b"", np.uint8)
 
 
 @lru_cache
@@ -140,6 +169,8 @@ def _load(path: Path) -> ctypes.CDLL:
         "tw_memory": (pointer, [pointer, ctypes.c_char_p, pointer, long, long]),
         "tw_faults": (long, [pointer]),
         "tw_stall": (None, [pointer, long]),
+        "tw_written": (long, [pointer] * 4),
+        "tw_wave": (ctypes.c_int, [pointer, ctypes.c_char_p, long, long]),
         "tw_run": (ctypes.c_int, [pointer, long, ctypes.c_char_p, long]),
     }
     for name, (result, arguments) in signatures.items():

@@ -13,6 +13,8 @@ struct Design {
     }
     ~Design() { delete top; }
     void eval() { top->eval(); }
+    bool wave(const char *) { return false; }
+    void sample(uint64_t) {}
     void list(std::vector<Port> &ports, std::vector<Array> &arrays);
 
     // A public variable: `scope` is the path of its module.

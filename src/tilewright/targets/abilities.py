@@ -67,6 +67,7 @@ class CosimCase:
     rtl_cycles: int
     mismatched_bytes: int
     differences: tuple[str, ...] = ()
+    first_cycle: int | None = None  # of the first difference
 
 
 @runtime_checkable
@@ -79,4 +80,15 @@ class Gateware(Protocol):
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
         """Compare one launch on one sample."""
+        ...
+
+    def waveform(
+        self,
+        program: Program,
+        launch: Launch,
+        values: Mapping[str, Array],
+        path: Path,
+        cycles: tuple[int, int] | None,
+    ) -> None:
+        """Write the gateware's signals (VCD) in some cycles of one launch on one sample; None: in all."""
         ...

@@ -94,13 +94,12 @@ class Vta:
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        from tilewright.targets.vta.codegen.pack import pack, unpack
+        from tilewright.targets.vta.codegen.pack import unpack
         from tilewright.targets.vta.image import Image
         from tilewright.targets.vta.passes import run_passes
 
         config, graph, image = _config_of(program), program.graph, Image.of(launch)
-        with given.untrusted(launch):
-            packed = pack(launch, graph, values) if graph else {}
+        packed = _packed(program, launch, values)
         samples = next(iter(packed.values())).shape[0] if packed else 1
         outputs: dict[str, list[Array]] = {name: [] for name in image.outputs}
         passes = self._passes.setdefault(launch, {}).get(options)
@@ -186,16 +185,27 @@ class Vta:
         return files(_own(config))
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
-        from tilewright.targets.vta.codegen.pack import pack
         from tilewright.targets.vta.image import Image
 
         with _gateware_tools():
             from tilewright.targets.vta.rtl.cosim import compare
 
-        image = Image.of(launch)
-        with given.untrusted(launch):
-            packed = pack(launch, program.graph, values) if program.graph else {}
-        return compare(launch.name, image, _config_of(program), packed, engine)
+        return compare(launch.name, Image.of(launch), _config_of(program), _packed(program, launch, values), engine)
+
+    def waveform(
+        self,
+        program: Program,
+        launch: Launch,
+        values: Mapping[str, Array],
+        path: Path,
+        cycles: tuple[int, int] | None,
+    ) -> None:
+        from tilewright.targets.vta.image import Image
+
+        with _gateware_tools():
+            from tilewright.targets.vta.rtl.cosim import waveform
+
+        waveform(Image.of(launch), _config_of(program), _packed(program, launch, values), path, cycles)
 
 
 @contextmanager
@@ -204,6 +214,14 @@ def _gateware_tools() -> Iterator[None]:
         yield
     except ImportError as error:
         raise ConfigError("gateware", f"needs {error.name}", "pip install 'tilewright[rtl]'") from None
+
+
+def _packed(program: Program, launch: Launch, values: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The segments that a network's values fill; a bare program has none."""
+    from tilewright.targets.vta.codegen.pack import pack
+
+    with given.untrusted(launch):
+        return pack(launch, program.graph, values) if program.graph else {}
 
 
 def _own(config: base.Config) -> Config:

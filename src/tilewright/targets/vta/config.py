@@ -88,6 +88,7 @@ class Config:
     wgt_read_bits: int | None = None
     acc_read_bits: int | None = None
     acc_write_bits: int | None = None
+    multipliers: str = "single"  # of the gateware: "packed": two products a block; "logic": no blocks. hdl/mac.py
 
     def __post_init__(self) -> None:
         if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:

@@ -46,6 +46,8 @@ RANGES["acc_read_bits"] = (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 by
 
 
 ALUS = ("upstream", "rounding", "fused", "float")
+#: hdl.mac.MULTIPLIERS, which only needs Amaranth.
+MULTIPLIERS = ("single", "packed", "logic")
 
 
 class Restriction(NamedTuple):
@@ -73,6 +75,8 @@ def check(c: Config) -> None:
             refuse(f"{key} is {value!r}, not an integer in {low}..{high} ({reason})")
         if key in CORE_KEYS and value & (value - 1):
             refuse(f"{key} is {value}, not a power of two", "memories and lanes are built in powers of two")
+    if c.multipliers not in MULTIPLIERS:
+        refuse(f"multipliers is {c.multipliers!r}", f"choose one of {', '.join(MULTIPLIERS)}")
     if c.alu not in ALUS:
         refuse(f"alu is {c.alu!r}", f"choose one of {', '.join(ALUS)}")
     for key in ("LOG_INP_WIDTH", "LOG_WGT_WIDTH"):

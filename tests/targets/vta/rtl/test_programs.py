@@ -41,6 +41,8 @@ MACHINES: dict[str, Config] = {
     "four, float": small(
         0, 2, stages=4, alu="float", acc_banks=16, LOG_BUS_WIDTH=9, dram_latency=3, queue_depth=2, token_depth=2
     ),
+    "1x4x4, two products a block": small(0, 2, multipliers="packed"),
+    "2x4x4, products in logic": small(1, 2, multipliers="logic"),
 }
 
 

@@ -37,7 +37,8 @@ def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> 
     read = Counter(name for layer in layers for name in layer.inputs)
     inner = {layer.output for layer in layers}
     laid = [
-        fold(layer, config) if read[layer.inputs[0]] == 1 and layer.inputs[0] not in inner else layer for layer in layers
+        fold(layer, config) if read[layer.inputs[0]] == 1 and layer.inputs[0] not in inner else layer
+        for layer in layers
     ]
     made = _Builder(laid, leaving, plan(laid, leaving, config), config)
     made.emit()

@@ -160,7 +160,9 @@ class Core(wiring.Component):
     def _products(self, m: Module, index: Any, work: Any) -> Value:
         """The sums of GEMM, two cycles after the reads of `work`."""
         config = self.config
-        m.submodules.mac = mac = MacArray(config.batch, config.block, config.inp.width, config.wgt.width)
+        m.submodules.mac = mac = MacArray(
+            config.batch, config.block, config.inp.width, config.wgt.width, config.multipliers
+        )
         multiplies = work.writes & ~work.is_alu
         m.d.comb += [
             self.inp.index.eq(index.src),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.hdl.model import Compiled
+from tilewright.hdl.model import Compiled, Written
 from tilewright.sim.dram import Dram
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import decode
@@ -19,6 +21,16 @@ from tilewright.targets.vta.rtl.top import REGISTERS, Vta
 PAGE = 1 << 12
 #: Cycles without an event after which a run is given up.
 PATIENCE = 1 << 20
+#: The cycle of the model that a launch takes: the one behind it is a Trace's first.
+LAUNCH = 1
+
+
+class Wave(NamedTuple):
+    """A file for a waveform, and the cycles that it shows, as a Trace counts."""
+
+    path: Path
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,22 +41,28 @@ class RtlRun:
     end: Array
     cycles: int
     faults: int  # DRAM accesses outside all segments' range
+    written: Written  # the beats of all STOREs
 
 
 def run(
-    insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], engine: str = "verilator", stalls: int = 0
+    insns: Array,
+    config: Config,
+    dram: Dram,
+    bases: Mapping[str, int],
+    engine: str = "verilator",
+    stalls: int = 0,
+    wave: Wave | None = None,
 ) -> RtlRun:
     """Run an instruction stream (uint8 [n, 16]) on DRAM contents of one sample, which it changes.
 
     `stalls`: a seed for a memory that holds up the machine at random; 0: never.
     """
-    top = max((segment.end for segment in dram.segments), default=0)
-    base = -(-top // PAGE) * PAGE
-    memory = np.zeros(base + insns.size + PAGE, np.uint8)
-    for segment in dram.segments:
-        memory[segment.address : segment.end] = segment.data[0]
+    memory = contents(dram, insns.size)
+    base = memory.size - PAGE - -(-insns.size // PAGE) * PAGE
     memory[base : base + insns.size] = insns.reshape(-1)
     model = compiled(config, engine).model()
+    if wave:
+        model.wave(wave.path, wave.first + LAUNCH, wave.last + LAUNCH)
     attached = model.attach("bus", memory, config.dram_latency, stalls)
     for number, (unit, what) in enumerate((u, w) for u in config.pipeline.units for w in ("starts", "ends")):
         model.watch(f"{unit}_{what}", number)
@@ -58,7 +76,18 @@ def run(
         left = memory[segment.address : segment.end]
         if not np.array_equal(left, segment.data[0]):  # a shared one stays as it was for others
             segment.data, segment.shared = left.reshape(1, -1).copy(), False
-    return _timed(insns, config, model.events, model.faults(attached))
+    written = model.written(attached)
+    written = written._replace(cycle=written.cycle - LAUNCH)
+    return _timed(insns, config, model.events, model.faults(attached), written)
+
+
+def contents(dram: Dram, more: int = 0) -> Array:
+    """The bytes of DRAM by address, for one sample, uint8; behind them whole pages for `more`, and one."""
+    top = max((segment.end for segment in dram.segments), default=0)
+    memory = np.zeros((-(-top // PAGE) + -(-more // PAGE) + 1) * PAGE, np.uint8)
+    for segment in dram.segments:
+        memory[segment.address : segment.end] = segment.data[0]
+    return memory
 
 
 @lru_cache
@@ -67,7 +96,7 @@ def compiled(config: Config, engine: str) -> Compiled:
     return Compiled(Vta(config), engine=engine)
 
 
-def _timed(insns: Array, config: Config, events: Array, faults: int) -> RtlRun:
+def _timed(insns: Array, config: Config, events: Array, faults: int, written: Written) -> RtlRun:
     units = config.pipeline.units_of(decode(insns, config))
     start, end = np.full(len(insns), -1, np.int64), np.full(len(insns), -1, np.int64)
     for number in range(2 * len(config.pipeline.units)):
@@ -75,6 +104,6 @@ def _timed(insns: Array, config: Config, events: Array, faults: int) -> RtlRun:
         cycles = events[events[:, 0] == number, 1]
         if len(cycles) > len(mine):
             raise MachineError("RTL", f"{config.pipeline.units[number // 2]} ran more instructions than it was given")
-        # The launch takes a cycle; an end is seen in the last cycle of its step.
-        (end if number % 2 else start)[mine[: len(cycles)]] = cycles - 1 + number % 2
-    return RtlRun(start, end, int(end.max(initial=0)), faults)
+        # An end is seen in the last cycle of its step.
+        (end if number % 2 else start)[mine[: len(cycles)]] = cycles - LAUNCH + number % 2
+    return RtlRun(start, end, int(end.max(initial=0)), faults, written)
