@@ -45,9 +45,15 @@ class Trace:
     cycles: int
 
     def busy(self) -> dict[str, int]:
-        """Cycles that each unit spent inside steps."""
-        spent = np.bincount(self.table.unit, self.end - self.start, minlength=len(self.table.units))
-        return {name: int(cycles) for name, cycles in zip(self.table.units, spent, strict=True)}
+        """Cycles that each unit spent inside steps; in those that overlap once."""
+        first, steps = self.table.by_unit()
+        spent = {}
+        for unit, name in enumerate(self.table.units):
+            mine = steps[first[unit] : first[unit + 1]]
+            start, end = self.start[mine], self.end[mine]
+            before = np.maximum.accumulate(end)[:-1]  # a unit starts its steps in order
+            spent[name] = int((end[:1] - start[:1]).sum() + np.maximum(end[1:] - np.maximum(start[1:], before), 0).sum())
+        return spent
 
     def stalls(self, unit: str) -> dict[str, int]:
         """Cycles that one unit stood idle, by cause; 'drain' is from its last step to the end of the launch."""
