@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -44,16 +45,23 @@ class Trace:
     fetch_bytes: int
     cycles: int
 
+    @cached_property
+    def until(self) -> Array:
+        """When each step ends or, where steps of a unit overlap, its unit starts the next one: int64 [n].
+
+        A unit starts its steps in order, and they end in order.
+        """
+        until = self.end.copy()
+        first, steps = self.table.by_unit()
+        for low, high in zip(first.tolist(), first[1:].tolist(), strict=False):
+            mine = steps[low:high]
+            until[mine[:-1]] = np.minimum(until[mine[:-1]], self.start[mine[1:]])
+        return until
+
     def busy(self) -> dict[str, int]:
         """Cycles that each unit spent inside steps; in those that overlap once."""
-        first, steps = self.table.by_unit()
-        spent = {}
-        for unit, name in enumerate(self.table.units):
-            mine = steps[first[unit] : first[unit + 1]]
-            start, end = self.start[mine], self.end[mine]
-            before = np.maximum.accumulate(end)[:-1]  # a unit starts its steps in order
-            spent[name] = int((end[:1] - start[:1]).sum() + np.maximum(end[1:] - np.maximum(start[1:], before), 0).sum())
-        return spent
+        spent = np.bincount(self.table.unit, self.until - self.start, minlength=len(self.table.units))
+        return {name: int(cycles) for name, cycles in zip(self.table.units, spent, strict=True)}
 
     def stalls(self, unit: str) -> dict[str, int]:
         """Cycles that one unit stood idle, by cause; 'drain' is from its last step to the end of the launch."""

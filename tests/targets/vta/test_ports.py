@@ -8,7 +8,6 @@ from tests.targets.vta.test_chisel_reference import config_of
 from tests.targets.vta.test_timing import alone, alu, gemm
 from tilewright.errors import ConfigError
 from tilewright.targets import get
-from tilewright.targets.vta import timing
 
 #: What a key does to the cycles of a micro-op: (GEMM, tensor ALU, immediate ALU) on hls, then chisel, then ideal.
 UNSET = [(1, 2, 2), (1, 2, 1), (1, 2, 1)]
