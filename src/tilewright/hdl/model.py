@@ -133,13 +133,13 @@ def _load(path: Path) -> ctypes.CDLL:
         "tw_open": (pointer, []),
         "tw_close": (None, [pointer]),
         "tw_cycle": (long, [pointer]),
+        "tw_stall": (None, [pointer, long]),
         "tw_port": (ctypes.c_char_p, [pointer, word, *[pointer] * 3]),
         "tw_array": (ctypes.c_char_p, [pointer, word, *[pointer] * 4]),
         "tw_watch": (None, [pointer, ctypes.c_char_p, long]),
         "tw_events": (long, [pointer, pointer]),
         "tw_memory": (pointer, [pointer, ctypes.c_char_p, pointer, long, long]),
         "tw_faults": (long, [pointer]),
-        "tw_stall": (None, [pointer, long]),
         "tw_run": (ctypes.c_int, [pointer, long, ctypes.c_char_p, long]),
     }
     for name, (result, arguments) in signatures.items():
