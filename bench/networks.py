@@ -46,7 +46,7 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.limits import limits, total
 from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.timing import MODELS
+from tilewright.targets.vta.timing import DEFAULT, MODELS
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "networks.py"
 NETWORKS: dict[str, Any] = runpy.run_path(str(EXAMPLES))
@@ -145,7 +145,7 @@ def onnxruntime(path: Path, sample: Array) -> float:
 @click.option("-t", "--target", type=click.Choice(["vta"]), required=True, help="The machine.")
 @options.machine
 @click.option("--scheme", type=click.Choice(quantize.SCHEMES), default="pow2", show_default=True)
-@click.option("--timing", type=click.Choice(list(MODELS)), default="hls", show_default=True)
+@click.option("--timing", type=click.Choice(list(MODELS)), default=DEFAULT, show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Of weights and samples.")
 @click.option("--cache", type=click.Path(file_okay=False, path_type=Path), default=CACHE, show_default=True)
 @options.as_json

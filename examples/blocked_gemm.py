@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.vta.runtime import Memory, RunResult, Runtime, UopRecorder
+from tilewright.targets.vta.timing import DEFAULT
 
 SIZE, BLOCK = 256, 64
 TILE = 16  # columns of an input tile, rows and columns of a weight tile; a row of inputs a tile (BATCH 1)
@@ -83,7 +84,7 @@ def main() -> None:
         busy = SIZE**3 / 256 / result.cycles
         print(
             f"{threads} virtual thread(s): {errors} errors in {out.size} outputs, {len(result.findings)} hazards, "
-            f"{result.cycles} cycles (timing model hls), GEMM core busy {busy:.0%}"
+            f"{result.cycles} cycles (timing model {DEFAULT}), GEMM core busy {busy:.0%}"
         )
     print(f"two threads need {cycles[1] / cycles[0]:.2f} of the cycles of one")
 

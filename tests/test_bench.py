@@ -34,7 +34,12 @@ def test_a_network_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
 
     found: dict[str, Any] = json.loads(run("--json"))
     assert set(found) == KEYS
-    assert (found["model"], found["target"], found["scheme"], found["timing"]) == ("encoder", "vta", "pow2", "hls")
+    assert (found["model"], found["target"], found["scheme"], found["timing"]) == (
+        "encoder",
+        "vta",
+        "pow2",
+        "tilewright",
+    )
     assert found["matches_reference"] is True
     assert found["hazards"] == 0
     assert ENCODER <= found["gemm_bound"] <= 1.25 * ENCODER  # products, and tiles set to 0 before them

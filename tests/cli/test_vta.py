@@ -36,7 +36,12 @@ def test_digits_run_exactly_and_every_report_is_written(tmp_path: Path, capsys: 
 
 def test_every_timing_model_runs_and_says_what_it_rests_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cycles = {}
-    for name, evidence in (("hls", "declared"), ("chisel", "never run"), ("ideal", "a lower bound, no machine")):
+    for name, evidence in (
+        ("tilewright", "compiled RTL"),
+        ("hls", "declared"),
+        ("chisel", "never run"),
+        ("ideal", "a lower bound, no machine"),
+    ):
         page, trace = tmp_path / "r.html", tmp_path / "t.json"
         reports = ["--html", str(page), "--trace", str(trace)]
         assert main([*RUN, "-i", SAMPLES, "--timing", name, "--json", *reports]) == 0

@@ -67,6 +67,15 @@ def test_a_step_says_what_it_waited_for_and_what_it_moved() -> None:
     }
 
 
+def test_a_step_that_overlaps_the_next_gives_way_to_it_and_says_when_it_ends() -> None:
+    steps = trace()
+    first, second = np.flatnonzero(steps.table.unit == 1)[:2]
+    assert steps.end[first] == steps.start[second]
+    late = replace(steps, end=np.where(np.arange(len(steps.end)) == first, steps.end + 3, steps.end))
+    gemm = next(event for event in timeline(result(replace(LAUNCH, trace=late))).events if event.name == "gemm")
+    assert (gemm.duration, gemm.args["cycles until its end"]) == (20, 23)
+
+
 def test_tokens_are_arrows_from_the_push_to_the_pop() -> None:
     shown = timeline(RUN)
     given = {flow: event for event in shown.events for flow in event.gives}

@@ -50,6 +50,16 @@ def test_a_unit_runs_one_step_at_a_time(busy: int) -> None:
     assert trace.start[1] == max(trace.end[0], SECOND)
 
 
+def test_steps_of_a_unit_that_overlap_are_busy_once() -> None:
+    """Each ends 7 cycles after it has let the unit go; the third starts when the second is long over."""
+    steps, cost = steps_of([1, 1, 0, 1], [0, 0, 0, L2C], [0, 0, L2C, 0]), costs([5, 5, 100, 5])
+    trace = trace_of(steps, cost._replace(tail=np.full(4, 7)))
+    assert trace.start[1] == trace.start[0] + 5 < trace.end[0]
+    assert trace.busy()["compute"] == (5 + 5 + 7) + (5 + 7)
+    assert trace.busy()["store"] == 0
+    assert all(busy <= trace.cycles for busy in trace.busy().values())
+
+
 def test_a_token_is_there_when_its_step_ends_and_not_before() -> None:
     trace = trace_of(steps_of([0, 1], [0, L2C], [L2C, 0]), costs([20, 1]))
     assert trace.start[1] == trace.end[0] == FIRST + 20

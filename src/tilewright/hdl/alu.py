@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 
 class Operation(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """What a lane does; SHR shifts by the low bits of its second operand, signed, to the left by a negative amount."""
+    """What a lane does; SHR shifts by the low bits of its second operand, to the left by a negative amount."""
 
     MIN = 0
     MAX = 1
@@ -20,12 +20,16 @@ class Operation(enum.Enum, shape=3):  # type: ignore[call-arg]
 
 
 class TensorAlu(wiring.Component):
-    """`lanes` values of 2^`log_bits`, signed; sums wrap."""
+    """`lanes` values of 2^`log_bits`, signed; sums wrap.
 
-    def __init__(self, lanes: int, log_bits: int) -> None:
-        self.lanes, self.log_bits, self.bits = lanes, log_bits, 1 << log_bits
+    With `signed_amounts`, SHR's amount says by its sign which way; without, the input `left` says it for all lanes.
+    """
+
+    def __init__(self, lanes: int, log_bits: int, signed_amounts: bool = True) -> None:
+        self.lanes, self.log_bits, self.bits, self.signed_amounts = lanes, log_bits, 1 << log_bits, signed_amounts
         word = lanes * self.bits
-        super().__init__({"op": In(Operation), "first": In(word), "second": In(word), "result": Out(word)})
+        ports = {"op": In(Operation), "left": In(1), "first": In(word), "second": In(word), "result": Out(word)}
+        super().__init__(ports)
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
@@ -52,4 +56,5 @@ class TensorAlu(wiring.Component):
     def _shifted(self, value: Value, operand: Value) -> Value:
         amount = operand[: self.log_bits].as_signed()
         to_left = (-amount)[: self.log_bits].as_unsigned()
-        return Mux(amount < 0, value << to_left, value >> amount[: self.log_bits].as_unsigned())
+        left = amount < 0 if self.signed_amounts else self.left
+        return Mux(left, value << to_left, value >> amount[: self.log_bits].as_unsigned())

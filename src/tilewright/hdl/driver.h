@@ -36,6 +36,9 @@ void *tw_open() { return new Sim; }
 void tw_close(Sim *sim) { delete sim; }
 uint64_t tw_cycle(Sim *sim) { return sim->cycle; }
 
+// Makes a memory stall, at random from a seed that is not 0.
+void tw_stall(Memory *memory, uint64_t seed) { memory->stalls = seed * 0x9e3779b97f4a7c15ull; }
+
 // The port or memory of a number; 0 where there are no more.
 const char *tw_port(Sim *sim, uint32_t number, void **data, uint32_t *bits, uint32_t *bytes) {
     if (number >= sim->ports.size()) return nullptr;
@@ -76,9 +79,6 @@ Memory *tw_memory(Sim *sim, const char *prefix, uint8_t *bytes, uint64_t size, u
     sim->memories.push_back(std::move(memory));
     return &sim->memories.back();
 }
-
-// Makes a memory stall, at random from a seed that is not 0.
-void tw_stall(Memory *memory, uint64_t seed) { memory->stalls = seed * 0x9e3779b97f4a7c15ull; }
 
 // The beats written to a memory: how many, and the logs of them.
 uint64_t tw_written(Memory *memory, uint64_t **places, uint8_t **beats, uint64_t *bytes) {

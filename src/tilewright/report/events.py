@@ -90,20 +90,23 @@ def _tokens(trace: Trace, used: int) -> list[Flows]:
 
 
 def _steps(trace: Trace, offset: int, tokens: list[Flows], tracks: list[str]) -> list[Event]:
+    """Slices; one that overlaps the next of its unit gives way to it, and says when it ends."""
     track_of = [tracks.index(unit, 2) for unit in trace.table.units]
     causes = trace.cause_names()
-    columns = (trace.table.unit, trace.start, trace.end, trace.wait, trace.cause, trace.contention)
+    columns = (trace.table.unit, trace.start, trace.until, trace.end, trace.wait, trace.cause, trace.contention)
     moved = zip(trace.bytes_read.tolist(), trace.bytes_written.tolist(), strict=True)
     events = []
     for index, (row, (read, written)) in enumerate(zip(np.stack(columns, 1).tolist(), moved, strict=True)):
-        unit, start, end, wait, cause, contention = row
+        unit, start, until, end, wait, cause, contention = row
         args: dict[str, int | float | str] = {"index": index, "wait cycles": wait}
         if wait:
             args["waited for"] = causes[cause] or "unknown"
         if contention:
             args["DRAM contention cycles"] = contention
+        if until < end:
+            args["cycles until its end"] = end - start
         args["bytes read"], args["bytes written"] = read, written
         gives, takes = tokens[index]
         name = trace.table.describe(index)
-        events.append(Event(track_of[unit], name, offset + start, end - start, args, tuple(gives), tuple(takes)))
+        events.append(Event(track_of[unit], name, offset + start, until - start, args, tuple(gives), tuple(takes)))
     return events

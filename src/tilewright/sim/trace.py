@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -44,9 +45,22 @@ class Trace:
     fetch_bytes: int
     cycles: int
 
+    @cached_property
+    def until(self) -> Array:
+        """When each step ends or, where steps of a unit overlap, its unit starts the next one: int64 [n].
+
+        A unit starts its steps in order, and they end in order.
+        """
+        until = self.end.copy()
+        first, steps = self.table.by_unit()
+        for low, high in zip(first.tolist(), first[1:].tolist(), strict=False):
+            mine = steps[low:high]
+            until[mine[:-1]] = np.minimum(until[mine[:-1]], self.start[mine[1:]])
+        return until
+
     def busy(self) -> dict[str, int]:
-        """Cycles that each unit spent inside steps."""
-        spent = np.bincount(self.table.unit, self.end - self.start, minlength=len(self.table.units))
+        """Cycles that each unit spent inside steps; in those that overlap once."""
+        spent = np.bincount(self.table.unit, self.until - self.start, minlength=len(self.table.units))
         return {name: int(cycles) for name, cycles in zip(self.table.units, spent, strict=True)}
 
     def stalls(self, unit: str) -> dict[str, int]:

@@ -23,6 +23,10 @@ IDLE: Record = {"opcode": Opcode.STORE, "memory_type": Memory.OUT}  # a NOP of t
 FINISH: Record = {"opcode": Opcode.FINISH}
 
 
+#: The order of expected cycles below.
+EACH = ("hls", "chisel", "ideal", "tilewright")
+
+
 def load(memory: int, tiles: int, rows: int = 1, **fields: int) -> Record:
     return {"opcode": Opcode.LOAD, "memory_type": memory, "x_size": tiles, "y_size": rows, "x_stride": tiles} | fields
 
@@ -47,14 +51,14 @@ def alone(record: Record, name: str = "chisel", **changes: Any) -> int:
 
 @pytest.mark.parametrize("uops", [1, 2, 9])
 def test_cycles_of_the_core(uops: int) -> None:
-    assert [alone(gemm(uops), name) for name in timing.MODELS] == [1 + uops, uops + 7, uops, uops + 5]
-    assert [alone(alu(uops), name) for name in timing.MODELS] == [1 + 2 * uops, uops + 7, uops, uops + 5]
-    assert [alone(alu(uops, 0), name) for name in timing.MODELS] == [1 + 2 * uops, 2 * uops + 7, 2 * uops, 2 * uops + 5]
+    assert [alone(gemm(uops), name) for name in EACH] == [1 + uops, uops + 7, uops, uops + 5]
+    assert [alone(alu(uops), name) for name in EACH] == [1 + 2 * uops, uops + 7, uops, uops + 5]
+    assert [alone(alu(uops, 0), name) for name in EACH] == [1 + 2 * uops, 2 * uops + 7, 2 * uops, 2 * uops + 5]
 
 
 @pytest.mark.parametrize(("record", "ours"), [(NOP, 1 + 2), (IDLE, 1 + 2), (FINISH, 1 + 5)])
 def test_a_nop_and_finish_take_two_cycles_on_chisel(record: Record, ours: int) -> None:
-    assert [alone(record, name) for name in timing.MODELS] == [1, 2, 0, ours]
+    assert [alone(record, name) for name in EACH] == [1, 2, 0, ours]
 
 
 #: Chisel: start to slot to grant, delay, queue and register of the memory; the data; register, count, done.
@@ -76,7 +80,7 @@ LEAD, DELAY, WIDE, NARROW = 2, 16 + 2, 2, 3
 def test_a_load_alone(memory: int, tiles: int, beats: int, tail: int) -> None:
     record = load(memory, tiles)
     hls, ours = 1 + 16 + beats, 2 + 18 + beats + {Memory.UOP: 5, Memory.ACC: 1 + 5}.get(Memory(memory), 1)
-    assert [alone(record, name) for name in timing.MODELS] == [hls, LEAD + DELAY + beats + tail, beats, ours]
+    assert [alone(record, name) for name in EACH] == [hls, LEAD + DELAY + beats + tail, beats, ours]
     assert alone(record, dram_latency=17) == alone(record) + 1
     assert alone(record, "hls", dram_latency=17) == hls + 1
     assert alone(record, "ideal", dram_latency=17) == beats
@@ -142,7 +146,7 @@ def test_a_load_is_cut_there_too() -> None:
 
 def test_a_store_alone() -> None:
     """A bubble after each tile but the last of a burst; each row is a burst; none where a tile is a beat."""
-    assert [alone(store(1), name) for name in timing.MODELS] == [1 + 16 + 2 + 16, 1 + 4 + 2, 2, 2 + 2 + 2 + 16 + 1]
+    assert [alone(store(1), name) for name in EACH] == [1 + 16 + 2 + 16, 1 + 4 + 2, 2, 2 + 2 + 2 + 16 + 1]
     assert alone(store(3)) == 1 + 4 + 3 * 2 + 2
     assert alone(store(3, 2)) == 1 + 2 * (4 + 3 * 2 + 2)
     assert alone(store(3), LOG_BUS_WIDTH=7) == 1 + 4 + 3

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.targets.vta.streams import BASES, Case, random_case, small
+from tilewright.errors import HazardError
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import RACE
 from tilewright.targets.base import RunOptions
@@ -32,6 +33,7 @@ MACHINES: dict[str, Config] = {
         0, 3, dram_latency=1, LOG_INP_WIDTH=2, LOG_INP_BUFF_SIZE=7, LOG_WGT_WIDTH=2, LOG_WGT_BUFF_SIZE=8
     ),
     "1x4x4, narrow ports": small(0, 2, alu_lanes=2, wgt_read_bits=64, acc_read_bits=64),
+    "chisel": small(0, 2, semantics="chisel"),
     "rounding": small(1, 2, alu="rounding"),
     "fused": small(2, 1, alu="fused", alu_lanes=4, acc_read_bits=128, LOG_BUS_WIDTH=7),
     "float": small(0, 2, alu="float"),
@@ -51,10 +53,16 @@ def dram_of(case: Case) -> Dram:
 
 
 def compare(seed: int, config: Config) -> bool:
-    """Whether the program has no races, so that its bytes count. Queues too short for it end in a deadlock: no run."""
+    """Whether the program has no races, so that its bytes count.
+
+    Queues too short for it end in a deadlock, and no run; nor is there one where rows of micro-ops leave their memory.
+    """
     case = random_case(np.random.default_rng(seed), config, 1)
     insns, modelled, ran = encode(case.records, config), dram_of(case), dram_of(case)
-    passes = run_passes(insns, config, modelled, BASES, 1, OPTIONS)
+    try:
+        passes = run_passes(insns, config, modelled, BASES, 1, OPTIONS)
+    except HazardError:
+        return False
     if passes.trace is None:
         return False
     result = run(insns, config, ran, BASES)
@@ -86,7 +94,10 @@ def test_a_memory_that_stalls_changes_no_bit_and_nothing_hangs(name: str, progra
     for seed in range(programs):
         case = random_case(np.random.default_rng(seed), config, 1)
         insns, modelled = encode(case.records, config), dram_of(case)
-        passes = run_passes(insns, config, modelled, BASES, 1, OPTIONS)
+        try:
+            passes = run_passes(insns, config, modelled, BASES, 1, OPTIONS)
+        except HazardError:
+            continue
         if passes.trace is None:
             continue
         for stalls in (1, 2):
@@ -124,7 +135,9 @@ def large(rng: np.random.Generator, config: Config, count: int) -> list[dict[str
     return [*records, *[{"opcode": 3, "pop_prev": 1}] * waiting, {"opcode": 3}]
 
 
-@pytest.mark.parametrize("name", ["1x4x4", pytest.param("2x8x8, far", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["1x4x4", *(pytest.param(name, marks=pytest.mark.slow) for name in ("2x8x8, far", "chisel"))]
+)
 def test_transfers_of_many_bursts(name: str) -> None:
     from tilewright.sim.order import order
     from tilewright.targets.vta import timing

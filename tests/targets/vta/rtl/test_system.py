@@ -14,6 +14,7 @@ from tilewright.hdl.convert import to_rtlil, yosys
 from tilewright.hdl.model import Compiled, Model
 from tilewright.sim.dram import Dram, Segment
 from tilewright.targets.base import RunOptions
+from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.rtl.export import files
@@ -71,15 +72,18 @@ def test_the_host_launches_by_registers_twice() -> None:
         assert seed != 3 or np.array_equal(memory[: case.dram.shape[1]], dram["all"][0])
 
 
-def test_the_files_of_a_board_are_a_design(tmp_path: Any) -> None:
-    made = files(CONFIG)
+@pytest.mark.parametrize(
+    "config", [CONFIG, pytest.param(small(0, 1, stages=4, alu="float"), marks=pytest.mark.slow)], ids=["three", "four"]
+)
+def test_the_files_of_a_board_are_a_design(config: Config, tmp_path: Any) -> None:
+    made = files(config)
     for name, text in made.items():
         (tmp_path / name).write_text(text)
     assert set(made) == {"vta.v", "vta_axi.v", "vta_axi.xdc", "README.md"}
     yosys("read_verilog vta.v vta_axi.v; hierarchy -check -top vta_axi; proc; check -assert", tmp_path)
     for name in (WRITTEN | READ).values():
         assert f"| {name} |" in made["README.md"]
-    assert files(CONFIG) == made
+    assert files(config) == made
 
 
 def test_a_machine_without_gateware_is_refused() -> None:

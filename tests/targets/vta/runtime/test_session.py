@@ -142,7 +142,7 @@ def test_blocked_gemm_and_the_serial_order() -> None:
         np.testing.assert_array_equal(out, golden)
         assert overlapped.findings == ()
         assert overlapped.macs == SIZE**3
-    with Runtime(debug=Debug.FORCE_SERIAL) as rt:
+    with Runtime(debug=Debug.FORCE_SERIAL, timing="hls") as rt:  # whose units end an instruction before the next
         out, chained = blocked_gemm(rt, x, w, bias, 2)
         np.testing.assert_array_equal(out, golden)
         assert chained.findings == ()
@@ -363,5 +363,5 @@ def test_a_buffer_in_use_is_not_freed() -> None:
 def test_bad_machines_are_refused() -> None:
     with pytest.raises(ConfigError, match="no preset 'x'"):
         Runtime("x")
-    with pytest.raises(InputError, match="no timing model 'x'; choose one of hls"):
+    with pytest.raises(InputError, match="no timing model 'x'; choose one of tilewright"):
         Runtime(timing="x")

@@ -21,6 +21,7 @@ from tilewright.targets.vta.rtl.dispatch import Dispatcher, joined
 from tilewright.targets.vta.rtl.loop import OPERANDS, Sequencer
 from tilewright.targets.vta.rtl.moving import address_of, place, rows_of
 from tilewright.targets.vta.rtl.words import INSN_BITS, Neighbours, fields, tiles
+from tilewright.targets.vta.semantics import SEMANTICS
 from tilewright.targets.vta.timing.tilewright import (
     ACC_FILL_LEAD,
     ACC_WAIT,
@@ -144,8 +145,8 @@ class Compute(wiring.Component):
         return Mux(rescales, core.drained | ~(sequencer.valid | drains), over)
 
     def _move(self, m: Module, dispatch: Dispatcher) -> Value:
-        """LOAD of micro-ops (a row without padding) and of accumulators; whether what there is has come."""
-        config, memories = self.config, list(self.loads.values())
+        """LOAD of micro-ops (HLS: a row without padding) and of accumulators; whether what there is has come."""
+        config, memories, rules = self.config, list(self.loads.values()), SEMANTICS[self.config.semantics]
         m.submodules.placer = placer = Placer()
         m.submodules.bursts = bursts = RowBursts(config.bus_bits, LONGEST)
         m.submodules.receiver = receiver = TileReceiver([tiles(sram, config) for sram in memories])
@@ -159,17 +160,18 @@ class Compute(wiring.Component):
         m.d.comb += [
             is_acc.eq((mem["memory_type"] == Memory.ACC) if "acc" in self.loads else 0),
             known.eq((mem["opcode"] == Opcode.LOAD) & (is_acc | (mem["memory_type"] == micro_ops))),
-            rows.eq(Mux(is_acc, mem["y_size"], 1)),
+            rows.eq(Mux(is_acc | rules.full_loads, mem["y_size"], 1)),
             transfers.eq(known & (mem["x_size"] != 0) & (rows != 0)),
             address.eq(address_of(mem, bases, memories, is_acc)),
         ]
-        m.d.comb += place(placer, mem, address, rows, config, memories, is_acc, padded=is_acc)
+        m.d.comb += place(placer, mem, address, rows, config, memories, is_acc, padded=is_acc | rules.full_loads)
         m.d.comb += rows_of(bursts.rows, mem, address, rows, memories, is_acc)
 
         prepare, since = Signal(), Signal(range(ACC_DRAIN + 2))
         works, placed = Signal(), Signal()
         m.d.sync += prepare.eq(dispatch.start)
-        m.d.comb += works.eq(transfers | (known & placer.padded))
+        pads = placer.padded & ((mem["x_size"] != 0) | rules.empty_loads_pad)
+        m.d.comb += works.eq(transfers | (known & pads))
         with m.If(dispatch.start):
             m.d.sync += since.eq(0)
         with m.Elif(since <= ACC_DRAIN):

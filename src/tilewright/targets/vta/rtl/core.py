@@ -27,6 +27,7 @@ from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.kernel import FACTOR_TILES
 from tilewright.targets.vta.rtl.loop import OPERANDS, offsets
 from tilewright.targets.vta.rtl.words import fields, tiles
+from tilewright.targets.vta.semantics import SEMANTICS
 from tilewright.targets.vta.timing.tilewright import ALU_CORE, CORE, EXTENDED
 
 #: What the ALU's lanes do; others leave acc alone (MUL, as upstream's HLS design).
@@ -75,7 +76,7 @@ class Core(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+        m, config, rules = Module(), self.config, SEMANTICS[self.config.semantics]
         write = CORE if self.gemm else ALU_CORE
         read = write - 1
         go, work = Signal(), [self.work]
@@ -101,15 +102,15 @@ class Core(wiring.Component):
         if self.gemm:
             sums = self._products(m, index, work[2])
         # 4 (2): the accumulator.
-        at: Value = Mux(work[2].reads, index.src, index.dst)[: config.index_bits.acc]
-        factors: Value = index.wgt
-        biases: Value = index.src
+        reads_source = work[2].reads | (work[2].is_alu & work[2].use_imm & rules.immediate_reads_src)
+        at: Value = Mux(reads_source, index.src, index.dst)[: config.index_bits.acc]
+        to, factors, biases = index.dst, index.wgt, index.src
         for _ in range(2, read):
-            (at, factors, biases) = (_held(m, value, go) for value in (at, factors, biases))
+            at, to, factors, biases = (_held(m, value, go) for value in (at, to, factors, biases))
         m.d.comb += [self.acc.index.eq(at), self.acc.en.eq(go & (work[read].reads | work[read].writes))]
         # 5 (3): the result.
         now, written, operand = work[write], Signal(config.index_bits.acc), Signal(8 * config.acc.tile_bytes)
-        m.d.sync += written.eq(at)
+        m.d.sync += written.eq(to)
         with m.If(now.reads):
             m.d.sync += operand.eq(self.acc.data)
         width, count = config.acc.width, config.batch * config.block
@@ -119,10 +120,11 @@ class Core(wiring.Component):
             results.append(Cat((a.as_signed() + b.as_signed())[:width] for a, b in added))
         if self.alu:
             immediate = Signal(width)
-            m.submodules.alu = alu = TensorAlu(count, config.LOG_ACC_WIDTH)
+            m.submodules.alu = alu = TensorAlu(count, config.LOG_ACC_WIDTH, rules.shift == "low_signed")
             m.d.comb += [
                 immediate.eq(now.imm.as_signed()),
                 alu.op.eq(now.op),
+                alu.left.eq(now.imm[-1]),
                 alu.first.eq(self.acc.data),
                 alu.second.eq(Mux(now.use_imm, immediate.replicate(count), operand)),
             ]
@@ -152,7 +154,7 @@ class Core(wiring.Component):
         if self.alu:
             m.d.comb += [
                 self.out_write.index.eq(self.acc_write.index),
-                self.out_write.en.eq(self.acc_write.en),
+                self.out_write.en.eq(self.acc_write.en & ~(clear & (not rules.reset_writes_out))),
                 self.out_write.data.eq(Cat(part[: config.out.width] for part in _parts(result, width))),
             ]
         return m

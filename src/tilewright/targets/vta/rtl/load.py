@@ -18,6 +18,7 @@ from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.rtl.dispatch import Dispatcher, joined
 from tilewright.targets.vta.rtl.moving import address_of, place, rows_of
 from tilewright.targets.vta.rtl.words import INSN_BITS, Neighbours, fields, tiles
+from tilewright.targets.vta.semantics import SEMANTICS
 from tilewright.targets.vta.timing.tilewright import LONGEST, OUTSTANDING
 
 
@@ -45,6 +46,7 @@ class Load(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config, memories = Module(), self.config, list(self.memories.values())
+        rules = SEMANTICS[config.semantics]
         m.submodules.dispatch = dispatch = Dispatcher(config, (False, True))
         m.submodules.placer = placer = Placer()
         m.submodules.bursts = bursts = RowBursts(config.bus_bits, LONGEST)
@@ -65,10 +67,12 @@ class Load(wiring.Component):
                     m.d.comb += which.eq(number)
         m.d.comb += [
             transfers.eq((mem["x_size"] != 0) & (mem["y_size"] != 0)),
-            works.eq(transfers | placer.padded),
+            works.eq(transfers | (placer.padded & ((mem["x_size"] != 0) | rules.empty_loads_pad))),
             address.eq(address_of(mem, bases, memories, which)),
         ]
-        m.d.comb += place(placer, mem, address, mem["y_size"], config, memories, which, padded=which == 0)
+        m.d.comb += place(
+            placer, mem, address, mem["y_size"], config, memories, which, padded=(which == 0) | rules.full_loads
+        )
         m.d.comb += rows_of(bursts.rows, mem, address, mem["y_size"], memories, which)
 
         prepare, runs, padded = Signal(), Signal(), Signal()

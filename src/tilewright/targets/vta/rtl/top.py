@@ -20,6 +20,7 @@ from tilewright.targets.vta.rtl.fetch import Fetch
 from tilewright.targets.vta.rtl.load import Load
 from tilewright.targets.vta.rtl.store import Store
 from tilewright.targets.vta.rtl.words import INSN_BITS, tiles
+from tilewright.targets.vta.semantics import SEMANTICS
 from tilewright.targets.vta.timing.tilewright import IN_FLIGHT
 
 REGISTERS = ("uop", "inp", "wgt", "acc", "out")
@@ -27,8 +28,9 @@ REGISTERS = ("uop", "inp", "wgt", "acc", "out")
 
 def require(config: Config) -> None:
     """Raises ConfigError for a machine that there is no gateware of."""
-    if config.semantics != "hls":
-        raise ConfigError("VTA gateware", f"there is none with semantics {config.semantics}", "set semantics to hls")
+    if not SEMANTICS[config.semantics].out_memory:  # fsim, a simulator: STORE takes what acc holds when it runs
+        reason = f"there is none with semantics {config.semantics}: it has no memory between compute and store"
+        raise ConfigError("VTA gateware", reason, "set semantics to hls or chisel")
 
 
 class Vta(wiring.Component):

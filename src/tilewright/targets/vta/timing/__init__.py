@@ -19,8 +19,8 @@ from tilewright.targets.vta.timing.tilewright import TILEWRIGHT
 
 __all__ = ["DEFAULT", "MODELS", "Timing", "both", "expect", "lost", "run"]
 
-MODELS = {model.source.name: model for model in (HLS, CHISEL, IDEAL, TILEWRIGHT)}
-DEFAULT = "hls"
+MODELS = {model.source.name: model for model in (TILEWRIGHT, HLS, CHISEL, IDEAL)}
+DEFAULT = TILEWRIGHT.source.name
 
 
 def run(program: Elaborated, relation: Order, name: str, serial: bool = False) -> Trace:

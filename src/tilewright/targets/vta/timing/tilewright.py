@@ -25,6 +25,7 @@ EXTENDED = 5  # MULH, RSHR, REQ: so much later; the next instruction starts when
 LEAD = 2  # start to first request: address, request
 ACC_WAIT = 1  # of a LOAD of acc, besides: the core still writes
 FILL_LEAD = 3  # start to first zero: placement, receiver
+UOP_FILL_LEAD = 2  # no load before it to wait for
 ACC_FILL_LEAD = 6  # when the core has written
 NOTHING = 1  # an instruction that has nothing to do
 AR_LATENCY, R_LATENCY = 1, 1  # a register in each direction
@@ -56,7 +57,7 @@ def simulated(program: Elaborated, timing: Timing) -> Simulated:
         stride=moved.stride,
         priority=np.where(load, 1, 0),
         fill=np.stack([padding, 0 * padding, 0 * padding], axis=1),
-        fill_lead=np.where(acc, ACC_FILL_LEAD, FILL_LEAD),
+        fill_lead=np.where(acc, ACC_FILL_LEAD, np.where(load, FILL_LEAD, UOP_FILL_LEAD)),
         tail=np.where(mine == line.gemm, CORE, np.where(mine == line.alu, ALU_CORE, LEAVE)),
         settle=np.where(store, RESPONSE + latency, ARRIVED),
         ahead=(load & moved.transfers & (padding == 0)).astype(np.int64),
