@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x import drawing
+from tilewright.targets.bm1684x import drawing, picture
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.layout import Stride
@@ -36,7 +36,7 @@ class Drawn:
 
     def svg(self: Placed) -> str:
         """A box an element. Raises InputError for too many, and outside of local memory."""
-        return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
+        return picture.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
 
 
 class Placed(Operand, Protocol):
