@@ -30,6 +30,9 @@ class Drawn:
 
     axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
 
+    def __repr__(self: Placed) -> str:
+        return f"{type(self).__name__}({title(self)})"
+
     def explain(self: Placed) -> str:
         """One line a run of neighbouring elements. Raises InputError outside of local memory."""
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
@@ -52,9 +55,12 @@ class Placed(Operand, Protocol):
 
 def title(operand: Placed) -> str:
     """Type, shape, strides and where it begins."""
+    first = int(operand.addresses.flat[0])
     text = f"{operand.dtype} ({', '.join(map(str, operand.shape))})"
     if operand.stride:
         n, c, h, w = operand.stride
         text += f": strides n {n}, c {c}, h {h}, w {w} elements"
-    start, offset = divmod(int(operand.addresses.flat[0]) - LOCAL_BASE, operand.config.lane_bytes)
+    if not LOCAL_BASE <= first < LOCAL_BASE + operand.config.local_bytes:
+        return f"{text}; at {first:#x}"
+    start, offset = divmod(first - LOCAL_BASE, operand.config.lane_bytes)
     return f"{text}; from lane {start}, byte {offset:#x}; {operand.config.lanes} lanes"

@@ -25,7 +25,7 @@ LARGEST = 65535
 __all__ = ["LARGEST", "Grid", "Kernel", "Matrix", "Operand", "Rows", "Tensor", "packed"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tensor(Drawn):
     """A strided (n, c, h, w) tensor at a bus address; in local memory channels go from lane to lane.
 
@@ -177,7 +177,7 @@ class Tensor(Drawn):
         return Rows(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Matrix(Drawn):
     """A (rows, columns) matrix in local memory: `width` columns to a channel, as the tensor of `storage`'s shape
     (rows, ceil(columns / width), 1, width)."""
@@ -218,7 +218,7 @@ class Matrix(Drawn):
         return self.storage.addresses.reshape(rows, -1)[:, : self.columns]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Kernel(Drawn):
     """Convolution weights (oc, ic, kh, kw) in local memory: 64IC (8-bit), 32IC (16-bit) or compact (f32).
 
@@ -265,7 +265,7 @@ def packed(weights: Array, dtype: DType, config: Config) -> Array:
     return np.ascontiguousarray(full.reshape(oc, -1, group, kh * kw).transpose(0, 1, 3, 2).reshape(1, oc, -1, group))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rows(Drawn):
     """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
 

@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tilewright.array import Array
 from tilewright.sim.timeline import Channel, Costs, Fetch, timeline
 from tilewright.sim.trace import Trace
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.conflicts import passes, waits
 from tilewright.targets.bm1684x.elaborate import Elaborated
 from tilewright.targets.bm1684x.flat import Flat
 from tilewright.targets.bm1684x.layout import aligned
@@ -64,15 +66,29 @@ def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
     return max(1, COMPUTE.get(command.operation.name, _passes)(command, config, timing))
 
 
-def trace(program: Elaborated, config: Config, timing: Timing = ESTIMATE, serial: bool = False) -> Trace:
-    """When each command runs: engines in order, each command when what it names has ended. Raises HazardError."""
+def trace(
+    program: Elaborated, config: Config, timing: Timing = ESTIMATE, serial: bool = False, conflicts: bool = False
+) -> Trace:
+    """When each command runs: engines in order, each command when what it names has ended. Raises HazardError.
+
+    `conflicts`: with the model of bank conflicts.
+    """
     busy = np.array([cycles(command, config, timing) for command in program.commands], np.int64)
+    if conflicts:
+        busy *= np.array([passes(command, config) for command in program.commands], np.int64)
+    found = _timed(program, busy, serial)
+    if conflicts:
+        found = _timed(program, busy + waits(program.commands, found, config), serial)
+    moved = np.array([_bytes_of_ddr(command) for command in program.commands], np.int64).reshape(-1, 2)
+    return replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
+
+
+def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
+    """The trace for these cycles of each command."""
     zero = np.zeros(len(busy), np.int64)
     costs = Costs.of(zero, busy, zero, zero, zero)
     no_port, no_fetch = Channel(beat_bytes=1, latency=0, burst=0), Fetch(insn_bytes=1, depth=0)
-    found = timeline(program.table, program.order, costs, no_port, no_fetch, serial=serial)
-    moved = np.array([_bytes_of_ddr(command) for command in program.commands], np.int64).reshape(-1, 2)
-    return replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
+    return timeline(program.table, program.order, costs, no_port, no_fetch, serial=serial)
 
 
 def _conv(command: Command, config: Config, timing: Timing) -> int:
