@@ -24,6 +24,11 @@ def _turned(function: int, command: Command) -> Written:
     return written("TRANS&BC", function, fields | {"opd0_c": x.shape.c, "opd0_w": x.shape.w})
 
 
+def _across(command: Command) -> Written:
+    """One channel to all, or each to another lane."""
+    return _turned(moves.BROADCAST if tensor(command, "x").shape.c == 1 else moves.COPY, command)
+
+
 def _static(command: Command) -> Written:
     source = command.operands["x"]
     if not isinstance(source, Tensor):
@@ -86,7 +91,7 @@ WRITERS: dict[str, Writer] = {
     **dict.fromkeys((*FUNCTIONS, "dma_matrix_trans"), _transfer),
     "cw_trans": partial(_turned, moves.CW),
     "wc_trans": partial(_turned, moves.WC),
-    "npu_bcast": partial(_turned, moves.BROADCAST),
+    "npu_bcast": _across,
     "static_bcast": _static,
     "pe_gather": _gathered,
 }
