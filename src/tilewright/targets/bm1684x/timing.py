@@ -152,19 +152,25 @@ def _passes(command: Command, config: Config, timing: Timing) -> int:
     tensors = [operand for operand in command.operands.values() if isinstance(operand, Tensor)]
     if isinstance(y, Tensor) and any(_overlap(y, operand, config) for operand in tensors if operand.is_local):
         factor *= 2
-    if sum(_strided(operand, y, config) for name, operand in command.operands.items() if name in "ab") > 1:
+    if len(strided(command, config)) > 1:
         factor *= 2
     widest = max((operand.stride.w for operand in tensors), default=1)
     return _elements(command, config) * factor * max(1, widest)
 
 
-def _strided(operand: Operand | Constant, y: Operand, config: Config) -> bool:
-    """Whether the command has to say how an operand lies: it repeats, or is not aligned."""
-    if not isinstance(operand, Tensor) or not operand.is_local:
-        return False
-    return operand.shape != y.shape or operand.stride != aligned(
-        operand.shape, operand.dtype, operand.start_lane, config
-    )
+def strided(command: Command, config: Config) -> list[str]:
+    """Operands that the command gives strides: as it was encoded, else those that repeat or are not aligned."""
+    given: list[str] | None = command.attributes.get("strided")
+    if given is not None:
+        return given
+    shape = command.results["y"].shape
+    found = []
+    for name in ("a", "b"):
+        place = command.operands.get(name)
+        if isinstance(place, Tensor) and place.is_local:
+            default = aligned(place.shape, place.dtype, place.start_lane, config)
+            found += [name] * (place.shape != shape or place.stride != default)
+    return found
 
 
 def _elements(command: Command, config: Config) -> int:
