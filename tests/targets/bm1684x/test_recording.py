@@ -15,7 +15,7 @@ from tilewright.sim.findings import RACE
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.config import L2_BASE, Config
 from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, DType
+from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.functions import load_exponential, sigmoid
 from tilewright.targets.bm1684x.isa.encoder import encoded
 from tilewright.targets.bm1684x.isa.meaning import command_of
@@ -23,7 +23,7 @@ from tilewright.targets.bm1684x.isa.stream import decode
 from tilewright.targets.bm1684x.kernel import Tpu, kernel
 from tilewright.targets.bm1684x.launched import Launched
 from tilewright.targets.bm1684x.recording import Recording
-from tilewright.targets.bm1684x.tensor import Grid, Tensor
+from tilewright.targets.bm1684x.tensor import Tensor
 from tilewright.targets.bm1684x.timing import cycles
 
 SEED = 31
@@ -158,13 +158,13 @@ def test_products(tmp_path: Path) -> None:
         a, b = tpu.matrix(20, 33, F32, bank=0, width=9), tpu.matrix(33, 50, F32, bank=1, width=16)
         bias, c = tpu.matrix(1, 64, F32, bank=2, width=16), tpu.matrix(20, 64, F32, bank=3, width=16)
         b64 = tpu.matrix(33, 64, F32, bank=4, width=16)
-        tpu.gdma.copy(a, Grid(left))
-        tpu.gdma.matrix_trans(b64, Grid(right))
+        tpu.gdma.copy(a, left.grid())
+        tpu.gdma.matrix_trans(b64, right.grid())
         tpu.gdma.broadcast(bias.storage, 0.5)
         tpu.bdc.fp_mm(c, a, b64, bias)
         tpu.bdc.fp_mm(c, a, b64, acc=c)
         rows, more = tpu.local((1, 20, 1, 64), F32, bank=5), tpu.local((1, 20, 1, 20), F32, bank=6)
-        tpu.gdma.copy(Grid(y), c)
+        tpu.gdma.copy(y.grid(), c)
         tpu.gdma.copy(rows, tpu.system(y.address, (1, 20, 1, 64), F32))
         tpu.bdc.fp_mm(more.rows(), rows.rows(), rows.rows(), right_transposed=True)
         tpu.bdc.fp_mm(rows.rows(), more.rows(), rows.rows(), acc=rows.rows())
@@ -201,6 +201,18 @@ def test_moves(tmp_path: Path) -> None:
 
     x = np.random.default_rng(SEED).integers(1, 1 << 14, (3, 5, 4, 6)).astype(np.uint16)
     again(body, (3, 5, 4, 6), U16, tmp_path / "r", (x, U16))
+
+
+def test_moves_by_index(tmp_path: Path) -> None:
+    def body(tpu: Tpu, y: Tensor, x: Tensor, index: Tensor) -> None:
+        rows = tpu.local((1, 6, 5, 3), I16, bank=0)
+        tpu.gdma.broadcast(y, 5)
+        tpu.gdma.h_gather(rows, x, index, -7)
+        tpu.gdma.h_scatter(y, rows, index)
+
+    rng = np.random.default_rng(SEED)
+    x, index = rng.integers(-99, 99, (1, 6, 9, 3)).astype(np.int16), rng.integers(0, 12, (1, 6, 5, 1)).astype(np.uint32)
+    again(body, (1, 6, 10, 3), I16, tmp_path / "r", (x, I16), (index, U32))
 
 
 def test_regions_overlap_and_race_as_before(tmp_path: Path) -> None:
