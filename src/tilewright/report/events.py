@@ -57,7 +57,7 @@ def timeline(result: Result) -> Timeline:
         if layer.trace:
             tracks += [unit for unit in layer.trace.table.units if unit not in tracks[2:]]
             tokens = _tokens(layer.trace, flows)
-            events += _steps(layer.trace, now, tokens, tracks)
+            events += _steps(layer.trace, now, tokens, [tracks.index(unit, 2) for unit in layer.trace.table.units])
             flows += sum(len(gives) for gives, _ in tokens)
         now += layer.cycles
     about_run = {
@@ -89,9 +89,15 @@ def _tokens(trace: Trace, used: int) -> list[Flows]:
     return flows
 
 
-def _steps(trace: Trace, offset: int, tokens: list[Flows], tracks: list[str]) -> list[Event]:
+def of_launch(trace: Trace, name: str, about: Mapping[str, str]) -> Timeline:
+    """One launch by itself: a track a unit."""
+    units = trace.table.units
+    events = _steps(trace, 0, _tokens(trace, 0), list(range(len(units))))
+    return Timeline(name, tuple(units), tuple(sorted(events, key=lambda event: (event.start, event.track))), about)
+
+
+def _steps(trace: Trace, offset: int, tokens: list[Flows], track_of: list[int]) -> list[Event]:
     """Slices; one that overlaps the next of its unit gives way to it, and says when it ends."""
-    track_of = [tracks.index(unit, 2) for unit in trace.table.units]
     causes = trace.cause_names()
     columns = (trace.table.unit, trace.start, trace.until, trace.end, trace.wait, trace.cause, trace.contention)
     moved = zip(trace.bytes_read.tolist(), trace.bytes_written.tolist(), strict=True)

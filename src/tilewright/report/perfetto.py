@@ -33,7 +33,12 @@ def require(path: str | Path) -> None:
 def write(result: Result, path: str | Path) -> None:
     """Write a run's timeline. Raises InputError for a run without cycles or a missing package."""
     require(path)
-    shown = timeline(result)
+    save(timeline(result), path)
+
+
+def save(shown: Timeline, path: str | Path) -> None:
+    """Write a timeline. Raises InputError for a missing package."""
+    require(path)
     with replacing(path) as file:
         if Path(path).suffix == ".json":
             file.write(json.dumps(chrome(shown), separators=(",", ":")).encode())

@@ -17,6 +17,7 @@ from tilewright.errors import InputError
 from tilewright.targets.bm1684x import drawing
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import F16
+from tilewright.targets.bm1684x.picture import LETTER, LINE
 from tilewright.targets.bm1684x.placement import place
 from tilewright.targets.bm1684x.tensor import Tensor
 
@@ -55,6 +56,9 @@ def test_a_picture_has_a_box_for_every_element() -> None:
     titles = [node.text for node in picture.iter("{http://www.w3.org/2000/svg}title")]
     assert len(titles) == len(set(titles)) == 72
     assert "n1 c3 h0 w2: lane 1, byte 0xc4" in titles
+    texts = [node for node in picture.iter("{http://www.w3.org/2000/svg}text") if node.get("text-anchor") == "middle"]
+    assert "".join(str(node.text) for node in texts[:4]) == "n0c2h0w0"  # in lane 0
+    assert len(texts) == 72 * 4
     with pytest.raises(InputError, match="4096 at most"):
         place("aligned", (1, 64, 9, 9), "f16", FOUR).svg()
 
@@ -64,6 +68,26 @@ def test_long_texts_end_with_what_was_left_out() -> None:
     left = re.search(r"and (\d+) more lines", text)
     assert left
     assert text.count("\n") == drawing.MOST_LINES + 2
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f16", "f32"])
+def test_names_fit_into_their_boxes(dtype: str) -> None:
+    picture = ElementTree.fromstring(place("aligned", (1, 1, 1, 120), dtype, FOUR).svg())
+    boxes = [node for node in picture.iter("{http://www.w3.org/2000/svg}rect") if len(node)]
+    texts = [node for node in picture.iter("{http://www.w3.org/2000/svg}text") if node.get("text-anchor") == "middle"]
+    assert len(boxes) == 120
+    assert "".join(str(node.text) for node in texts).count("w") == 120
+    wide, high = float(boxes[0].attrib["width"]), float(boxes[0].attrib["height"])
+    assert max(len(str(node.text)) for node in texts) * LETTER <= wide
+    lines = {float(node.attrib["y"]) for node in texts if float(node.attrib["y"]) < float(boxes[0].attrib["y"]) + high}
+    assert max(lines) - min(lines) + LINE <= high
+
+
+def test_an_element_that_repeats_is_drawn_once() -> None:
+    placed = place("free", (2, 4, 3, 1), "i8", FOUR, stride=(0, 4, 1, 1))
+    assert placed.svg().count("<title>") == 12
+    assert placed.text().count("n0c3h2w0") == 1
+    assert "n1" not in placed.text().split("offset")[2]
 
 
 def test_operands_explain_themselves() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tilewright.array import Array
 from tilewright.errors import InputError, MachineError
 from tilewright.sim.findings import RACE
+from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.device import Device
 from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8
 from tilewright.targets.bm1684x.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.layout import Shape, Stride
 from tilewright.targets.bm1684x.tensor import Tensor
 
 SEED = 17
@@ -179,3 +183,54 @@ def test_misuse_is_said() -> None:
         run(too_many)
     with pytest.raises(MachineError, match="i8 is stored as int8"):
         Device().put(np.zeros(4, np.float32), I8)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            lambda tpu, x: tpu.bdc.fp_add(
+                tpu.local((1, 2, 1, 8), F32, bank=1, lane=1), tpu.local((1, 2, 1, 8), F32, bank=2), 1.0
+            ),
+            "begin in different lanes: a in lane 0, y in lane 1; copy across lanes",
+        ),
+        (
+            lambda tpu, x: tpu.gdma.broadcast(tpu.local((1, 3, 2, 8), F32, bank=1, lane=2), x[:, 0:1]),
+            "3 channels from lane 2 on go beyond 4 lanes",
+        ),
+        (
+            lambda tpu, x: tpu.gdma.copy(tpu.system(x.address, (1, 1, 2, 1), F32), x[:, 0:1, :, 0:1]),
+            "",
+        ),
+        (
+            lambda tpu, x: tpu.gdma.copy(
+                tpu.local((1, 1, 1, 2), F32, bank=1), replace(x, shape=Shape(1, 1, 1, 2), stride=Stride(0, 0, 0, 33))
+            ),
+            "x steps 132 bytes along w, more than 128",
+        ),
+        (
+            lambda tpu, x: tpu.bdc.fp_conv2d(
+                tpu.local((1, 1, 2, 8), F32, bank=1),
+                replace(tpu.local((1, 4, 2, 8), F32, bank=2), address=0x0800_8020),
+                tpu.weights((1, 4, 1, 1), F32, bank=3),
+                window=Window((1, 1)),
+            ),
+            "x is aligned but begins at byte 0x8008020; give a multiple of 64",
+        ),
+        (
+            lambda tpu, x: tpu.bdc.fp_conv2d(
+                tpu.local((1, 1, 2, 8), F16, bank=1),
+                tpu.local((1, 4, 2, 8), F16, bank=2),
+                replace(tpu.weights((1, 4, 1, 1), F16, bank=3), address=0x0800_C020),
+                window=Window((1, 1)),
+            ),
+            "weights begin at byte 0x800c020; give a multiple of 64",
+        ),
+    ],
+)
+def test_what_lies_in_the_wrong_place_is_refused(body: object, reason: str) -> None:
+    if not reason:
+        run(body)
+        return
+    with pytest.raises(MachineError, match=reason):
+        run(body)

@@ -65,7 +65,7 @@ def test_operands_that_are_missing_or_do_not_fit_are_named() -> None:
 
 def test_a_constant_stands_for_a_tensor() -> None:
     memories = Memories(CONFIG)
-    a = Tensor.local(1, 64, (2, 6, 3, 5), I16, CONFIG)
+    a = Tensor.local(3, 64, (2, 6, 3, 5), I16, CONFIG)
     values = np.arange(180, dtype=np.int16).reshape(a.shape)
     memories.write(a.addresses, values)
     y = Tensor.local(3, 4096, (2, 6, 3, 5), I16, CONFIG, "compact")

@@ -14,7 +14,8 @@ from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, row_of_runs,
 from tilewright.targets.bm1684x.arithmetic.floats import narrow
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.memory import Memories, Region
-from tilewright.targets.bm1684x.operations import OPTIONAL, Operation, Values
+from tilewright.targets.bm1684x.operations import OPTIONAL, TIU, Operation, Values
+from tilewright.targets.bm1684x.operations.places import rules_of
 from tilewright.targets.bm1684x.tensor import Operand
 
 #: Elements of a run from which on the runs of an operand are taken as they come.
@@ -58,7 +59,11 @@ class Command:
 
     def refusal(self) -> str:
         """Why the machine does not run it; empty where it does."""
-        return self.operation.refusal(self.types, self.attributes)
+        if reason := self.operation.refusal(self.types, self.attributes):
+            return reason
+        places = {**self.operands, **self.results}
+        rules = rules_of(self.operation.name, self.operation.engine == TIU)
+        return next((reason for rule in rules if (reason := rule(places))), "")
 
     def footprint(self, regions: Sequence[Region], clipped: bool = False) -> Array:
         """Which bytes of which memories it reads and writes: rows of sim.steps.Footprints.

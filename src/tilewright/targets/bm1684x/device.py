@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x import static
@@ -39,7 +41,10 @@ class Device:
     def put(self, values: Array, dtype: DType) -> Tensor:
         """A new tensor of these values, stored as `dtype` is (bf16: its bits). Raises MachineError for another type."""
         if values.dtype != dtype.storage:
-            raise MachineError("put", f"values are {values.dtype}", f"{dtype} is stored as {dtype.storage}")
+            remedy = f"{dtype} is stored as {dtype.storage}"
+            if values.dtype == np.float32 and dtype.is_float:
+                remedy += "; arithmetic.floats.narrow makes it of float32"
+            raise MachineError("put", f"values are {values.dtype}", remedy)
         n, c, h, w = (1,) * (4 - values.ndim) + values.shape
         tensor = self.empty((n, c, h, w), dtype)
         self.memories.write(tensor.addresses, values.reshape(tensor.shape))

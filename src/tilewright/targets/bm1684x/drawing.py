@@ -1,10 +1,9 @@
-"""Where the elements of an operand lie in local memory, for people: as text, and as an SVG picture."""
+"""Where the elements of an operand lie in local memory, for people: as text. `picture.py` draws them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 
@@ -13,11 +12,9 @@ from tilewright.errors import InputError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import DType
 
-#: Lines of a text, elements of a picture.
-MOST_LINES, MOST_CELLS = 200, 4096
-#: Pixels of a byte, a lane and the margin that names lanes; the narrowest cell that has a label.
-BYTE, LANE, MARGIN, LABELLED = 6, 26, 64, 40
-COLOURS = ("#cfe3f7", "#fbe3c0", "#d5eed0", "#f3d1dc", "#e2d8f2", "#f4efb9")
+#: Lines of a list of runs; elements up to which each is shown, so many to a line.
+MOST_LINES, MOST_SHOWN, SHOWN = 200, 256, 8
+SHORT = {"row": "r", "column": "c"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
 
     Elements form a run while both their addresses and their positions go on evenly. Repeated ones count once.
     """
-    flat = _within(addresses, config)
+    flat = within(addresses, config)
     places, index = np.unique(flat, return_index=True)
     lanes, offsets = np.divmod(places, config.lane_bytes)
     step = np.diff(index, append=0)
@@ -59,7 +56,10 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
 
 
 def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """One line a run: lane, bank, byte offset, elements. Long drawings end with what was left out."""
+    """One line a run: lane, bank, byte offset, elements; of small operands each element too.
+
+    Long lists end with what was left out.
+    """
     lines = [title, "lane  bank  offset   elements"]
     found = runs(addresses, dtype.bytes, config)
     for run in found:
@@ -68,7 +68,36 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
             break
         what = f"{label(axes, run)} ({run.size} B)" if run.count else f"- free ({run.size} B)"
         lines.append(f"{run.lane:4}  {run.offset // config.bank_bytes:4}  {run.offset:#07x}  {what}")
+    if addresses.size <= MOST_SHOWN:
+        lines += ["", f"lane  offset   {SHOWN} elements a line, . where there is none"]
+        lines += _elements(axes, addresses, dtype.bytes, config)
     return "\n".join(lines) + "\n"
+
+
+def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) -> Iterator[str]:
+    """The names of elements where they lie, as in a dump of memory; lines without any are left out."""
+    found = named(axes, addresses, config)
+    width = max(len(name) for name, _ in found.values())
+    lines: dict[tuple[int, int], list[str]] = {}
+    for (lane, offset), (name, _) in found.items():
+        row, column = divmod(offset // size, SHOWN)
+        lines.setdefault((lane, row), ["."] * SHOWN)[column] = name
+    for (lane, row), names in sorted(lines.items()):
+        yield f"{lane:4}  {row * SHOWN * size:#07x}  {' '.join(name.ljust(width) for name in names).rstrip()}"
+
+
+def named(axes: Sequence[str], addresses: Array, config: Config) -> dict[tuple[int, int], tuple[str, tuple[int, ...]]]:
+    """By lane and byte offset: the name `n0c2h0w1` and the index of the first element there."""
+    places, first = np.unique(within(addresses, config), return_index=True)
+    indices = zip(*(axis.tolist() for axis in np.unravel_index(first, addresses.shape)), strict=True)
+    lanes, offsets = np.divmod(places, config.lane_bytes)
+    keys = zip(lanes.tolist(), offsets.tolist(), strict=True)
+    return {key: ("".join(parts(axes, index)), index) for key, index in zip(keys, indices, strict=True)}
+
+
+def parts(axes: Sequence[str], index: Sequence[int]) -> list[str]:
+    """`n0`, `c2` .. of an element; of a matrix `r0`, `c2`."""
+    return [f"{SHORT.get(axis, axis)}{number}" for axis, number in zip(axes, index, strict=True)]
 
 
 def label(axes: Sequence[str], run: Run) -> str:
@@ -80,47 +109,12 @@ def label(axes: Sequence[str], run: Run) -> str:
     return f"{_name(axes, run.first)} .. {_name(axes, run.last)}"
 
 
-def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """A row for each lane, a box for each element, coloured by its first index. Raises InputError for too many."""
-    if addresses.size > MOST_CELLS:
-        raise InputError("layout", f"a picture of {addresses.size} elements", f"draw {MOST_CELLS} at most")
-    lanes, offsets = np.divmod(_within(addresses, config), config.lane_bytes)
-    low, end = int(offsets.min()), int(offsets.max()) + dtype.bytes
-    shown = range(config.lanes) if config.lanes <= 8 else sorted(set(lanes.tolist()))
-    row = {lane: 40 + number * LANE for number, lane in enumerate(shown)}
-    width, height = MARGIN + (end - low) * BYTE + 10, 40 + len(row) * LANE + 24
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="8" y="20" font-size="13">{escape(title)}</text>',
-    ]
-    for lane, top in row.items():
-        parts.append(f'<text x="8" y="{top + 16}" font-size="11">lane {lane}</text>')
-        parts.append(f'<rect x="{MARGIN}" y="{top}" width="{(end - low) * BYTE}" height="{LANE - 4}" fill="#f4f4f4"/>')
-    for number, (lane, offset) in enumerate(zip(lanes.tolist(), offsets.tolist(), strict=True)):
-        index = tuple(map(int, np.unravel_index(number, addresses.shape)))
-        x, top, wide = MARGIN + (offset - low) * BYTE, row[lane], dtype.bytes * BYTE
-        name = _name(axes, index)
-        parts.append(
-            f'<rect x="{x}" y="{top}" width="{wide}" height="{LANE - 4}" fill="{COLOURS[index[0] % len(COLOURS)]}" '
-            f'stroke="#888" stroke-width="0.5"><title>{name}: lane {lane}, byte {offset:#x}</title></rect>'
-        )
-        short = "".join(map(str, index)) if max(index) < 10 else ""
-        if (short and wide >= 6 * len(short)) or wide >= LABELLED:
-            parts.append(f'<text x="{x + 2}" y="{top + 14}" font-size="8">{short or name}</text>')
-    for edge in range(-(-low // 64) * 64, end + 1, 64):
-        x, colour = MARGIN + (edge - low) * BYTE, "#c33" if edge % config.bank_bytes == 0 else "#555"
-        parts.append(f'<line x1="{x}" y1="34" x2="{x}" y2="{height - 20}" stroke="{colour}" stroke-width="0.7"/>')
-        parts.append(f'<text x="{x + 2}" y="{height - 8}" font-size="9">{edge:#x}</text>')
-    return "\n".join((*parts, "</svg>")) + "\n"
-
-
 def _name(axes: Sequence[str], index: Sequence[int]) -> str:
     return " ".join(f"{axis}{number}" for axis, number in zip(axes, index, strict=True))
 
 
-def _within(addresses: Array, config: Config) -> Array:
-    """Addresses within local memory, flat. Raises InputError for others."""
+def within(addresses: Array, config: Config) -> Array:
+    """Byte offsets in local memory, flat. Raises InputError for others."""
     flat = addresses.reshape(-1) - LOCAL_BASE
     if flat.min() < 0 or flat.max() >= config.local_bytes:
         raise InputError("layout", "a drawing of what lies outside local memory", "draw what lies in lanes")

@@ -7,13 +7,20 @@ from typing import Any
 
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.command import Command, Constant
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, DType, rounding_of
+from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, DType, rounding_of
 from tilewright.targets.bm1684x.flat import Flat
 from tilewright.targets.bm1684x.operations import HAU, OPERATIONS, Operation
 from tilewright.targets.bm1684x.tensor import Operand, Tensor
 
-#: Types of numbers that stand for operands; what is chosen has that of the result, others that of the first tensor.
-PARAMETERS: Mapping[str, DType] = {"shift": I8, "multiplier": I32, "offset": I32, "zero": I16, "scale": F32}
+#: Types of numbers that stand for operands, by operand and by operation; what is chosen has the type of the result,
+#: others have that of the first tensor.
+PARAMETERS: Mapping[str, DType] = {"shift": I8, "multiplier": I32, "offset": I32, "zero": I16}
+OWN: Mapping[tuple[str, str], DType] = {
+    ("fp32_requant", "scale"): F32,
+    ("fp32_requant", "offset"): F32,
+    ("fp32_dequant", "scale"): F32,
+    ("int8_avg_pool2d", "scale"): U8,
+}
 CHOSEN = ("c", "d")
 
 
@@ -50,7 +57,6 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
         given = {name: _in_ddr(operation, operand) for name, operand in given.items()}
     results = {name: given[name] for name in operation.outputs if name in given}
     first = next((operand.dtype for operand in given.values() if not isinstance(operand, int | float)), F32)
-    floating = "scale" in operation.inputs
     operands: dict[str, Operand | Constant] = {}
     for name in operation.inputs:
         operand = given.get(name)
@@ -58,7 +64,7 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
             dtype = PARAMETERS.get(name, _type_of(given, operation, first))
             if name in CHOSEN:
                 dtype = results["y"].dtype
-            operands[name] = Constant.of(operand, F32 if name == "offset" and floating else dtype)
+            operands[name] = Constant.of(operand, OWN.get((operation.name, name), dtype))
         elif operand is not None:
             operands[name] = operand
     if "y_before" in operation.inputs:  # what is not scattered to stays

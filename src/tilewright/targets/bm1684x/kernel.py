@@ -24,6 +24,7 @@ import numpy as np
 from tilewright.array import Array, one_thread
 from tilewright.errors import MachineError
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
+from tilewright.targets.bm1684x.arithmetic.floats import widen
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import DType
@@ -34,7 +35,7 @@ from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.scratch import Scratch
 from tilewright.targets.bm1684x.tensor import Kernel as Weights
-from tilewright.targets.bm1684x.tensor import Matrix, Operand, Tensor
+from tilewright.targets.bm1684x.tensor import Matrix, Operand, Rows, Tensor
 
 Body = Callable[..., None]
 
@@ -105,6 +106,16 @@ class Tpu:
     def read(self, tensor: Operand) -> Array:
         """Its values as they are now, to look at while debugging: not a command, and not waited for."""
         return self._memories.read(tensor.addresses, tensor.dtype.storage)
+
+    def print(self, *things: Any) -> None:
+        """As `print` does; tensors by where they lie and their values now, bf16 as numbers."""
+        print(*(self._shown(thing) for thing in things))
+
+    def _shown(self, thing: Any) -> Any:
+        if not isinstance(thing, Tensor | Matrix | Rows | Weights):
+            return thing
+        values = self.read(thing)
+        return f"{thing!r}\n{widen(values, thing.dtype) if thing.dtype.is_float else values}"
 
     @contextmanager
     def parallel(self) -> Iterator[None]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from tilewright.report.events import of_launch
+from tilewright.report.perfetto import save
 from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.hazards import hazards
 from tilewright.sim.trace import Trace
@@ -22,6 +25,7 @@ class Launched:
     program: Elaborated
     trace: Trace
     findings: tuple[Finding, ...]
+    bank_conflicts: bool = False
 
     @property
     def cycles(self) -> int:
@@ -41,7 +45,13 @@ class Launched:
         whole = max(1, self.cycles)
         text = ", ".join(f"{engine} {cycles / whole:.1%}" for engine, cycles in self.trace.busy().items())
         used = f"{peak / whole:.1%} of peak, " if peak else ""
-        return f"{self.cycles:,} cycles: {used}busy {text}, overlapped {self.overlapped / whole:.1%}"
+        model = " (bank conflicts: a model)" if self.bank_conflicts else ""
+        return f"{self.cycles:,} cycles{model}: {used}busy {text}, overlapped {self.overlapped / whole:.1%}"
+
+    def save_trace(self, path: str | Path) -> None:
+        """For https://ui.perfetto.dev; Chrome's JSON for a path that ends in .json. Raises InputError."""
+        model = "the vendor compiler's estimate" + ", with a model of bank conflicts" * self.bank_conflicts
+        save(of_launch(self.trace, "BM1684X kernel", {"timing model": model, "cycles": str(self.cycles)}), path)
 
 
 def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
@@ -49,4 +59,5 @@ def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding
     knobs = memories.knobs
     found = hazards(program.table, program.order) if knobs.detect_races or knobs.forgets else []
     found = [finding for finding in found if knobs.detect_races or finding.kind != RACE]
-    return Launched(program, trace(program, memories.config), (*findings, *found))
+    times = trace(program, memories.config, conflicts=knobs.bank_conflicts)
+    return Launched(program, times, (*findings, *found), knobs.bank_conflicts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x import drawing
+from tilewright.targets.bm1684x import drawing, picture
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.layout import Stride
@@ -30,13 +30,16 @@ class Drawn:
 
     axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
 
+    def __repr__(self: Placed) -> str:
+        return f"{type(self).__name__}({title(self)})"
+
     def explain(self: Placed) -> str:
         """One line a run of neighbouring elements. Raises InputError outside of local memory."""
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
 
     def svg(self: Placed) -> str:
         """A box an element. Raises InputError for too many, and outside of local memory."""
-        return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
+        return picture.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
 
 
 class Placed(Operand, Protocol):
@@ -52,9 +55,12 @@ class Placed(Operand, Protocol):
 
 def title(operand: Placed) -> str:
     """Type, shape, strides and where it begins."""
+    first = int(operand.addresses.flat[0])
     text = f"{operand.dtype} ({', '.join(map(str, operand.shape))})"
     if operand.stride:
         n, c, h, w = operand.stride
         text += f": strides n {n}, c {c}, h {h}, w {w} elements"
-    start, offset = divmod(int(operand.addresses.flat[0]) - LOCAL_BASE, operand.config.lane_bytes)
+    if not LOCAL_BASE <= first < LOCAL_BASE + operand.config.local_bytes:
+        return f"{text}; at {first:#x}"
+    start, offset = divmod(first - LOCAL_BASE, operand.config.lane_bytes)
     return f"{text}; from lane {start}, byte {offset:#x}; {operand.config.lanes} lanes"

@@ -16,6 +16,7 @@ from tilewright.errors import InputError
 from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.config import ADDRESS_END, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import F32, DType
+from tilewright.targets.bm1684x.flat import Grid, Rows
 from tilewright.targets.bm1684x.layout import Shape, Stride
 from tilewright.targets.bm1684x.operand import Drawn, Operand
 
@@ -25,7 +26,7 @@ LARGEST = 65535
 __all__ = ["LARGEST", "Grid", "Kernel", "Matrix", "Operand", "Rows", "Tensor", "packed"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tensor(Drawn):
     """A strided (n, c, h, w) tensor at a bus address; in local memory channels go from lane to lane.
 
@@ -176,8 +177,12 @@ class Tensor(Drawn):
         """As a matrix whose rows are its channels: for n and h of 1."""
         return Rows(self)
 
+    def grid(self) -> Grid:
+        """As a matrix of its h and w: for n and c of 1, outside of local memory."""
+        return Grid(self)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Matrix(Drawn):
     """A (rows, columns) matrix in local memory: `width` columns to a channel, as the tensor of `storage`'s shape
     (rows, ceil(columns / width), 1, width)."""
@@ -218,7 +223,7 @@ class Matrix(Drawn):
         return self.storage.addresses.reshape(rows, -1)[:, : self.columns]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Kernel(Drawn):
     """Convolution weights (oc, ic, kh, kw) in local memory: 64IC (8-bit), 32IC (16-bit) or compact (f32).
 
@@ -263,47 +268,3 @@ def packed(weights: Array, dtype: DType, config: Config) -> Array:
     group = Kernel(LOCAL_BASE, (oc, ic, kh, kw), dtype, config).group
     full = np.pad(weights, ((0, 0), (0, -ic % group), (0, 0), (0, 0)))
     return np.ascontiguousarray(full.reshape(oc, -1, group, kh * kw).transpose(0, 1, 3, 2).reshape(1, oc, -1, group))
-
-
-@dataclass(frozen=True)
-class Rows(Drawn):
-    """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
-
-    axes: ClassVar[tuple[str, ...]] = ("row", "column")
-    stride: ClassVar[None] = None
-    storage: Tensor
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.storage.shape.c, self.storage.shape.w
-
-    @property
-    def config(self) -> Config:
-        return self.storage.config
-
-    @property
-    def dtype(self) -> DType:
-        return self.storage.dtype
-
-    @cached_property
-    def addresses(self) -> Array:
-        return self.storage.addresses.reshape(self.shape)
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A (rows, columns) matrix outside of local memory: the tensor (1, 1, rows, columns)."""
-
-    storage: Tensor
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.storage.shape.h, self.storage.shape.w
-
-    @property
-    def dtype(self) -> DType:
-        return self.storage.dtype
-
-    @cached_property
-    def addresses(self) -> Array:
-        return self.storage.addresses.reshape(self.shape)

@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tilewright.array import Array
 from tilewright.sim.timeline import Channel, Costs, Fetch, timeline
 from tilewright.sim.trace import Trace
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.conflicts import passes, waits
 from tilewright.targets.bm1684x.elaborate import Elaborated
 from tilewright.targets.bm1684x.flat import Flat
 from tilewright.targets.bm1684x.layout import aligned
@@ -64,15 +66,29 @@ def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
     return max(1, COMPUTE.get(command.operation.name, _passes)(command, config, timing))
 
 
-def trace(program: Elaborated, config: Config, timing: Timing = ESTIMATE, serial: bool = False) -> Trace:
-    """When each command runs: engines in order, each command when what it names has ended. Raises HazardError."""
+def trace(
+    program: Elaborated, config: Config, timing: Timing = ESTIMATE, serial: bool = False, conflicts: bool = False
+) -> Trace:
+    """When each command runs: engines in order, each command when what it names has ended. Raises HazardError.
+
+    `conflicts`: with the model of bank conflicts.
+    """
     busy = np.array([cycles(command, config, timing) for command in program.commands], np.int64)
+    if conflicts:
+        busy *= np.array([passes(command, config) for command in program.commands], np.int64)
+    found = _timed(program, busy, serial)
+    if conflicts:
+        found = _timed(program, busy + waits(program.commands, found, config), serial)
+    moved = np.array([_bytes_of_ddr(command) for command in program.commands], np.int64).reshape(-1, 2)
+    return replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
+
+
+def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
+    """The trace for these cycles of each command."""
     zero = np.zeros(len(busy), np.int64)
     costs = Costs.of(zero, busy, zero, zero, zero)
     no_port, no_fetch = Channel(beat_bytes=1, latency=0, burst=0), Fetch(insn_bytes=1, depth=0)
-    found = timeline(program.table, program.order, costs, no_port, no_fetch, serial=serial)
-    moved = np.array([_bytes_of_ddr(command) for command in program.commands], np.int64).reshape(-1, 2)
-    return replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
+    return timeline(program.table, program.order, costs, no_port, no_fetch, serial=serial)
 
 
 def _conv(command: Command, config: Config, timing: Timing) -> int:
@@ -136,19 +152,25 @@ def _passes(command: Command, config: Config, timing: Timing) -> int:
     tensors = [operand for operand in command.operands.values() if isinstance(operand, Tensor)]
     if isinstance(y, Tensor) and any(_overlap(y, operand, config) for operand in tensors if operand.is_local):
         factor *= 2
-    if sum(_strided(operand, y, config) for name, operand in command.operands.items() if name in "ab") > 1:
+    if len(strided(command, config)) > 1:
         factor *= 2
     widest = max((operand.stride.w for operand in tensors), default=1)
     return _elements(command, config) * factor * max(1, widest)
 
 
-def _strided(operand: Operand | Constant, y: Operand, config: Config) -> bool:
-    """Whether the command has to say how an operand lies: it repeats, or is not aligned."""
-    if not isinstance(operand, Tensor) or not operand.is_local:
-        return False
-    return operand.shape != y.shape or operand.stride != aligned(
-        operand.shape, operand.dtype, operand.start_lane, config
-    )
+def strided(command: Command, config: Config) -> list[str]:
+    """Operands that the command gives strides: as it was encoded, else those that repeat or are not aligned."""
+    given: list[str] | None = command.attributes.get("strided")
+    if given is not None:
+        return given
+    shape = command.results["y"].shape
+    found = []
+    for name in ("a", "b"):
+        place = command.operands.get(name)
+        if isinstance(place, Tensor) and place.is_local:
+            default = aligned(place.shape, place.dtype, place.start_lane, config)
+            found += [name] * (place.shape != shape or place.stride != default)
+    return found
 
 
 def _elements(command: Command, config: Config) -> int:

@@ -32,9 +32,8 @@ ATTRIBUTES = {
 }
 #: The source's shape, where it is not the result's.
 SOURCES: dict[str, Callable[[Shape], Shape]] = {
-    "npu_bcast": lambda s: s._replace(c=1),
-    "cw_trans": lambda s: Shape(s.n, s.w, s.h, s.c),
-    "wc_trans": lambda s: Shape(s.n, s.w, s.h, s.c),
+    "tpu_bdc_npu_bcast": lambda s: s._replace(c=1),
+    **dict.fromkeys(("tpu_bdc_cw_trans", "tpu_bdc_wc_trans"), lambda s: Shape(s.n, s.w, s.h, s.c)),
 }
 RESULTS = ("y", "y0")
 
@@ -71,8 +70,8 @@ def operand(api: DeviceApi, given: Given, operation: str, place: str) -> Operand
     if name.endswith("_addr"):
         return api.local(value, channel, None, dtype, layout.compact)
     if name.startswith(("dst", "src", "shift_tensor")):
-        if operation in SOURCES and not name.startswith("dst"):
-            shape = SOURCES[operation](shape)
+        if given["name"] in SOURCES and not name.startswith("dst"):
+            shape = SOURCES[given["name"]](shape)
         line = operation == "cw_trans" and name == "dst"
         return api.local(value, shape, given.get(f"{name}_stride"), dtype, layout.line if line else layout.aligned)
     if isinstance(value, str):  # a number that the call implies; an integer is a pattern of bits
@@ -172,7 +171,7 @@ ELEMENTWISE: dict[str, Function] = {
     "fp_C_sub": function(f"{CONSTANT} dtype", "fp_sub", "y=dst a=C b=src"),
     **_same(("abs", "neg"), f"{UNARY} dtype", ONE),
     "cpy": function(f"{UNARY} dtype", "copy", ONE),
-    "cpy_cross_npu": function(f"{PLAIN} dtype", "copy", ONE),
+    "cpy_cross_npu": function(f"{PLAIN} dtype", "npu_bcast", "y=dst x=src"),
     "not": function(f"{UNARY} dtype", "xor", f"{ONE} b=-1"),
     "relu": function(f"{UNARY} dtype", "max", f"{ONE} b=0"),
     "sign": function(f"{PLAIN} dtype", "sign", ONE),

@@ -80,7 +80,9 @@ def arithmetic(command: Encoded, config: Config) -> Command:
     if not name:
         raise unknown(command)
     operands: Operands = {"a": _as_float(a, y.dtype), "b": _as_float(b, y.dtype)}
-    attributes: dict[str, Any] = {"mode": mode, "saturate": saturate}
+    codes = {"a": command["opd0_str"], "b": command["opd1_str"]}
+    strided = [own for own, code in codes.items() if code == STRIDED and not isinstance(operands[own], Constant)]
+    attributes: dict[str, Any] = {"mode": mode, "saturate": saturate, "strided": strided}
     if function == DIVIDE:
         attributes["steps"] = command["opd2_n_str"] + 1
     elif command["tsk_opd_num"] == 3:

@@ -26,6 +26,8 @@ FORMATS: dict[str, Callable[[Encoded, Config], Command]] = {
     "DMA_cw_transpose": moves.cw_transposed,
     "DMA_matrix": moves.matrix,
     "DMA_general": moves.general,
+    "DMA_gather": moves.by_index,
+    "DMA_scatter": moves.by_index,
 }
 
 

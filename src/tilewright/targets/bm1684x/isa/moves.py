@@ -6,7 +6,7 @@ from tilewright.errors import ProgramError
 from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE, Config
-from tilewright.targets.bm1684x.dtypes import DType, from_fields
+from tilewright.targets.bm1684x.dtypes import U32, DType, from_fields
 from tilewright.targets.bm1684x.isa.operands import ALIGNED, STRIDED, local, res0_shape, result, unknown
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layout import Shape, Stride
@@ -123,6 +123,27 @@ def general(command: Encoded, config: Config) -> Command:
     shape = Shape(1, 1, 1, count)
     x, y = (Tensor(ends[end], shape, Stride(0, 0, 0, 1), dtype, config) for end in ("src", "dst"))
     return Command(OPERATIONS["dma_copy"], {"x": x}, {"y": y})
+
+
+def by_index(command: Encoded, config: Config) -> Command:
+    """DMA_gather, DMA_scatter: rows of each channel by u32 numbers. By the debugger's names of fields: no stored
+    program has one."""
+    if command["cmd_special_function"]:
+        raise unknown(command)
+    _check(command)
+    gathers = command.format.name == "DMA_gather"
+    dtype = from_fields(command["src_data_format"], 0)
+
+    def end(name: str, shape: Shape, kind: DType) -> Tensor:
+        strides = Stride(0, command[f"{name}_cstride"], command[f"{name}_hstride"], 1)
+        return Tensor(_address(command, name), shape, strides, kind, config)
+
+    x, y = (end(name, Shape(1, *(command[f"{name}_{axis}size"] for axis in "chw")), dtype) for name in ("src", "dst"))
+    index = end("index", Shape(1, command["index_csize"], command["index_hsize"], 1), U32)
+    if not gathers:
+        return Command(OPERATIONS["dma_h_scatter"], {"x": x, "index": index, "y_before": y}, {"y": y})
+    fill = Constant(command["constant_value"] & ((1 << dtype.bits) - 1), dtype)
+    return Command(OPERATIONS["dma_h_gather"], {"x": x, "index": index, "fill": fill}, {"y": y})
 
 
 def _check(command: Encoded) -> None:

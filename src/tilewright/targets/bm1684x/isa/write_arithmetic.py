@@ -84,7 +84,8 @@ def _quantise(function: int, parameters: tuple[str, ...], command: Command) -> W
     fields["opd2_sign"] = fields["res0_sign"]
     fields["opd2_n_str"] = int(command.attributes.get("mode", Rounding.HALF_TO_EVEN))
     given = [command.operands[name] for name in parameters]
-    numbers = [operand.bits for operand in given if isinstance(operand, Constant)]
+    constants = [operand for operand in given if isinstance(operand, Constant)]
+    numbers = [constant.bits if constant.dtype.is_float else int(constant.value) for constant in constants]
     if len(numbers) == len(given):
         if function == 1:
             first, second = numbers[0], numbers[1] & 0xFF | (numbers[2] & 0xFFFF) << 8
@@ -92,6 +93,7 @@ def _quantise(function: int, parameters: tuple[str, ...], command: Command) -> W
             first, second = numbers[0] & 0xFFFF | (numbers[2] & 0xFFFF) << 16, numbers[1]
         else:
             first, second = numbers
+        first, second = first & 0xFFFF_FFFF, second & 0xFFFF_FFFF
         return written("RQ&DQ", function, fields | {"opd1_const": 1, "opd1_addr": first, "opd2_addr": second})
     if numbers:
         raise refused(command, "some of its parameters are constants", "give all as tensors, or all as numbers")

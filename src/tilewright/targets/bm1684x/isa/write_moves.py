@@ -12,7 +12,7 @@ from tilewright.targets.bm1684x.tensor import Grid, Matrix, Tensor
 
 #: Special functions of DMA_tensor by operation.
 FUNCTIONS = {"dma_copy": 0, "dma_nc_trans": 1, "dma_cw_trans": 2, "dma_broadcast": 3}
-MATRIX = 1
+MATRIX, GATHER, SCATTER = 1, 7, 8
 EVERY_LANE = {"localmem_mask_l32": moves.ALL_LANES, "localmem_mask_h32": moves.ALL_LANES}
 
 
@@ -22,6 +22,11 @@ def _turned(function: int, command: Command) -> Written:
     fields |= typed("res0", command.types["y"]) | placed(command, "x", "opd0")
     x = tensor(command, "x")
     return written("TRANS&BC", function, fields | {"opd0_c": x.shape.c, "opd0_w": x.shape.w})
+
+
+def _across(command: Command) -> Written:
+    """One channel to all, or each to another lane."""
+    return _turned(moves.BROADCAST if tensor(command, "x").shape.c == 1 else moves.COPY, command)
 
 
 def _static(command: Command) -> Written:
@@ -82,11 +87,29 @@ def _matrix(command: Command) -> Written:
     return Written("DMA_matrix", fields)
 
 
+def _by_index(name: str, number: int, command: Command) -> Written:
+    """DMA_gather, DMA_scatter."""
+    fields = {"cmd_type": number, "stride_enable": 1, "src_data_format": command.types["y"].precision, **EVERY_LANE}
+    for end, operand in (("src", command.operands["x"]), ("dst", command.results["y"])):
+        if not isinstance(operand, Tensor):
+            raise refused(command, f"its {end} is no tensor")
+        fields |= _end(end, operand)
+    index, fill = command.operands["index"], command.operands.get("fill")
+    if not isinstance(index, Tensor):
+        raise refused(command, "its index is no tensor")
+    fields |= _end("index", index)
+    if isinstance(fill, Constant):
+        fields |= {"fill_constant_en": 1, "constant_value": fill.bits}
+    return Written(name, fields)
+
+
 WRITERS: dict[str, Writer] = {
     **dict.fromkeys((*FUNCTIONS, "dma_matrix_trans"), _transfer),
     "cw_trans": partial(_turned, moves.CW),
     "wc_trans": partial(_turned, moves.WC),
-    "npu_bcast": partial(_turned, moves.BROADCAST),
+    "npu_bcast": _across,
     "static_bcast": _static,
     "pe_gather": _gathered,
+    "dma_h_gather": partial(_by_index, "DMA_gather", GATHER),
+    "dma_h_scatter": partial(_by_index, "DMA_scatter", SCATTER),
 }

@@ -54,7 +54,8 @@ def placed(command: Command, own: str, name: str, strides: bool = False) -> Fiel
         return {f"{name}_const": 1, f"{name}_addr": operand.bits}
     fields = {f"{name}_addr": address(operand)}
     if strides:
-        fields |= _strides(name, tensor(command, own), Shape(*command.results["y"].shape))
+        explicit = own in command.attributes.get("strided", ())
+        fields |= _strides(name, tensor(command, own), Shape(*command.results["y"].shape), explicit)
     return fields
 
 
@@ -66,10 +67,10 @@ def tensor(command: Command, own: str) -> Tensor:
     return operand
 
 
-def _strides(name: str, operand: Tensor, shape: Shape) -> Fields:
-    """Layout code and strides; axes of size 1 repeat."""
+def _strides(name: str, operand: Tensor, shape: Shape, explicit: bool) -> Fields:
+    """Layout code and strides; axes of size 1 repeat. `explicit`: strides, even if they are those of the layout."""
     sizes = zip(operand.shape, shape, operand.stride, strict=True)
     stride = Stride(*(0 if size != wanted else step for size, wanted, step in sizes))
-    if stride == layout.aligned(shape, operand.dtype, operand.start_lane, operand.config):
+    if not explicit and stride == layout.aligned(shape, operand.dtype, operand.start_lane, operand.config):
         return {f"{name}_str": ALIGNED}
     return {f"{name}_str": STRIDED, **{f"{name}_{axis}_str": step for axis, step in zip("nchw", stride, strict=True)}}

@@ -47,6 +47,8 @@ class Signature(NamedTuple):
 Meaning = Callable[[Values], Mapping[str, Array]]
 #: Why a command is refused: a sentence; nothing where it is not.
 Rule = Callable[[Signature], str]
+#: The same from operands and results by name.
+PlaceRule = Callable[[Mapping[str, Any]], str]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from tilewright.targets.bm1684x.arithmetic import conv
 from tilewright.targets.bm1684x.arithmetic.floats import narrow, widen
 from tilewright.targets.bm1684x.arithmetic.rounding import wrap
 from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32
+from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, U16, U32
 from tilewright.targets.bm1684x.operations import rules
-from tilewright.targets.bm1684x.operations.base import TIU, Operation, Signature, Values, register
+from tilewright.targets.bm1684x.operations.base import TIU, Meaning, Operation, Rule, Signature, Values, register
 
 
 def _window(v: Values) -> Window:
@@ -139,88 +139,34 @@ def _float_result(found: Signature) -> str:
     return ""
 
 
-eight = (I8, U8)
-floats = (F16, BF16, F32)
-short_result = rules.of("y", I8, U8, I16, U16)
-same = rules.alike("x", "y")
-register(
+def _eight_bits(*names: str) -> tuple[Rule, ...]:
+    """Each of the operands named is of 8 bits."""
+    return tuple(rules.of(name, I8, U8) for name in names)
+
+
+short = rules.of("y", I8, U8, I16, U16)
+wide = (rules.of("y", I32, U32), _accumulates_wide)
+convolved, multiplied = _eight_bits("x", "w"), _eight_bits("L", "R")
+signed = rules.signed_as_its_sources
+bias, bias16, bias32 = rules.of("bias", F32), rules.of("bias", I16, U16), rules.of("bias", I32, U32)
+accumulates = (bias, _float_result, _accumulates_wide)
+#: Name, operands, meaning, refusals.
+TABLE: tuple[tuple[str, str, Meaning, tuple[Rule, ...]], ...] = (
+    ("fp_conv2d", "x w bias acc", float_conv, (rules.floats("x", "w"), *accumulates)),
+    ("int8_sym_quant_conv2d", "x w bias", symmetric_conv, (*convolved, bias16, short, signed("x", "w", "bias"))),
+    ("int8_asym_quant_conv2d", "x w zero acc", asymmetric_conv, (*convolved, *wide)),
+    ("fp_depthwise2d", "x w bias", float_depthwise, (rules.floats("x", "w", "bias", "y"),)),
     (
-        Operation(
-            "fp_conv2d",
-            TIU,
-            ("x", "w", "bias", "acc"),
-            float_conv,
-            (rules.floats("x", "w"), rules.of("bias", F32), _float_result, _accumulates_wide),
-        ),
-        Operation(
-            "int8_sym_quant_conv2d",
-            TIU,
-            ("x", "w", "bias"),
-            symmetric_conv,
-            (
-                rules.of("x", *eight),
-                rules.of("w", *eight),
-                rules.of("bias", I16, U16),
-                short_result,
-                rules.signed_as_its_sources("x", "w", "bias"),
-            ),
-        ),
-        Operation(
-            "int8_asym_quant_conv2d",
-            TIU,
-            ("x", "w", "zero", "acc"),
-            asymmetric_conv,
-            (rules.of("x", *eight), rules.of("w", *eight), rules.of("y", I32, U32), _accumulates_wide),
-        ),
-        Operation("fp_depthwise2d", TIU, ("x", "w", "bias"), float_depthwise, (rules.floats("x", "w", "bias", "y"),)),
-        Operation(
-            "int8_depthwise2d",
-            TIU,
-            ("x", "w", "bias"),
-            integer_depthwise,
-            (
-                rules.of("x", *eight),
-                rules.of("w", *eight),
-                rules.of("bias", I32, U32),
-                rules.integers("y"),
-                rules.signed_as_its_sources("x", "w", "bias"),
-            ),
-        ),
-        Operation("fp_avg_pool2d", TIU, ("x", "scale"), float_average, (rules.floats("x", "scale", "y"),)),
-        Operation(
-            "int8_avg_pool2d",
-            TIU,
-            ("x", "scale"),
-            integer_average,
-            (rules.of("x", *eight), rules.of("scale", U8), short_result, rules.signed_as_its_sources("x")),
-        ),
-        Operation("max_pool2d", TIU, ("x", "pad"), maximum, (same,)),
-        Operation(
-            "fp_mm",
-            TIU,
-            ("L", "R", "bias", "acc"),
-            float_matmul,
-            (rules.floats("L", "R"), rules.of("bias", F32), _float_result, _accumulates_wide),
-        ),
-        Operation(
-            "int8_mm",
-            TIU,
-            ("L", "R", "bias"),
-            integer_matmul,
-            (
-                rules.of("L", *eight),
-                rules.of("R", *eight),
-                rules.of("bias", I16, U16),
-                short_result,
-                rules.signed_as_its_sources("L", "R", "bias"),
-            ),
-        ),
-        Operation(
-            "int8_zp_mm",
-            TIU,
-            ("L", "R", "zero", "acc"),
-            wide_matmul,
-            (rules.of("L", *eight), rules.of("R", *eight), rules.of("y", I32, U32), _accumulates_wide),
-        ),
-    )
+        "int8_depthwise2d",
+        "x w bias",
+        integer_depthwise,
+        (*convolved, bias32, rules.integers("y"), signed("x", "w", "bias")),
+    ),
+    ("fp_avg_pool2d", "x scale", float_average, (rules.floats("x", "scale", "y"),)),
+    ("int8_avg_pool2d", "x scale", integer_average, (*_eight_bits("x"), rules.of("scale", U8), short, signed("x"))),
+    ("max_pool2d", "x pad", maximum, (rules.alike("x", "y"),)),
+    ("fp_mm", "L R bias acc", float_matmul, (rules.floats("L", "R"), *accumulates)),
+    ("int8_mm", "L R bias", integer_matmul, (*multiplied, bias16, short, signed("L", "R", "bias"))),
+    ("int8_zp_mm", "L R zero acc", wide_matmul, (*multiplied, *wide)),
 )
+register(Operation(name, TIU, tuple(inputs.split()), meaning, refusals) for name, inputs, meaning, refusals in TABLE)

@@ -1,0 +1,121 @@
+"""What a user of kernels does beside running them: looks at tensors, stops in them, saves traces, asks about banks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT
+from tilewright.errors import MachineError
+from tilewright.targets.bm1684x.device import Device
+from tilewright.targets.bm1684x.dtypes import BF16, F32, I8
+from tilewright.targets.bm1684x.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.knobs import Knobs
+from tilewright.targets.bm1684x.launched import Launched
+from tilewright.targets.bm1684x.tensor import Tensor
+
+PROGRAM = """
+import numpy as np
+from tilewright.targets.bm1684x.device import Device
+from tilewright.targets.bm1684x.dtypes import F32
+from tilewright.targets.bm1684x.kernel import kernel
+
+@kernel
+def doubles(tpu, y, x):
+    a = tpu.local(x.shape, F32, bank=0)
+    tpu.gdma.copy(a, x)
+    breakpoint()
+    tpu.bdc.fp_add(a, a, a)
+    tpu.gdma.copy(y, a)
+
+device = Device()
+x = device.put(np.float32([3, 4]), F32)
+device.launch(doubles, device.empty(x.shape, F32), x)
+"""
+
+
+def test_a_debugger_steps_through_a_kernel() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input="p tpu.read(a)\nn\np tpu.read(a)\np a\nc\n",
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = [part.strip() for part in done.stdout.split("(Pdb) ") if part.startswith(("array", "Tensor"))]
+    before, after, what = found
+    assert "[[[[3., 4.]]]]" in before
+    assert "[[[[6., 8.]]]]" in after
+    assert what.startswith("Tensor(f32 (1, 1, 1, 2): strides n 16, c 16")
+
+
+def test_tensors_are_printed_with_their_values(capsys: pytest.CaptureFixture[str]) -> None:
+    @kernel
+    def prints(tpu: Tpu, x: Tensor) -> None:
+        a = tpu.local(x.shape, BF16, bank=1)
+        tpu.gdma.copy(a, x)
+        tpu.print("loaded", a)
+        tpu.print(tpu.matrix(1, 4, I8, bank=2, width=2), 7)
+
+    device = Device()
+    device.launch(prints, device.put(np.array([0x3FC0, 0xC000], np.uint16), BF16))
+    said = capsys.readouterr().out
+    assert said.startswith("loaded Tensor(bf16 (1, 1, 1, 2): strides n 32, c 32, h 2, w 1 elements; from lane 0, byte")
+    assert "[[[[ 1.5 -2. ]]]]" in said
+    assert "Matrix(i8 (1, 4); from lane 0, byte 0x8000; 64 lanes)\n[[0 0 0 0]] 7" in said
+    assert repr(device.empty((1, 1, 1, 2), F32)).endswith("at 0x100001000)")
+
+
+def test_bf16_is_made_by_a_conversion() -> None:
+    with pytest.raises(MachineError, match=r"bf16 is stored as uint16; arithmetic\.floats\.narrow makes it"):
+        Device().put(np.zeros(3, np.float32), BF16)
+
+
+def overlapping(near: int, knobs: Knobs) -> Launched:
+    """Loads into bank `near` + 1 while a sum of two tensors of banks 0 and `near` is written to bank 2."""
+
+    @kernel
+    def both(tpu: Tpu, x: Tensor) -> None:
+        a, y = tpu.local(x.shape, F32, bank=0), tpu.local(x.shape, F32, bank=2)
+        b, c = tpu.local(x.shape, F32, bank=near), tpu.local(x.shape, F32, bank=near + 1)
+        with tpu.parallel():
+            tpu.gdma.copy(c, x)
+            tpu.bdc.fp_add(y, a, b)
+
+    device = Device(knobs=knobs)
+    return device.launch(both, device.put(np.ones((1, 64, 16, 32), np.float32), F32))
+
+
+def test_bank_conflicts_are_a_model_that_one_asks_for() -> None:
+    plain, with_model = Knobs(), Knobs(bank_conflicts=True)
+    apart = overlapping(4, plain)
+    one_pass = apart.trace.busy()["tiu"]
+    transfer = apart.trace.busy()["dma"]
+    assert one_pass == 32
+    assert overlapping(4, with_model).trace.busy() == apart.trace.busy()
+    assert overlapping(0, plain).trace.busy() == apart.trace.busy()
+    assert overlapping(0, with_model).trace.busy() == {"tiu": 2 * one_pass, "dma": transfer}  # a and b in bank 0
+    shared = overlapping(1, with_model)  # c lies in bank 2, as y does
+    assert shared.trace.busy() == {"tiu": one_pass, "dma": transfer + one_pass}
+    assert "(bank conflicts: a model)" in shared.summary()
+    assert "conflicts" not in apart.summary()
+
+
+def test_a_trace_is_saved(tmp_path: Path) -> None:
+    launched = overlapping(4, Knobs())
+    launched.save_trace(tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    slices = {event["name"]: event for event in events if event["ph"] == "X"}
+    assert set(slices) == {"dma command 0: dma_copy", "tiu command 0: fp_add"}
+    assert slices["dma command 0: dma_copy"]["dur"] == launched.trace.busy()["dma"] / 1000
+    pytest.importorskip("perfetto")
+    launched.save_trace(tmp_path / "t.pftrace")
+    assert (tmp_path / "t.pftrace").stat().st_size > 200
