@@ -17,7 +17,14 @@ from tilewright.targets.bm1684x.timing import ESTIMATE, PIXELS
 def fold(layer: Layer, config: Config) -> Layer:
     """The layer on phases of its input, with as many taps folded as make it fastest; itself where none do."""
     kernel, window, (x, *others) = layer.kernel, layer.window, layer.shapes
-    if kernel is None or kernel.depthwise or window is None or others or window.dilation != (1, 1) or x.c > config.lanes:
+    if (
+        kernel is None
+        or kernel.depthwise
+        or window is None
+        or others
+        or window.dilation != (1, 1)
+        or x.c > config.lanes
+    ):
         return layer
     best, found = _cost(layer, x.c * x.h * x.w, config), layer
     for down in (False, True):
@@ -47,7 +54,9 @@ def _folded(layer: Layer, kernel: Kernel, window: Window, x: Stored, down: bool,
     rows, columns = result.h + taps - 1, result.w + steps - 1
     values = np.pad(kernel.values, ((0, 0), (0, 0), (0, taps * sh - kh), (0, steps * sw - kw)))
     oc, c = values.shape[:2]
-    values = values.reshape(oc, c, taps, sh, steps, sw).transpose(0, 3, 5, 1, 2, 4).reshape(oc, sh * sw * c, taps, steps)
+    values = (
+        values.reshape(oc, c, taps, sh, steps, sw).transpose(0, 3, 5, 1, 2, 4).reshape(oc, sh * sw * c, taps, steps)
+    )
     fold_rows, fold_columns = (taps if down else 1), (steps if across else 1)
     left = (taps // fold_rows, steps // fold_columns)
     split = values.reshape(oc, -1, fold_rows, left[0], fold_columns, left[1]).transpose(0, 2, 4, 1, 3, 5)
@@ -58,7 +67,9 @@ def _folded(layer: Layer, kernel: Kernel, window: Window, x: Stored, down: bool,
     note = f"its input lies by phase, {len(offsets)} of {taps * steps} taps as channels"
     plain = Window(left)
     operations = tuple(
-        replace(operate, attributes={**operate.attributes, "window": plain}) if "window" in operate.attributes else operate
+        replace(operate, attributes={**operate.attributes, "window": plain})
+        if "window" in operate.attributes
+        else operate
         for operate in layer.operations
     )
     kernel = Kernel(values, kernel.dtype)

@@ -37,7 +37,8 @@ def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> 
     read = Counter(name for layer in layers for name in layer.inputs)
     inner = {layer.output for layer in layers}
     laid = [
-        fold(layer, config) if read[layer.inputs[0]] == 1 and layer.inputs[0] not in inner else layer for layer in layers
+        fold(layer, config) if read[layer.inputs[0]] == 1 and layer.inputs[0] not in inner else layer
+        for layer in layers
     ]
     made = _Builder(laid, leaving, plan(laid, leaving, config), config)
     made.emit()
@@ -113,7 +114,7 @@ class _Builder:
 
     def _load(self, name: str, number: int, index: int) -> None:
         """A sample of an input into local memory."""
-        address, stored = self._entering[name]
+        stored = self._entering[name][1]
         phases, near, far = stored.phases, *self._ends(name, number, self._entering)
         if phases:
             shape = Shape(1, phases.channels, stored.h, stored.w)

@@ -11,8 +11,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.compiler.stored import Stored
+from tilewright.targets.bm1684x.dtypes import DType
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewright.array import Array
@@ -41,7 +43,7 @@ def linear(site: Site, x: Stored, mode: Rounding) -> Layer:
     if np.abs(bias).max() + 255 * 128 * terms >= 1 << 31:
         raise Refused("its sums may leave int32")
     write = Writer(result.c)
-    padding = {"window": window, "pad": x.zero}
+    padding: dict[str, Any] = {"window": window, "pad": x.zero}
     if depthwise:
         total = write.add("int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, **padding)
     else:

@@ -75,9 +75,7 @@ def _groups(sizes: Sequence[int], limit: int) -> list[tuple[int, int]]:
     return [*groups, (begin, len(sizes))]
 
 
-def _placed(
-    cuts: tuple[Cut, ...], groups: list[tuple[int, int]], outside: Collection[str], config: Config
-) -> Plan:
+def _placed(cuts: tuple[Cut, ...], groups: list[tuple[int, int]], outside: Collection[str], config: Config) -> Plan:
     stored: dict[str, Stored] = {}
     first: dict[str, int] = {}
     last: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """Layers of real numbers, as ONNX has them: computed in the float type that the configuration names.
 
-They are not bit for bit what onnxruntime computes in float32: `tilewright run` says how far off. What the machine itself
-does with these types is exact (docs/bm1684x.md).
+They are not bit for bit what onnxruntime computes in float32: `tilewright run` says how far off. What the machine
+itself does with these types is exact (docs/bm1684x.md).
 """
 
 from __future__ import annotations

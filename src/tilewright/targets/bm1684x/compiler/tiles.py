@@ -47,7 +47,7 @@ class Cut:
         kernel = self.layer.kernel
         if kernel is None:
             return 0
-        oc, ic, kh, kw = kernel.values.shape
+        ic, kh, kw = kernel.values.shape[1:]
         if kernel.depthwise:
             return kh * kw * kernel.dtype.bytes
         group = self.group
