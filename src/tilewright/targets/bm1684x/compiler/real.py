@@ -14,11 +14,12 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops import OnnxOp
+from tilewright.graph.ops.window import Window as GraphWindow
 from tilewright.targets.bm1684x.arithmetic.floats import narrow
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Kernel, Layer, Output, Weights
-from tilewright.targets.bm1684x.compiler.linear import LARGEST_PAD
+from tilewright.targets.bm1684x.compiler.linear import machine_window
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.writer import Refused, Writer
 from tilewright.targets.bm1684x.config import Config
@@ -143,12 +144,10 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
     if set(attributes) - WINDOW or attributes.get("auto_pad", "NOTSET") != "NOTSET" or attributes.get("ceil_mode"):
         raise Refused("its attributes are none that the machine has")
     top, left, bottom, right = attributes.get("pads", (0, 0, 0, 0))
-    strides, dilations = attributes.get("strides", (1, 1)), attributes.get("dilations", (1, 1))
-    if max(top, left, bottom, right, *strides, *dilations) > LARGEST_PAD:
-        raise Refused(f"its pads, strides or dilations are above {LARGEST_PAD}")
-    return Window(
-        (kernel[0], kernel[1]), (top, bottom, left, right), (strides[0], strides[1]), (dilations[0], dilations[1])
-    )
+    pairs = (tuple(attributes.get(key, (1, 1))) for key in ("strides", "dilations"))
+    (down, across), dilation = pairs
+    own = GraphWindow((kernel[0], kernel[1]), (down, across), (top, bottom, left, right), dilation)
+    return machine_window(own, Stored.real(site.input(0).shape, F32))
 
 
 def _constant(site: Site, index: int) -> Array:
