@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tilewright.errors import InputError, TilewrightError
-from tilewright.targets.base import ConformCase, Machine
+from tilewright.targets.base import ConformCase, Target
 
 
-def replay(target: Machine, paths: Sequence[str | Path]) -> Iterator[ConformCase]:
+def replay(target: Target, paths: Sequence[str | Path]) -> Iterator[ConformCase]:
     """Each vector's outcome; folders are searched for .npz. Raises InputError where a path holds none.
 
     A vector that cannot be read is one that did not pass.

@@ -52,7 +52,7 @@ def layout(
     from tilewright.files import replacing
     from tilewright.targets.abilities import Layouts
 
-    machine = targets.machine(target)
+    machine = targets.get(target)
     if not isinstance(machine, Layouts):
         raise InputError("layout", f"{target} has no layouts to draw")
     numbers = {"start": start, "offset": offset} | ({} if width is None else {"width": width})

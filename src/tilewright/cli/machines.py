@@ -57,7 +57,7 @@ def conform(target: str, paths: tuple[str, ...], as_json: bool) -> int:
     from tilewright.conform import replay
 
     passed, failures = 0, []
-    for case in replay(found.machine(target), paths):
+    for case in replay(found.get(target), paths):
         if case.passed:
             passed += 1
             continue

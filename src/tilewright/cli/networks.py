@@ -115,10 +115,12 @@ def _compiled(
 ) -> Program:
     """The program of a model; a line on stderr where it should have been quantised first."""
     from tilewright import compile as compile_model
+    from tilewright.program.program import HostStep
     from tilewright.report import analysis
 
     program = compile_model(model, target, config, overrides, rounding, cache=not no_cache)
-    share = analysis.real_share(program.graph) if program.graph else 0.0
+    on_host = {step.node for step in program.steps if isinstance(step, HostStep)}
+    share = analysis.real_share(program.graph, on_host) if program.graph else 0.0
     if share > MOSTLY:
         click.echo(
             f"tilewright: {model}: {share:.0%} of its MACs are of real numbers, which the host computes; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -39,10 +40,10 @@ def rows(graph: Graph) -> list[Row]:
     return [*found, Row("total", "", macs, ends[0], weights, ends[1])]
 
 
-def real_share(graph: Graph) -> float:
-    """The part of the network's multiplications that real numbers take: all, before it is quantised."""
-    macs = [(site.node.op.macs(site), site.inputs[0]) for site in graph.sites() if site.inputs]
-    real = sum(count for count, x in macs if x and x.dtype.startswith("float"))
+def real_share(graph: Graph, nodes: Collection[str]) -> float:
+    """The part of the network's multiplications that are of real numbers, in some nodes of it."""
+    macs = [(site.node.op.macs(site), site) for site in graph.sites() if site.inputs]
+    real = sum(n for n, s in macs if s.inputs[0] and s.inputs[0].dtype.startswith("float") and s.node.name in nodes)
     return real / max(1, sum(count for count, _ in macs))
 
 

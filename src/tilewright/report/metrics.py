@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import Finding
@@ -54,11 +57,36 @@ class Layer:
         }
 
 
+class Deviation(NamedTuple):
+    """How far an output of real numbers is from the reference: the largest difference, and sums of squares."""
+
+    largest: float
+    error: float
+    signal: float
+
+    @classmethod
+    def of(cls, found: Array, expected: Array) -> Deviation:
+        difference = found.astype(np.float64) - expected
+        return cls(
+            float(np.abs(difference).max()), float(np.square(difference).sum()), float(np.square(expected * 1.0).sum())
+        )
+
+    def with_more(self, other: Deviation) -> Deviation:
+        """Over the samples of both."""
+        return Deviation(max(self.largest, other.largest), self.error + other.error, self.signal + other.signal)
+
+    @property
+    def snr_db(self) -> float | None:
+        """Signal to noise; None where one of them is nothing."""
+        return 10 * math.log10(self.signal / self.error) if self.error and self.signal else None
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """A run: outputs {tensor: (S, *shape)}, layers in order, and what was found.
 
-    `matches_reference` is None when the reference was not asked. `seconds` is host wall time of the whole run.
+    `matches_reference` is None when the reference was not asked, and where the target computes real numbers in a type
+    of its own: then `deviations` says by output how far off it is. `seconds` is host wall time of the whole run.
     """
 
     model: str
@@ -74,6 +102,7 @@ class Result:
     matches_reference: bool | None
     macs_per_cycle: int
     seconds: float
+    deviations: Mapping[str, Deviation] = field(default_factory=dict)
 
     @property
     def cycles(self) -> int:
@@ -114,6 +143,10 @@ class Result:
             "utilization": self.utilization,
             "seconds": self.seconds,
             "matches_reference": self.matches_reference,
+            "deviation": {
+                name: {"largest": deviation.largest, "snr_db": deviation.snr_db}
+                for name, deviation in self.deviations.items()
+            },
             "hazards": len(self.findings),
             "findings": [finding.to_json() for finding in self.findings],
             "layers": [layer.to_json() for layer in self.layers],

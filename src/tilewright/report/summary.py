@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
-from tilewright.report.metrics import Layer, Result
+from tilewright.report.metrics import Deviation, Layer, Result
 
 STALL = "top stall / why on host"
 COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", STALL)
@@ -168,11 +168,18 @@ def _accuracy(summary: Summary, wrong: list[int]) -> str:
 
 
 def _reference(result: Result) -> str:
+    if result.deviations:
+        return "; ".join(_deviation(name, own) for name, own in result.deviations.items())
     if result.matches_reference is None:
         return "not compared"
     return (
         "all outputs are equal" if result.matches_reference else "MISMATCH: outputs differ from the integer reference"
     )
+
+
+def _deviation(name: str, own: Deviation) -> str:
+    ratio = "" if own.snr_db is None else f", signal to noise {own.snr_db:.1f} dB"
+    return f"{name} differs by up to {own.largest:.3g}{ratio}"
 
 
 def _listed(items: list[str]) -> str:

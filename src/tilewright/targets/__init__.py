@@ -13,17 +13,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tilewright.errors import InputError
-from tilewright.targets.base import Machine, Target
+from tilewright.targets.base import Target
 
-__all__ = ["PREFIX", "Machine", "Target", "folder", "get", "machine", "names"]
+__all__ = ["PREFIX", "Target", "folder", "get", "names"]
 
 PREFIX = "tilewright_"
 
 
 def names() -> tuple[str, ...]:
-    """The targets there are, sorted. A folder here that exports MACHINE has no compiler yet, and is none."""
+    """The targets there are, sorted."""
     found = {module.name for module in pkgutil.iter_modules(__path__) if module.ispkg}
-    found = {name for name in found if hasattr(import_module(f"{__name__}.{name}"), "TARGET")}
     own = (module.name for module in pkgutil.iter_modules() if module.ispkg and module.name.startswith(PREFIX))
     return tuple(sorted(found | {name.removeprefix(PREFIX) for name in own}))
 
@@ -38,8 +37,6 @@ def get(name: str) -> Target:
     if len(places) > 1:
         raise InputError("--target", f"'{name}' is {' and '.join(places)}", f"rename {places[1]}")
     package = import_module(places[0])
-    if hasattr(package, "MACHINE"):
-        raise InputError("--target", f"{name} has no compiler yet", "only conform and layout work with it")
     target: Target | None = getattr(package, "TARGET", None)
     if target is None or target.name != name:
         reason = "exports no TARGET" if target is None else f"exports a target called '{target.name}'"
@@ -50,14 +47,6 @@ def get(name: str) -> Target:
 def folder(target: Target) -> Path:
     """Where a target's sources are."""
     return Path(inspect.getfile(type(target))).resolve().parent
-
-
-def machine(name: str) -> Machine:
-    """The target called `name`, or what its folder exports as MACHINE while there is no compiler. Raises InputError."""
-    place = f"{__name__}.{name}"
-    package = import_module(place) if name.isidentifier() and _is_package(place) else None
-    found: Machine | None = getattr(package, "MACHINE", None)
-    return get(name) if found is None else found
 
 
 def _is_package(module: str) -> bool:

@@ -38,6 +38,15 @@ class Layouts(Protocol):
         ...
 
 
+@runtime_checkable
+class Approximates(Protocol):
+    """A target that can compute real numbers in a type of its own, not bit for bit as the reference does."""
+
+    def approximates(self, program: Program) -> bool:
+        """Whether it does so in this program: outputs then have a deviation from the reference instead of a match."""
+        ...
+
+
 @dataclass(frozen=True)
 class Execution:
     """What a program for a target's own processor did: for people, as JSON values, and as a speedscope profile."""

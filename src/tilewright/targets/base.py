@@ -68,16 +68,6 @@ class ConformCase:
     reason: str = ""
 
 
-class Machine(Protocol):
-    """What golden vectors can be replayed on: every target, and a machine that has no compiler yet."""
-
-    name: str
-
-    def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
-        """Replay one golden vector file; one with many cases gives each."""
-        ...
-
-
 class Target(Protocol):
     """A machine: its configurations, compiler, passes and golden vectors.
 

@@ -17,8 +17,8 @@ from tilewright.targets.bm1684x.config import PRESETS, Config
 if TYPE_CHECKING:
     from tilewright.targets.bm1684x.placement import Placement
 
-#: MACs of int8 that a lane's cube does a cycle: 4 pixels of 64 channels; the vendor's timelines.
-CUBE = 256
+#: MACs that a lane's cube does a cycle: 4 pixels of 64 or 32 channels, 16 of one; the vendor's timelines.
+CUBE = {"host": 256, "f16": 128, "bf16": 128, "f32": 16}
 ESTIMATE = TimingModel(
     "estimate",
     "as the vendor's compiler estimates: equal to its timelines of 64 networks; no bank conflicts, no silicon measured",
@@ -39,7 +39,7 @@ class Bm1684x:
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = _own(config)
-        return {"macs_per_cycle": machine.lanes * CUBE, **machine.to_dict()}
+        return {"macs_per_cycle": machine.lanes * CUBE[machine.precision], **machine.to_dict()}
 
     def header(self, config: base.Config) -> str:
         from tilewright.targets.bm1684x.compiler import header
@@ -64,6 +64,10 @@ class Bm1684x:
 
         for launch in program.launches:
             yield from (finding.inside(launch.name) for finding in run.passes(launch, _config_of(program)).findings)
+
+    def approximates(self, program: Program) -> bool:
+        """Real numbers in the type that the configuration names; int8 is always exact."""
+        return any(_is_real(program, launch) for launch in program.launches)
 
     def disassemble(self, program: Program) -> str:
         from tilewright.targets.bm1684x.compiler import listing
@@ -103,6 +107,13 @@ class Bm1684x:
         machine = Config.read(config, overrides)
         width = numbers.get("width")
         return place(kind, shape, dtype, machine, numbers.get("start", 0), numbers.get("offset", 0), stride, width)
+
+
+def _is_real(program: Program, launch: Launch) -> bool:
+    graph = program.graph
+    return graph is not None and any(
+        graph.tensors[name].dtype == "float32" for node in launch.nodes for name in graph.node(node).outputs
+    )
 
 
 def _own(config: base.Config) -> Config:

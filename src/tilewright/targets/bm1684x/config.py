@@ -25,6 +25,8 @@ RANGES = {
     "clock_mhz": (1, 10_000),
     "batch": (1, 64),
 }
+#: Types for real numbers of a network; `host`: they stay there, as exact as onnxruntime is.
+PRECISIONS = ("host", "f16", "bf16", "f32")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Config:
     l2_bytes: int = 0x1F_B000  # usable part of a 2 MiB window; the functional model
     clock_mhz: int = 1000  # at which the vendor's estimate counts cycles
     batch: int = 1  # samples that one launch of a compiled network takes: chosen
+    precision: str = "host"  # in which type real numbers of a network are computed: chosen
 
     def __post_init__(self) -> None:
         for key, (low, high) in RANGES.items():
@@ -48,6 +51,9 @@ class Config:
         for key in ("lanes", "bank_bytes", "eu_bytes"):
             if (value := getattr(self, key)) & (value - 1):
                 raise ConfigError("bm1684x config", f"{key} is {value}, not a power of two")
+        if self.precision not in PRECISIONS:
+            reason = f"precision is {self.precision!r}"
+            raise ConfigError("bm1684x config", reason, f"choose one of {', '.join(PRECISIONS)}")
         if self.local_bytes > STATIC_BASE - LOCAL_BASE:
             reason = f"{self.local_bytes} bytes of local memory do not fit below static memory"
             raise ConfigError(
@@ -65,7 +71,7 @@ class Config:
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
-        return keys.read(cls, "bm1684x config", PRESETS, source, overrides)
+        return keys.read(cls, "bm1684x config", PRESETS, source, overrides, words=("precision",))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

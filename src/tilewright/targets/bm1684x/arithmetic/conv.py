@@ -11,6 +11,9 @@ from tilewright.targets.bm1684x.arithmetic.rounding import saturate, shift_right
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.dtypes import F32, DType, Rounding
 
+#: Products of 8-bit integers whose sum surely fits into int32.
+INT32_TERMS = 1 << 15
+
 
 def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, first: list[Array]) -> Array:
     """x (n, ic, h, w), w (oc, ic, kh, kw); `first` float32 terms that broadcast to (n, oc, oh, ow)."""
@@ -71,7 +74,12 @@ def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> 
 
 def integer_depthwise(taps: Array, w: Array) -> Array:
     """int64 sums (n, c, oh, ow) of taps (n, c, kh, kw, oh, ow) times w (c, kh, kw)."""
-    return np.einsum("ncijhw,cij->nchw", taps.astype(np.int64), w.astype(np.int64))
+    kh, kw = w.shape[1:]
+    total = np.zeros((*taps.shape[:2], *taps.shape[4:]), np.int32 if kh * kw < INT32_TERMS else np.int64)
+    weights = w.astype(total.dtype)[:, :, :, None, None]
+    for i, j in np.ndindex(kh, kw):
+        total += taps[:, :, i, j] * weights[:, i, j]
+    return total.astype(np.int64)
 
 
 def float_matmul(left: Array, right: Array, dtype: DType, out: DType, first: list[Array]) -> Array:

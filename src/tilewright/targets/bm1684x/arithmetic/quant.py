@@ -20,7 +20,8 @@ def requantise(x: Array, out: DType, multiplier: Array, count: Array, offset: Ar
 def requantise_float(x: Array, out: DType, scale: Array, offset: Array, mode: Rounding, source: Rounding) -> Array:
     """sat(round(f32(x) * scale + offset)), each operation a float32 rounding; `source` rounds x to float32."""
     with np.errstate(all="ignore"):
-        real = cast(x.astype(np.int64), I32, F32, source)
+        nearest = source is Rounding.HALF_TO_EVEN  # NumPy's own conversion
+        real = x.astype(np.float32) if nearest else cast(x.astype(np.int64), I32, F32, source)
         scaled = flush(flush(real * np.float32(scale)) + np.float32(offset))
     return to_integer(scaled.astype(np.float64), out, mode)
 

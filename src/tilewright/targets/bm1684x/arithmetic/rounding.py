@@ -31,8 +31,17 @@ def round_real(x: Array, mode: Rounding) -> Array:
 
 def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
     """``x / 2**count`` rounded to an integer, int64 or uint64; `count` 0 or more, larger ones than 62 act as 62."""
+    if np.size(count) == 1 and not np.any(count):
+        return x
     count = np.minimum(count, 62).astype(x.dtype)
     one = x.dtype.type(1)
+    if x.dtype == np.int64 and mode in (Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO) and not (count == 0).any():
+        half = one << count - one
+        if max(int(x.max(initial=0)), -int(x.min(initial=0))) < 1 << 62:  # what is added does not overflow
+            total = x + half
+            total -= x < 0 if mode is Rounding.HALF_AWAY_FROM_ZERO else False
+            total >>= count
+            return total
     low = x >> count
     rest = x - (low << count)
     if mode is Rounding.DOWN:
@@ -54,6 +63,8 @@ def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
 def shift(x: Array, count: Array | int, mode: Rounding) -> Array:
     """Shifted left by `count`, or right and rounded where it is negative; int64 or uint64."""
     count = np.asarray(count, np.int64)
+    if (count <= 0).all():
+        return shift_right(x, -count, mode)
     left = x << np.clip(count, 0, 63).astype(x.dtype)
     return np.where(count >= 0, left, shift_right(x, np.maximum(-count, 0), mode))
 

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from tilewright.errors import ConfigError
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import FullyConnected, Reshape
+from tilewright.graph.ops import FullyConnected, OnnxOp, Reshape
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.bm1684x.compiler.launch import build
@@ -26,7 +26,7 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
     if config.eu_bytes != WORD_BYTES:
         raise ConfigError("bm1684x config", f"eu_bytes is {config.eu_bytes}; networks need {WORD_BYTES}")
     mode = rounding_mode(rounding)
-    found = _lowered(graph, mode)
+    found = _lowered(graph, mode, config)
     reads = {name: _read(graph.node(name).inputs, made) for name, made in found.items()}
     steps: list[Launch | HostStep] = []
     for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
@@ -39,19 +39,19 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
     return Program(NAME, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
-def _lowered(graph: Graph, mode: Rounding) -> dict[str, Layer | str]:
+def _lowered(graph: Graph, mode: Rounding, config: Config) -> dict[str, Layer | str]:
     """Each node's layer or the reason against it; without reshapes that only layers read, where their input lies."""
     reshaped = {node.outputs[0]: node for node in graph.nodes if isinstance(node.op, Reshape)}
     found: dict[str, Layer | str] = {}
     for site in graph.sites():
         before = reshaped.get(site.node.inputs[0])
         made = None
-        if before is not None and isinstance(site.node.op, FullyConnected):
-            made = lower(graph, _unshaped(graph, site), mode)
+        if before is not None and isinstance(site.node.op, FullyConnected | OnnxOp):
+            made = lower(_unshaped(graph, site), mode, config)
             if isinstance(made, Layer):
                 made = replace(made, inputs=(before.inputs[0],))
         if made is None or isinstance(made, str):
-            made = lower(graph, site, mode)
+            made = lower(site, mode, config)
         found[site.node.name] = made
     read = {name for node in graph.nodes for name in _read(node.inputs, found[node.name])}
     for name, node in reshaped.items():

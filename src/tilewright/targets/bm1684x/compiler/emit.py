@@ -61,7 +61,9 @@ class _Tile:
         if isinstance(ref, Constant):
             return ref
         if isinstance(ref, Temp):
-            return Tensor.local(0, self._places.temps[ref.index], self._shape, ref.dtype, config)
+            own = self._layer.shapes[0]
+            shape = (1, self._channels, own.h, own.w) if ref.of_input else self._shape
+            return Tensor.local(0, self._places.temps[ref.index], shape, ref.dtype, config)
         if isinstance(ref, Output):
             return self._part(self._layer.result, self._places.result)
         if isinstance(ref, Input):

@@ -21,7 +21,7 @@ def _launch(launch: Launch, config: Config) -> Iterator[str]:
     image, trace = known.image, known.trace
     constants = config.lane_bytes - image.values_end
     yield f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples a launch"
-    yield f"  each lane: {image.values_end} bytes of values, {constants} of constants, which {len(image.constants)} share"
+    yield f"  each lane: {image.values_end} bytes of values, {constants} for {len(image.constants)} of constants"
     busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
     yield f"  {trace.cycles} cycles a launch, {known.serial.cycles} without overlap; busy: {busy}"
     for kind, segments in (("in", image.inputs), ("out", image.outputs)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tilewright.array import Array
@@ -67,7 +68,7 @@ class Image:
         right = right and 0 <= image.values_end <= config.lane_bytes and image.values_end % 64 == 0
         spans = sorted((s.address, s.address + s.stored.nbytes * image.batch) for s in (*inputs, *outputs))
         spans = [(DDR_BASE, DDR_BASE + len(image.constants)), *spans]
-        right = right and all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+        right = right and all(a[1] <= b[0] for a, b in pairwise(spans))
         if not right or spans[-1][1] > ADDRESS_END:
             raise ProgramError(where, "its parts do not fit together", "compile it again")
         return image
@@ -79,7 +80,8 @@ def _segment(row: Any) -> Segment:
     phases = None
     if more:
         own = [int(size) for size in more]
-        phases = Phases(*own[:9], offsets=tuple(own[9:]))
+        gc, gh, gw, sh, sw, top, left, rows, columns, *offsets = own
+        phases = Phases(gc, gh, gw, sh, sw, top, left, rows, columns, tuple(offsets))
         if not own[9:] or min(own) < 0 or max(own) > MOST:
             raise ValueError(f"{name} has impossible phases")
         sizes += [*own[:5], *own[7:9]]

@@ -114,7 +114,7 @@ class _Builder:
 
     def _load(self, name: str, number: int, index: int) -> None:
         """A sample of an input into local memory."""
-        address, stored = self._entering[name]
+        stored = self._entering[name][1]
         phases, near, far = stored.phases, *self._ends(name, number, self._entering)
         if phases:
             shape = Shape(1, phases.channels, stored.h, stored.w)

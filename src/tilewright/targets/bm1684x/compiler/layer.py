@@ -11,8 +11,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.compiler.stored import Stored
+from tilewright.targets.bm1684x.dtypes import DType
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Temp:
-    """A tile's intermediate result, in buffer `index` of the layer."""
+    """A tile's intermediate result, in buffer `index` of the layer: of its result's shape, or of its input's."""
 
     index: int
     dtype: DType
+    of_input: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,12 @@ class Layer:
     macs: int = 0
     note: str = ""
 
-    def temps(self) -> dict[int, int]:
-        """Bytes of an element of each temporary buffer."""
-        found: dict[int, int] = {}
+    def temps(self) -> dict[int, set[Temp]]:
+        """What each temporary buffer is used for."""
+        found: dict[int, set[Temp]] = {}
         for operate in self.operations:
             if isinstance(operate.result, Temp):
-                found[operate.result.index] = max(found.get(operate.result.index, 0), operate.result.dtype.bytes)
+                found.setdefault(operate.result.index, set()).add(operate.result)
         return found
 
     def word_bits(self) -> Array:

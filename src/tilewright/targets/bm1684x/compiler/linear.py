@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from tilewright.graph.ops.linear import Linear
+from tilewright.graph.ops.window import Window as GraphWindow
 from tilewright.graph.requant import Requant
 from tilewright.graph.rounding import Rounding
 from tilewright.targets.bm1684x.arithmetic.window import Window
@@ -41,7 +44,7 @@ def linear(site: Site, x: Stored, mode: Rounding) -> Layer:
     if np.abs(bias).max() + 255 * 128 * terms >= 1 << 31:
         raise Refused("its sums may leave int32")
     write = Writer(result.c)
-    padding = {"window": window, "pad": x.zero}
+    padding: dict[str, Any] = {"window": window, "pad": x.zero}
     if depthwise:
         total = write.add("int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, **padding)
     else:
@@ -80,8 +83,14 @@ def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Win
         raise Refused("it is a grouped convolution")
     if isinstance(op, DepthwiseConv2D) and w.shape[3] != x.c:
         raise Refused("it has several results for each channel")
-    own = op.window
-    if max(own.padding) > LARGEST_PAD or max(own.stride) > LARGEST_STRIDE or max(own.dilation) > LARGEST_STRIDE:
-        raise Refused(f"its pads, strides or dilation are above {LARGEST_PAD}")
+    return w.transpose(0, 3, 1, 2), machine_window(op.window, x)
+
+
+def machine_window(own: GraphWindow, x: Stored) -> Window:
+    """A window of the graph, of stride 1 where it has one position only. Raises Refused."""
     top, bottom, left, right = own.padding
-    return w.transpose(0, 3, 1, 2), Window(own.kernel, (top, bottom, left, right), own.stride, own.dilation)
+    spare = (x.h + top + bottom - own.extent[0], x.w + left + right - own.extent[1])
+    down, across = (step if rest else 1 for step, rest in zip(own.stride, spare, strict=True))
+    if max(own.padding) > LARGEST_PAD or max(down, across, *own.dilation) > LARGEST_STRIDE:
+        raise Refused(f"its pads, strides or dilations are above {LARGEST_PAD}")
+    return Window(own.kernel, (top, bottom, left, right), (down, across), own.dilation)

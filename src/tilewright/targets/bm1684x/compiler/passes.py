@@ -13,7 +13,7 @@ from tilewright.errors import MachineError
 from tilewright.sim.findings import Finding
 from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import random_sequence
-from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable
+from tilewright.sim.steps import READ, WRITE, Footprints, Space
 from tilewright.sim.trace import Part, Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.bm1684x import timing
@@ -73,7 +73,7 @@ class Passes:
     @cached_property
     def layers(self) -> Array:
         """The layer of each step."""
-        numbers = {engine: 0 for engine in UNITS}
+        numbers = dict.fromkeys(UNITS, 0)
         tiu = sum(step.engine == TIU for step in self.program.steps)
         found = []
         for step in self.program.steps:
@@ -143,7 +143,7 @@ def _rows(mode: int, operand: Operand, config: Config) -> Iterator[tuple[int, ..
     size, (n, c, h, w), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
     lanes = config.lanes if tensor.is_local else 1
     channel = 1 if stride.w == 0 else (w - 1) * stride.w + 1
-    dense = stride.w <= 1 and (h == 1 or stride.h == w or stride.h == 0)
+    dense = stride.w <= 1 and (h == 1 or stride.h in (w, 0))
     lines = 1 if dense else h
     length = channel if stride.h == 0 or not dense else channel * h
     for sample in range(n if stride.n else 1):

@@ -105,12 +105,12 @@ def _placed(cuts: tuple[Cut, ...], groups: list[tuple[int, int]], outside: Colle
             buffers.append(Buffer(f"turned/{name}", line, first[name], first[name]))
             turned.append(name)
     for index, cut in enumerate(cuts):
-        for temp, element in cut.layer.temps().items():
-            buffers.append(Buffer(f"{index}/{temp}", cut.temp_bytes(element), index, index))
+        for temp, size in cut.temps.items():
+            buffers.append(Buffer(f"{index}/{temp}", size, index, index))
     offsets, end_of_all = place(buffers)
     if end_of_all > config.lane_bytes:
         raise Full(f"its tensors need {end_of_all} bytes of each lane, which has {config.lane_bytes}")
     homes = {name: Home(offsets[name], copies[name], shape.lane_bytes(config)) for name, shape in stored.items()}
-    temps = tuple({temp: offsets[f"{index}/{temp}"] for temp in cut.layer.temps()} for index, cut in enumerate(cuts))
+    temps = tuple({temp: offsets[f"{index}/{temp}"] for temp in cut.temps} for index, cut in enumerate(cuts))
     lines = {name: offsets[f"turned/{name}"] for name in turned}
     return Plan(cuts, tuple(groups), homes, temps, lines, end_of_all)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 
 from tilewright.array import Array
@@ -15,7 +13,7 @@ from tilewright.targets.bm1684x.arithmetic.rounding import shift_right
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Kernel, Layer, Output, Ref, Weights
-from tilewright.targets.bm1684x.compiler.linear import LARGEST_PAD
+from tilewright.targets.bm1684x.compiler.linear import machine_window
 from tilewright.targets.bm1684x.compiler.requant import doubled, real
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.writer import Refused, Writer
@@ -29,7 +27,7 @@ def maximum(site: Site, x: Stored, mode: Mode) -> Layer:
     """The largest code of each window."""
     op = site.node.op
     assert isinstance(op, MaxPool2D)
-    window = _window(op.window.kernel, op.window.stride, op.window.padding, op.window.dilation)
+    window = machine_window(op.window, x)
     write = Writer(x.c)
     write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(x.dtype.low, x.dtype), window=window)
     _no_activation(op.activation)
@@ -45,7 +43,7 @@ def average(site: Site, x: Stored, mode: Mode) -> Layer:
     if len(counts) > 1:
         raise Refused("its windows at the border hold fewer values than others")
     count = int(counts[0])
-    window = _window(op.window.kernel, op.window.stride, op.window.padding, op.window.dilation)
+    window = machine_window(op.window, x)
     write = Writer(x.c)
     total = _sum(write, window, x.add)
     factor, shift = _division(count, x)
@@ -98,17 +96,6 @@ def _division(count: int, x: Stored) -> tuple[int, int]:
     if not np.array_equal(shift_right(sums * factor, shift, Rounding.HALF_AWAY_FROM_ZERO), expected):
         raise Refused(f"no factor divides its sums by {count}")
     return factor, shift
-
-
-def _window(
-    kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, ...], dilation: tuple[int, int]
-) -> Window:
-    if max(padding) > LARGEST_PAD:
-        raise Refused(f"its pads are above {LARGEST_PAD}")
-    if max(stride) > LARGEST_PAD and kernel != stride:
-        raise Refused(f"its strides are above {LARGEST_PAD}")
-    top, bottom, left, right = padding
-    return Window(kernel, (top, bottom, left, right), stride, dilation)
 
 
 def _no_activation(activation: str) -> None:

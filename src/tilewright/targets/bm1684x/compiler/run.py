@@ -76,6 +76,6 @@ def _values(program: Program, known: Passes, values: Mapping[str, Array], option
     left = {}
     for segment in image.outputs:
         stored, data = segment.stored, np.concatenate(parts[segment.name])
-        codes = data.view(stored.dtype.storage).reshape(-1, stored.c, stored.h, stored.w)[:samples]
-        left[segment.name] = stored.unpack(codes, graph.tensors[segment.name])
+        elements = data.view(stored.dtype.storage).reshape(launches * image.batch, -1)[:samples]
+        left[segment.name] = stored.unpack(elements, graph.tensors[segment.name])
     return left

@@ -9,8 +9,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Tensor
-from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.arithmetic.floats import as_stored, narrow
 from tilewright.targets.bm1684x.compiler.phases import Phases
+from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.dtypes import I8, U8, DType
 
 
@@ -40,6 +41,12 @@ class Stored:
         dtype, add = (U8, -lowest) if tensor.zero_point == lowest else (I8, -lowest - 128)
         return cls(c, h, w, dtype, add, tensor.zero_point + add)
 
+    @classmethod
+    def real(cls, shape: tuple[int, ...], dtype: DType) -> Stored:
+        """A float32 tensor (1, c), or (1, c, h, w) as ONNX has it, rounded to a float type."""
+        c, h, w = (*shape[1:], 1, 1)[:3]
+        return cls(c, h, w, dtype)
+
     @property
     def nbytes(self) -> int:
         """Of a sample in DDR."""
@@ -60,14 +67,20 @@ class Stored:
     def pack(self, values: Array) -> Array:
         """Values of the graph (S, ...) as they are stored in DDR: (S, elements)."""
         c, h, w = (self.phases.c, self.phases.h, self.phases.w) if self.phases else (self.c, self.h, self.w)
-        codes = values.reshape(len(values), h, w, c).transpose(0, 3, 1, 2)
-        stored = (codes.astype(np.int16) + self.add).astype(self.dtype.storage)
+        if self.dtype.is_float:
+            stored = narrow(values.reshape(len(values), c, h, w), self.dtype)
+        else:
+            codes = values.reshape(len(values), h, w, c).transpose(0, 3, 1, 2)
+            stored = (codes.astype(np.int16) + self.add).astype(self.dtype.storage)
         return self.phases.spread(stored, self.zero) if self.phases else stored.reshape(len(values), -1)
 
     def unpack(self, stored: Array, tensor: Tensor) -> Array:
-        """The inverse of pack: (S, *shape)."""
-        codes = (stored.astype(np.int16) - self.add).astype(tensor.dtype).transpose(0, 2, 3, 1)
-        return np.ascontiguousarray(codes).reshape(len(stored), *tensor.shape)
+        """Elements (S, c * h * w) as values of the graph, (S, *shape)."""
+        shape = (len(stored), *tensor.shape)
+        if self.dtype.is_float:
+            return as_stored(stored, self.dtype).reshape(shape)
+        codes = (stored.astype(np.int16) - self.add).astype(tensor.dtype).reshape(-1, self.c, self.h, self.w)
+        return np.ascontiguousarray(codes.transpose(0, 2, 3, 1)).reshape(shape)
 
 
 def plane_bytes(elements: int, dtype: DType, config: Config) -> int:

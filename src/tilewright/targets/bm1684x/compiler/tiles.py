@@ -10,7 +10,7 @@ from math import gcd
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.compiler.layer import Layer
+from tilewright.targets.bm1684x.compiler.layer import Layer, Temp
 from tilewright.targets.bm1684x.compiler.stored import plane_bytes
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.dtypes import I32
@@ -47,7 +47,7 @@ class Cut:
         kernel = self.layer.kernel
         if kernel is None:
             return 0
-        oc, ic, kh, kw = kernel.values.shape
+        ic, kh, kw = kernel.values.shape[1:]
         if kernel.depthwise:
             return kh * kw * kernel.dtype.bytes
         group = self.group
@@ -79,11 +79,16 @@ class Cut:
                 s1, r1 = s0 + slots, r0 + rows
                 yield Tile(number, s0, min(s1, self.layer.result.slots(self.config)), r0, min(r1, self.layer.result.h))
 
-    def temp_bytes(self, element: int) -> int:
-        """Of a lane, for a temporary buffer of so wide elements."""
+    @cached_property
+    def temps(self) -> dict[int, int]:
+        """Bytes of a lane that each temporary buffer takes."""
+        return {index: max(map(self._temp_bytes, uses)) for index, uses in self.layer.temps().items()}
+
+    def _temp_bytes(self, temp: Temp) -> int:
         slots, rows = self.size
-        unit = self.config.eu_bytes
-        return slots * -(-rows * self.layer.result.w * element // unit) * unit
+        own = self.layer.shapes[0] if temp.of_input else self.layer.result
+        elements = own.h * own.w if temp.of_input else rows * own.w
+        return slots * plane_bytes(elements, temp.dtype, self.config)
 
     @cached_property
     def blocks(self) -> list[Array]:

@@ -29,7 +29,7 @@ class Machine:
         lanes = config.lanes
         self._own = np.zeros((launches, lanes, image.values_end), np.uint8)
         self._constant = np.zeros((1, lanes, config.lane_bytes - image.values_end), np.uint8)
-        self._segments = [(DDR_BASE, image.constants[None])]
+        self._segments = [(DDR_BASE, image.constants[None])]  # and tensors
         for segment in (*image.inputs, *image.outputs):
             data = np.zeros((launches, segment.stored.nbytes * image.batch), np.uint8)
             self._segments.append((segment.address, data))
@@ -37,7 +37,7 @@ class Machine:
 
     def segment(self, address: int) -> Array:
         """The DDR from an address on: uint8 (L, bytes)."""
-        return next(data for base, data in self._segments if base == address)
+        return next(data for base, data in self._segments[1:] if base == address)
 
     def run(self, command: Command) -> None:
         """One command. Raises MachineError."""

@@ -50,6 +50,12 @@ class Writer:
         self.operations.append(Operate(operation, refs, result_ref, attributes))
         return result_ref
 
+    def widen(self, x: Ref) -> Ref:
+        """An operand as float32, in a buffer of its shape."""
+        wide = Temp(0, F32, of_input=True)
+        self.operations.append(Operate("cast", {"x": x}, wide, {"mode": Rounding.HALF_TO_EVEN}))
+        return wide
+
     def channel(self, values: Array | Sequence[int] | float, dtype: DType = I32) -> PerChannel:
         """A parameter of each channel."""
         storage = np.float32 if dtype is F32 else np.int32

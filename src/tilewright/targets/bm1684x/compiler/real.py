@@ -1,0 +1,197 @@
+"""Layers of real numbers, as ONNX has them: computed in the float type that the configuration names.
+
+They are not bit for bit what onnxruntime computes in float32: `tilewright run` says how far off. What the machine
+itself does with these types is exact (docs/bm1684x.md).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ir import Site, Tensor
+from tilewright.graph.ops import OnnxOp
+from tilewright.graph.ops.window import Window as GraphWindow
+from tilewright.targets.bm1684x.arithmetic.floats import narrow
+from tilewright.targets.bm1684x.arithmetic.window import Window
+from tilewright.targets.bm1684x.command import Constant
+from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Kernel, Layer, Output, Weights
+from tilewright.targets.bm1684x.compiler.linear import machine_window
+from tilewright.targets.bm1684x.compiler.stored import Stored
+from tilewright.targets.bm1684x.compiler.writer import Refused, Writer
+from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.dtypes import F32, DType, Rounding, dtype_of
+
+#: Attributes that convolutions and pools may have; others are refused.
+WINDOW = {"kernel_shape", "strides", "pads", "dilations", "group", "auto_pad", "ceil_mode", "count_include_pad"}
+
+
+def real(site: Site, config: Config) -> Layer:
+    """A node that onnxruntime would run. Raises Refused."""
+    op = site.node.op
+    assert isinstance(op, OnnxOp)
+    if op.domain or op.op_type not in RULES:
+        raise Refused(f"there is no layer for {op.op_type} of real numbers")
+    if config.precision == "host":
+        raise Refused("it is of real numbers; --set precision=f16 (bf16, f32) computes them on the machine")
+    data = [tensor for tensor in (*site.inputs, site.output) if tensor is not None and tensor.data is None]
+    if any(t.dtype != "float32" or t.shape[:1] != (1,) or len(t.shape) not in (2, 4) for t in data):
+        raise Refused("its tensors are not float32 of one sample and channels, rows, columns")
+    attributes = {name: json.loads(value) for name, value in op.attributes}
+    dtype = dtype_of(config.precision)
+    layer: Layer = RULES[op.op_type](site, attributes, dtype)
+    return layer
+
+
+def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+    """Conv without groups."""
+    w = _constant(site, 1)
+    if attributes.get("group", 1) != 1 or w.ndim != 4:
+        raise Refused("it is a grouped convolution")
+    return _product(site, w, _window(site, attributes, w.shape[2:]), dtype)
+
+
+def product(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+    """Gemm or MatMul of one row by constant columns, as a convolution of one pixel."""
+    if attributes.get("transA") or attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0:
+        raise Refused("its factors are transposed or scaled")
+    w, x = _constant(site, 1), site.input(0)
+    if w.ndim != 2 or len(site.output.shape) != 2:
+        raise Refused("it is no product of one row")
+    _, c, h, wide = (*x.shape, 1, 1)[:4]
+    rows = w if attributes.get("transB") else w.T
+    return _product(site, rows.reshape(len(rows), c, h, wide), Window((h, wide)), dtype)
+
+
+def _product(site: Site, w: Array, window: Window, dtype: DType) -> Layer:
+    bias = _constant(site, 2).reshape(-1) if site.optional(2) is not None else np.zeros(len(w))
+    if bias.size not in (1, len(w)):
+        raise Refused("its bias is not one value a channel")
+    write = Writer(len(w))
+    write.add("fp_conv2d", Output(), x=Input(0, whole=True), w=Weights(), bias=Bias(F32), window=window)
+    kernel = Kernel(narrow(w.astype(np.float32), dtype), dtype)
+    return _layer(site, write, dtype, window, kernel, np.broadcast_to(bias, len(w)).astype(np.float32))
+
+
+def rectify(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+    """Relu."""
+    write = Writer(1)
+    write.add("max", Output(), a=Input(0), b=Constant.of(0.0, dtype))
+    return _layer(site, write, dtype)
+
+
+def clip(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+    """Clip between constants: ReLU6."""
+    low, high = (
+        float(_constant(site, index)) if site.optional(index) is not None else attributes.get(key, bound)
+        for index, key, bound in ((1, "min", -np.inf), (2, "max", np.inf))
+    )
+    write = Writer(1)
+    above = write.add("max", dtype, a=Input(0), b=Constant.of(low, dtype))
+    write.add("min", Output(), a=above, b=Constant.of(high, dtype))
+    return _layer(site, write, dtype)
+
+
+def add(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+    """Add of equal shapes."""
+    if any(tensor is None or tensor.data is not None or tensor.shape != site.output.shape for tensor in site.inputs):
+        raise Refused("its operands differ in shape, or one is constant")
+    write = Writer(1)
+    write.add("fp_add", Output(), a=Input(0), b=Input(1))
+    return _layer(site, write, dtype, operands=2)
+
+
+def maximum(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+    """MaxPool."""
+    if len(site.outputs) > 1:
+        raise Refused("it gives indices besides")
+    window = _window(site, attributes, attributes["kernel_shape"])
+    write = Writer(1)
+    write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(-np.inf, dtype), window=window)
+    return _layer(site, write, dtype, window)
+
+
+def average(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+    """AveragePool without padding."""
+    window = _window(site, attributes, attributes["kernel_shape"])
+    if any(window.pads):
+        raise Refused("it averages over padding")
+    return _mean(site, window, dtype)
+
+
+def mean(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+    """GlobalAveragePool."""
+    return _mean(site, Window((site.input(0).shape[2], site.input(0).shape[3])), dtype)
+
+
+def _mean(site: Site, window: Window, dtype: DType) -> Layer:
+    """In float32: the shorter types would round after every addition."""
+    scale = Constant.of(1 / (window.kernel[0] * window.kernel[1]), F32)
+    write = Writer(1)
+    if dtype is F32:
+        write.add("fp_avg_pool2d", Output(), x=Input(0), scale=scale, window=window)
+    else:
+        wide = write.widen(Input(0))
+        total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale, window=window)
+        write.add("cast", Output(), Rounding.HALF_TO_EVEN, x=total)
+    return _layer(site, write, dtype, window)
+
+
+def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
+    if set(attributes) - WINDOW or attributes.get("auto_pad", "NOTSET") != "NOTSET" or attributes.get("ceil_mode"):
+        raise Refused("its attributes are none that the machine has")
+    top, left, bottom, right = attributes.get("pads", (0, 0, 0, 0))
+    pairs = (tuple(attributes.get(key, (1, 1))) for key in ("strides", "dilations"))
+    (down, across), dilation = pairs
+    own = GraphWindow((kernel[0], kernel[1]), (down, across), (top, bottom, left, right), dilation)
+    return machine_window(own, Stored.real(site.input(0).shape, F32))
+
+
+def _constant(site: Site, index: int) -> Array:
+    tensor = site.input(index)
+    if tensor.data is None:
+        raise Refused("an operand is computed that must be constant")
+    return tensor.data
+
+
+def _layer(
+    site: Site,
+    write: Writer,
+    dtype: DType,
+    window: Window | None = None,
+    kernel: Kernel | None = None,
+    bias: Array | None = None,
+    operands: int = 1,
+) -> Layer:
+    def stored(tensor: Tensor) -> Stored:
+        return Stored.real(tensor.shape, dtype)
+
+    return Layer(
+        name=site.node.name,
+        inputs=site.node.inputs[:operands],
+        output=site.output.name,
+        shapes=tuple(stored(site.input(index)) for index in range(operands)),
+        result=stored(site.output),
+        operations=tuple(write.operations),
+        kernel=kernel,
+        bias=bias,
+        window=window,
+        row_tiles=kernel is not None or window is None,
+        macs=site.node.op.macs(site),
+    )
+
+
+RULES: dict[str, Any] = {
+    "Conv": convolution,
+    "Gemm": product,
+    "MatMul": product,
+    "Relu": rectify,
+    "Clip": clip,
+    "Add": add,
+    "MaxPool": maximum,
+    "AveragePool": average,
+    "GlobalAveragePool": mean,
+}
