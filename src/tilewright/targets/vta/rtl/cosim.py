@@ -59,7 +59,7 @@ def waveform(
     """Write the waveform of some cycles, of all where it does not say, as the engine that has waveforms runs them."""
     first, last = cycles or (0, 1 << 40)
     dram = image.dram({segment: data[:1] for segment, data in inputs.items()}, 1)
-    run(image.insns, config, dram, image.bases, "cxxrtl", Wave(path, max(0, first), last))
+    run(image.insns, config, dram, image.bases, "cxxrtl", wave=Wave(path, max(0, first), last))
 
 
 def _times(program: Elaborated, trace: Trace, result: RtlRun) -> list[tuple[int, str]]:
