@@ -72,6 +72,27 @@ def test_attached_memory_answers_after_its_latency(engine: str, latency: int) ->
     expected = [(0, 0), *((1, latency + beat) for beat in range(4))]
     expected += [*((2, write + beat) for beat in range(4)), (3, write + 3 + latency)]
     assert [tuple(event) for event in model.events.tolist()] == expected
+    written = model.written(attached)
+    assert written.cycle.tolist() == [write + beat for beat in range(4)]
+    assert written.address.tolist() == [128, 136, 144, 152]
+    assert (written.data == memory[128:160].reshape(4, 8)).all()
+    assert written.strobes.all()
+
+
+@needs_compiler
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_waveform_shows_some_cycles(engine: str, tmp_path: Path) -> None:
+    model, path = Compiled(Copier(), engine=engine).model(), tmp_path / "copier.vcd"
+    model.attach("bus", np.arange(256, dtype=np.uint8), 1)
+    if engine == "verilator":
+        with pytest.raises(ConfigError, match="use the engine cxxrtl"):
+            model.wave(path, 2, 5)
+        return
+    model.wave(path, 2, 5)
+    model.run_until("done", 1000)
+    lines = path.read_text().splitlines()
+    assert [int(line[1:]) for line in lines if line.startswith("#")] == list(range(4, 12))
+    assert any(line.startswith("$var wire 256") or " held3 " in line for line in lines)
 
 
 @needs_compiler

@@ -41,11 +41,8 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
 @click.argument("path", metavar="FILE.twp")
 @click.option("-i", "--input", "source", metavar="FILE", help="Samples, of which the first is run [random codes].")
 @click.option("--engine", metavar="ENGINE", default="verilator", show_default=True, help="verilator or cxxrtl.")
-@click.option(
-    "--wave",
-    metavar="FILE.vcd",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a waveform around the first difference (engine cxxrtl, whichever compares).",
+@options.new_file(
+    "--wave", metavar="FILE.vcd", about="A waveform around the first difference (by cxxrtl, whichever compares)."
 )
 @click.option("--whole", is_flag=True, help="The waveform of that whole launch; of the first one where none differs.")
 @options.as_json

@@ -125,7 +125,7 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
     found = []
     loads = moved.of_uops[rows].tolist()
     for row, fills, key in zip(rows.tolist(), loads, _keys(stream, gemm, epoch, rows), strict=True):
-        index = by_epoch.get(key, -1)
+        index = -1 if fills else by_epoch.get(key, -1)
         if fills:
             try:
                 _fill(caches[Memory(int(moved.memory[row]))], config, dram, moved, row)

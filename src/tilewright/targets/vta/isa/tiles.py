@@ -9,7 +9,9 @@ from tilewright.array import Array
 
 def unpack_values(raw: Array, width: int) -> Array:
     """uint8 (..., bytes) as signed integers (..., bytes * 8 / width); any strides."""
-    if width >= 8:
+    if width == 8:  # the usual case: no copy
+        return raw.view(np.int8)
+    if width > 8:
         return np.ascontiguousarray(raw).view(f"<i{width // 8}")
     per_byte = 8 // width
     shifts = np.arange(per_byte, dtype=np.uint8) * width

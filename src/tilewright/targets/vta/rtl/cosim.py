@@ -17,7 +17,7 @@ from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.passes import refuse, run_passes
 from tilewright.targets.vta.rtl import stores
-from tilewright.targets.vta.rtl.run import RtlRun, Wave, run
+from tilewright.targets.vta.rtl.run import RtlRun, Wave, contents, run
 
 MODEL = "tilewright"
 #: Differences that are told; the first says most.
@@ -27,14 +27,16 @@ TOLD = 8
 def compare(name: str, image: Image, config: Config, inputs: Mapping[str, Array], engine: str) -> CosimCase:
     """Run the first sample of `inputs` on both. Raises HazardError for a program that cannot run to its end."""
     first = {segment: data[:1] for segment, data in inputs.items()}
-    before, modelled, ran = (image.dram(first, 1) for _ in range(3))
+    modelled, ran = image.dram(first, 1), image.dram(first, 1)
+    before = contents(modelled)
     passes = run_passes(image.insns, config, modelled, image.bases, 1, RunOptions(timing=MODEL, values=False))
     refuse(passes)
     result = run(image.insns, config, ran, image.bases, engine)
     trace = passes.trace
     assert trace is not None  # what has none was refused
     written = stores.written(passes, modelled)
-    found = [*_times(passes.elaborated, trace, result), *stores.differences(passes, before, written, result)]
+    stored = stores.differences(passes, modelled, before, written, result)
+    found = [*_times(passes.elaborated, trace, result), *stored]
     bytes_, left = _left(modelled, ran)
     if bytes_ and not found:  # no store differs
         found.append((result.cycles, left))

@@ -13,7 +13,7 @@ from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.machine import Machine
 from tilewright.targets.vta.moves import Move
 from tilewright.targets.vta.passes import Passes
-from tilewright.targets.vta.rtl.run import RtlRun, contents
+from tilewright.targets.vta.rtl.run import RtlRun
 
 #: The bus's signals: where a beat goes is decided by its burst's command.
 DATA, COMMAND = "bus__w__payload", "bus__aw__payload"
@@ -43,12 +43,15 @@ def written(passes: Passes, dram: Dram) -> list[Stored]:
     return found
 
 
-def differences(passes: Passes, before: Dram, stored: list[Stored], result: RtlRun) -> list[tuple[int, str]]:
+def differences(
+    passes: Passes, dram: Dram, memory: Array, stored: list[Stored], result: RtlRun
+) -> list[tuple[int, str]]:
     """The first byte, or the first beat too many or missing, of each STORE that differs, with its cycle.
 
-    `before` is DRAM at the start. A difference in the number of beats ends the search: what follows is out of step.
+    `memory` is DRAM at the start by address, uint8, and is changed; `dram` has its segments. A difference in the number
+    of beats ends the search: what follows is out of step.
     """
-    memory, beats, found, done = contents(before), result.written, list[tuple[int, str]](), 0
+    beats, found, done = result.written, list[tuple[int, str]](), 0
     count, width = beats.data.shape
     for step, move, left in stored:
         name = f"#{step} {passes.elaborated.table.describe(step)}"
@@ -67,19 +70,19 @@ def differences(passes: Passes, before: Dram, stored: list[Stored], result: RtlR
         wrong = np.argwhere(memory[rows] != left)
         if astray.size:
             beat, place = int(beats.cycle[mine][astray[0]]), int(beats.address[mine][astray[0]])
-            found.append((beat, f"{name}: {COMMAND} sends a beat to {_where(before, place)} in cycle {beat}"))
+            found.append((beat, f"{name}: {COMMAND} sends a beat to {_where(dram, place)} in cycle {beat}"))
         elif wrong.size:
             place = int(rows[tuple(wrong[0])])
             by = np.flatnonzero((strobes & (places == place)).any(axis=1))
             beat = int(beats.cycle[mine][by[-1] if by.size else -1])
             ours, theirs = left[tuple(wrong[0])], memory[place]
             reason = f"has {theirs:#04x} in cycle {beat} on the RTL, {ours:#04x} on the machine"
-            found.append((beat, f"{name}: {DATA} for {_where(before, place)} {reason}"))
+            found.append((beat, f"{name}: {DATA} for {_where(dram, place)} {reason}"))
         memory[rows] = left  # what comes later is compared with what it should find
     else:
         if done < count:
             beat = int(beats.cycle[done])
-            where = _where(before, int(beats.address[done]))
+            where = _where(dram, int(beats.address[done]))
             found.append((beat, f"no STORE: {DATA} has a beat for {where} in cycle {beat}"))
     return found
 
