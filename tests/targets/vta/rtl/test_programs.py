@@ -38,7 +38,7 @@ MACHINES: dict[str, Config] = {
     "fused": small(2, 1, alu="fused", alu_lanes=4, acc_read_bits=128, LOG_BUS_WIDTH=7),
     "float": small(0, 2, alu="float"),
     "four": small(1, 2, stages=4, acc_banks=1),
-    "four, fused": small(0, 2, stages=4, alu="fused"),
+    "four, fused": small(0, 1, stages=4, alu="fused"),
     # More parts of acc than rows of beats, queues that fill.
     "four, float": small(
         0, 2, stages=4, alu="float", acc_banks=16, LOG_BUS_WIDTH=9, dram_latency=3, queue_depth=2, token_depth=2
