@@ -113,51 +113,49 @@ class Core(wiring.Component):
         m.d.sync += written.eq(to)
         with m.If(now.reads):
             m.d.sync += operand.eq(self.acc.data)
-        width, count = config.acc.width, config.batch * config.block
-        result, results = Signal(width * count), []
-        if sums is not None:
-            added = zip(_parts(self.acc.data, width), _parts(sums, len(sums) // count), strict=True)
-            results.append(Cat((a.as_signed() + b.as_signed())[:width] for a, b in added))
-        if self.alu:
-            immediate = Signal(width)
-            m.submodules.alu = alu = TensorAlu(count, config.LOG_ACC_WIDTH, rules.shift == "low_signed")
-            m.d.comb += [
-                immediate.eq(now.imm.as_signed()),
-                alu.op.eq(now.op),
-                alu.left.eq(now.imm[-1]),
-                alu.first.eq(self.acc.data),
-                alu.second.eq(Mux(now.use_imm, immediate.replicate(count), operand)),
-            ]
-            results.append(alu.result)
+        result = Signal(8 * config.acc.tile_bytes)
         clear = now.reset & ~now.is_alu
         m.d.comb += [
-            result.eq(Mux(now.is_alu, results[-1], results[0])),
+            result.eq(self._result(m, now, sums, operand)),
             self.acc_write.index.eq(written),
             self.acc_write.en.eq(now.writes & (now.rescale == Rescale.NONE)),
             self.acc_write.data.eq(Mux(clear, 0, result)),
+            self.go.eq(go),
         ]
-        if self.extended:
-            late, late_at, places = self._rescaled(m, work[write:], written, operand)
-            hits = (work_.writes & (work_.rescale != Rescale.NONE) & (place == at) for work_, place in places)
-            touches = work[read].reads | work[read].writes
-            m.d.comb += [go.eq(~(touches & reduce(or_, hits))), self.drained.eq(work[EXTENDED].ends)]
-            if config.has_parameters:
-                is_factor = work[read].factor != 0
-                m.d.comb += self.par.index.eq(Mux(is_factor, factors, biases))
-                m.d.comb += self.par.en.eq(go & (is_factor | work[read].writes))
-            with m.If(work[-1].writes & (work[-1].rescale != Rescale.NONE)):
-                m.d.comb += [self.acc_write.en.eq(1), self.acc_write.index.eq(late_at), self.acc_write.data.eq(late)]
-                m.d.comb += result.eq(late)
-        else:
-            m.d.comb += go.eq(1)
-        m.d.comb += self.go.eq(go)
+        # Behind these assignments: it overrides them.
+        m.d.comb += go.eq(self._rescale(m, work, write, at, written, operand, result) if self.extended else 1)
+        if self.alu and config.has_parameters:
+            is_factor = work[read].factor != 0
+            m.d.comb += self.par.index.eq(Mux(is_factor, factors, biases))
+            m.d.comb += self.par.en.eq(go & (is_factor | work[read].writes))
         if self.alu:
             m.d.comb += [
                 self.out_write.index.eq(self.acc_write.index),
                 self.out_write.en.eq(self.acc_write.en & ~(clear & (not rules.reset_writes_out))),
-                self.out_write.data.eq(Cat(part[: config.out.width] for part in _parts(result, width))),
+                self.out_write.data.eq(Cat(part[: config.out.width] for part in _parts(result, config.acc.width))),
             ]
         return m
+
+    def _result(self, m: Module, now: Any, sums: Value | None, operand: Value) -> Value:
+        """What a micro-op makes of the accumulator that has been read: of GEMM and ALU, what there is."""
+        config = self.config
+        width, count = config.acc.width, config.batch * config.block
+        added: Value | None = None
+        if sums is not None:
+            pairs = zip(_parts(self.acc.data, width), _parts(sums, len(sums) // count), strict=True)
+            added = Cat((a.as_signed() + b.as_signed())[:width] for a, b in pairs)
+            if not self.alu:
+                return added
+        immediate, amounts = Signal(width), SEMANTICS[config.semantics].shift == "low_signed"
+        m.submodules.alu = alu = TensorAlu(count, config.LOG_ACC_WIDTH, amounts)
+        m.d.comb += [
+            immediate.eq(now.imm.as_signed()),
+            alu.op.eq(now.op),
+            alu.left.eq(now.imm[-1]),
+            alu.first.eq(self.acc.data),
+            alu.second.eq(Mux(now.use_imm, immediate.replicate(count), operand)),
+        ]
+        return alu.result if added is None else Mux(now.is_alu, alu.result, added)
 
     def _products(self, m: Module, index: Any, work: Any) -> Value:
         """The sums of GEMM, two cycles after the reads of `work`."""
@@ -177,14 +175,13 @@ class Core(wiring.Component):
         sums: Value = mac.sums
         return sums
 
-    def _rescaled(
-        self, m: Module, work: list[Any], at: Value, operand: Value
-    ) -> tuple[Value, Value, list[tuple[Any, Value]]]:
-        """What the last of `work` writes, where, and work before it that is still to be written, with its tiles."""
-        config, now = self.config, work[0]
+    def _rescale(
+        self, m: Module, work: list[Any], write: int, at: Value, written: Value, operand: Value, result: Value
+    ) -> Value:
+        """MULH, RSHR and REQ: writes late what comes to `written`; whether the read `at` finds its tile up to date."""
+        config, now, last = self.config, work[write], work[-1]
         count = config.batch * config.block
         m.submodules.rescaler = rescaler = Rescaler(config.batch, config.block, config.alu == "float")
-        m.d.comb += [rescaler.op.eq(now.rescale), rescaler.first.eq(self.acc.data)]
         immediate = Signal(32)
         # MULH's is the upper half of the factor.
         m.d.comb += immediate.eq(Mux(now.rescale == Rescale.MULH, now.imm << 16, now.imm.as_signed()))
@@ -196,13 +193,25 @@ class Core(wiring.Component):
                 with m.If(now.factor == number):
                     m.d.sync += kept.eq(self.par.data)
                 m.d.comb += getattr(rescaler, name).eq(kept)
-        m.d.comb += rescaler.second.eq(second)
-        places: list[tuple[Any, Value]] = []
-        for each in work[:-1]:
-            places.append((each, at))
-            at = _held(m, at, 1)
-        result: Value = rescaler.result
-        return result, at, places
+        m.d.comb += [
+            rescaler.op.eq(now.rescale),
+            rescaler.first.eq(self.acc.data),
+            rescaler.second.eq(second),
+            self.drained.eq(work[EXTENDED].ends),
+        ]
+        pending: list[Value] = []
+        for each in work[write:-1]:
+            pending.append(each.writes & (each.rescale != Rescale.NONE) & (written == at))
+            written = _held(m, written, 1)
+        with m.If(last.writes & (last.rescale != Rescale.NONE)):
+            m.d.comb += [
+                result.eq(rescaler.result),
+                self.acc_write.index.eq(written),
+                self.acc_write.en.eq(1),
+                self.acc_write.data.eq(rescaler.result),
+            ]
+        reads = work[write - 1].reads | work[write - 1].writes
+        return ~(reads & reduce(or_, pending))
 
 
 def _any(work: Any) -> Value:
