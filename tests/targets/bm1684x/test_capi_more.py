@@ -12,6 +12,8 @@ from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.arithmetic.iterate import exponential, inverse_root, sigmoid
 from tilewright.targets.bm1684x.capi import (
+    ALIGN,
+    DIV_UP,
     DT_FP32,
     DT_INT8,
     DT_INT16,
@@ -29,6 +31,7 @@ from tilewright.targets.bm1684x.capi import (
     dim2,
     dim4,
     padding_t,
+    range_t,
     variable_t,
 )
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS
@@ -361,6 +364,11 @@ def test_what_the_machine_is_asked_about() -> None:
         assert c.tpu_bank_index(CONFIG.lane_bytes + 2 * BANK + 1) == 2
         assert c.tpu_channle_num_per_npu(3, 6) == 3
         assert c.tpu_aligned_feature_size(3, 7, DT_INT16) == 64
+        ranges = [c.tpu_bank_range(bank * BANK, size) for bank, size in ((0, BANK), (1, BANK + 1), (3, 1), (2, 1))]
+        assert ranges[1] == range_t(1, 2)
+        assert not c.tpu_any_range_overlapped(ranges, 3)
+        assert c.tpu_any_range_overlapped(ranges, 4)
+        assert (DIV_UP(65, 64), ALIGN(65, 64), DIV_UP(0, 64)) == (2, 128, 0)
         assert not c.tpu_is_parallel_state()
         c.tpu_parallel_start()
         assert c.tpu_is_parallel_state()
@@ -406,3 +414,38 @@ def test_the_source_document_line_by_line() -> None:
     assert tpu_kernel_sync(handle) == BM_SUCCESS
     assert bm_dev_free(handle) == BM_SUCCESS
     assert seen == [(7, 0.5), (8, 0.5)]
+
+
+def test_a_published_shape_of_kernel_is_carried_over() -> None:
+    """A softmax over w as the vendor's samples write it: banks by macro, rows in blocks of lanes, work tensors."""
+    rows, columns = 10, 32
+    x = RNG.normal(size=(1, rows, 1, columns)).astype(np.float32)
+
+    def softmax(c: DeviceApi, output: int, source: int) -> None:
+        bank = c.tpu_local_mem_size_per_npu() // c.tpu_bank_num()
+        names = ("input", "work0", "work1", "result", "coeff", "table", "row")
+        addr = {name: number * bank for number, name in enumerate(names)}
+        c.tpu_bdc_load_fp32_exp_coeff(addr["coeff"])
+        c.tpu_bdc_load_fp32_exp_table(addr["table"])
+        no_pad, one, whole = padding_t(0, 0, 0, 0), dim2(1, 1), dim2(1, columns)
+        for block in range(DIV_UP(rows, c.tpu_npu_num())):
+            count = min(c.tpu_npu_num(), rows - block * c.tpu_npu_num())
+            skip = block * c.tpu_npu_num() * columns * c.tpu_data_type_size(DT_FP32)
+            shape, stride = dim4(1, count, 1, columns), dim4()
+            c.tpu_aligned_stride(stride, 0, dim4(1, count, 1, 1), DT_FP32)
+            stride.h = stride.w = 0
+            c.tpu_gdma_cpy_S2L(addr["input"], source + skip, shape, None, None, DT_FP32)
+            c.tpu_bdc_fp_max_pool2d(addr["row"], addr["input"], shape, whole, no_pad, one, one, DT_FP32, -3e38)
+            c.tpu_bdc_fp_sub(addr["input"], addr["input"], addr["row"], shape, None, None, stride, DT_FP32)
+            work = (addr["work0"], addr["work1"], addr["coeff"], addr["table"])
+            c.tpu_bdc_fp32_exp(addr["result"], addr["input"], *work, shape)
+            c.tpu_bdc_fp_avg_pool2d(addr["row"], addr["result"], shape, whole, no_pad, one, one, DT_FP32, 1.0)
+            c.tpu_bdc_fp32_reciprocal(addr["row"], addr["row"], dim4(1, count, 1, 1), None, None)
+            c.tpu_bdc_fp_mul(addr["result"], addr["result"], addr["row"], shape, None, None, stride, DT_FP32)
+            c.tpu_gdma_cpy_L2S(output + skip, addr["result"], shape, None, None, DT_FP32)
+        c.tpu_poll()
+
+    y, launched = run(softmax, x.shape, F32, (x, F32))
+    powers = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(y, powers / powers.sum(-1, keepdims=True), rtol=1e-5)
+    assert not launched.findings
