@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ from tilewright.targets.bm1684x.capi import (
 )
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS
 from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, U16, U32
+from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.host import Handle, function
 from tilewright.targets.bm1684x.host.capi import (
     BM_SUCCESS,
@@ -197,6 +198,19 @@ def test_integer_convolutions_and_pools() -> None:
     sources = ((x, U8), (packed, I8), (bias, I16))
     np.testing.assert_array_equal(run(body, (1, 5, 1, 1), I8, *sources)[0].ravel(), expected)
 
+    def rectified(c: DeviceApi, y: int, xs: int, ws: int, bs: int, out: DType = DT_UINT8) -> None:
+        c.tpu_gdma_cpy_S2L(0, xs, shape, None, None, DT_UINT8)
+        c.tpu_gdma_compact_S2L(BANK, ws, dim4(1, 5, 1, 64), DT_INT8)
+        c.tpu_gdma_compact_S2L(2 * BANK, bs, dim4(1, 5, 1, 1), DT_INT16)
+        types = (out, DT_UINT8, DT_INT8, DT_INT16)
+        c.tpu_bdc_int8_sym_quant_conv2d(3 * BANK, 0, BANK, 2 * BANK, shape, None, 5, *window, *types, 2, True, True)
+        store(c, y, 3, DT_UINT8, dim4(1, 5, 4, 4))
+
+    found = run(rectified, (1, 5, 4, 4), U8, *sources)[0][0]
+    np.testing.assert_array_equal(found, np.clip((sums + bias[0] + 2) >> 2, 0, 255))
+    with pytest.raises(MachineError, match="the result of a ReLU is unsigned, not i8"):
+        run(partial(rectified, out=DT_INT8), (1, 5, 4, 4), U8, *sources)
+
     def wide(c: DeviceApi, y: int, xs: int, ws: int, _: int) -> None:
         c.tpu_gdma_cpy_S2L(0, xs, shape, None, None, DT_UINT8)
         c.tpu_gdma_compact_S2L(BANK, ws, dim4(1, 5, 1, 64), DT_INT8)
@@ -245,6 +259,16 @@ def test_products_spread_over_lanes(transposed: bool) -> None:
 
     with pytest.raises(MachineError, match="tpu_bdc_int8_mm: what it adds to the old result"):
         run(adds, (1, 1, 1, 1), I8)
+
+
+def test_matrices_are_transposed_on_their_way_in() -> None:
+    x = RNG.integers(-99, 99, (5, 11)).astype(np.int16)
+
+    def body(c: DeviceApi, y: int, xs: int) -> None:
+        c.tpu_gdma_matrix_trans_S2L(0, xs, 5, 11, 2, 11, DT_INT16)
+        c.tpu_gdma_matrix_L2S(y, 0, 11, 5, 2, 5, DT_INT16)
+
+    np.testing.assert_array_equal(run(body, (1, 1, 11, 5), I16, (x, I16))[0][0, 0], x.T)
 
 
 def test_products_by_rows_of_integers() -> None:
