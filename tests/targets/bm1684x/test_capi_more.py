@@ -413,6 +413,20 @@ def test_every_function_says_what_it_takes(name: str) -> None:
         run(body, (1, 1, 1, 1), I8)
 
 
+def test_arguments_of_the_wrong_kind_are_named() -> None:
+    pad, one, shape = padding_t(0, 0, 0, 0), dim2(1, 1), dim4(1, 1, 1, 1)
+    cases: list[tuple[str, tuple[object, ...], str]] = [
+        ("tpu_bdc_fp_add", (0, 0, 0, None, None, None, None, DT_FP32), "shape is None; give a dim4"),
+        ("tpu_bdc_fp_add", (0, 0, 0, shape, None, None, None, 5), "dtype is 5; give a DType"),
+        ("tpu_gdma_cpy_S2L", (0, 0, shape, 3, None, DT_FP32), "dst_stride is 3; give a dim4"),
+        ("tpu_bdc_fp_max_pool2d", (0, 0, shape, one, one, one, one, DT_FP32, 0.0), "padding is dim2.*give a padding_t"),
+        ("tpu_bdc_fp_max_pool2d", (0, 0, shape, one, pad, shape, one, DT_FP32, 0.0), "stride is dim4.*give a dim2"),
+    ]
+    for name, arguments, reason in cases:
+        with pytest.raises(MachineError, match=f"{name}: {reason}"):
+            run(lambda c, _, name=name, arguments=arguments: getattr(c, name)(*arguments), (1, 1, 1, 1), I8)
+
+
 def test_the_source_document_line_by_line() -> None:
     """Its host program: a packed struct, a device, a launch by name with the struct's size, waiting or not."""
     seen: list[tuple[int, float]] = []
