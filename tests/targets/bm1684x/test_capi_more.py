@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.arithmetic.iterate import exponential, inverse_root, sigmoid
 from tilewright.targets.bm1684x.capi import (
+    ALIGN,
+    DIV_UP,
     DT_FP32,
     DT_INT8,
     DT_INT16,
@@ -29,11 +32,12 @@ from tilewright.targets.bm1684x.capi import (
     dim2,
     dim4,
     padding_t,
+    range_t,
     variable_t,
 )
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS
 from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, U16, U32
+from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.host import Handle, function
 from tilewright.targets.bm1684x.host.capi import (
     BM_SUCCESS,
@@ -194,6 +198,19 @@ def test_integer_convolutions_and_pools() -> None:
     sources = ((x, U8), (packed, I8), (bias, I16))
     np.testing.assert_array_equal(run(body, (1, 5, 1, 1), I8, *sources)[0].ravel(), expected)
 
+    def rectified(c: DeviceApi, y: int, xs: int, ws: int, bs: int, out: DType = DT_UINT8) -> None:
+        c.tpu_gdma_cpy_S2L(0, xs, shape, None, None, DT_UINT8)
+        c.tpu_gdma_compact_S2L(BANK, ws, dim4(1, 5, 1, 64), DT_INT8)
+        c.tpu_gdma_compact_S2L(2 * BANK, bs, dim4(1, 5, 1, 1), DT_INT16)
+        types = (out, DT_UINT8, DT_INT8, DT_INT16)
+        c.tpu_bdc_int8_sym_quant_conv2d(3 * BANK, 0, BANK, 2 * BANK, shape, None, 5, *window, *types, 2, True, True)
+        store(c, y, 3, DT_UINT8, dim4(1, 5, 4, 4))
+
+    found = run(rectified, (1, 5, 4, 4), U8, *sources)[0][0]
+    np.testing.assert_array_equal(found, np.clip((sums + bias[0] + 2) >> 2, 0, 255))
+    with pytest.raises(MachineError, match="the result of a ReLU is unsigned, not i8"):
+        run(partial(rectified, out=DT_INT8), (1, 5, 4, 4), U8, *sources)
+
     def wide(c: DeviceApi, y: int, xs: int, ws: int, _: int) -> None:
         c.tpu_gdma_cpy_S2L(0, xs, shape, None, None, DT_UINT8)
         c.tpu_gdma_compact_S2L(BANK, ws, dim4(1, 5, 1, 64), DT_INT8)
@@ -242,6 +259,16 @@ def test_products_spread_over_lanes(transposed: bool) -> None:
 
     with pytest.raises(MachineError, match="tpu_bdc_int8_mm: what it adds to the old result"):
         run(adds, (1, 1, 1, 1), I8)
+
+
+def test_matrices_are_transposed_on_their_way_in() -> None:
+    x = RNG.integers(-99, 99, (5, 11)).astype(np.int16)
+
+    def body(c: DeviceApi, y: int, xs: int) -> None:
+        c.tpu_gdma_matrix_trans_S2L(0, xs, 5, 11, 2, 11, DT_INT16)
+        c.tpu_gdma_matrix_L2S(y, 0, 11, 5, 2, 5, DT_INT16)
+
+    np.testing.assert_array_equal(run(body, (1, 1, 11, 5), I16, (x, I16))[0][0, 0], x.T)
 
 
 def test_products_by_rows_of_integers() -> None:
@@ -361,6 +388,11 @@ def test_what_the_machine_is_asked_about() -> None:
         assert c.tpu_bank_index(CONFIG.lane_bytes + 2 * BANK + 1) == 2
         assert c.tpu_channle_num_per_npu(3, 6) == 3
         assert c.tpu_aligned_feature_size(3, 7, DT_INT16) == 64
+        ranges = [c.tpu_bank_range(bank * BANK, size) for bank, size in ((0, BANK), (1, BANK + 1), (3, 1), (2, 1))]
+        assert ranges[1] == range_t(1, 2)
+        assert not c.tpu_any_range_overlapped(ranges, 3)
+        assert c.tpu_any_range_overlapped(ranges, 4)
+        assert (DIV_UP(65, 64), ALIGN(65, 64), DIV_UP(0, 64)) == (2, 128, 0)
         assert not c.tpu_is_parallel_state()
         c.tpu_parallel_start()
         assert c.tpu_is_parallel_state()
@@ -379,6 +411,20 @@ def test_every_function_says_what_it_takes(name: str) -> None:
     first = FUNCTIONS[name].parameters.split()[0]
     with pytest.raises(MachineError, match=f"{name}: 0 arguments are given; it has {first}"):
         run(body, (1, 1, 1, 1), I8)
+
+
+def test_arguments_of_the_wrong_kind_are_named() -> None:
+    pad, one, shape = padding_t(0, 0, 0, 0), dim2(1, 1), dim4(1, 1, 1, 1)
+    cases: list[tuple[str, tuple[object, ...], str]] = [
+        ("tpu_bdc_fp_add", (0, 0, 0, None, None, None, None, DT_FP32), "shape is None; give a dim4"),
+        ("tpu_bdc_fp_add", (0, 0, 0, shape, None, None, None, 5), "dtype is 5; give a DType"),
+        ("tpu_gdma_cpy_S2L", (0, 0, shape, 3, None, DT_FP32), "dst_stride is 3; give a dim4"),
+        ("tpu_bdc_fp_max_pool2d", (0, 0, shape, one, one, one, one, DT_FP32, 0.0), "padding is dim2.*give a padding_t"),
+        ("tpu_bdc_fp_max_pool2d", (0, 0, shape, one, pad, shape, one, DT_FP32, 0.0), "stride is dim4.*give a dim2"),
+    ]
+    for name, arguments, reason in cases:
+        with pytest.raises(MachineError, match=f"{name}: {reason}"):
+            run(lambda c, _, name=name, arguments=arguments: getattr(c, name)(*arguments), (1, 1, 1, 1), I8)
 
 
 def test_the_source_document_line_by_line() -> None:
@@ -406,3 +452,38 @@ def test_the_source_document_line_by_line() -> None:
     assert tpu_kernel_sync(handle) == BM_SUCCESS
     assert bm_dev_free(handle) == BM_SUCCESS
     assert seen == [(7, 0.5), (8, 0.5)]
+
+
+def test_a_published_shape_of_kernel_is_carried_over() -> None:
+    """A softmax over w as the vendor's samples write it: banks by macro, rows in blocks of lanes, work tensors."""
+    rows, columns = 10, 32
+    x = RNG.normal(size=(1, rows, 1, columns)).astype(np.float32)
+
+    def softmax(c: DeviceApi, output: int, source: int) -> None:
+        bank = c.tpu_local_mem_size_per_npu() // c.tpu_bank_num()
+        names = ("input", "work0", "work1", "result", "coeff", "table", "row")
+        addr = {name: number * bank for number, name in enumerate(names)}
+        c.tpu_bdc_load_fp32_exp_coeff(addr["coeff"])
+        c.tpu_bdc_load_fp32_exp_table(addr["table"])
+        no_pad, one, whole = padding_t(0, 0, 0, 0), dim2(1, 1), dim2(1, columns)
+        for block in range(DIV_UP(rows, c.tpu_npu_num())):
+            count = min(c.tpu_npu_num(), rows - block * c.tpu_npu_num())
+            skip = block * c.tpu_npu_num() * columns * c.tpu_data_type_size(DT_FP32)
+            shape, stride = dim4(1, count, 1, columns), dim4()
+            c.tpu_aligned_stride(stride, 0, dim4(1, count, 1, 1), DT_FP32)
+            stride.h = stride.w = 0
+            c.tpu_gdma_cpy_S2L(addr["input"], source + skip, shape, None, None, DT_FP32)
+            c.tpu_bdc_fp_max_pool2d(addr["row"], addr["input"], shape, whole, no_pad, one, one, DT_FP32, -3e38)
+            c.tpu_bdc_fp_sub(addr["input"], addr["input"], addr["row"], shape, None, None, stride, DT_FP32)
+            work = (addr["work0"], addr["work1"], addr["coeff"], addr["table"])
+            c.tpu_bdc_fp32_exp(addr["result"], addr["input"], *work, shape)
+            c.tpu_bdc_fp_avg_pool2d(addr["row"], addr["result"], shape, whole, no_pad, one, one, DT_FP32, 1.0)
+            c.tpu_bdc_fp32_reciprocal(addr["row"], addr["row"], dim4(1, count, 1, 1), None, None)
+            c.tpu_bdc_fp_mul(addr["result"], addr["result"], addr["row"], shape, None, None, stride, DT_FP32)
+            c.tpu_gdma_cpy_L2S(output + skip, addr["result"], shape, None, None, DT_FP32)
+        c.tpu_poll()
+
+    y, launched = run(softmax, x.shape, F32, (x, F32))
+    powers = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(y, powers / powers.sum(-1, keepdims=True), rtol=1e-5)
+    assert not launched.findings

@@ -16,8 +16,8 @@ from tilewright.cli import main
 from tilewright.errors import InputError
 from tilewright.targets.bm1684x import drawing
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.dtypes import F16
-from tilewright.targets.bm1684x.picture import LETTER, LINE
+from tilewright.targets.bm1684x.dtypes import F16, dtype_of
+from tilewright.targets.bm1684x.picture import LETTER, LINE, MARGIN
 from tilewright.targets.bm1684x.placement import place
 from tilewright.targets.bm1684x.tensor import Tensor
 
@@ -78,6 +78,9 @@ def test_names_fit_into_their_boxes(dtype: str) -> None:
     assert len(boxes) == 120
     assert "".join(str(node.text) for node in texts).count("w") == 120
     wide, high = float(boxes[0].attrib["width"]), float(boxes[0].attrib["height"])
+    per_line = 64 // dtype_of(dtype).bytes
+    for number, box in enumerate(boxes):
+        assert float(box.attrib["x"]) == pytest.approx(MARGIN + number % per_line * wide, abs=0.01)
     assert max(len(str(node.text)) for node in texts) * LETTER <= wide
     lines = {float(node.attrib["y"]) for node in texts if float(node.attrib["y"]) < float(boxes[0].attrib["y"]) + high}
     assert max(lines) - min(lines) + LINE <= high

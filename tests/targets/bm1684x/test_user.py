@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from tilewright.errors import MachineError
+from tilewright.errors import MachineError, TilewrightError
+from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.device import Device
 from tilewright.targets.bm1684x.dtypes import BF16, F32, I8
 from tilewright.targets.bm1684x.kernel import Tpu, kernel
@@ -119,3 +121,57 @@ def test_a_trace_is_saved(tmp_path: Path) -> None:
     pytest.importorskip("perfetto")
     launched.save_trace(tmp_path / "t.pftrace")
     assert (tmp_path / "t.pftrace").stat().st_size > 200
+
+
+def tensor(tpu: Tpu, bank: int) -> Tensor:
+    return tpu.local((1, 4, 2, 8), F32, bank=bank)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (lambda tpu, x: tpu.local((1, 2, 3), F32, bank=0), r"its shape is \(1, 2, 3\); give four integers"),
+        (lambda tpu, x: tpu.local((1, 2.5, 3, 4), F32, bank=0), "give four integers: n, c, h, w"),
+        (lambda tpu, x: tpu.local((1, 2, 3, 4), "f32", bank=0), "its type is 'f32'; give one of"),
+        (lambda tpu, x: tpu.local((1, 2, 3, 4), F32, bank="a"), "there is no bank 'a'"),
+        (lambda tpu, x: tpu.weights((4, 4, 1), F32, bank=0), "give four integers"),
+        (lambda tpu, x: x[0], "0 is no range; every axis stays"),
+        (lambda tpu, x: tpu.bdc.fp_add(), "fp_add: it has no result; give y, a, b"),
+        (lambda tpu, x: tpu.bdc.fp_add(tensor(tpu, 0), np.ones(3), 1.0), "a is a ndarray; give a tensor or a number"),
+        (lambda tpu, x: tpu.bdc.fp_add(tensor(tpu, 0), x, 1.0), "a is not in local memory"),
+        (lambda tpu, x: tpu.bdc.fp_add(tensor(tpu, 0), 1.0, 1.0, saturat=True), "there is no attribute saturat"),
+        (
+            lambda tpu, x: tpu.bdc.fp_conv2d(tensor(tpu, 0), tensor(tpu, 1), tpu.weights((4, 4, 1, 1), F32, 2)),
+            "none is given; give window=",
+        ),
+        (
+            lambda tpu, x: tpu.bdc.fp_conv2d(tensor(tpu, 0), tensor(tpu, 1), tensor(tpu, 2), window=Window((1, 1))),
+            "w is a tensor; weights have a layout of their own",
+        ),
+        (lambda tpu, x: tpu.bdc.fp_mm(tensor(tpu, 0), tensor(tpu, 1), tensor(tpu, 2)), r"give its rows\(\)"),
+        (
+            lambda tpu, x: tpu.bdc.max_pool2d(tensor(tpu, 0), tensor(tpu, 1), 0.0, window=Window((9, 9))),
+            "a window of 9 x 9 is larger than 2 x 8",
+        ),
+        (lambda tpu, x: tpu.bdc.max(tpu.local((1, 1, 1, 1), I8, 0), 1, float("nan")), "nan is no i8"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(body: Callable[..., object], reason: str) -> None:
+    device = Device()
+    with pytest.raises(TilewrightError, match=reason):
+        device.launch(kernel(body), device.put(np.ones((1, 4, 2, 8), np.float32), F32))  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_constants() -> None:
+    @kernel
+    def adds(tpu: Tpu, y: Tensor) -> None:
+        a, b = tensor(tpu, 0), tpu.local((1, 4, 2, 8), I8, bank=1)
+        tpu.bdc.fp_add(a, np.float32(2), 0.5)
+        tpu.bdc.max(b, np.int64(3), -5)
+        tpu.bdc.cast(tensor(tpu, 2), b)
+        tpu.gdma.copy(y, a)
+
+    device = Device()
+    y = device.empty((1, 4, 2, 8), F32)
+    device.launch(adds, y)
+    assert (device.get(y) == 2.5).all()

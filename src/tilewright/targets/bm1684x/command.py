@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,9 +38,10 @@ class Constant:
     def of(cls, number: float, dtype: DType) -> Constant:
         """A number as the nearest float, or as an integer. Raises MachineError for one that the type does not hold."""
         if dtype.is_float:
-            bits = narrow(np.array([number], np.float32), dtype).view(f"<u{dtype.bytes}")
+            with np.errstate(over="ignore"):
+                bits = narrow(np.array([number], np.float32), dtype).view(f"<u{dtype.bytes}")
             return cls(int(bits[0]), dtype)
-        if number != int(number) or not dtype.low <= number <= dtype.high:
+        if not math.isfinite(number) or number != int(number) or not dtype.low <= number <= dtype.high:
             raise MachineError("constant", f"{number} is no {dtype}", f"give an integer in {dtype.low}..{dtype.high}")
         return cls(int(number) & ((1 << dtype.bits) - 1), dtype)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.command import Command, Constant
@@ -22,6 +25,10 @@ OWN: Mapping[tuple[str, str], DType] = {
     ("int8_avg_pool2d", "scale"): U8,
 }
 CHOSEN = ("c", "d")
+#: What calls say beside operands.
+ROUNDING, PRODUCTS = ("mode", "source_mode", "saturate"), ("left_transposed", "right_transposed", "both_transposed")
+OTHERS = ("steps", "left", "right", "pad", "window", "rotated", "relu", "axis", "base", "threshold", "descending")
+ATTRIBUTES = frozenset((*ROUNDING, *PRODUCTS, *OTHERS))
 
 
 class Engine:
@@ -52,7 +59,12 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
         reason = f"{len(places)} operands are given, it has {', '.join(order)}"
         raise MachineError(operation.name, reason, "name attributes")
     given = dict(zip(order, places, strict=False)) | {name: named[name] for name in named if name in order}
-    given = {name: operand for name, operand in given.items() if operand is not None}
+    given = {name: _operand(operation, name, place) for name, place in given.items() if place is not None}
+    if "y" not in given:
+        raise MachineError(operation.name, "it has no result", f"give {', '.join(order)}")
+    if unknown := sorted(set(named) - set(order) - ATTRIBUTES):
+        reason = f"there is no attribute {unknown[0]}"
+        raise MachineError(operation.name, reason, f"choose one of {', '.join(sorted(ATTRIBUTES))}")
     if operation.engine == HAU:
         given = {name: _in_ddr(operation, operand) for name, operand in given.items()}
     results = {name: given[name] for name in operation.outputs if name in given}
@@ -73,6 +85,15 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
     if isinstance(attributes.get("mode"), str):
         attributes["mode"] = rounding_of(attributes["mode"])
     return Command(operation, operands, results, attributes)
+
+
+def _operand(operation: Operation, name: str, place: Any) -> Any:
+    """A tensor or a number of Python. Raises MachineError for anything else."""
+    if isinstance(place, Real):
+        return place.item() if isinstance(place, np.generic) else place
+    if not hasattr(place, "addresses") and not isinstance(place, Constant):
+        raise MachineError(operation.name, f"{name} is a {type(place).__name__}", "give a tensor or a number")
+    return place
 
 
 def _in_ddr(operation: Operation, operand: Any) -> Flat:

@@ -35,7 +35,7 @@ from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.scratch import Scratch
 from tilewright.targets.bm1684x.tensor import Kernel as Weights
-from tilewright.targets.bm1684x.tensor import Matrix, Operand, Rows, Tensor
+from tilewright.targets.bm1684x.tensor import Matrix, Operand, Rows, Tensor, sizes_of
 
 Body = Callable[..., None]
 
@@ -91,7 +91,8 @@ class Tpu:
 
     def weights(self, shape: tuple[int, int, int, int], dtype: DType, bank: int) -> Weights:
         """Room for convolution weights (oc, ic, kh, kw): copy what `Device.put_weights` gave to its `storage`."""
-        return self._scratch.take(bank, lambda offset: Weights(LOCAL_BASE + offset, shape, dtype, self.config))
+        sizes = sizes_of(shape, dtype)
+        return self._scratch.take(bank, lambda offset: Weights(LOCAL_BASE + offset, sizes, dtype, self.config))
 
     def matrix(self, rows: int, columns: int, dtype: DType, bank: int, width: int) -> Matrix:
         """Room for a matrix of `width` columns a channel; of one row: for a vector."""

@@ -33,8 +33,8 @@ class Scratch:
 
         Raises MachineError where a bank that it needs is not free.
         """
-        if not 0 <= bank < self.config.banks:
-            raise MachineError("local memory", f"there is no bank {bank}", f"give 0..{self.config.banks - 1}")
+        if not isinstance(bank, int) or not 0 <= bank < self.config.banks:
+            raise MachineError("local memory", f"there is no bank {bank!r}", f"give 0..{self.config.banks - 1}")
         size = self.config.bank_bytes
         begin = bank * size + self._used[bank]
         try:

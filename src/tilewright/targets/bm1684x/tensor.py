@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -24,6 +25,17 @@ from tilewright.targets.bm1684x.operand import Drawn, Operand
 LARGEST = 65535
 
 __all__ = ["LARGEST", "Grid", "Kernel", "Matrix", "Operand", "Rows", "Tensor", "packed"]
+
+
+def sizes_of(shape: tuple[int, ...], dtype: DType) -> Shape:
+    """Four sizes, and a type. Raises InputError for anything else."""
+    if not isinstance(dtype, DType):
+        raise InputError("tensor", f"its type is {dtype!r}", "give one of tilewright.targets.bm1684x.dtypes")
+    try:
+        n, c, h, w = (operator.index(size) for size in shape)
+    except (TypeError, ValueError):
+        raise InputError("tensor", f"its shape is {shape!r}", "give four integers: n, c, h, w") from None
+    return Shape(n, c, h, w)
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,7 +70,8 @@ class Tensor(Drawn):
         """In local memory from byte `offset` of lane `start` on, in one of layout.LAYOUTS. Raises InputError."""
         if kind not in layout.LAYOUTS:
             raise InputError("layout", f"there is no layout '{kind}'", f"choose one of {', '.join(layout.LAYOUTS)}")
-        return cls.free(start, offset, shape, layout.LAYOUTS[kind](Shape(*shape), dtype, start, config), dtype, config)
+        sizes = sizes_of(shape, dtype)
+        return cls.free(start, offset, sizes, layout.LAYOUTS[kind](sizes, dtype, start, config), dtype, config)
 
     @classmethod
     def free(
@@ -74,7 +87,8 @@ class Tensor(Drawn):
     @classmethod
     def ddr(cls, address: int, shape: tuple[int, ...], dtype: DType, config: Config) -> Tensor:
         """Without gaps, outside of local memory."""
-        return cls(address, Shape(*shape), layout.continuous(Shape(*shape)), dtype, config)
+        sizes = sizes_of(shape, dtype)
+        return cls(address, sizes, layout.continuous(sizes), dtype, config)
 
     @property
     def is_local(self) -> bool:
@@ -117,7 +131,9 @@ class Tensor(Drawn):
 
         Raises InputError for an empty part.
         """
-        slices = (index,) if isinstance(index, slice) else index
+        slices = index if isinstance(index, tuple) else (index,)
+        if wrong := [part for part in slices if not isinstance(part, slice)]:
+            raise InputError("tensor", f"{wrong[0]!r} is no range", "every axis stays: give begin:end")
         ranges = [s.indices(size) for s, size in zip((*slices, *[slice(None)] * 4), self.shape, strict=False)]
         if any(step != 1 or stop <= begin for begin, stop, step in ranges):
             raise InputError("tensor", "a part of it is empty or has a step", "give begin:end")

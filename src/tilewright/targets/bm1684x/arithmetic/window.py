@@ -45,6 +45,8 @@ class Window:
             middle[...] = 0
         middle[:, :, :: down + 1, :: across + 1] = x
         (kh, kw), (oh, ow) = self.kernel, self.out(h, w)
+        if min(oh, ow) < 1:
+            raise ValueError(f"a window of {kh} x {kw} is larger than {height} x {width}")
         sn, sc, sh, sw = area.strides
         strides = (sn, sc, sh * self.dilation[0], sw * self.dilation[1], sh * self.stride[0], sw * self.stride[1])
         return as_strided(area, (n, c, kh, kw, oh, ow), strides, writeable=False)

@@ -1,6 +1,8 @@
 """The device API by its C names, to carry published kernels over line by line."""
 
 from tilewright.targets.bm1684x.capi.names import (
+    ALIGN,
+    DIV_UP,
     DT_BFP16,
     DT_FP16,
     DT_FP32,
@@ -23,11 +25,14 @@ from tilewright.targets.bm1684x.capi.names import (
     dim2,
     dim4,
     padding_t,
+    range_t,
     variable_t,
 )
 from tilewright.targets.bm1684x.capi.tpu import DeviceApi
 
 __all__ = [
+    "ALIGN",
+    "DIV_UP",
     "DT_BFP16",
     "DT_FP16",
     "DT_FP32",
@@ -51,5 +56,6 @@ __all__ = [
     "dim2",
     "dim4",
     "padding_t",
+    "range_t",
     "variable_t",
 ]

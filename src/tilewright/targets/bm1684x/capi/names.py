@@ -56,6 +56,22 @@ class padding_t:
     right: int
 
 
+@dataclass(frozen=True)
+class range_t:
+    """Banks, first and last."""
+
+    start: int
+    end: int
+
+
+def DIV_UP(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def ALIGN(x: int, a: int) -> int:
+    return DIV_UP(x, a) * a
+
+
 TENSOR, SCALAR, VECTOR = range(3)
 
 

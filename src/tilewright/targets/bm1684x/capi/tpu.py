@@ -16,7 +16,8 @@ to local memory. A call that is not here is an AttributeError that lists those t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from tilewright.errors import MachineError
@@ -25,7 +26,7 @@ from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.capi.elementwise import ELEMENTWISE
 from tilewright.targets.bm1684x.capi.forms import Function
 from tilewright.targets.bm1684x.capi.moves import MOVES
-from tilewright.targets.bm1684x.capi.names import constant, dim4
+from tilewright.targets.bm1684x.capi.names import constant, dim4, range_t
 from tilewright.targets.bm1684x.capi.neural import NEURAL
 from tilewright.targets.bm1684x.capi.special import HAU_CALLS, SPECIAL
 from tilewright.targets.bm1684x.command import Command, Constant
@@ -103,6 +104,16 @@ class DeviceApi:
 
     def tpu_bank_index(self, address: int) -> int:
         return address % self.config.lane_bytes // self.config.bank_bytes
+
+    def tpu_bank_range(self, address: int, size: int) -> range_t:
+        return range_t(self.tpu_bank_index(address), self.tpu_bank_index(address + max(size, 1) - 1))
+
+    def tpu_range_overlapped(self, one: range_t, other: range_t) -> bool:
+        return one.start <= other.end and other.start <= one.end
+
+    def tpu_any_range_overlapped(self, ranges: Sequence[range_t], count: int) -> bool:
+        pairs = combinations(ranges[:count], 2)
+        return any(self.tpu_range_overlapped(one, other) for one, other in pairs)
 
     def tpu_channle_num_per_npu(self, start: int, channels: int) -> int:  # spelt so
         return layout.slots(start, channels, self.config)

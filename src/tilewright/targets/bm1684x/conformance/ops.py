@@ -14,9 +14,9 @@ from tilewright.targets.base import ConformCase
 from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.arithmetic.floats import as_stored
 from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.calls import Call, call_of
 from tilewright.targets.bm1684x.command import Command, Constant, read
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.conformance.calls import Call, call_of
 from tilewright.targets.bm1684x.conformance.place import Place
 from tilewright.targets.bm1684x.conformance.vectors import arrays, described
 from tilewright.targets.bm1684x.dtypes import DType

@@ -55,7 +55,7 @@ def _difference(meant: Command, read: Command) -> str:
     if meant.operation is not read.operation:
         return f"it would be {read.operation.name}"
     shape = next(iter(meant.results.values())).shape
-    for name in {*meant.operands, *read.operands, *meant.results, *read.results}:
+    for name in sorted({*meant.operands, *read.operands, *meant.results, *read.results}):
         one, other = (command.results.get(name, command.operands.get(name)) for command in (meant, read))
         chosen = name in ("c", "d", "y") and meant.operation.name in arithmetic.COMPARISONS.values()
         if not _same(name, one, other, shape, chosen or meant.operation.name in write_moves.WRITERS):

@@ -60,8 +60,6 @@ def _conv(addend: str, command: Command) -> Written:
         fields |= placed(command, addend, "opd2") | {"opd2_sign": int(command.types[addend].signed)}
     else:
         fields |= NOTHING
-    if "acc" in command.operands and command.operands["acc"] is not command.results["y"]:
-        raise refused(command, "it adds to another tensor than its result", "add to the result itself")
     return written("CONV", 0, fields | _padding(command))
 
 
@@ -73,7 +71,6 @@ def _pool(function: int, value: str, name: str, command: Command) -> Written:
 def _depthwise(command: Command) -> Written:
     fields = _input(command) | placed(command, "x", "opd0") | placed(command, "w", "opd1")
     fields |= typed("opd1", command.types["w"])
-    fields |= {"opd2_sign": 0}
     if "bias" in command.operands:
         fields |= placed(command, "bias", "opd2") | {"opd2_sign": int(command.types["bias"].signed)}
     else:
@@ -98,8 +95,6 @@ def _common(command: Command) -> Fields:
     fields = typed("res0", command.types["y"]) | typed("opd0", command.types["L"]) | typed("opd1", command.types["R"])
     fields |= placed(command, "y", "res0") | placed(command, "L", "opd0") | placed(command, "R", "opd1")
     fields["res_add"] = int("acc" in command.operands)
-    if "acc" in command.operands and command.operands["acc"] != command.results["y"]:
-        raise refused(command, "it adds to another matrix than its result", "add to the result itself")
     return fields
 
 

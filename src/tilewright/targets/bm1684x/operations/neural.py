@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.arithmetic import conv
 from tilewright.targets.bm1684x.arithmetic.floats import narrow, widen
 from tilewright.targets.bm1684x.arithmetic.rounding import wrap
@@ -15,7 +16,9 @@ from tilewright.targets.bm1684x.operations.base import TIU, Meaning, Operation, 
 
 
 def _window(v: Values) -> Window:
-    window: Window = v.attribute("window")
+    window: Window | None = v.attribute("window")
+    if window is None:
+        raise MachineError("window", "none is given", "give window=Window((height, width), pads, stride, dilation)")
     return window
 
 

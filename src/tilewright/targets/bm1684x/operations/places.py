@@ -29,6 +29,20 @@ def one_start_lane(places: Mapping[str, Any]) -> str:
     return ""
 
 
+def in_lanes(places: Mapping[str, Any]) -> str:
+    """Operands of the compute engine lie in local memory."""
+    outside = [name for name, place in places.items() if isinstance(place, Tensor) and not place.is_local]
+    return f"{outside[0]} is not in local memory; copy it there first" if outside else ""
+
+
+def matrices(places: Mapping[str, Any]) -> str:
+    """Factors and results of products."""
+    for name in ("y", "L", "R"):
+        if isinstance(places.get(name), Tensor):
+            return f"{name} is a tensor of four axes; give its rows(), or tpu.matrix(..)"
+    return ""
+
+
 def within_lanes(places: Mapping[str, Any]) -> str:
     """A broadcast to channels does not wrap."""
     x, y = places.get("x"), _local(places["y"])
@@ -51,6 +65,8 @@ def short_steps(places: Mapping[str, Any]) -> str:
 def cube_aligned(places: Mapping[str, Any]) -> str:
     """Inputs of convolutions without strides of their own, and weights."""
     x, w = places.get("x"), places.get("w")
+    if isinstance(w, Tensor):
+        return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"
     if isinstance(w, Kernel) and w.group > 1 and w.address % CUBE:
         return f"its weights begin at byte {w.address:#x}; give a multiple of {CUBE}"
     if not isinstance(x, Tensor) or x.stride != layout.aligned(x.shape, x.dtype, x.start_lane, x.config):
@@ -58,16 +74,18 @@ def cube_aligned(places: Mapping[str, Any]) -> str:
     return f"x is aligned but begins at byte {x.address:#x}; give a multiple of {CUBE}" if x.address % CUBE else ""
 
 
-#: By operation; `one_start_lane` is for all of the compute engine but moves across lanes.
+COMPUTE = (in_lanes, one_start_lane)
+#: By operation, where it is not COMPUTE.
 PLACES: Mapping[str, tuple[PlaceRule, ...]] = {
     "dma_copy": (short_steps,),
     "dma_broadcast": (within_lanes,),
-    **dict.fromkeys(("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d"), (one_start_lane, cube_aligned)),
+    "static_bcast": (),
+    **dict.fromkeys(("npu_bcast", "cw_trans", "wc_trans"), (in_lanes,)),
+    **dict.fromkeys(("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d"), (*COMPUTE, cube_aligned)),
+    **dict.fromkeys(("fp_mm", "int8_mm", "int8_zp_mm"), (*COMPUTE, matrices)),
 }
-ACROSS = ("npu_bcast", "static_bcast", "cw_trans", "wc_trans")
 
 
 def rules_of(operation: str, computes: bool) -> tuple[PlaceRule, ...]:
     """What holds for an operation."""
-    otherwise = (one_start_lane,) if computes and operation not in ACROSS else ()
-    return PLACES.get(operation, otherwise)
+    return PLACES.get(operation, COMPUTE if computes else ())

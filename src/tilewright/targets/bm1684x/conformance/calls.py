@@ -1,7 +1,7 @@
-"""Calls of the device API as operations: which operand has which type, what is a constant, how operands lie.
+"""Calls of the device API as the vectors describe them: which operand has which type, what is a constant.
 
-One entry a call, without its prefix (tpu_bdc_, tpu_gdma_, tpu_hau_). Types are named by the call's parameter that gives
-them, or stand there themselves.
+One entry a call, without its prefix (tpu_bdc_, tpu_gdma_, tpu_hau_). Types are named by the vector's parameter that
+gives them, or stand there themselves. The functions with their C parameters are in `capi/`.
 """
 
 from __future__ import annotations
