@@ -11,7 +11,7 @@ import pytest
 from tilewright.cli import main
 from tilewright.conform import replay
 from tilewright.errors import InputError
-from tilewright.targets import machine
+from tilewright.targets import get
 from tilewright.targets.bm1684x.arithmetic import floats, iterate
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.conformance import conform
@@ -52,7 +52,7 @@ def test_small_networks_replay(name: str, vectors: Path) -> None:
 
 @pytest.mark.slow
 def test_all_networks_replay(vectors: Path) -> None:
-    cases = list(replay(machine("bm1684x"), [vectors / "nets"]))
+    cases = list(replay(get("bm1684x"), [vectors / "nets"]))
     assert not [f"{case.name}: {case.reason}" for case in cases if not case.passed]
     assert {case.name.split()[-1] for case in cases} == {"fields", "output", "cycles"}
 
