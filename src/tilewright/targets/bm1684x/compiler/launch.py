@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from tilewright.program.program import Launch
 from tilewright.targets.bm1684x.command import Command
@@ -16,6 +17,7 @@ from tilewright.targets.bm1684x.compiler.local import Full
 from tilewright.targets.bm1684x.compiler.plan import Plan, plan
 from tilewright.targets.bm1684x.compiler.slabs import build_streamed
 from tilewright.targets.bm1684x.compiler.stored import Stored
+from tilewright.targets.bm1684x.compiler.tiles import Tile
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.dtypes import U8, U16, U32
 from tilewright.targets.bm1684x.operations import OPERATIONS
@@ -54,6 +56,9 @@ class _Resident:
 
     def launch(self) -> Launch:
         for begin, end in self._plan.groups:
+            if (begin, end) in self._plan.by_parts:
+                self._by_parts(begin)
+                continue
             for number in range(self._config.batch):
                 for index in range(begin, end):
                     self._layer(index, number)
@@ -65,19 +70,39 @@ class _Resident:
 
     def _layer(self, index: int, number: int) -> None:
         """One sample through one layer."""
+        self._enter(index, number)
+        for tile in self._plan.cuts[index].tiles():
+            self._tile(index, tile, number)
+        self._leave(index, number)
+
+    def _by_parts(self, index: int) -> None:
+        """All samples through one part of a layer's channels after the other: its constants come and go."""
+        for number in range(self._config.batch):
+            self._enter(index, number)
+        for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
+            for tile in tiles:
+                for number in range(self._config.batch):
+                    self._tile(index, tile, number)
+            self._assembly.done.add(block_name(index, part))
+        for number in range(self._config.batch):
+            self._leave(index, number)
+
+    def _tile(self, index: int, tile: Tile, number: int) -> None:
         layer, cut, homes = self._layers[index], self._plan.cuts[index], self._plan.homes
-        for name, stored in zip(layer.inputs, layer.shapes, strict=True):
+        inputs = tuple(homes[name].of(number) for name in layer.inputs)
+        block = self._assembly.block(index, tile.number)
+        places = Places(inputs, homes[layer.output].of(number), self._plan.temps[index], block)
+        for command in commands(cut, tile, places):
+            self._assembly.stream.compute(command, index)
+
+    def _enter(self, index: int, number: int) -> None:
+        for name, stored in zip(self._layers[index].inputs, self._layers[index].shapes, strict=True):
             if name in self._assembly.entering and (name, number) not in self._loaded:
                 self._loaded.add((name, number))
                 self._load(name, stored, number, index)
-        inputs = tuple(homes[name].of(number) for name in layer.inputs)
-        for tile in cut.tiles():
-            block = self._assembly.block(index, tile.number)
-            places = Places(inputs, homes[layer.output].of(number), self._plan.temps[index], block)
-            for command in commands(cut, tile, places):
-                self._assembly.stream.compute(command, index)
-            if self._config.batch == 1 and tile.number:
-                self._assembly.done.add(block_name(index, tile.number - 1))
+
+    def _leave(self, index: int, number: int) -> None:
+        layer = self._layers[index]
         if layer.output in self._assembly.leaving:
             self._store(layer.output, layer.result, number, index)
 
