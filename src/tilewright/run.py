@@ -17,7 +17,7 @@ from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import Deviation, Layer, Result
 from tilewright.sim.findings import Finding
-from tilewright.targets.abilities import Approximates
+from tilewright.targets.abilities import Approximates, Batches
 from tilewright.targets.base import LaunchResult, RunOptions, Target
 
 #: Samples run together until the values of one step take so many bytes; host steps take up to so many a value.
@@ -52,6 +52,8 @@ def run(
     options = RunOptions(model, check, True, order, seed)
     samples = reference.check_inputs(graph, inputs)
     total, block = next(iter(samples.values())).shape[0], samples_together(graph)
+    if isinstance(target, Batches):
+        block += -block % target.samples_a_launch(program)
     peak = int(target.describe(target.config(program.config, {}))["macs_per_cycle"])
     parts: list[dict[str, Array]] = []
     layers: list[Layer] = []

@@ -47,6 +47,15 @@ class Approximates(Protocol):
         ...
 
 
+@runtime_checkable
+class Batches(Protocol):
+    """A target whose launches can take several samples at a time."""
+
+    def samples_a_launch(self, program: Program) -> int:
+        """How many; those that are missing are filled up, so that parts of them cost as much as all."""
+        ...
+
+
 @dataclass(frozen=True)
 class Execution:
     """What a program for a target's own processor did: for people, as JSON values, and as a speedscope profile."""

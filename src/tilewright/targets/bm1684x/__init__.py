@@ -65,6 +65,9 @@ class Bm1684x:
         for launch in program.launches:
             yield from (finding.inside(launch.name) for finding in run.passes(launch, _config_of(program)).findings)
 
+    def samples_a_launch(self, program: Program) -> int:
+        return _config_of(program).batch
+
     def approximates(self, program: Program) -> bool:
         """Real numbers in the type that the configuration names; int8 is always exact."""
         return any(_is_real(program, launch) for launch in program.launches)

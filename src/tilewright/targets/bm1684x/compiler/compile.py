@@ -26,20 +26,26 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
     if config.eu_bytes != WORD_BYTES:
         raise ConfigError("bm1684x config", f"eu_bytes is {config.eu_bytes}; networks need {WORD_BYTES}")
     mode = rounding_mode(rounding)
-    found = _lowered(graph, mode, config)
-    reads = {name: _read(graph.node(name).inputs, made) for name, made in found.items()}
-    steps: list[Launch | HostStep] = []
-    for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
-        group = list(names)
-        if on_host:
-            steps += [HostStep(name, str(found[name])) for name in group]
-        else:
-            layers = [made for name in group if isinstance(made := found[name], Layer)]
-            steps += _launches(graph, layers, reads, config)
-    return Program(NAME, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
+    refused: dict[str, str] = {}  # layers that local memory is too small for
+    while True:
+        found = _lowered(graph, mode, config, refused)
+        reads = {name: _read(graph.node(name).inputs, made) for name, made in found.items()}
+        steps: list[Launch | HostStep] = []
+        for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
+            group = list(names)
+            if on_host:
+                steps += [HostStep(name, str(found[name])) for name in group]
+            else:
+                layers = [made for name in group if isinstance(made := found[name], Layer)]
+                steps += _launches(graph, layers, reads, config)
+        hosts = [step for step in steps if isinstance(step, HostStep)]
+        new = {step.node: step.reason for step in hosts if isinstance(found[step.node], Layer)}
+        if not new:
+            return Program(NAME, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
+        refused |= new
 
 
-def _lowered(graph: Graph, mode: Rounding, config: Config) -> dict[str, Layer | str]:
+def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str, str]) -> dict[str, Layer | str]:
     """Each node's layer or the reason against it; without reshapes that only layers read, where their input lies."""
     reshaped = {node.outputs[0]: node for node in graph.nodes if isinstance(node.op, Reshape)}
     found: dict[str, Layer | str] = {}
@@ -52,7 +58,7 @@ def _lowered(graph: Graph, mode: Rounding, config: Config) -> dict[str, Layer | 
                 made = replace(made, inputs=(before.inputs[0],))
         if made is None or isinstance(made, str):
             made = lower(site, mode, config)
-        found[site.node.name] = made
+        found[site.node.name] = refused.get(site.node.name, made)
     read = {name for node in graph.nodes for name in _read(node.inputs, found[node.name])}
     for name, node in reshaped.items():
         if name not in read and name not in graph.outputs:

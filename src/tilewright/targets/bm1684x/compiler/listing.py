@@ -24,8 +24,8 @@ import numpy as np
 
 from tilewright.errors import ProgramError, TilewrightError
 from tilewright.program.program import Launch, Program
+from tilewright.targets.bm1684x.compiler.assembly import described
 from tilewright.targets.bm1684x.compiler.image import Image
-from tilewright.targets.bm1684x.compiler.launch import described
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.formats import FORMATS
 from tilewright.targets.bm1684x.isa.meaning import command_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,22 +13,16 @@ from tilewright.errors import MachineError
 from tilewright.sim.findings import Finding
 from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import random_sequence
-from tilewright.sim.steps import READ, WRITE, Footprints, Space
+from tilewright.sim.steps import Footprints, Space
 from tilewright.sim.trace import Part, Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.bm1684x import timing
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.compiler.image import Image
-from tilewright.targets.bm1684x.compiler.spans import as_tensor
+from tilewright.targets.bm1684x.compiler.touched import footprints
 from tilewright.targets.bm1684x.compiler.values import Machine
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.elaborate import UNITS, Elaborated, elaborate
-from tilewright.targets.bm1684x.layout import slots
 from tilewright.targets.bm1684x.operations import TIU
-from tilewright.targets.bm1684x.tensor import Operand
-
-#: Memories as hazards see them. A byte of local memory has the number byte * lanes + lane: tensors are runs then.
-LOCAL, DDR = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,19 +34,18 @@ class Passes:
 
     @cached_property
     def program(self) -> Elaborated:
-        """Commands in one legal order, their footprints in the memories LOCAL and DDR."""
+        """Commands in one legal order, their footprints."""
         found = elaborate(self.image.queues, self.config)
-        rows = [_footprint(command, self.config) for command in found.commands]
-        image, end = self.image, DDR_BASE + len(self.image.constants)
-        filled = [(0, len(image.constants))]
-        for segment in image.inputs:
+        image, end = self.image, len(self.image.constants)
+        filled = [(0, end)]
+        for segment in (*image.inputs, *image.outputs):
             low = segment.address - DDR_BASE
-            filled.append((low, low + segment.stored.nbytes * image.batch))
-        end = max([end, *(s.address + s.stored.nbytes * image.batch for s in (*image.inputs, *image.outputs))])
-        local = f"local memory (byte * {self.config.lanes} + lane)"
-        spaces = (Space(local, self.config.local_bytes), Space("DDR", end - DDR_BASE, tuple(filled)))
-        table = replace(found.table, spaces=spaces, footprints=Footprints.of(rows))
-        return Elaborated(found.steps, table)
+            high = low + segment.stored.nbytes * image.batch
+            end = max(end, high)
+            if segment in image.inputs:
+                filled.append((low, high))
+        spaces, rows = footprints(found.commands, Space("DDR", end, tuple(filled)), self.config)
+        return Elaborated(found.steps, replace(found.table, spaces=spaces, footprints=Footprints.of(rows)))
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -124,41 +117,3 @@ def _shares(column: Array, batch: int) -> list[int]:
     """One sample's part of each number; rounded so that the sum is that of the whole, rounded up."""
     ends = -(-np.cumsum(column).astype(np.int64) // batch)
     return [int(share) for share in np.diff(ends, prepend=0)]
-
-
-def _footprint(command: Command, config: Config) -> Array:
-    """Rows of sim.steps.Footprints."""
-    rows: list[tuple[int, ...]] = []
-    for operand in command.operands.values():
-        if not isinstance(operand, Constant):
-            rows += _rows(READ, operand, config)
-    for result in command.results.values():
-        rows += _rows(WRITE, result, config)
-    return np.array(rows, np.int64).reshape(-1, 6)
-
-
-def _rows(mode: int, operand: Operand, config: Config) -> Iterator[tuple[int, ...]]:
-    """Runs of bytes of one operand."""
-    tensor = as_tensor(operand)
-    size, (n, c, h, w), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
-    lanes = config.lanes if tensor.is_local else 1
-    channel = 1 if stride.w == 0 else (w - 1) * stride.w + 1
-    dense = stride.w <= 1 and (h == 1 or stride.h in (w, 0))
-    lines = 1 if dense else h
-    length = channel if stride.h == 0 or not dense else channel * h
-    for sample in range(n if stride.n else 1):
-        if not tensor.is_local:
-            for index in range(c):
-                for line in range(lines):
-                    first = sample * stride.n + index * stride.c + line * stride.h
-                    yield DDR, mode, tensor.address - DDR_BASE + first * size, length * size, 1, 0
-            continue
-        for slot in range(slots(tensor.start_lane, c, config)):
-            low = tensor.start_lane if slot == 0 else 0
-            high = min(lanes, tensor.start_lane + c - slot * lanes)
-            for line in range(lines):
-                first = tensor.lane_offset + (sample * stride.n + slot * stride.c + line * stride.h) * size
-                if high - low == lanes:
-                    yield LOCAL, mode, first * lanes, length * size * lanes, 1, 0
-                else:
-                    yield LOCAL, mode, first * lanes + low, high - low, length * size, lanes

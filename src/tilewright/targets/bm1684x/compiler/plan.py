@@ -1,7 +1,8 @@
 """Where the tensors of a launch lie, and in which groups of layers its samples go through the machine.
 
 With a batch of N, the samples of a group go through all of its layers one by one, so that what lies between these needs
-room for one sample; between groups all N are there. The constants of a group stay until its last sample is through.
+room for one sample; between groups all N are there. The constants of a group stay until its last sample is through,
+unless it is one layer whose constants take too much: then all samples go through it part by part.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from tilewright.targets.bm1684x.compiler.local import Buffer, Full, place
 from tilewright.targets.bm1684x.compiler.stored import Stored, plane_bytes
 from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import Config
+
+#: A layer whose constants take more than this part of a lane does not keep them for all samples.
+LARGE = 4
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class Home:
 @dataclass(frozen=True, eq=False)
 class Plan:
     """`groups` of layers (begin, end); homes of tensors; offsets of temporary buffers by layer; those of inputs and
-    results of one pixel, whose channels lie side by side while they are moved (`turned`); where constants begin.
+    results of one pixel, whose channels lie side by side while they are moved (`turned`); groups of one layer that
+    all samples go through `by_parts`; where constants begin.
     """
 
     cuts: tuple[Cut, ...]
@@ -39,6 +44,7 @@ class Plan:
     homes: Mapping[str, Home]
     temps: tuple[Mapping[int, int], ...]
     turned: Mapping[str, int]
+    by_parts: frozenset[tuple[int, int]]
     values_end: int
 
 
@@ -49,14 +55,17 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
     cuts = tuple(Cut(layer, config) for layer in layers)
     sizes = [sum(block.shape[1] for block in cut.blocks) for cut in cuts]
     if config.batch == 1:
-        return _placed(cuts, [(index, index + 1) for index in range(len(cuts))], outside, config)
+        alone = [(index, index + 1) for index in range(len(cuts))]
+        return _placed(cuts, alone, outside, frozenset(alone), config)
     limit, failure = config.lane_bytes, Full("nothing was tried")
     while limit:
         groups = _groups(sizes, limit)
         try:
-            made = _placed(cuts, groups, outside, config)
-            weights = [sum(sizes[begin:end]) for begin, end in groups]
-            if made.values_end + max(weights) <= config.lane_bytes:
+            large = config.lane_bytes // LARGE
+            parts = frozenset((begin, end) for begin, end in groups if end == begin + 1 and sizes[begin] > large)
+            made = _placed(cuts, groups, outside, parts, config)
+            held = [sum(sizes[begin:end]) for begin, end in groups if (begin, end) not in parts]
+            if made.values_end + max(held, default=0) <= config.lane_bytes:
                 return made
         except Full as full:
             failure = full
@@ -75,7 +84,13 @@ def _groups(sizes: Sequence[int], limit: int) -> list[tuple[int, int]]:
     return [*groups, (begin, len(sizes))]
 
 
-def _placed(cuts: tuple[Cut, ...], groups: list[tuple[int, int]], outside: Collection[str], config: Config) -> Plan:
+def _placed(
+    cuts: tuple[Cut, ...],
+    groups: list[tuple[int, int]],
+    outside: Collection[str],
+    by_parts: frozenset[tuple[int, int]],
+    config: Config,
+) -> Plan:
     stored: dict[str, Stored] = {}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -96,8 +111,9 @@ def _placed(cuts: tuple[Cut, ...], groups: list[tuple[int, int]], outside: Colle
         begin, end = group_of[first[name]], group_of[last[name]]
         span = (first[name], last[name])
         copies[name] = 1
-        if config.batch > 1 and (begin != end or name not in made):
-            copies[name] = config.batch if begin != end else 2  # one is loaded while the other is in use
+        if config.batch > 1 and (begin != end or name not in made or begin in by_parts):
+            all_there = begin != end or begin in by_parts
+            copies[name] = config.batch if all_there else 2  # one is loaded while the other is in use
             span = (begin[0], end[1] - 1)
         buffers.append(Buffer(name, copies[name] * shape.lane_bytes(config), *span))
         if name in outside and shape.h * shape.w == 1 and shape.c > 1:
@@ -113,4 +129,4 @@ def _placed(cuts: tuple[Cut, ...], groups: list[tuple[int, int]], outside: Colle
     homes = {name: Home(offsets[name], copies[name], shape.lane_bytes(config)) for name, shape in stored.items()}
     temps = tuple({temp: offsets[f"{index}/{temp}"] for temp in cut.temps} for index, cut in enumerate(cuts))
     lines = {name: offsets[f"turned/{name}"] for name in turned}
-    return Plan(cuts, tuple(groups), homes, temps, lines, end_of_all)
+    return Plan(cuts, tuple(groups), homes, temps, lines, by_parts, end_of_all)

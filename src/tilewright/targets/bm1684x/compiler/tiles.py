@@ -36,10 +36,11 @@ class Tile:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A layer in tiles of `slots` slots and `rows` rows."""
+    """A layer in tiles of `slots` slots and `rows` rows; `most`: slots that a tile has at most (0: as many as fit)."""
 
     layer: Layer
     config: Config
+    most: int = 0
 
     @cached_property
     def kernel_slot(self) -> int:
@@ -66,7 +67,7 @@ class Cut:
         result, slots = self.layer.result, self.layer.result.slots(self.config)
         plane = plane_bytes(result.h * result.w, I32, self.config)
         if plane <= TEMP_BYTES or not self.layer.row_tiles:
-            most = max(1, min(TEMP_BYTES // plane, KERNEL_BYTES // max(1, self.kernel_slot)))
+            most = max(1, min(TEMP_BYTES // plane, KERNEL_BYTES // max(1, self.kernel_slot), self.most or slots))
             return min(slots, most), result.h
         step = self.config.eu_bytes // gcd(result.w, self.config.eu_bytes)  # rows begin at aligned addresses
         return 1, min(result.h, max(step, TEMP_BYTES // (4 * result.w) // step * step))

@@ -1,0 +1,84 @@
+"""Footprints of many commands as few rows: lanes that are always touched together count as one memory.
+
+Tensors go across lanes. With the byte as the slower index and the lane as the faster one, a tensor in all lanes is one
+run; one in some lanes is not. So local memory is cut at every lane where some operand begins or ends: in each of these
+parts every operand touches all lanes or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.steps import READ, WRITE, Space
+from tilewright.targets.bm1684x.command import Command, Constant
+from tilewright.targets.bm1684x.compiler.spans import as_tensor
+from tilewright.targets.bm1684x.config import DDR_BASE, Config
+from tilewright.targets.bm1684x.layout import slots
+from tilewright.targets.bm1684x.tensor import Tensor
+
+Rows = Iterator[tuple[int, int, int, int, int, int]]
+
+
+def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple[tuple[Space, ...], list[Array]]:
+    """The memories, DDR first, and each command's rows of sim.steps.Footprints."""
+    touched = [list(_touched(command)) for command in commands]
+    cuts = {0, config.lanes}
+    for operands in touched:
+        for _, tensor in operands:
+            if tensor.is_local:
+                cuts |= {edge for _, low, high in _lanes(tensor, config) for edge in (low, high)}
+    edges = sorted(cuts)
+    parts = [
+        Space(f"local memory of lanes {low}..{high - 1} (byte * {high - low} + lane)", (high - low) * config.lane_bytes)
+        for low, high in pairwise(edges)
+    ]
+    rows = [[row for mode, tensor in operands for row in _rows(mode, tensor, edges, config)] for operands in touched]
+    return (ddr, *parts), [np.array(own, np.int64).reshape(-1, 6) for own in rows]
+
+
+def _touched(command: Command) -> Iterator[tuple[int, Tensor]]:
+    for operand in command.operands.values():
+        if not isinstance(operand, Constant):
+            yield READ, as_tensor(operand)
+    for result in command.results.values():
+        yield WRITE, as_tensor(result)
+
+
+def _lanes(tensor: Tensor, config: Config) -> Iterator[tuple[int, int, int]]:
+    """Each slot with its first lane and one past its last."""
+    for slot in range(slots(tensor.start_lane, tensor.shape.c, config)):
+        low = tensor.start_lane if slot == 0 else 0
+        yield slot, low, min(config.lanes, tensor.start_lane + tensor.shape.c - slot * config.lanes)
+
+
+def _rows(mode: int, tensor: Tensor, edges: Sequence[int], config: Config) -> Rows:
+    """Runs of bytes of one operand."""
+    size, (n, c, _, _), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
+    lines, length = _lines(tensor)
+    for sample in range(n if stride.n else 1):
+        for line in range(lines):
+            first = (sample * stride.n + line * stride.h) * size
+            if not tensor.is_local:
+                for index in range(c):
+                    yield 0, mode, tensor.address - DDR_BASE + first + index * stride.c * size, length * size, 1, 0
+                continue
+            for slot, low, high in _lanes(tensor, config):
+                byte = tensor.lane_offset + first + slot * stride.c * size
+                for part, (begin, end) in enumerate(pairwise(edges), 1):
+                    if low <= begin and end <= high:
+                        yield part, mode, byte * (end - begin), length * size * (end - begin), 1, 0
+
+
+def _lines(tensor: Tensor) -> tuple[int, int]:
+    """How many runs a channel has, and the elements from the first to the last of each."""
+    _, _, h, w = tensor.shape
+    across = (w - 1) * tensor.stride.w + 1
+    if h == 1 or tensor.stride.h == 0:
+        return 1, across
+    if tensor.stride.w == 1 and tensor.stride.h == w:
+        return 1, h * w
+    return h, across

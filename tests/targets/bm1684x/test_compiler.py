@@ -1,0 +1,250 @@
+"""Compiled networks: bit for bit what the graph says, without hazards, as real commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests import mlperf
+from tests.targets.bm1684x.networks import Builder, mixed, resnet18
+from tilewright.array import Array
+from tilewright.cli import main
+from tilewright.errors import ConfigError, ProgramError
+from tilewright.graph import reference
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.findings import RACE
+from tilewright.targets.bm1684x import TARGET, static
+from tilewright.targets.bm1684x.compiler import encode, run
+from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.targets.bm1684x.compiler.stream import Scheduled, Stream
+from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.elaborate import elaborate
+from tilewright.targets.bm1684x.isa.meaning import command_of
+from tilewright.targets.bm1684x.isa.stream import decode
+from tilewright.targets.bm1684x.isa.stream import encode as encode_queue
+from tilewright.targets.bm1684x.memory import Memories
+from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.tensor import Kernel, Tensor
+
+MODES = ("tflm", "litert", "xnnpack", "ort")
+SEEDS = (1, 2, 3)
+
+
+@pytest.mark.parametrize(("key", "count"), [("ic", None), ("vww", None), ("kws", 60), ("ad", 60)])
+def test_mlperf_tiny_computes_the_golden_outputs(shared: Path, key: str, count: int | None) -> None:
+    data = mlperf.samples(shared, key)
+    program = tw.compile(mlperf.model_path(shared, key), "bm1684x")
+    assert [step.node for step in program.steps if isinstance(step, HostStep)] in ([], [program.steps[-1].name])
+    result = program.run(data["inputs"][:count], compare=False)
+    (outputs,) = result.outputs.values()
+    np.testing.assert_array_equal(outputs.reshape(-1, outputs.shape[-1]), data["golden"][:count])
+    assert result.findings == ()
+    assert 0 < result.cycles < result.serial_cycles
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_networks_equal_the_reference(seed: int, mode: str) -> None:
+    graph, inputs = mixed(seed)
+    result = tw.compile(graph, "bm1684x", rounding=mode).run(inputs)
+    assert result.matches_reference, f"seed {seed}"
+    assert result.findings == (), f"seed {seed}"
+    taken = [layer for layer in result.layers if layer.where == "bm1684x"]
+    assert len(taken) >= 6, f"seed {seed}"
+
+
+@pytest.mark.parametrize("overrides", [{"lanes": "4"}, {"banks": "2"}, {"batch": "2"}, {"batch": "3", "banks": "2"}])
+def test_other_machines_compute_the_same(overrides: dict[str, str]) -> None:
+    graph, inputs = mixed(SEEDS[0])
+    program = tw.compile(graph, "bm1684x", overrides=overrides)
+    for options in ({}, {"order": "random", "seed": 5}):
+        result = program.run(inputs, **options)
+        assert result.matches_reference
+        assert result.findings == ()
+
+
+def test_rows_are_cut_where_sums_are_too_many_for_a_buffer() -> None:
+    build = Builder(7, (56, 200, 5), zero=9)
+    x = build.conv(build.conv(build.input, 70, 3, 1), 66, 5, 1, 2, "none")
+    graph, inputs = build.graph(build.add(x, build.conv(x, 66, 1, 1, 0, "none"))), build.inputs(1)
+    program = tw.compile(graph, "bm1684x")
+    rows = [rows for _, rows in program.launches[0].meta["tiles"]]
+    assert all(size < 56 for size in rows)
+    result = program.run(inputs)
+    assert result.matches_reference
+    assert result.findings == ()
+
+
+def test_the_first_convolution_reads_taps_as_channels() -> None:
+    """Stride 2, odd padding, a window that leaves pixels over."""
+    for kernel, stride, pad in ((7, 2, 3), (3, 2, 0), (5, 3, 2), (4, 1, 1)):
+        build = Builder(kernel, (29, 30, 3))
+        graph, inputs = build.graph(build.conv(build.input, 20, kernel, stride, pad)), build.inputs(2)
+        program = tw.compile(graph, "bm1684x")
+        assert "as channels" in program.launches[0].meta["notes"][0]
+        assert program.run(inputs).matches_reference
+
+
+def test_a_network_too_large_for_local_memory_is_several_launches() -> None:
+    for banks, launches in (("6", 2), ("3", 4)):
+        build = Builder(3, (64, 64, 40), zero=0)
+        x = build.conv(build.input, 200)
+        y = build.add(x, build.conv(x, 200))
+        graph, inputs = build.graph(build.maximum(build.conv(build.depthwise(y), 30))), build.inputs(2)
+        for batch in ("1", "2"):
+            program = tw.compile(graph, "bm1684x", overrides={"banks": banks, "batch": batch})
+            assert len(program.launches) >= launches
+            assert len(program.launches) == len(program.steps)  # parts of a layer, where it does not fit as a whole
+            result = program.run(inputs)
+            assert result.matches_reference
+            assert result.findings == ()
+            assert result.cycles < result.serial_cycles
+
+
+def test_what_does_not_fit_at_all_is_the_hosts() -> None:
+    graph, inputs = mixed(SEEDS[0])
+    program = tw.compile(graph, "bm1684x", overrides={"banks": "1", "bank_bytes": "1024"})
+    reasons = [step.reason for step in program.steps if isinstance(step, HostStep)]
+    assert any("bytes of each lane" in reason or "constants" in reason for reason in reasons)
+    assert program.run(inputs).matches_reference
+
+
+def test_every_command_decodes_to_what_was_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Scheduled] = []
+    schedule = Stream.schedule
+
+    def noted(stream: Stream) -> Scheduled:
+        made.append(schedule(stream))
+        return made[-1]
+
+    monkeypatch.setattr(Stream, "schedule", noted)
+    for mode in MODES:
+        tw.compile(mixed(SEEDS[1])[0], "bm1684x", rounding=mode)
+    count = 0
+    for scheduled in made:
+        for engine in (TIU, DMA):
+            commands = scheduled.commands[engine]
+            found = decode(engine, encode.queue(engine, commands, scheduled.needs[engine]))
+            assert [each.needs for each in found[:-1]] == scheduled.needs[engine]
+            for encoded, command in zip(found, commands, strict=False):
+                again = command_of(encoded, Config())
+                assert again.operation is command.operation
+                ends = {**command.operands, **command.results}
+                for name, operand in {**again.operands, **again.results}.items():
+                    assert placed(operand) == placed(ends[name]), (str(encoded), name)
+                for key, value in command.attributes.items():
+                    assert again.attributes.get(key) == value, (str(encoded), key)
+                count += 1
+    assert count > 200
+
+
+def placed(operand: object) -> object:
+    """Where an operand lies; strides of axes of one element, and signs of what is only moved, do not matter."""
+    if isinstance(operand, Kernel):
+        return operand.address, operand.shape, operand.dtype
+    if not isinstance(operand, Tensor):
+        return operand
+    return operand.address, operand.shape, operand.dtype.bytes, tuple(operand.addresses.reshape(-1)[::7])
+
+
+def test_the_machine_itself_computes_the_same() -> None:
+    """Commands on plain memories, one by one, without what makes compiled networks fast."""
+    graph, inputs = mixed(SEEDS[2])
+    program = tw.compile(graph, "bm1684x")
+    expected = reference.run(graph, inputs[:1], program.rounding)
+    values: dict[str, Array] = {graph.inputs[0]: inputs[:1]}
+    for launch in program.launches:
+        image = Image.of(launch, Config())
+        memories = Memories(Config())
+        static.load(memories)
+        memories.add_ddr(0x1_0000_0000, image.constants)
+        held = {}
+        for segment in (*image.inputs, *image.outputs):
+            held[segment.name] = np.zeros(segment.stored.nbytes, np.uint8)
+            memories.add_ddr(segment.address, held[segment.name])
+        for segment in image.inputs:
+            held[segment.name][:] = segment.stored.pack(values[segment.name]).view(np.uint8).reshape(-1)
+        elaborate(image.queues, Config(), memories.regions).run(memories)
+        for segment in image.outputs:
+            raw = held[segment.name].view(segment.stored.dtype.storage)[None]
+            values[segment.name] = segment.stored.unpack(raw, graph.tensors[segment.name])
+    for name in set(graph.outputs) & set(values):
+        np.testing.assert_array_equal(values[name], expected[name])
+    assert set(graph.outputs) & set(values)
+
+
+def changed(program: Program, change: Callable[[Launch], Launch]) -> Program:
+    return replace(program, steps=(change(program.launches[0]), *program.steps[1:]))
+
+
+def test_without_dependencies_there_are_races() -> None:
+    program = tw.compile(mixed(SEEDS[0])[0], "bm1684x")
+    launch = program.launches[0]
+    image = Image.of(launch, Config())
+    free = []
+    for engine in (TIU, DMA):
+        own = [replace(each, fields={**each.fields, "cmd_id_dep": 0}) for each in decode(engine, image.queues[engine])]
+        free.append(encode_queue(own))
+    insns = np.concatenate(free)
+    broken = changed(program, lambda launch: replace(launch, arrays={**launch.arrays, "insns": insns}))
+    assert {finding.kind for finding in TARGET.check(broken)} >= {RACE}
+
+
+def test_damaged_launches_are_refused() -> None:
+    program = tw.compile(mixed(SEEDS[0])[0], "bm1684x")
+    meta, arrays = program.launches[0].meta, program.launches[0].arrays
+    for bad in (
+        {"meta": {**meta, "values_end": 1 << 30}},
+        {"meta": {**meta, "inputs": [["x", 0, 1]]}},
+        {"meta": {key: value for key, value in meta.items() if key != "batch"}},
+        {"arrays": {**arrays, "insns": arrays["insns"][:-8]}},
+        {"arrays": {**arrays, "constants": arrays["constants"].astype(np.int32)}},
+    ):
+        broken = changed(program, lambda launch, bad=bad: replace(launch, **bad))  # type: ignore[misc]
+        with pytest.raises(ProgramError):
+            broken.run(mixed(SEEDS[0])[1])
+
+
+def test_another_width_of_the_execution_units_is_refused() -> None:
+    with pytest.raises(ConfigError, match="eu_bytes is 32; networks need 64"):
+        tw.compile(mixed(SEEDS[0])[0], "bm1684x", overrides={"eu_bytes": "32"})
+
+
+@pytest.mark.parametrize(("batch", "least"), [(1, 0.364), (4, 0.637), (16, 0.698)])
+def test_resnet18_uses_the_multipliers_more_than_silicon_is_said_to(batch: int, least: float) -> None:
+    program = tw.compile(resnet18(), "bm1684x", overrides={"batch": str(batch)}, rounding="tflm")
+    (launch,) = program.launches
+    known = run.passes(launch, Config(batch=batch))
+    graph = program.graph
+    assert graph is not None
+    macs = batch * sum(site.node.op.macs(site) for site in graph.sites())
+    assert macs / (known.trace.cycles * 16384) > least
+    assert known.trace.cycles < known.serial.cycles
+    assert known.findings == ()
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(Path(__file__).parents[3] / "examples" / "digits" / "digits.tflite")
+    file, text, again = (str(tmp_path / name) for name in ("p.twp", "p.txt", "q.twp"))
+    assert main(["compile", model, "-t", "bm1684x", "-o", file]) == 0
+    assert main(["check", file]) == 0
+    assert main(["exec", file]) == 0
+    assert "all outputs are equal" in capsys.readouterr().out
+    assert main(["disasm", file]) == 0
+    Path(text).write_text(capsys.readouterr().out)
+    assert main(["asm", text, "-o", again]) == 0
+    assert main(["check", again]) == 0
+    assert main(["exec", again]) == 0
+    capsys.readouterr()
+    assert main(["explain", model, "-t", "bm1684x"]) == 0
+    printed = capsys.readouterr().out
+    assert "int8_asym_quant_conv2d" in printed
+    assert main(["run", model, "-t", "bm1684x", "--set", "precision=f8"]) == 2
+    assert "choose one of host, f16, bf16, f32" in capsys.readouterr().err
+    assert main(["header", "bm1684x"]) == 0
+    assert "#define BM1684X_LANES" in capsys.readouterr().out
