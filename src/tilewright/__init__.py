@@ -49,7 +49,8 @@ def compile(
     chosen, mode = machine.config(config, overrides or {}), rounding_mode(rounding or graph.rounding).name
     if cache is False:
         return machine.compile(graph, chosen, mode)
-    from tilewright.program.cache import Cache, user_folder
+    from tilewright.files import user_folder
+    from tilewright.program.cache import Cache
 
     kept, sources = Cache(user_folder() if cache is True else Path(cache)), targets.folder(machine)
     made_from = (machine.name, chosen.digest(), mode)

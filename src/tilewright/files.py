@@ -1,14 +1,23 @@
-"""Output files, written whole or not at all."""
+"""Where files are kept; output files, written whole or not at all."""
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from platformdirs import user_cache_path
+
 from tilewright.errors import InputError
+
+
+def user_folder() -> Path:
+    """$TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
+    given = os.environ.get("TILEWRIGHT_CACHE_DIR")
+    return Path(given) if given else user_cache_path("tilewright", appauthor=False)
 
 
 @contextmanager

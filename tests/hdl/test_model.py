@@ -138,7 +138,7 @@ def test_memories_are_views_both_ways(engine: str) -> None:
 
 @needs_compiler
 def test_a_second_build_is_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     first = build.library(Copier(), "cxxrtl", ())
     stamp = first.stat().st_mtime_ns
     assert build.library(Copier(), "cxxrtl", ()) == first

@@ -13,10 +13,10 @@ import pytest
 
 import tilewright as tw
 from tests.conftest import ROOT
-from tilewright import targets
+from tilewright import files, targets
 from tilewright.cli import main
 from tilewright.graph.ir import Graph
-from tilewright.program import cache, file
+from tilewright.program import file
 from tilewright.program.cache import Cache
 from tilewright.program.program import Program
 from tilewright.targets.vta import Vta
@@ -204,6 +204,6 @@ def test_the_folder_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("TILEWRIGHT_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if os.name == "posix" and os.uname().sysname == "Linux":
-        assert cache.user_folder() == tmp_path / "tilewright"
+        assert files.user_folder() == tmp_path / "tilewright"
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "mine"))
-    assert cache.user_folder() == tmp_path / "mine"
+    assert files.user_folder() == tmp_path / "mine"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilewright.errors import ConfigError
+from tilewright.files import user_folder
 from tilewright.hdl.convert import TOP, Wire, to_cxxrtl, to_rtlil, to_verilog, wires
 
 ENGINES = ("verilator", "cxxrtl")
@@ -60,10 +61,8 @@ def _keep(place: Path, make: Callable[[str], None]) -> None:
 
 
 def cache() -> Path:
-    """Where compiled models are kept: $TILEWRIGHT_CACHE, or the user's cache folder."""
-    chosen = os.environ.get("TILEWRIGHT_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(chosen) if chosen else base / "tilewright" / "rtl"
+    """Where compiled models are kept."""
+    return user_folder() / "rtl"
 
 
 class Made(NamedTuple):

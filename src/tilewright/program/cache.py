@@ -17,7 +17,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from platformdirs import user_cache_path
 
 from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph
@@ -30,12 +29,6 @@ LIMIT = 1 << 32
 #: Programs, and what a writer that was killed has left (files.replacing). Nothing else in the folder is touched.
 _OURS = re.compile(r"[0-9a-f]{64}\.twp|\.[0-9a-f]{64}\.twp\.[0-9a-f]{8}\.tmp")
 PACKAGE = Path(__file__).resolve().parent.parent
-
-
-def user_folder() -> Path:
-    """$TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
-    given = os.environ.get("TILEWRIGHT_CACHE_DIR")
-    return Path(given) if given else user_cache_path("tilewright", appauthor=False)
 
 
 class Cache:
