@@ -49,7 +49,7 @@ PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
         (passes, "hazards"),
         (passes, "unfinished"),
     ),
-    "time": ((timing, "run"),),
+    "time": ((timing, "both"),),
     "values": ((passes, "sequence"), (passes, "plan"), (Machine, "run")),
 }
 
