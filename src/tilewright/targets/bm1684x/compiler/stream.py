@@ -41,11 +41,14 @@ class Issued:
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """Both queues: commands, the layer of each, and the number (from 1) of the other engine's command it waits for."""
+    """Both queues: commands, the layer of each, and the number (from 1) of the other engine's command it waits for.
+    `cycles`: when the last one ends.
+    """
 
     commands: dict[str, list[Command]]
     layers: dict[str, list[int]]
     needs: dict[str, list[int]]
+    cycles: int
 
 
 class Stream:
@@ -112,6 +115,7 @@ class Stream:
             arrived[number] = now
             order.append(number)
             heads[self._moves[number].kind].popleft()
+        self._advance(cost, ended, arrived)
         place = {number: index for index, number in enumerate(order, 1)}
         moves = [self._moves[number] for number in order]
         return Scheduled(
@@ -121,6 +125,7 @@ class Stream:
                 TIU: [max((place[move] for move in issued.needs), default=0) for issued in self._compute],
                 DMA: [move.after for move in moves],
             },
+            max(now, ended[-1] if ended else 0),
         )
 
     def _advance(self, cost: list[int], ended: list[int], arrived: dict[int, int]) -> None:
