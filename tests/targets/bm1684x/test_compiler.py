@@ -20,19 +20,22 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.targets.bm1684x import TARGET, static
+from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.compiler import encode, run
+from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, copy
 from tilewright.targets.bm1684x.compiler.image import Image
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.lower import lower
 from tilewright.targets.bm1684x.compiler.slabs import Streamed
 from tilewright.targets.bm1684x.compiler.stream import Scheduled, Stream
-from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.config import DDR_BASE, Config
+from tilewright.targets.bm1684x.dtypes import U8
 from tilewright.targets.bm1684x.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.stream import decode
 from tilewright.targets.bm1684x.isa.stream import encode as encode_queue
 from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.operations import DMA, OPERATIONS, TIU
 from tilewright.targets.bm1684x.tensor import Kernel, Tensor
 
 MODES = ("tflm", "litert", "xnnpack", "ort")
@@ -211,6 +214,22 @@ def test_without_dependencies_there_are_races() -> None:
     insns = np.concatenate(free)
     broken = changed(program, lambda launch: replace(launch, arrays={**launch.arrays, "insns": insns}))
     assert {finding.kind for finding in TARGET.check(broken)} >= {RACE}
+
+
+def test_what_is_stored_is_not_overwritten_before() -> None:
+    """The next input is urgent, and its transfer is of another kind; but its place is still to be read."""
+    config = Config()
+    places = [Tensor.local(0, offset, (1, 64, 8, 8), U8, config) for offset in (0, 4096)]
+    far = [Tensor.ddr(DDR_BASE + 4096 * number, places[0].shape, U8, config) for number in range(3)]
+    stream = Stream(config)
+    stream.move(copy(places[0], far[0]), 0, INPUTS)
+    stream.compute(Command(OPERATIONS["copy"], {"a": places[0]}, {"y": places[1]}), 0)
+    stream.move(copy(far[1], places[1]), 0, OUTPUTS)
+    stream.move(copy(places[1], far[2]), 0, INPUTS)
+    stream.compute(Command(OPERATIONS["copy"], {"a": places[1]}, {"y": places[0]}), 0)
+    made = stream.schedule()
+    assert [command.operands["x"] for command in made.commands[DMA]] == [far[0], places[1], far[2]]
+    assert made.needs == {TIU: [1, 3], DMA: [0, 1, 1]}
 
 
 def test_damaged_launches_are_refused() -> None:

@@ -28,7 +28,8 @@ UNIT = 64
 @dataclass(eq=False)
 class Issued:
     """A command of one engine. `after`: how many commands of the compute engine must have ended (of a transfer);
-    `needs`: transfers that must have ended (of a compute command). `layer` is the layer that it works for.
+    `needs`: transfers that must have ended (of a compute command), or must come before it (of a transfer). `layer` is
+    the layer that it works for.
     """
 
     command: Command
@@ -87,6 +88,9 @@ class Stream:
                 low, high = self._units(operand)
                 issued.after = max(issued.after, int(self._touched[low:high].max()))
                 into = operand in command.results.values()
+                earlier = self._transfers(self._written, operand)
+                earlier |= self._transfers(self._read, operand) if into else set()
+                issued.needs += sorted(earlier - {-1})
                 (self._written if into else self._read)[low:high] = len(self._moves)
         self._moves.append(issued)
 
@@ -108,7 +112,9 @@ class Stream:
             ready = [
                 (max(now, ended[move.after - 1] if move.after else 0), move.before, queue[0])
                 for queue in heads.values()
-                if queue and (move := self._moves[queue[0]]).after <= len(ended)
+                if queue
+                and (move := self._moves[queue[0]]).after <= len(ended)
+                and all(other in arrived for other in move.needs)
             ]
             start, _, number = min(ready)
             now = start + timing.cycles(self._moves[number].command, self._config)
