@@ -16,19 +16,26 @@ from tilewright.array import Array
 from tilewright.cli import main
 from tilewright.errors import ConfigError, ProgramError
 from tilewright.graph import reference
+from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.targets.bm1684x import TARGET, static
+from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.compiler import encode, run
+from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, copy
 from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.targets.bm1684x.compiler.layer import Layer
+from tilewright.targets.bm1684x.compiler.lower import lower
+from tilewright.targets.bm1684x.compiler.slabs import Streamed
 from tilewright.targets.bm1684x.compiler.stream import Scheduled, Stream
-from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.config import DDR_BASE, Config
+from tilewright.targets.bm1684x.dtypes import U8
 from tilewright.targets.bm1684x.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.stream import decode
 from tilewright.targets.bm1684x.isa.stream import encode as encode_queue
 from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.operations import DMA, OPERATIONS, TIU
 from tilewright.targets.bm1684x.tensor import Kernel, Tensor
 
 MODES = ("tflm", "litert", "xnnpack", "ort")
@@ -90,20 +97,34 @@ def test_the_first_convolution_reads_taps_as_channels() -> None:
         assert program.run(inputs).matches_reference
 
 
-def test_a_network_too_large_for_local_memory_is_several_launches() -> None:
-    for banks, launches in (("6", 2), ("3", 4)):
-        build = Builder(3, (64, 64, 40), zero=0)
-        x = build.conv(build.input, 200)
-        y = build.add(x, build.conv(x, 200))
-        graph, inputs = build.graph(build.maximum(build.conv(build.depthwise(y), 30))), build.inputs(2)
-        for batch in ("1", "2"):
-            program = tw.compile(graph, "bm1684x", overrides={"banks": banks, "batch": batch})
-            assert len(program.launches) >= launches
-            assert len(program.launches) == len(program.steps)  # parts of a layer, where it does not fit as a whole
-            result = program.run(inputs)
-            assert result.matches_reference
-            assert result.findings == ()
-            assert result.cycles < result.serial_cycles
+def test_a_network_too_large_for_local_memory_goes_through_it_in_parts() -> None:
+    for banks, batch in (("4", "2"), ("3", "1"), ("2", "2")):
+        build = Builder(3, (61, 64, 3), zero=7)
+        x = build.maximum(build.depthwise(build.conv(build.input, 100, 3, 1), 1), 3, 2, 1)
+        y = build.add(build.conv(x, 200), build.conv(x, 200, 1, 1, 0, "none"))
+        graph, inputs = build.graph(build.maximum(build.conv(y, 30))), build.inputs(2)
+        program = tw.compile(graph, "bm1684x", overrides={"banks": banks, "batch": batch})
+        assert len(program.launches) == len(program.steps) > 1
+        result = program.run(inputs)
+        assert result.matches_reference
+        assert result.findings == ()
+        assert result.cycles < result.serial_cycles
+
+
+def test_a_chain_in_parts_computes_shared_rows_twice() -> None:
+    build = Builder(4, (62, 40, 5))
+    x = build.conv(build.input, 20)
+    graph, inputs = build.graph(build.maximum(build.conv(build.depthwise(x, 2), 70, 5, 1, 2))), build.inputs(2)
+    (launch,) = tw.compile(graph, "bm1684x").launches
+    mode = rounding_mode("tflm")
+    layers = [layer for site in graph.sites() if isinstance(layer := lower(site, mode, Config()), Layer)]
+    for rows in (1, 3, 7, 15):
+        parts = Streamed(layers, rows, Config()).launch()
+        own = replace(tw.compile(graph, "bm1684x"), steps=(parts,))
+        result = own.run(inputs)
+        assert result.matches_reference, rows
+        assert result.findings == ()
+        assert len(parts.arrays["insns"]) > len(launch.arrays["insns"])
 
 
 def test_what_does_not_fit_at_all_is_the_hosts() -> None:
@@ -193,6 +214,22 @@ def test_without_dependencies_there_are_races() -> None:
     insns = np.concatenate(free)
     broken = changed(program, lambda launch: replace(launch, arrays={**launch.arrays, "insns": insns}))
     assert {finding.kind for finding in TARGET.check(broken)} >= {RACE}
+
+
+def test_what_is_stored_is_not_overwritten_before() -> None:
+    """The next input is urgent, and its transfer is of another kind; but its place is still to be read."""
+    config = Config()
+    places = [Tensor.local(0, offset, (1, 64, 8, 8), U8, config) for offset in (0, 4096)]
+    far = [Tensor.ddr(DDR_BASE + 4096 * number, places[0].shape, U8, config) for number in range(3)]
+    stream = Stream(config)
+    stream.move(copy(places[0], far[0]), 0, INPUTS)
+    stream.compute(Command(OPERATIONS["copy"], {"a": places[0]}, {"y": places[1]}), 0)
+    stream.move(copy(far[1], places[1]), 0, OUTPUTS)
+    stream.move(copy(places[1], far[2]), 0, INPUTS)
+    stream.compute(Command(OPERATIONS["copy"], {"a": places[1]}, {"y": places[0]}), 0)
+    made = stream.schedule()
+    assert [command.operands["x"] for command in made.commands[DMA]] == [far[0], places[1], far[2]]
+    assert made.needs == {TIU: [1, 3], DMA: [0, 1, 1]}
 
 
 def test_damaged_launches_are_refused() -> None:

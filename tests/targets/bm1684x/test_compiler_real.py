@@ -35,6 +35,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
         "w1": random.normal(size=(70, 70, 3, 3)).astype(np.float32) / 25,
         "b1": random.normal(size=70).astype(np.float32),
         "w2": random.normal(size=(11, 70)).astype(np.float32) / 8,
+        "w3": random.normal(size=(70, 1, 3, 3)).astype(np.float32) / 3,
+        "b3": random.normal(size=70).astype(np.float32),
         "b2": random.normal(size=11).astype(np.float32),
     }
     make = onnx.helper.make_node
@@ -44,7 +46,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
         make("MaxPool", ["b"], ["c"], name="pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
         make("Conv", ["c", "w1", "b1"], ["d"], name="second", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
         make("Add", ["d", "c"], ["e"], name="sum"),
-        make("GlobalAveragePool", ["e"], ["f"], name="mean"),
+        make("Conv", ["e", "w3", "b3"], ["h"], name="depthwise", group=70, pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        make("GlobalAveragePool", ["h"], ["f"], name="mean"),
         make("Flatten", ["f"], ["g"], name="flat"),
         make("Gemm", ["g", "w2", "b2"], ["y"], name="scores", transB=1),
     ]
@@ -79,7 +82,10 @@ def by_hand(x: Array, constants: dict[str, Array], dtype: DType) -> Array:
     c = narrow(as_stored(pool.taps(b, lowest), dtype).max((2, 3)), dtype)
     d = product(c, "1", Window((3, 3), (1, 1, 1, 1)))
     e = elementwise.float_binary("add", d, c, dtype)
-    wide = cast(e, dtype, F32, Rounding.HALF_TO_EVEN) if dtype is not F32 else e
+    taps = Window((3, 3), (1, 1, 1, 1)).taps(e)
+    first = as_stored(stored["b3"], dtype).reshape(1, -1, 1, 1)
+    h = conv.float_depthwise(taps, stored["w3"][:, 0], dtype, [first])
+    wide = cast(h, dtype, F32, Rounding.HALF_TO_EVEN) if dtype is not F32 else h
     taps = Window(wide.shape[2:]).taps(wide)
     mean = conv.float_depthwise(taps, np.array(1 / np.prod(wide.shape[2:]), np.float32), F32, [])
     f = cast(mean, F32, dtype, Rounding.HALF_TO_EVEN) if dtype is not F32 else mean

@@ -16,7 +16,7 @@ from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Input, Layer, Output, Ref
 from tilewright.targets.bm1684x.compiler.requant import clamp
 from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.compiler.writer import HIGH_PRODUCT, Refused, Writer
+from tilewright.targets.bm1684x.compiler.writer import HIGH_PRODUCT, Into, Refused, Writer
 from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, Rounding
 
 #: Bits that TFLite's addition shifts its operands up by.
@@ -36,7 +36,7 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
     low, high = low + result.add, high + result.add
     clamps = [("max", low)] if low > result.dtype.low else []
     clamps += [("min", high)] if high < result.dtype.high else []
-    into = result.dtype if clamps else Output()
+    into: Into = result.dtype if clamps else Output()
     write = Writer(result.c)
     if mode.elementwise == "ort":
         last = _fused(write, site, shapes, result, mode, into)
@@ -72,7 +72,7 @@ def _widened(write: Writer, index: int, x: Stored, factor: int, shift: int) -> R
     )
 
 
-def _fixed_point(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: object) -> Ref:
+def _fixed_point(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: Into) -> Ref:
     """TFLite: both at a common scale with 20 more bits, each multiplier rounding twice."""
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     twice = 2 * max(scales)
@@ -90,10 +90,10 @@ def _fixed_point(write: Writer, site: Site, shapes: tuple[Stored, ...], result: 
     if shift > 0:
         raise Refused("its sums are scaled up, which int32 may not hold")
     high = write.high_product(total, np.atleast_1d(q))
-    return write.scale(high, into, shift, result.zero, Rounding.HALF_AWAY_FROM_ZERO)  # type: ignore[arg-type]
+    return write.scale(high, into, shift, result.zero, Rounding.HALF_AWAY_FROM_ZERO)
 
 
-def _multiplied(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: object) -> Ref:
+def _multiplied(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: Into) -> Ref:
     """XNNPACK: multipliers of at most 21 bits, one shift, ties upwards."""
     out = np.float32(site.output.scale)
     ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
@@ -105,17 +105,17 @@ def _multiplied(write: Writer, site: Site, shapes: tuple[Stored, ...], result: S
 
 
 def _shifted(
-    write: Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored, into: object
+    write: Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored, into: Into
 ) -> Ref:
     """(a * p + b * q) * 2**shift, ties upwards; operands are codes less their zero point."""
     left = write.hold(_widened(write, 0, shapes[0], factors[0], 0))
     right = _widened(write, 1, shapes[1], factors[1], 0)
     write.release()
     total = write.add("int_add", I32, a=left, b=right)
-    return write.scale(total, into, np.array(shift), result.zero, Rounding.HALF_UP)  # type: ignore[arg-type]
+    return write.scale(total, into, np.array(shift), result.zero, Rounding.HALF_UP)
 
 
-def _fused(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: object) -> Ref:
+def _fused(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: Into) -> Ref:
     """onnxruntime's two fused multiply-adds, as f32(f32(a * ra) + f32(b * rb)) with factors close to its own."""
     factors = _search(site, shapes, result, mode)
     left = write.hold(_real(write, 0, shapes[0], factors[0]))
@@ -123,10 +123,10 @@ def _fused(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored
     write.release()
     total = write.add("fp_add", F32, a=left, b=right)
     if not result.zero:
-        return write.add("cast", into, Rounding.HALF_TO_EVEN, x=total)  # type: ignore[arg-type]
+        return write.add("cast", into, Rounding.HALF_TO_EVEN, x=total)
     code = write.add("cast", I16, Rounding.HALF_TO_EVEN, x=total)
     zero = Constant.of(result.zero, I16)
-    return write.add("int_add", into, a=code, b=zero, saturate=True)  # type: ignore[arg-type]
+    return write.add("int_add", into, a=code, b=zero, saturate=True)
 
 
 def _real(write: Writer, index: int, x: Stored, factor: np.float32) -> Ref:

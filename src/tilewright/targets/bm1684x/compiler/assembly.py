@@ -122,6 +122,7 @@ class Assembly:
             "tiu_bytes": len(queues[TIU]),
             "batch": self.config.batch,
             "values_end": self._values_end,
+            "scheduled": made.cycles,
             "inputs": [described(own, *where) for own, where in self.entering.items()],
             "outputs": [described(own, *where) for own, where in self.leaving.items()],
             "notes": [layer.note for layer in self._layers],

@@ -11,7 +11,7 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import FullyConnected, OnnxOp, Reshape
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.targets.bm1684x.compiler.launch import build
+from tilewright.targets.bm1684x.compiler.launch import build, build_in_parts, fits
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.local import Full
 from tilewright.targets.bm1684x.compiler.lower import lower
@@ -19,6 +19,8 @@ from tilewright.targets.bm1684x.compiler.tiles import WORD_BYTES
 from tilewright.targets.bm1684x.config import Config
 
 NAME = "bm1684x"
+#: How many ways to run first layers in parts are compared, where not all layers fit into local memory.
+WAYS = 3
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
@@ -81,13 +83,34 @@ def _unshaped(graph: Graph, site: Site) -> Site:
 def _launches(
     graph: Graph, layers: Sequence[Layer], reads: Mapping[str, Sequence[str]], config: Config
 ) -> list[Launch | HostStep]:
-    """One launch, or as many as local memory makes necessary."""
-    own = {layer.name for layer in layers}
-    outside = {name for node, names in reads.items() if node not in own for name in names} | set(graph.outputs)
+    """One launch, or as many as there must be: halves, or first layers in parts so that the rest fits."""
+
+    def outside(some: Sequence[Layer]) -> set[str]:
+        own = {layer.name for layer in some}
+        return {name for node, names in reads.items() if node not in own for name in names} | set(graph.outputs)
+
+    if not layers:
+        return []
     try:
-        return [build(layers, outside, config)]
+        return [build(layers, outside(layers), config)]
     except Full as full:
-        if len(layers) == 1:
-            return [HostStep(layers[0].name, str(full))]
+        reason = str(full)
+    ways: list[list[Launch | HostStep]] = []
+    for count in range(1, len(layers) + 1):
+        first, rest = layers[:count], layers[count:]
+        if len(ways) < WAYS and (not rest or fits(rest, outside(rest), config)):
+            try:
+                ways.append([build_in_parts(first, outside(first), config), *_launches(graph, rest, reads, config)])
+            except Full as full:
+                reason = str(full)
+    if len(layers) == 1:
+        return ways[0] if ways else [HostStep(layers[0].name, reason)]
     half = len(layers) // 2
-    return [part for some in (layers[:half], layers[half:]) for part in _launches(graph, some, reads, config)]
+    halves = (layers[:half], layers[half:])
+    ways.append([part for some in halves for part in _launches(graph, some, reads, config)])
+    return min(ways, key=_cycles)
+
+
+def _cycles(steps: Sequence[Launch | HostStep]) -> float:
+    """What a way to divide layers takes; a step on the host is worse than everything."""
+    return sum(step.meta["scheduled"] if isinstance(step, Launch) else float("inf") for step in steps)

@@ -15,7 +15,7 @@ from tilewright.targets.bm1684x.compiler.fold import fold
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.local import Full
 from tilewright.targets.bm1684x.compiler.plan import Plan, plan
-from tilewright.targets.bm1684x.compiler.slabs import build_streamed
+from tilewright.targets.bm1684x.compiler.slabs import build_streamed, is_chain
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.tiles import Tile
 from tilewright.targets.bm1684x.config import Config
@@ -25,19 +25,35 @@ from tilewright.targets.bm1684x.tensor import Tensor
 
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """One launch; a single layer may go through local memory in parts. Raises local.Full where that is too small."""
+    """One launch whose tensors stay in local memory. Raises local.Full where that is too small."""
+    laid = _laid(layers, config)
+    return _Resident(laid, leaving, plan(laid, leaving, config), config).launch()
+
+
+def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
+    """One launch of a chain of layers, rows of it at a time. Raises local.Full."""
+    if not is_chain(layers, leaving):
+        raise Full("its layers are no chain")
+    return build_streamed(_laid(layers, config), config)
+
+
+def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> bool:
+    """Whether there is room for their tensors at once."""
+    try:
+        plan(_laid(layers, config), leaving, config)
+    except Full:
+        return False
+    return True
+
+
+def _laid(layers: Sequence[Layer], config: Config) -> list[Layer]:
+    """With the input of the network laid out as its first convolution likes it."""
     read = Counter(name for layer in layers for name in layer.inputs)
     inner = {layer.output for layer in layers}
-    laid = [
+    return [
         fold(layer, config) if read[layer.inputs[0]] == 1 and layer.inputs[0] not in inner else layer
         for layer in layers
     ]
-    try:
-        return _Resident(laid, leaving, plan(laid, leaving, config), config).launch()
-    except Full:
-        if len(laid) > 1:
-            raise
-        return build_streamed(laid[0], config)
 
 
 class _Resident:

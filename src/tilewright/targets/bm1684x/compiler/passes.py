@@ -53,7 +53,8 @@ class Passes:
         outside = out_of_range(table)
         if outside:
             return tuple(outside)
-        return (*self.program.order.findings, *hazards(table, self.program.order))
+        found = {(one.kind, one.steps): one for one in reversed(hazards(table, self.program.order))}
+        return (*self.program.order.findings, *reversed(found.values()))  # of each pair one, not one a part of lanes
 
     @cached_property
     def trace(self) -> Trace:

@@ -47,11 +47,17 @@ def real(site: Site, config: Config) -> Layer:
 
 
 def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
-    """Conv without groups."""
-    w = _constant(site, 1)
-    if attributes.get("group", 1) != 1 or w.ndim != 4:
+    """Conv without groups, or depthwise."""
+    w, groups = _constant(site, 1), attributes.get("group", 1)
+    if w.ndim != 4 or (groups != 1 and not groups == w.shape[0] == site.input(0).shape[1]):
         raise Refused("it is a grouped convolution")
-    return _product(site, w, _window(site, attributes, w.shape[2:]), dtype)
+    window = _window(site, attributes, w.shape[2:])
+    if groups == 1:
+        return _product(site, w, window, dtype)
+    bias, write = _bias(site, len(w)), Writer(len(w))
+    write.add("fp_depthwise2d", Output(), x=Input(0), w=Weights(), bias=Bias(dtype), window=window)
+    kernel = Kernel(narrow(w.transpose(1, 0, 2, 3).astype(np.float32), dtype), dtype, True)
+    return _layer(site, write, dtype, window, kernel, narrow(bias, dtype))
 
 
 def product(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
@@ -67,13 +73,10 @@ def product(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
 
 
 def _product(site: Site, w: Array, window: Window, dtype: DType) -> Layer:
-    bias = _constant(site, 2).reshape(-1) if site.optional(2) is not None else np.zeros(len(w))
-    if bias.size not in (1, len(w)):
-        raise Refused("its bias is not one value a channel")
-    write = Writer(len(w))
+    bias, write = _bias(site, len(w)), Writer(len(w))
     write.add("fp_conv2d", Output(), x=Input(0, whole=True), w=Weights(), bias=Bias(F32), window=window)
     kernel = Kernel(narrow(w.astype(np.float32), dtype), dtype)
-    return _layer(site, write, dtype, window, kernel, np.broadcast_to(bias, len(w)).astype(np.float32))
+    return _layer(site, write, dtype, window, kernel, bias)
 
 
 def rectify(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
@@ -150,6 +153,14 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
     return machine_window(own, Stored.real(site.input(0).shape, F32))
 
 
+def _bias(site: Site, channels: int) -> Array:
+    """float32 [channels], zeros where there is none."""
+    bias = _constant(site, 2).reshape(-1) if site.optional(2) is not None else np.zeros(channels)
+    if bias.size not in (1, channels):
+        raise Refused("its bias is not one value a channel")
+    return np.broadcast_to(bias, channels).astype(np.float32)
+
+
 def _constant(site: Site, index: int) -> Array:
     tensor = site.input(index)
     if tensor.data is None:
@@ -179,7 +190,7 @@ def _layer(
         kernel=kernel,
         bias=bias,
         window=window,
-        row_tiles=kernel is not None or window is None,
+        row_tiles=window is None or (kernel is not None and not kernel.depthwise),
         macs=site.node.op.macs(site),
     )
 

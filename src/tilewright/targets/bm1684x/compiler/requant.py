@@ -10,7 +10,7 @@ from tilewright.graph.requant import Requant
 from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Output, Ref
 from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.compiler.writer import Refused, Writer
+from tilewright.targets.bm1684x.compiler.writer import Into, Refused, Writer
 from tilewright.targets.bm1684x.dtypes import I16, Rounding
 
 
@@ -19,7 +19,7 @@ def requantise(write: Writer, total: Ref, to: Requant, rule: RequantRule, stored
     low, high = to.low + stored.add, to.high + stored.add
     clamps = [("max", low)] if low > stored.dtype.low else []
     clamps += [("min", high)] if high < stored.dtype.high else []
-    into = stored.dtype if clamps else Output()
+    into: Into = stored.dtype if clamps else Output()
     if rule == "double":
         q, shift = quantize_multiplier(to.real)
         result = doubled(write, total, q, shift, stored.zero, into)
@@ -32,26 +32,26 @@ def requantise(write: Writer, total: Ref, to: Requant, rule: RequantRule, stored
     clamp(write, result, clamps, stored)
 
 
-def doubled(write: Writer, x: Ref, q: Array, shift: Array, offset: int, into: object) -> Ref:
+def doubled(write: Writer, x: Ref, q: Array, shift: Array, offset: int, into: Into) -> Ref:
     """gemmlowp's two roundings: the high product, then a shift that rounds halves away from zero."""
     q, shift = np.atleast_1d(q), np.atleast_1d(shift)
     if (shift > 0).any():
         raise Refused("its sums are scaled up, which int32 may not hold")
     high = write.high_product(x, q)
-    return write.scale(high, into, shift, offset, Rounding.HALF_AWAY_FROM_ZERO)  # type: ignore[arg-type]
+    return write.scale(high, into, shift, offset, Rounding.HALF_AWAY_FROM_ZERO)
 
 
-def real(write: Writer, x: Ref, factor: Array, stored: Stored, into: object) -> Ref:
+def real(write: Writer, x: Ref, factor: Array, stored: Stored, into: Into) -> Ref:
     """half_even(f32(x) * factor) + zero: the zero point is added to integers, behind the rounding."""
     if not stored.zero:
-        return write.scale_real(x, into, np.atleast_1d(factor))  # type: ignore[arg-type]
+        return write.scale_real(x, into, np.atleast_1d(factor))
     code = write.scale_real(x, I16, np.atleast_1d(factor))
     zero = Constant.of(stored.zero, I16)
-    return write.add("int_add", into, a=code, b=zero, saturate=True)  # type: ignore[arg-type]
+    return write.add("int_add", into, a=code, b=zero, saturate=True)
 
 
 def clamp(write: Writer, value: Ref, clamps: list[tuple[str, int]], stored: Stored) -> None:
     """The bounds that the type itself does not have; the last operation gives the output."""
     for number, (operation, bound) in enumerate(clamps, 1):
-        result = Output() if number == len(clamps) else stored.dtype
+        result: Into = Output() if number == len(clamps) else stored.dtype
         value = write.add(operation, result, a=value, b=Constant.of(bound, stored.dtype))

@@ -28,7 +28,8 @@ UNIT = 64
 @dataclass(eq=False)
 class Issued:
     """A command of one engine. `after`: how many commands of the compute engine must have ended (of a transfer);
-    `needs`: transfers that must have ended (of a compute command). `layer` is the layer that it works for.
+    `needs`: transfers that must have ended (of a compute command), or must come before it (of a transfer). `layer` is
+    the layer that it works for.
     """
 
     command: Command
@@ -41,11 +42,14 @@ class Issued:
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """Both queues: commands, the layer of each, and the number (from 1) of the other engine's command it waits for."""
+    """Both queues: commands, the layer of each, and the number (from 1) of the other engine's command it waits for.
+    `cycles`: when the last one ends.
+    """
 
     commands: dict[str, list[Command]]
     layers: dict[str, list[int]]
     needs: dict[str, list[int]]
+    cycles: int
 
 
 class Stream:
@@ -84,6 +88,9 @@ class Stream:
                 low, high = self._units(operand)
                 issued.after = max(issued.after, int(self._touched[low:high].max()))
                 into = operand in command.results.values()
+                earlier = self._transfers(self._written, operand)
+                earlier |= self._transfers(self._read, operand) if into else set()
+                issued.needs += sorted(earlier - {-1})
                 (self._written if into else self._read)[low:high] = len(self._moves)
         self._moves.append(issued)
 
@@ -105,13 +112,16 @@ class Stream:
             ready = [
                 (max(now, ended[move.after - 1] if move.after else 0), move.before, queue[0])
                 for queue in heads.values()
-                if queue and (move := self._moves[queue[0]]).after <= len(ended)
+                if queue
+                and (move := self._moves[queue[0]]).after <= len(ended)
+                and all(other in arrived for other in move.needs)
             ]
             start, _, number = min(ready)
             now = start + timing.cycles(self._moves[number].command, self._config)
             arrived[number] = now
             order.append(number)
             heads[self._moves[number].kind].popleft()
+        self._advance(cost, ended, arrived)
         place = {number: index for index, number in enumerate(order, 1)}
         moves = [self._moves[number] for number in order]
         return Scheduled(
@@ -121,6 +131,7 @@ class Stream:
                 TIU: [max((place[move] for move in issued.needs), default=0) for issued in self._compute],
                 DMA: [move.after for move in moves],
             },
+            max(now, ended[-1] if ended else 0),
         )
 
     def _advance(self, cost: list[int], ended: list[int], arrived: dict[int, int]) -> None:

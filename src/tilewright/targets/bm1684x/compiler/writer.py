@@ -12,6 +12,8 @@ from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Operate, Output, PerChannel, Ref, Temp
 from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, DType, Rounding
 
+#: Where an operation's result goes: into a new buffer of a type, or to the layer's result.
+Into = DType | Output
 #: Exact products of two int32, cut behind bit 31 and rounded upwards at ties: gemmlowp's high product.
 HIGH_PRODUCT = -31
 
@@ -37,7 +39,7 @@ class Writer:
     def release(self) -> None:
         self._held.clear()
 
-    def add(self, operation: str, result: DType | Output, mode: Rounding | None = None, **operands: Ref | Any) -> Ref:
+    def add(self, operation: str, result: Into, mode: Rounding | None = None, **operands: Ref | Any) -> Ref:
         """An operation into a new buffer of a type, or into the output. What is no operand is an attribute."""
         refs = {name: value for name, value in operands.items() if isinstance(value, Ref)}
         attributes = {name: value for name, value in operands.items() if name not in refs}
@@ -68,7 +70,7 @@ class Writer:
         factor: Ref = self.channel(q) if only is None else Constant.of(int(only), I32)
         return self.add("int_mul", I32, Rounding.HALF_UP, a=x, b=factor, shift=Constant.of(HIGH_PRODUCT, I8))
 
-    def scale(self, x: Ref, result: DType | Output, shift: Array, offset: int, mode: Rounding, factor: int = 1) -> Ref:
+    def scale(self, x: Ref, result: Into, shift: Array, offset: int, mode: Rounding, factor: int = 1) -> Ref:
         """sat(round(x * factor * 2**shift) + offset)."""
         multiplier: Ref = Constant.of(factor, I32)
         if (count := _only(shift)) is not None:
@@ -78,7 +80,7 @@ class Writer:
         named = dict(zip(("multiplier", "shift", "offset"), parameters, strict=True))
         return self.add("int_requant", result, mode, x=x, **named)
 
-    def scale_real(self, x: Ref, result: DType | Output, factor: Array, offset: float = 0.0) -> Ref:
+    def scale_real(self, x: Ref, result: Into, factor: Array, offset: float = 0.0) -> Ref:
         """sat(half_even(f32(f32(x) * factor) + offset))."""
         if (scale := _only(factor)) is not None:
             parameters: tuple[Ref, ...] = (Constant.of(float(scale), F32), Constant.of(offset, F32))
