@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -16,16 +17,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Rows(Drawn):
-    """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
+class View(ABC):
+    """The elements of a tensor, in its order, over another shape."""
 
-    axes: ClassVar[tuple[str, ...]] = ("row", "column")
-    stride: ClassVar[None] = None
     storage: Tensor
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.storage.shape.c, self.storage.shape.w
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]: ...
 
     @property
     def config(self) -> Config:
@@ -40,39 +39,31 @@ class Rows(Drawn):
         return self.storage.addresses.reshape(self.shape)
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A (rows, columns) matrix outside of local memory: the tensor (1, 1, rows, columns)."""
+@dataclass(frozen=True, repr=False)
+class Rows(View, Drawn):
+    """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
 
-    storage: Tensor
+    axes: ClassVar[tuple[str, ...]] = ("row", "column")
+    stride: ClassVar[None] = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.storage.shape.c, self.storage.shape.w
+
+
+@dataclass(frozen=True)
+class Grid(View):
+    """A (rows, columns) matrix outside of local memory: the tensor (1, 1, rows, columns)."""
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.storage.shape.h, self.storage.shape.w
 
-    @property
-    def dtype(self) -> DType:
-        return self.storage.dtype
-
-    @cached_property
-    def addresses(self) -> Array:
-        return self.storage.addresses.reshape(self.shape)
-
 
 @dataclass(frozen=True)
-class Flat:
+class Flat(View):
     """The elements of a tensor in NCHW order, shape (elements,): what the sorting engine sees."""
-
-    storage: Tensor
 
     @property
     def shape(self) -> tuple[int]:
         return (self.storage.shape.elements,)
-
-    @property
-    def dtype(self) -> DType:
-        return self.storage.dtype
-
-    @cached_property
-    def addresses(self) -> Array:
-        return self.storage.addresses.reshape(-1)
