@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class View(ABC):
-    """The elements of a tensor, in its order, over another shape."""
+class View(Drawn):
+    """The elements of a tensor, in their order, in another shape."""
 
+    stride: ClassVar[None] = None
     storage: Tensor
 
     @property
@@ -39,30 +40,30 @@ class View(ABC):
         return self.storage.addresses.reshape(self.shape)
 
 
-@dataclass(frozen=True, repr=False)
-class Rows(View, Drawn):
+class Rows(View):
     """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
 
     axes: ClassVar[tuple[str, ...]] = ("row", "column")
-    stride: ClassVar[None] = None
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.storage.shape.c, self.storage.shape.w
 
 
-@dataclass(frozen=True)
 class Grid(View):
     """A (rows, columns) matrix outside of local memory: the tensor (1, 1, rows, columns)."""
+
+    axes: ClassVar[tuple[str, ...]] = ("row", "column")
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.storage.shape.h, self.storage.shape.w
 
 
-@dataclass(frozen=True)
 class Flat(View):
     """The elements of a tensor in NCHW order, shape (elements,): what the sorting engine sees."""
+
+    axes: ClassVar[tuple[str, ...]] = ("element",)
 
     @property
     def shape(self) -> tuple[int]:

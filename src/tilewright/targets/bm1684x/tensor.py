@@ -199,12 +199,11 @@ class Tensor(Drawn):
 
 
 @dataclass(frozen=True, repr=False)
-class Matrix(View, Drawn):
+class Matrix(View):
     """A (rows, columns) matrix in local memory: `width` columns to a channel, as the tensor of `storage`'s shape
     (rows, ceil(columns / width), 1, width)."""
 
     axes: ClassVar[tuple[str, ...]] = ("row", "column")
-    stride: ClassVar[None] = None
     columns: int
 
     @classmethod

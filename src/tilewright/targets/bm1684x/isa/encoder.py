@@ -14,7 +14,7 @@ from tilewright.targets.bm1684x.dtypes import Rounding
 from tilewright.targets.bm1684x.isa import arithmetic, write_arithmetic, write_moves, write_neural
 from tilewright.targets.bm1684x.isa.formats import FORMATS
 from tilewright.targets.bm1684x.isa.meaning import command_of
-from tilewright.targets.bm1684x.isa.stream import Encoded, fresh
+from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.isa.written import Writer, refused
 from tilewright.targets.bm1684x.operations import DMA, OPTIONAL
 from tilewright.targets.bm1684x.tensor import Operand
@@ -45,10 +45,9 @@ def encoded(command: Command, number: int, needs: int) -> Encoded:
     if name not in WRITERS:
         raise refused(command, "the fields of such a command are not known", "use other commands, or do not save it")
     written = WRITERS[name](command)
-    short = engine != DMA
-    fields = {key: value for key, value in written.fields.items() if key in FORMATS[written.format, short].names}
-    fields |= {"cmd_id": number + 1, "cmd_id_dep": needs, "cmd_id_en": 1}
-    return fresh(engine, number, written.format, short, fields)
+    form = FORMATS[written.format, engine != DMA]
+    fields = {**written.fields, "cmd_id": number + 1, "cmd_id_dep": needs, "cmd_id_en": 1}
+    return Encoded(engine, number, form, {field: fields.get(field, 0) for field in form.names})
 
 
 def checked(command: Command, number: int, needs: int, config: Config) -> Encoded:
