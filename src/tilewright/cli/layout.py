@@ -50,13 +50,13 @@ def layout(
     """
     from tilewright import targets
     from tilewright.files import replacing
-    from tilewright.targets.abilities import Layouts
+    from tilewright.targets.abilities import LayoutRequest, Layouts
 
     machine = targets.get(target)
     if not isinstance(machine, Layouts):
         raise InputError("layout", f"{target} has no layouts to draw")
-    numbers = {"start": start, "offset": offset} | ({} if width is None else {"width": width})
-    placed = machine.layout(kind, shape, dtype, config, overrides, numbers, stride)
+    wanted = LayoutRequest(kind, shape, dtype, start, offset, stride, width)
+    placed = machine.layout(wanted, machine.config(config, overrides))
     if svg:
         picture = placed.svg()
         with replacing(svg) as file:

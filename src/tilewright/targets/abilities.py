@@ -20,21 +20,27 @@ class Drawable(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
 
+@dataclass(frozen=True)
+class LayoutRequest:
+    """What to lay out: `kind` is the layout's name; `start` the lane of channel 0; `offset` bytes from the beginning of
+    its lane; `stride` of a free layout, in elements; `width` of a matrix, in columns a channel.
+    """
+
+    kind: str
+    shape: Sequence[int]
+    dtype: str
+    start: int = 0
+    offset: int = 0
+    stride: Sequence[int] | None = None
+    width: int | None = None
+
+
 @runtime_checkable
 class Layouts(Protocol):
     """A machine whose layouts of tensors can be drawn."""
 
-    def layout(
-        self,
-        kind: str,
-        shape: Sequence[int],
-        dtype: str,
-        config: str | None,
-        overrides: Mapping[str, str],
-        numbers: Mapping[str, int],
-        stride: Sequence[int] | None,
-    ) -> Drawable:
-        """Where the elements of a tensor lie. Raises InputError or ConfigError."""
+    def layout(self, wanted: LayoutRequest, config: Config) -> Drawable:
+        """Where the elements of a tensor lie. Raises InputError."""
         ...
 
 

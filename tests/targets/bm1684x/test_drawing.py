@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,24 +15,28 @@ import pytest
 
 from tilewright.cli import main
 from tilewright.errors import InputError
+from tilewright.targets.abilities import LayoutRequest
 from tilewright.targets.bm1684x import drawing
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import F16, dtype_of
 from tilewright.targets.bm1684x.picture import LETTER, LINE, MARGIN
-from tilewright.targets.bm1684x.placement import place
+from tilewright.targets.bm1684x.placement import Placement, place
 from tilewright.targets.bm1684x.tensor import Tensor
 
 FOUR = Config(lanes=4)
 Capture = pytest.CaptureFixture[str]
 
 
+def laid(kind: str, shape: tuple[int, ...], dtype: str, *numbers: Any, **more: Any) -> Placement:
+    """On four lanes; `numbers` as LayoutRequest has them."""
+    return place(LayoutRequest(kind, shape, dtype, *numbers, **more), FOUR)
+
+
 def test_the_pictures_of_the_source_document(golden: Callable[[str, str], None]) -> None:
     """Its fp16 examples: aligned and compact from lanes 0 and 2, matrices of several widths."""
-    drawn = [
-        place(kind, (2, 3, 4, 5), "f16", FOUR, start).text() for kind in ("aligned", "compact") for start in (0, 2)
-    ]
-    drawn += [place("matrix", (2, 40), "f16", FOUR, width=width).text() for width in (40, 20, 15, 8, 6)]
-    drawn.append(place("64ic", (5, 70, 1, 2), "i8", FOUR).text())
+    drawn = [laid(kind, (2, 3, 4, 5), "f16", start).text() for kind in ("aligned", "compact") for start in (0, 2)]
+    drawn += [laid("matrix", (2, 40), "f16", width=width).text() for width in (40, 20, 15, 8, 6)]
+    drawn.append(laid("64ic", (5, 70, 1, 2), "i8").text())
     golden("bm1684x.layouts.txt", "\n".join(drawn))
 
 
@@ -39,7 +44,7 @@ def test_the_pictures_of_the_source_document(golden: Callable[[str, str], None])
 def test_runs_hold_every_element_once(kind: str) -> None:
     shape = (3, 40) if kind == "matrix" else (3, 6, 2, 5)
     stride = (40, 20, 9, 1) if kind == "free" else None
-    placed = place(kind, shape, "i8", FOUR, 1, 64, stride, 7 if kind == "matrix" else None)
+    placed = laid(kind, shape, "i8", 1, 64, stride, 7 if kind == "matrix" else None)
     found = list(drawing.runs(placed.operand.addresses, 1, FOUR))
     assert sum(run.count for run in found) == placed.operand.addresses.size
     for run in found:
@@ -51,7 +56,7 @@ def test_runs_hold_every_element_once(kind: str) -> None:
 
 
 def test_a_picture_has_a_box_for_every_element() -> None:
-    placed = place("aligned", (2, 6, 2, 3), "f16", FOUR, 2)
+    placed = laid("aligned", (2, 6, 2, 3), "f16", 2)
     picture = ElementTree.fromstring(placed.svg())
     titles = [node.text for node in picture.iter("{http://www.w3.org/2000/svg}title")]
     assert len(titles) == len(set(titles)) == 72
@@ -60,11 +65,11 @@ def test_a_picture_has_a_box_for_every_element() -> None:
     assert "".join(str(node.text) for node in texts[:4]) == "n0c2h0w0"  # in lane 0
     assert len(texts) == 72 * 4
     with pytest.raises(InputError, match="4096 at most"):
-        place("aligned", (1, 64, 9, 9), "f16", FOUR).svg()
+        laid("aligned", (1, 64, 9, 9), "f16").svg()
 
 
 def test_long_texts_end_with_what_was_left_out() -> None:
-    text = place("free", (1, 300, 1, 1), "i8", FOUR, stride=(0, 3, 1, 1)).text()
+    text = laid("free", (1, 300, 1, 1), "i8", stride=(0, 3, 1, 1)).text()
     left = re.search(r"and (\d+) more lines", text)
     assert left
     assert text.count("\n") == drawing.MOST_LINES + 2
@@ -72,7 +77,7 @@ def test_long_texts_end_with_what_was_left_out() -> None:
 
 @pytest.mark.parametrize("dtype", ["i8", "f16", "f32"])
 def test_names_fit_into_their_boxes(dtype: str) -> None:
-    picture = ElementTree.fromstring(place("aligned", (1, 1, 1, 120), dtype, FOUR).svg())
+    picture = ElementTree.fromstring(laid("aligned", (1, 1, 1, 120), dtype).svg())
     boxes = [node for node in picture.iter("{http://www.w3.org/2000/svg}rect") if len(node)]
     texts = [node for node in picture.iter("{http://www.w3.org/2000/svg}text") if node.get("text-anchor") == "middle"]
     assert len(boxes) == 120
@@ -87,7 +92,7 @@ def test_names_fit_into_their_boxes(dtype: str) -> None:
 
 
 def test_an_element_that_repeats_is_drawn_once() -> None:
-    placed = place("free", (2, 4, 3, 1), "i8", FOUR, stride=(0, 4, 1, 1))
+    placed = laid("free", (2, 4, 3, 1), "i8", stride=(0, 4, 1, 1))
     assert placed.svg().count("<title>") == 12
     assert placed.text().count("n0c3h2w0") == 1
     assert "n1" not in placed.text().split("offset")[2]
@@ -100,9 +105,9 @@ def test_operands_explain_themselves() -> None:
 
 
 def test_the_trap_of_default_strides_is_named() -> None:
-    assert "n stride 32, not 64" in place("aligned", (2, 3, 4, 5), "f16", FOUR, 2).note
-    assert "n stride 64, not 32" in place("dma", (2, 3, 4, 5), "f16", FOUR, 2).note
-    assert not place("aligned", (2, 3, 4, 5), "f16", FOUR, 0).note
+    assert "n stride 32, not 64" in laid("aligned", (2, 3, 4, 5), "f16", 2).note
+    assert "n stride 64, not 32" in laid("dma", (2, 3, 4, 5), "f16", 2).note
+    assert not laid("aligned", (2, 3, 4, 5), "f16", 0).note
 
 
 def test_the_command_draws(tmp_path: Path, capsys: Capture) -> None:

@@ -17,7 +17,7 @@ from tilewright.targets.bm1684x.config import L2_BASE, Config
 from tilewright.targets.bm1684x.device import Device
 from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.functions import load_exponential, sigmoid
-from tilewright.targets.bm1684x.isa.encoder import encoded
+from tilewright.targets.bm1684x.isa.encoder import checked
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.stream import decode
 from tilewright.targets.bm1684x.kernel import Tpu, kernel
@@ -249,7 +249,8 @@ def test_commands_of_compiled_networks_are_written_again(shared: Path) -> None:
                 if command.is_end or command.format.name == "SYSID":
                     continue
                 meant = command_of(command, CONFIG)
-                found = encoded(meant, command.number, command.needs, CONFIG)
+                found = checked(meant, command.number, command.needs, CONFIG)
+                assert found["cmd_id_en"] == command["cmd_id_en"]
                 assert found.format.layout.nbytes <= command.format.layout.nbytes
                 assert cycles(command_of(found, CONFIG), CONFIG) == cycles(meant, CONFIG), str(command)
                 count += 1

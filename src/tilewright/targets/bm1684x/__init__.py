@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from tilewright.targets.base import ConformCase, LaunchResult, RunOptions, Timin
 from tilewright.targets.bm1684x.config import PRESETS, Config
 
 if TYPE_CHECKING:
+    from tilewright.targets.abilities import LayoutRequest
     from tilewright.targets.bm1684x.placement import Placement
 
 #: MACs that a lane's cube does a cycle: 4 pixels of 64 or 32 channels, 16 of one; the vendor's timelines.
@@ -94,22 +95,11 @@ class Bm1684x:
 
         return conform(path)
 
-    def layout(
-        self,
-        kind: str,
-        shape: Sequence[int],
-        dtype: str,
-        config: str | None,
-        overrides: Mapping[str, str],
-        numbers: Mapping[str, int],
-        stride: Sequence[int] | None,
-    ) -> Placement:
-        """Where the elements of a tensor lie. Raises InputError or ConfigError."""
+    def layout(self, wanted: LayoutRequest, config: base.Config) -> Placement:
+        """Where the elements of a tensor lie. Raises InputError."""
         from tilewright.targets.bm1684x.placement import place
 
-        machine = Config.read(config, overrides)
-        width = numbers.get("width")
-        return place(kind, shape, dtype, machine, numbers.get("start", 0), numbers.get("offset", 0), stride, width)
+        return place(wanted, _own(config))
 
 
 def _is_real(program: Program, launch: Launch) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class Command:
     results: Mapping[str, Operand]
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def types(self) -> dict[str, DType]:
         return {name: operand.dtype for name, operand in (*self.operands.items(), *self.results.items())}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import InputError
+from tilewright.targets.abilities import LayoutRequest
 from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import dtype_of
@@ -52,17 +52,10 @@ class Placement:
         return {**found, "stride": stride, "note": self.note, "addresses": addresses}
 
 
-def place(
-    kind: str,
-    shape: Sequence[int],
-    dtype: str,
-    config: Config,
-    start: int = 0,
-    offset: int = 0,
-    stride: Sequence[int] | None = None,
-    width: int | None = None,
-) -> Placement:
+def place(wanted: LayoutRequest, config: Config) -> Placement:
     """Lay out a tensor, matrix, vector or kernel. Raises InputError naming what does not fit the layout."""
+    kind, shape, stride, width = wanted.kind, wanted.shape, wanted.stride, wanted.width
+    start, offset = wanted.start, wanted.offset
     if kind not in KINDS:
         raise InputError("layout", f"there is no layout '{kind}'", f"choose one of {', '.join(KINDS)}")
     sizes = KINDS[kind][0].split(",")
@@ -74,7 +67,7 @@ def place(
         raise InputError("layout", f"{len(stride)} strides", "give four strides, --stride n,c,h,w")
     if width is not None and kind not in ("matrix", "vector"):
         raise InputError("layout", f"{kind} has no columns a channel", "leave --width out")
-    element = dtype_of(dtype)
+    element = dtype_of(wanted.dtype)
     operand: Tensor | Matrix | Kernel
     note = ""
     if kind in ("matrix", "vector"):

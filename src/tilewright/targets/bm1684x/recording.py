@@ -17,8 +17,8 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.elaborate import UNITS, Elaborated, elaborate
-from tilewright.targets.bm1684x.isa.encoder import encoded
-from tilewright.targets.bm1684x.isa.stream import Encoded, encode, fresh
+from tilewright.targets.bm1684x.isa.encoder import checked
+from tilewright.targets.bm1684x.isa.stream import Encoded, queue
 from tilewright.targets.bm1684x.launched import Launched, finished
 from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
@@ -26,11 +26,6 @@ from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 #: Bytes that a file may have, compressed or not.
 LARGEST = 1 << 28
 DIGEST = "config"
-#: What closes a queue.
-END = {
-    DMA: ("DMA_sys", {"cmd_short": 1, "cmd_type": 6}),
-    TIU: ("SYSID", {"tsk_typ": 15, "tsk_eu_typ": 31}),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +46,8 @@ class Recording:
                     step.name, "the format of the sorting engine's commands is not known", "leave it out"
                 )
             needs = step.needs.get(others[step.engine], 0)
-            found[step.engine].append(encoded(step.command, step.id - 1, needs, config))
-        for unit, (name, fields) in END.items():
-            count = len(found[unit])
-            found[unit].append(fresh(unit, count, name, True, {**fields, "cmd_id": count + 1}))
-        return cls({unit: encode(commands) for unit, commands in found.items()}, config.digest())
+            found[step.engine].append(checked(step.command, step.id - 1, needs, config))
+        return cls({unit: queue(unit, commands) for unit, commands in found.items()}, config.digest())
 
     def launch(self, memories: Memories) -> Launched:
         """Run it. Raises ProgramError for queues of another configuration, or that are none."""

@@ -17,7 +17,7 @@ from tilewright.errors import InputError
 from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.config import ADDRESS_END, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import F32, DType
-from tilewright.targets.bm1684x.flat import Grid, Rows
+from tilewright.targets.bm1684x.flat import Grid, Rows, View
 from tilewright.targets.bm1684x.layout import Shape, Stride
 from tilewright.targets.bm1684x.operand import Drawn, Operand
 
@@ -199,13 +199,11 @@ class Tensor(Drawn):
 
 
 @dataclass(frozen=True, repr=False)
-class Matrix(Drawn):
+class Matrix(View):
     """A (rows, columns) matrix in local memory: `width` columns to a channel, as the tensor of `storage`'s shape
     (rows, ceil(columns / width), 1, width)."""
 
     axes: ClassVar[tuple[str, ...]] = ("row", "column")
-    stride: ClassVar[None] = None
-    storage: Tensor
     columns: int
 
     @classmethod
@@ -224,14 +222,6 @@ class Matrix(Drawn):
     @property
     def shape(self) -> tuple[int, int]:
         return self.storage.shape.n, self.columns
-
-    @property
-    def config(self) -> Config:
-        return self.storage.config
-
-    @property
-    def dtype(self) -> DType:
-        return self.storage.dtype
 
     @cached_property
     def addresses(self) -> Array:

@@ -13,8 +13,8 @@ from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.compiler.layer import Input, Layer, Output, Ref
-from tilewright.targets.bm1684x.compiler.requant import clamp
+from tilewright.targets.bm1684x.compiler.layer import Input, Layer, Ref
+from tilewright.targets.bm1684x.compiler.requant import bounds, clamp
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.writer import HIGH_PRODUCT, Into, Refused, Writer
 from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, Rounding
@@ -33,10 +33,7 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
         raise Refused("its operands differ in shape")
     half_even = mode.delegated
     low, high = clamp_range(op.activation, site.output.scale, site.output.zero_point, site.output.dtype, half_even)
-    low, high = low + result.add, high + result.add
-    clamps = [("max", low)] if low > result.dtype.low else []
-    clamps += [("min", high)] if high < result.dtype.high else []
-    into: Into = result.dtype if clamps else Output()
+    clamps, into = bounds(result, low, high)
     write = Writer(result.c)
     if mode.elementwise == "ort":
         last = _fused(write, site, shapes, result, mode, into)

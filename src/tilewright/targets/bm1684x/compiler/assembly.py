@@ -11,7 +11,6 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.program import Launch
 from tilewright.targets.bm1684x.command import Command
-from tilewright.targets.bm1684x.compiler import encode
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.local import Ring
 from tilewright.targets.bm1684x.compiler.stored import Stored
@@ -19,6 +18,8 @@ from tilewright.targets.bm1684x.compiler.stream import Stream
 from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.dtypes import U8
+from tilewright.targets.bm1684x.isa.encoder import encoded
+from tilewright.targets.bm1684x.isa.stream import queue
 from tilewright.targets.bm1684x.layout import Shape, Stride
 from tilewright.targets.bm1684x.operations import DMA, OPERATIONS, TIU
 from tilewright.targets.bm1684x.tensor import LARGEST, Tensor
@@ -117,7 +118,11 @@ class Assembly:
     def launch(self, name: str, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]]) -> Launch:
         """What has been emitted, as a launch."""
         made = self.stream.schedule()
-        queues = {engine: encode.queue(engine, made.commands[engine], made.needs[engine]) for engine in (TIU, DMA)}
+        queues = {}
+        for engine in (TIU, DMA):
+            waiting = zip(made.commands[engine], made.needs[engine], strict=True)
+            found = [encoded(command, number, needs) for number, (command, needs) in enumerate(waiting)]
+            queues[engine] = queue(engine, found)
         meta: dict[str, Any] = {
             "tiu_bytes": len(queues[TIU]),
             "batch": self.config.batch,

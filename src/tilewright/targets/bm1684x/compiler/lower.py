@@ -52,7 +52,7 @@ def _lower(site: Site, mode: Rounding, config: Config) -> Layer:
     for kind, rule in POOLS.items():
         if isinstance(op, kind):
             return rule(site, _stored(site, 0), mode)
-    raise Refused(f"there is no layer for {op.kind}")
+    raise Refused(f"the BM1684X compiler has no rule for {op.kind}")
 
 
 def _stored(site: Site, index: int) -> Stored:

@@ -34,7 +34,7 @@ def real(site: Site, config: Config) -> Layer:
     op = site.node.op
     assert isinstance(op, OnnxOp)
     if op.domain or op.op_type not in RULES:
-        raise Refused(f"there is no layer for {op.op_type} of real numbers")
+        raise Refused(f"the BM1684X compiler has no rule for ONNX's {op.op_type}")
     if config.precision == "host":
         raise Refused("it is of real numbers; --set precision=f16 (bf16, f32) computes them on the machine")
     data = [tensor for tensor in (*site.inputs, site.output) if tensor is not None and tensor.data is None]

@@ -16,10 +16,7 @@ from tilewright.targets.bm1684x.dtypes import I16, Rounding
 
 def requantise(write: Writer, total: Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:
     """clamp(round(total * real) + zero point) into the output. Raises Refused for a rule that the machine has not."""
-    low, high = to.low + stored.add, to.high + stored.add
-    clamps = [("max", low)] if low > stored.dtype.low else []
-    clamps += [("min", high)] if high < stored.dtype.high else []
-    into: Into = stored.dtype if clamps else Output()
+    clamps, into = bounds(stored, to.low, to.high)
     if rule == "double":
         q, shift = quantize_multiplier(to.real)
         result = doubled(write, total, q, shift, stored.zero, into)
@@ -48,6 +45,14 @@ def real(write: Writer, x: Ref, factor: Array, stored: Stored, into: Into) -> Re
     code = write.scale_real(x, I16, np.atleast_1d(factor))
     zero = Constant.of(stored.zero, I16)
     return write.add("int_add", into, a=code, b=zero, saturate=True)
+
+
+def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], Into]:
+    """What `clamp` does to keep codes of the graph in `low`..`high`, and what the operation before it gives."""
+    low, high = low + stored.add, high + stored.add
+    clamps = [("max", low)] if low > stored.dtype.low else []
+    clamps += [("min", high)] if high < stored.dtype.high else []
+    return clamps, stored.dtype if clamps else Output()
 
 
 def clamp(write: Writer, value: Ref, clamps: list[tuple[str, int]], stored: Stored) -> None:

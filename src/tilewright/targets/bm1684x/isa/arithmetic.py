@@ -116,7 +116,7 @@ def quantisation(command: Encoded, config: Config) -> Command:
     if not command["opd1_const"]:
         for number, (parameter, dtype) in enumerate(parameters):
             shape = (1, command["res0_c"], 1, 1)
-            operands[parameter] = local(first + 4 * number, shape, ALIGNED, dtype, config, Stride(0, 0, 0, 0))
+            operands[parameter] = local(first + 4 * number, shape, ALIGNED, dtype, config)
     elif function == 1:
         operands |= {"multiplier": Constant(first, I32), "shift": Constant(second & 0xFF, I8)}
         operands["offset"] = Constant(second >> 8 & 0xFFFF, I16)
@@ -153,7 +153,7 @@ def comparison(command: Encoded, config: Config) -> Command:
     chosen = from_fields(command["opd2_prec"], 0)
     types = {"opd0": compared, "opd1": compared, "opd2": chosen, "opd3": chosen}
     a, b, c, d = (place(command, own, res0_shape(command), dtype, config) for own, dtype in types.items())
-    second = local(command["res1_addr"], res0_shape(command), ALIGNED, chosen, config, Stride(0, 0, 0, 0))
+    second = local(command["res1_addr"], res0_shape(command), ALIGNED, chosen, config)
     results: dict[str, Operand] = {"y": result(command, chosen, config)}
     if "y0" in OPERATIONS[name].outputs:
         results = {"y0": result(command, compared, config), "y": second}

@@ -1,4 +1,4 @@
-"""Commands as encoded ones: what `meaning.py` reads, written; each is read again before it is believed."""
+"""Commands as encoded ones: what `meaning.py` reads, written; and whether reading it again gives the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.targets.bm1684x.dtypes import Rounding
 from tilewright.targets.bm1684x.isa import arithmetic, write_arithmetic, write_moves, write_neural
 from tilewright.targets.bm1684x.isa.formats import FORMATS
 from tilewright.targets.bm1684x.isa.meaning import command_of
-from tilewright.targets.bm1684x.isa.stream import Encoded, fresh
+from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.isa.written import Writer, refused
 from tilewright.targets.bm1684x.operations import DMA, OPTIONAL
 from tilewright.targets.bm1684x.tensor import Operand
@@ -33,20 +33,29 @@ ATTRIBUTES: Mapping[str, Any] = {
 }
 
 
-def encoded(command: Command, number: int, needs: int, config: Config) -> Encoded:
-    """The command with its `number` (from 0) in its queue. Raises ProgramError for what no known format says."""
+def encoded(command: Command, number: int, needs: int) -> Encoded:
+    """The command with its `number` (from 0) in its queue; `needs`: the other engine's command that it waits for.
+
+    Raises ProgramError for an operation without a known format. That the fields say all of it is the caller's to know,
+    or to have `checked`.
+    """
     name, engine = command.operation.name, command.operation.engine
     if name in SEQUENCES:
         raise refused(command, "it is a sequence of commands", "use `functions`, which issues them one by one")
     if name not in WRITERS:
         raise refused(command, "the fields of such a command are not known", "use other commands, or do not save it")
     written = WRITERS[name](command)
-    short = engine != DMA
-    fields = {key: value for key, value in written.fields.items() if key in FORMATS[written.format, short].names}
-    fields |= {"cmd_id": number + 1, "cmd_id_dep": needs}
-    found = fresh(engine, number, written.format, short, fields)
+    form = FORMATS[written.format, engine != DMA]
+    fields = {**written.fields, "cmd_id": number + 1, "cmd_id_dep": needs, "cmd_id_en": 1}
+    return Encoded(engine, number, form, {field: fields.get(field, 0) for field in form.names})
+
+
+def checked(command: Command, number: int, needs: int, config: Config) -> Encoded:
+    """`encoded`, and read again. Raises ProgramError where the format has no field for a part of the command."""
+    found = encoded(command, number, needs)
     if reason := _difference(command, command_of(found, config)):
-        raise refused(command, f"{written.format} has no field for it: {reason}", "lay operands out as it takes them")
+        name = found.format.name
+        raise refused(command, f"{name} has no field for it: {reason}", "lay operands out as it takes them")
     return found
 
 
@@ -82,7 +91,7 @@ def _same(
         return False
     if meant.dtype.bytes != read.dtype.bytes or (meant.dtype != read.dtype and not moves):
         return False
-    return bool(np.array_equal(_spread(meant, shape), _spread(read, shape)))
+    return meant == read or bool(np.array_equal(_spread(meant, shape), _spread(read, shape)))
 
 
 def _spread(operand: Operand, shape: tuple[int, ...]) -> Array:

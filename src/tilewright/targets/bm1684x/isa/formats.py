@@ -7,6 +7,7 @@ of its commands and a short one for most; the DMA engine has long ones and a few
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.program.instruction import Field, Layout
 
@@ -137,7 +138,7 @@ class Format:
     short: bool
     layout: Layout
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Fields that mean something."""
         return tuple(field.name for field in self.layout.fields if not field.name.startswith(RESERVED))

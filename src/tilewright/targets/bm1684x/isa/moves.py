@@ -14,7 +14,6 @@ from tilewright.targets.bm1684x.operations import OPERATIONS
 from tilewright.targets.bm1684x.tensor import Grid, Matrix, Operand, Tensor
 
 CW, WC, COPY, BROADCAST, STATIC = 0, 1, 2, 3, 4
-NO_STRIDE = Stride(0, 0, 0, 0)
 ALL_LANES = 0xFFFF_FFFF
 #: Special functions of DMA_tensor: its operation. 5 and 6 write four banks.
 TENSOR = {0: "dma_copy", 1: "dma_nc_trans", 2: "dma_cw_trans", 3: "dma_broadcast", 4: "dma_cw_trans"}
@@ -34,7 +33,7 @@ def transposed(command: Encoded, config: Config) -> Command:
         if function == CW:  # its result is aligned by rows
             strides = layout.line(Shape(n, c, h, w), dtype, y.start_lane, config)
             y = Tensor(y.address, y.shape, strides, dtype, config)
-        x = local(source, (n, w, h, c), ALIGNED, dtype, config, NO_STRIDE)
+        x = local(source, (n, w, h, c), ALIGNED, dtype, config)
         return Command(OPERATIONS["cw_trans" if function == CW else "wc_trans"], {"x": x}, {"y": y})
     if function == STATIC:
         if not STATIC_BASE <= source < STATIC_BASE + config.static_bytes:
@@ -42,7 +41,7 @@ def transposed(command: Encoded, config: Config) -> Command:
         x = Tensor.ddr(source, (1, 1, 1, w), dtype, config)
         return Command(OPERATIONS["static_bcast"], {"x": x}, {"y": y})
     if function in (COPY, BROADCAST):
-        x = local(source, (n, 1 if function == BROADCAST else c, h, w), ALIGNED, dtype, config, NO_STRIDE)
+        x = local(source, (n, 1 if function == BROADCAST else c, h, w), ALIGNED, dtype, config)
         return Command(OPERATIONS["npu_bcast"], {"x": x}, {"y": y})
     raise unknown(command)
 
@@ -57,7 +56,7 @@ def gathered(command: Encoded, config: Config) -> Command:
     row = layout.line(Shape(*sizes), dtype, 0, config).h
     code = STRIDED if command["opd0_str"] else ALIGNED
     x = local(command["opd0_addr"], sizes, code, dtype, config, Stride(0, 0, row, 1))
-    index = local(command["opd1_addr"], (n, c, 1, command["opd1_w"]), ALIGNED, index_type, config, NO_STRIDE)
+    index = local(command["opd1_addr"], (n, c, 1, command["opd1_w"]), ALIGNED, index_type, config)
     fill = Constant(command["opd2_addr"] & ((1 << dtype.bits) - 1), dtype)
     operands: dict[str, Operand | Constant] = {"x": x, "index": index, "fill": fill}
     return Command(OPERATIONS["pe_gather"], operands, {"y": result(command, dtype, config)})

@@ -10,11 +10,9 @@ from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import F32, I8, I32, U8, DType, Rounding, from_fields
 from tilewright.targets.bm1684x.isa.operands import ALIGNED, COMPACT, local, place, result, unknown
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.layout import Stride
 from tilewright.targets.bm1684x.operations import OPERATIONS
 from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows
 
-NO_STRIDE = Stride(0, 0, 0, 0)
 DEPTHWISE, AVERAGE, DEPTHWISE_RELU, MAXIMUM = 0, 1, 2, 4
 NN, NT, TT = 4, 5, 6
 Operands = dict[str, Operand | Constant]
@@ -77,7 +75,7 @@ def pooling(command: Encoded, config: Config) -> Command:
     elif function in (DEPTHWISE, DEPTHWISE_RELU):
         weight = from_fields(command["opd0_prec"], command["opd1_sign"])
         kernel = (1, c, command["opd1_h"], command["opd1_w"])
-        operands["w"] = local(command["opd1_addr"], kernel, COMPACT, weight, config, NO_STRIDE)
+        operands["w"] = local(command["opd1_addr"], kernel, COMPACT, weight, config)
         operands["bias"] = place(command, "opd2", (1, c, 1, 1), source if source.is_float else I32, config, COMPACT)
         pad = int(source.from_bits(command["opd3_addr"])) if not source.is_float else 0
         attributes |= {"right": command["res1_addr"] & 0xFF, "pad": pad, "mode": Rounding(command["opd2_n_str"])}
@@ -135,7 +133,7 @@ def matrix_by_rows(command: Encoded, config: Config) -> Command:
 
     def by_rows(name: str, shape: tuple[int, int], dtype: DType) -> Rows:
         address = command[f"{name}_addr"]
-        return Rows(local(address, (1, shape[0], 1, shape[1]), ALIGNED, dtype, config, NO_STRIDE))
+        return Rows(local(address, (1, shape[0], 1, shape[1]), ALIGNED, dtype, config))
 
     if command["opd0_const"] or command["opd1_const"]:
         raise unknown(command)

@@ -13,9 +13,12 @@ from tilewright.targets.bm1684x.tensor import Tensor
 
 #: Codes of `*_str` fields: aligned, compact, one value a channel, strides in the command.
 ALIGNED, COMPACT, OFFSET, STRIDED = range(4)
+NO_STRIDE = Stride(0, 0, 0, 0)
 
 
-def local(address: int, shape: tuple[int, ...], code: int, dtype: DType, config: Config, stride: Stride) -> Tensor:
+def local(
+    address: int, shape: tuple[int, ...], code: int, dtype: DType, config: Config, stride: Stride = NO_STRIDE
+) -> Tensor:
     """A tensor of local memory; `address` counts from its beginning. `stride` is that of the code STRIDED."""
     sizes = Shape(*shape)
     start = address // config.lane_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ TIU_TYPE, TIU_FUNCTION, TIU_BYTES = 41, 45, 16
 DMA_SHORT, DMA_TYPE, DMA_BYTES = 3, 32, 16
 #: Where a queue ends.
 TIU_END, SYS, DMA_SYS = 31, "SYSID", "DMA_sys"
+ENDS = {TIU: (SYS, {"tsk_typ": 15, "tsk_eu_typ": TIU_END}), DMA: (DMA_SYS, {"cmd_short": 1, "cmd_type": 6})}
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,13 @@ def encode(commands: Iterable[Encoded]) -> Array:
     return np.concatenate([parts[place] for place in range(len(given))]) if given else np.empty(0, np.uint8)
 
 
+def queue(engine: str, commands: Sequence[Encoded]) -> Array:
+    """The bytes (uint8) of a queue with what ends it."""
+    name, fields = ENDS[engine]
+    count = len(commands)
+    return encode([*commands, fresh(engine, count, name, True, {**fields, "cmd_id": count + 1})])
+
+
 def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
     """The places of each format in a queue: all commands of one are decoded at once."""
     found: dict[int, tuple[Format, list[int]]] = {}
@@ -142,4 +150,4 @@ def _format(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
     return form, name == DMA_SYS or (name == SYS and engine == TIU and (head >> TIU_FUNCTION & 31) == TIU_END)
 
 
-__all__ = ["RESERVED", "Encoded", "decode", "encode", "fresh"]
+__all__ = ["RESERVED", "Encoded", "decode", "encode", "fresh", "queue"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from tilewright.targets.bm1684x.command import Command, Constant
-from tilewright.targets.bm1684x.dtypes import Rounding
+from tilewright.targets.bm1684x.dtypes import DType, Rounding
 from tilewright.targets.bm1684x.isa import arithmetic
 from tilewright.targets.bm1684x.isa.formats import TIU_TYPES
 from tilewright.targets.bm1684x.isa.written import Fields, Writer, Written, placed, refused, shaped, tensor, typed
@@ -20,16 +20,21 @@ def written(name: str, function: int, fields: Mapping[str, int]) -> Written:
     return Written(name, {"cmd_short": 1, "tsk_typ": TYPES[name], "tsk_eu_typ": function, **fields})
 
 
+def _signed(name: str, dtype: DType) -> Fields:
+    """The type of an operand; in these formats floats count as signed."""
+    return typed(name, dtype) | {f"{name}_sign": int(dtype.signed)}
+
+
 def _head(command: Command) -> Fields:
     """The result and the rounding mode of AR."""
     fields = shaped("res0", command.results["y"].shape) | placed(command, "y", "res0", strides=True)
     mode = command.attributes.get("mode", Rounding.HALF_TO_EVEN)
-    return fields | typed("res0", command.types["y"]) | {"opd2_n_str": int(mode)}
+    return fields | _signed("res0", command.types["y"]) | {"opd2_n_str": int(mode)}
 
 
 def _operand(command: Command, own: str, name: str) -> Fields:
     strides = not isinstance(command.operands[own], Constant)
-    return typed(name, command.types[own]) | placed(command, own, name, strides)
+    return _signed(name, command.types[own]) | placed(command, own, name, strides)
 
 
 def _binary(function: int, wrapping: int, command: Command) -> Written:
@@ -61,7 +66,7 @@ def _compare(function: int, command: Command) -> Written:
 def _unary(function: int, own: str, command: Command) -> Written:
     fields = _head(command) | _operand(command, own, "opd0")
     if function == arithmetic.CAST:
-        fields["opd2_sign"] = typed("res0", command.types["y"])["res0_sign"]
+        fields["opd2_sign"] = fields["res0_sign"]
     return written("AR", function, fields | {"tsk_opd_num": 1})
 
 
@@ -80,7 +85,7 @@ def _select(function: int, command: Command) -> Written:
 
 def _quantise(function: int, parameters: tuple[str, ...], command: Command) -> Written:
     fields = shaped("res0", command.results["y"].shape) | placed(command, "y", "res0") | placed(command, "x", "opd0")
-    fields |= typed("res0", command.types["y"]) | typed("opd0", command.types["x"])
+    fields |= _signed("res0", command.types["y"]) | _signed("opd0", command.types["x"])
     fields["opd2_sign"] = fields["res0_sign"]
     fields["opd2_n_str"] = int(command.attributes.get("mode", Rounding.HALF_TO_EVEN))
     given = [command.operands[name] for name in parameters]

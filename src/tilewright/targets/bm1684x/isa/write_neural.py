@@ -8,7 +8,6 @@ from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.dtypes import Rounding
 from tilewright.targets.bm1684x.isa import neural
-from tilewright.targets.bm1684x.isa.operands import STRIDED
 from tilewright.targets.bm1684x.isa.write_arithmetic import written
 from tilewright.targets.bm1684x.isa.written import (
     Fields,
@@ -18,6 +17,7 @@ from tilewright.targets.bm1684x.isa.written import (
     placed,
     refused,
     shaped,
+    strided,
     tensor,
     typed,
 )
@@ -54,10 +54,9 @@ def _conv(addend: str, command: Command) -> Written:
     """`addend`: the bias of floats, the zero point of integers."""
     fields = _input(command) | placed(command, "w", "opd1") | typed("opd1", command.types["w"])
     x = tensor(command, "x")
-    fields |= {f"opd0_{axis}_str": step for axis, step in zip("nchw", x.stride, strict=True)}
-    fields |= {"opd0_addr": address(x), "opd0_str": STRIDED, "res_add": int("acc" in command.operands)}
+    fields |= {"opd0_addr": address(x), "res_add": int("acc" in command.operands)} | strided("opd0", x, x.shape)
     if addend in command.operands:
-        fields |= placed(command, addend, "opd2") | {"opd2_sign": int(command.types[addend].signed)}
+        fields |= placed(command, addend, "opd2") | typed("opd2", command.types[addend])
     else:
         fields |= NOTHING
     return written("CONV", 0, fields | _padding(command))
@@ -65,14 +64,14 @@ def _conv(addend: str, command: Command) -> Written:
 
 def _pool(function: int, value: str, name: str, command: Command) -> Written:
     fields = _input(command) | placed(command, "x", "opd0") | placed(command, value, name)
-    return written("PorD", function, fields | {"opd2_addr": command.attributes.get("right", 0), "opd2_const": 1})
+    return written("PorD", function, fields | {"opd2_addr": command.attributes.get("right", 0)})
 
 
 def _depthwise(command: Command) -> Written:
     fields = _input(command) | placed(command, "x", "opd0") | placed(command, "w", "opd1")
     fields |= typed("opd1", command.types["w"])
     if "bias" in command.operands:
-        fields |= placed(command, "bias", "opd2") | {"opd2_sign": int(command.types["bias"].signed)}
+        fields |= placed(command, "bias", "opd2") | typed("opd2", command.types["bias"])
     else:
         fields |= NOTHING
     relu = bool(command.attributes.get("relu"))

@@ -39,6 +39,8 @@ def typed(name: str, dtype: DType) -> Fields:
 
 def address(operand: Operand | Kernel) -> int:
     """Where an operand begins, from the beginning of local memory."""
+    if isinstance(operand, Tensor | Kernel):
+        return operand.address - LOCAL_BASE
     return int(operand.addresses.flat[0]) - LOCAL_BASE
 
 
@@ -55,7 +57,7 @@ def placed(command: Command, own: str, name: str, strides: bool = False) -> Fiel
     fields = {f"{name}_addr": address(operand)}
     if strides:
         explicit = own in command.attributes.get("strided", ())
-        fields |= _strides(name, tensor(command, own), Shape(*command.results["y"].shape), explicit)
+        fields |= strided(name, tensor(command, own), command.results["y"].shape, explicit)
     return fields
 
 
@@ -67,10 +69,10 @@ def tensor(command: Command, own: str) -> Tensor:
     return operand
 
 
-def _strides(name: str, operand: Tensor, shape: Shape, explicit: bool) -> Fields:
-    """Layout code and strides; axes of size 1 repeat. `explicit`: strides, even if they are those of the layout."""
+def strided(name: str, operand: Tensor, shape: tuple[int, ...], explicit: bool = False) -> Fields:
+    """Layout code and strides; axes of size 1 repeat over `shape`. `explicit`: strides, even if the layout has them."""
     sizes = zip(operand.shape, shape, operand.stride, strict=True)
     stride = Stride(*(0 if size != wanted else step for size, wanted, step in sizes))
-    if not explicit and stride == layout.aligned(shape, operand.dtype, operand.start_lane, operand.config):
+    if not explicit and stride == layout.aligned(Shape(*shape), operand.dtype, operand.start_lane, operand.config):
         return {f"{name}_str": ALIGNED}
     return {f"{name}_str": STRIDED, **{f"{name}_{axis}_str": step for axis, step in zip("nchw", stride, strict=True)}}
