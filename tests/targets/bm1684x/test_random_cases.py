@@ -12,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
-from tests.targets.vta.cases import Case, Draw, layers, networks
+from tests.targets.vta.cases import Case, Draw, case_of, layers, networks, windows
+from tests.targets.vta.networks import MACHINE_KINDS, Builder
 from tilewright.errors import ConfigError
+from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, MaxPool2D, Mean
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.targets.bm1684x import TARGET, timing
@@ -25,6 +27,7 @@ from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.stream import decode, encode
 from tilewright.targets.bm1684x.operations import DMA, TIU
 
+ROUNDINGS = ("tflm", "ort", "pow2", "litert", "xnnpack")
 FEW = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 MANY = settings(FEW, max_examples=1500, derandomize=False, print_blob=True)
 
@@ -39,6 +42,39 @@ def machines(draw: Draw) -> Config:
         return Config(1 << draw(st.integers(0, 6)), banks, bank_bytes, batch=batch)
     except ConfigError:
         reject()
+
+
+@st.composite
+def wide_layers(draw: Draw) -> Case:
+    """One layer of up to 200 channels and 40 rows more than its window, so that tiles and parts come about."""
+    builder = Builder(np.random.default_rng(draw(st.integers(0, 1 << 16))))
+    window, (h, w) = draw(windows())
+    kind, channels = draw(st.sampled_from(["conv", "conv", "depthwise", "max", "average", "mean"])), st.integers(1, 200)
+    depth = draw(channels | st.integers(1, 4))
+    x = builder.given((1, h + draw(st.integers(0, 40)), w + draw(st.integers(0, 40)), depth))
+    same = builder.tensors[x].quant
+    if kind == "conv":
+        builder.linear(Conv2D("relu", window), x, (draw(channels), *window.kernel, depth), 0)
+    elif kind == "depthwise":
+        builder.linear(DepthwiseConv2D("none", window), x, (1, *window.kernel, depth), 3)
+    elif kind == "mean":
+        builder.layer(Mean((1, 2), draw(st.booleans())), x)
+    else:
+        pool = MaxPool2D if kind == "max" else AveragePool2D
+        builder.layer(pool(window), x, quant=same)
+    return case_of(draw, builder, draw(st.sampled_from(ROUNDINGS)))
+
+
+@st.composite
+def chains(draw: Draw) -> Case:
+    """Many layers in one launch, most of them the machine's, that read each other's results; perhaps several inputs."""
+    builder = Builder(np.random.default_rng(draw(st.integers(0, 1 << 16))))
+    builder.given((1, draw(st.integers(1, 40)), draw(st.integers(1, 40)), draw(st.integers(1, 150))))
+    for kind in draw(st.lists(st.sampled_from([*MACHINE_KINDS, "mean"]), min_size=2, max_size=16)):
+        builder.grow(kind)
+    if not builder.nodes:
+        reject()
+    return case_of(draw, builder, draw(st.sampled_from(ROUNDINGS)))
 
 
 def check(case: Case, machine: Config) -> Program:
@@ -95,13 +131,16 @@ def check_many(cases: st.SearchStrategy[Case], limits: settings) -> int:
     return on_machine
 
 
-@pytest.mark.parametrize(("cases", "count"), [(layers(), 30), (networks(), 10)], ids=["layers", "networks"])
+KINDS = {"layers": layers(), "networks": networks(), "wide layers": wide_layers(), "chains": chains()}
+
+
+@pytest.mark.parametrize(("cases", "count"), list(zip(KINDS.values(), (12, 8, 12, 10), strict=True)), ids=KINDS)
 def test_cases_on_machines(cases: st.SearchStrategy[Case], count: int) -> None:
     assert check_many(cases, settings(FEW, max_examples=count)) > count // 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cases", [layers(), networks()], ids=["layers", "networks"])
+@pytest.mark.parametrize("cases", KINDS.values(), ids=KINDS)
 def test_many_cases_on_machines(cases: st.SearchStrategy[Case]) -> None:
     """New ones in every run; hypothesis prints what reproduces a failure."""
     assert check_many(cases, MANY) > MANY.max_examples // 3
