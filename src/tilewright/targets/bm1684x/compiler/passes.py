@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import MachineError
+from tilewright.errors import MachineError, ProgramError
 from tilewright.sim.findings import Finding
 from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import random_sequence
@@ -18,7 +18,7 @@ from tilewright.sim.trace import Part, Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.bm1684x import timing
 from tilewright.targets.bm1684x.compiler.image import Image
-from tilewright.targets.bm1684x.compiler.touched import footprints
+from tilewright.targets.bm1684x.compiler.touched import footprints, oddity
 from tilewright.targets.bm1684x.compiler.values import Machine
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.elaborate import UNITS, Elaborated, elaborate
@@ -36,6 +36,9 @@ class Passes:
     def program(self) -> Elaborated:
         """Commands in one legal order, their footprints."""
         found = elaborate(self.image.queues, self.config)
+        for step in found.steps:
+            if reason := oddity(step.command, self.config):
+                raise ProgramError(step.name, reason, "compile it again")
         image, end = self.image, len(self.image.constants)
         filled = [(0, end)]
         for segment in (*image.inputs, *image.outputs):
