@@ -114,6 +114,9 @@ def _block(
     graph = _graph(program)
     values: dict[str, Array] = dict(samples)
     last_use = {name: node.name for node in graph.nodes for name in node.inputs}
+    ran = {name for step in program.steps for name in ((step.node,) if isinstance(step, HostStep) else step.nodes)}
+    passed_over = (node for node in graph.nodes if node.name not in ran)  # their readers read what they would
+    kept = {*graph.outputs, *(name for node in passed_over for name in node.inputs)}
     layers: list[Layer] = []
     findings: list[Finding] = []
     for index, step in enumerate(program.steps):
@@ -125,7 +128,7 @@ def _block(
             rows, results, found = _launch(target, program, step, values, options, peak)
         values.update(results)
         done = {step.node} if isinstance(step, HostStep) else set(step.nodes)
-        for name in [name for name in values if last_use.get(name) in done and name not in graph.outputs]:
+        for name in [name for name in values if last_use.get(name) in done and name not in kept]:
             del values[name]
         layers.extend(rows)
         findings.extend(finding.inside(step.name) for finding in found)

@@ -26,7 +26,13 @@ ODD_INTEGERS = (-1, 0, 1, 2, 3, 127, 255, 1 << 15, 1 << 16, 1 << 20, (1 << 31) -
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 #: Growth of the process while hundreds of small damaged files are read and run.
 MAX_GROWTH = 1 << 31
-PROGRAMS = {"digits": {}, "fused": {"alu": "fused"}, "four": {"stages": "4", "alu": "fused"}, "onnx": {"alu": "float"}}
+PROGRAMS = {
+    "digits": ("vta", {}),
+    "fused": ("vta", {"alu": "fused"}),
+    "four": ("vta", {"stages": "4", "alu": "fused"}),
+    "onnx": ("vta", {"alu": "float"}),
+    "bm1684x": ("bm1684x", {"batch": "2", "lanes": "16"}),
+}
 Members = dict[str, bytes]
 
 
@@ -45,7 +51,8 @@ def with_host_ops(folder: Path) -> Path:
 def compiled(name: str, folder: Path) -> Members:
     """The parts of a saved program."""
     path = folder / "good.twp"
-    file.save(tw.compile(with_host_ops(folder) if name == "onnx" else DIGITS, overrides=PROGRAMS[name]), path)
+    target, overrides = PROGRAMS[name]
+    file.save(tw.compile(with_host_ops(folder) if name == "onnx" else DIGITS, target, overrides=overrides), path)
     with zipfile.ZipFile(path) as archive:
         return {member: archive.read(member) for member in archive.namelist()}
 
@@ -132,7 +139,7 @@ def check_programs(
     return found
 
 
-@pytest.mark.parametrize("name", ["digits", "onnx"])
+@pytest.mark.parametrize("name", ["digits", "onnx", "bm1684x"])
 def test_odd_values_in_a_header_are_refused_or_found(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,9 @@ what the kernel decided when it ran; what a kernel decides by values that it rea
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,11 @@ from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 #: Bytes that a file may have, compressed or not.
 LARGEST = 1 << 28
 DIGEST = "config"
+#: What zipfile and NumPy raise for a damaged file; MemoryError: of an array that says it is huge.
+DAMAGE = (
+    *(OSError, ValueError, LookupError, ArithmeticError, TypeError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +82,7 @@ class Recording:
                     raise ProgramError(where, f"it unpacks to more than {LARGEST} bytes")
             with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
                 found = {name: arrays[name] for name in (*UNITS, DIGEST)}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except DAMAGE as error:
             raise ProgramError(where, f"it is no recording: {error}") from None
         if any(array.dtype != np.uint8 or array.ndim != 1 for array in found.values()):
             raise ProgramError(where, "it is no recording: its queues are not bytes")

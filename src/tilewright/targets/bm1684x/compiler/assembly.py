@@ -111,9 +111,10 @@ class Assembly:
         self.stream.move(copy(self._rows(address, stored, near, first), near), index, OUTPUTS)
 
     def _rows(self, address: int, stored: Stored, near: Tensor, first: int) -> Tensor:
-        """Where the elements of a tensor in local memory lie in DDR."""
-        stride = Stride(0, stored.h * stored.w, stored.w, 1) if near.shape.c > 1 else Stride(0, 0, near.shape.w, 1)
-        return Tensor(address + first * stored.w * stored.dtype.bytes, near.shape, stride, stored.dtype, self.config)
+        """Where the elements of a tensor in local memory lie in DDR: layers differ in what they call its rows."""
+        columns = near.shape.w
+        stride = Stride(0, stored.h * stored.w if near.shape.c > 1 else 0, columns, 1)
+        return Tensor(address + first * columns * stored.dtype.bytes, near.shape, stride, stored.dtype, self.config)
 
     def launch(self, name: str, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]]) -> Launch:
         """What has been emitted, as a launch."""

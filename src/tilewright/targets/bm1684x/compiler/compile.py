@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from tilewright.errors import ConfigError
-from tilewright.graph.ir import Graph, Site
+from tilewright.graph.ir import Graph, Node, Site
 from tilewright.graph.ops import FullyConnected, OnnxOp, Reshape
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
@@ -19,6 +19,8 @@ from tilewright.targets.bm1684x.compiler.tiles import WORD_BYTES
 from tilewright.targets.bm1684x.config import Config
 
 NAME = "bm1684x"
+#: Operators of ONNX that need of their input only its elements, in their order.
+PRODUCTS = ("Gemm", "MatMul")
 #: How many ways to run first layers in parts are compared, where not all layers fit into local memory.
 WAYS = 3
 
@@ -48,24 +50,23 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 
 
 def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str, str]) -> dict[str, Layer | str]:
-    """Each node's layer or the reason against it; without reshapes that only layers read, where their input lies."""
-    reshaped = {node.outputs[0]: node for node in graph.nodes if isinstance(node.op, Reshape)}
-    found: dict[str, Layer | str] = {}
-    for site in graph.sites():
-        before = reshaped.get(site.node.inputs[0])
-        made = None
-        if before is not None and isinstance(site.node.op, FullyConnected | OnnxOp):
-            made = lower(_unshaped(graph, site), mode, config)
-            if isinstance(made, Layer):
-                made = replace(made, inputs=(before.inputs[0],))
-        if made is None or isinstance(made, str):
-            made = lower(site, mode, config)
-        found[site.node.name] = refused.get(site.node.name, made)
-    read = {name for node in graph.nodes for name in _read(node.inputs, found[node.name])}
-    for name, node in reshaped.items():
-        if name not in read and name not in graph.outputs:
-            del found[node.name]
-    return found
+    """Each node's layer or the reason against it; without reshapes that only products read, where their input lies."""
+    found: dict[str, Layer | str] = dict(refused)
+    passed_over = set()
+    for node in graph.nodes:
+        if isinstance(node.op, Reshape) and node.outputs[0] not in graph.outputs:
+            readers = [site for site in graph.sites() if node.outputs[0] in site.node.inputs]
+            if readers and not any(site.node.name in refused for site in readers):
+                through = {site.node.name: _through(graph, node, site, mode, config) for site in readers}
+                layers = {name: made for name, made in through.items() if made is not None}
+                if len(layers) == len(readers):
+                    found |= layers
+                    passed_over.add(node.name)
+    return {
+        site.node.name: found.get(site.node.name) or lower(site, mode, config)
+        for site in graph.sites()
+        if site.node.name not in passed_over
+    }
 
 
 def _read(inputs: Sequence[str], made: Layer | str) -> Sequence[str]:
@@ -73,11 +74,14 @@ def _read(inputs: Sequence[str], made: Layer | str) -> Sequence[str]:
     return made.inputs if isinstance(made, Layer) else inputs
 
 
-def _unshaped(graph: Graph, site: Site) -> Site:
-    """The site with the tensor that its first input was reshaped from."""
-    before = next(node for node in graph.nodes if node.outputs[0] == site.node.inputs[0])
-    source = replace(graph.tensors[before.inputs[0]], quant=site.input(0).quant)
-    return Site(site.node, (source, *site.inputs[1:]), site.outputs)
+def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Config) -> Layer | None:
+    """The layer of a product that reads what its input was reshaped from; None where there is none."""
+    op = site.node.op
+    if not (isinstance(op, FullyConnected) or (isinstance(op, OnnxOp) and op.op_type in PRODUCTS)):
+        return None
+    source = replace(graph.tensors[reshape.inputs[0]], quant=site.input(0).quant)
+    made = lower(Site(site.node, (source, *site.inputs[1:]), site.outputs), mode, config)
+    return replace(made, inputs=(reshape.inputs[0],)) if isinstance(made, Layer) else None
 
 
 def _launches(

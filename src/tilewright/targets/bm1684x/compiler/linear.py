@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ def linear(site: Site, x: Stored, mode: Rounding) -> Layer:
     if w.dtype != "int8" or w.quant is None or any(w.quant.zero_point) or w.data is None:
         raise Refused("its weights are not constant int8 around zero")
     result = Stored.of(site.output)
+    if isinstance(op, FullyConnected) and result.h * result.w > 1:  # rows are pixels, however its input calls them
+        x = replace(x, h=result.h, w=result.w) if x.h * x.w == result.h * result.w else x
     kernel, window = _kernel(op, w.data, x, result)
     depthwise = isinstance(op, DepthwiseConv2D)
     axis = 1 if depthwise else 0

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import MachineError
+from tilewright.errors import MachineError, ProgramError
 from tilewright.sim.findings import Finding
 from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import random_sequence
@@ -18,11 +18,13 @@ from tilewright.sim.trace import Part, Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.bm1684x import timing
 from tilewright.targets.bm1684x.compiler.image import Image
-from tilewright.targets.bm1684x.compiler.touched import footprints
+from tilewright.targets.bm1684x.compiler.touched import footprints, oddity
 from tilewright.targets.bm1684x.compiler.values import Machine
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.elaborate import UNITS, Elaborated, elaborate
 from tilewright.targets.bm1684x.operations import TIU
+
+LAYERS = "does not say which of its layers each command belongs to"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +38,9 @@ class Passes:
     def program(self) -> Elaborated:
         """Commands in one legal order, their footprints."""
         found = elaborate(self.image.queues, self.config)
+        for step in found.steps:
+            if reason := oddity(step.command, self.config):
+                raise ProgramError(step.name, reason, "compile it again")
         image, end = self.image, len(self.image.constants)
         filled = [(0, end)]
         for segment in (*image.inputs, *image.outputs):
@@ -66,13 +71,15 @@ class Passes:
 
     @cached_property
     def layers(self) -> Array:
-        """The layer of each step."""
+        """The layer of each step. Raises ProgramError."""
         numbers = dict.fromkeys(UNITS, 0)
         tiu = sum(step.engine == TIU for step in self.program.steps)
         found = []
         for step in self.program.steps:
             found.append(numbers[step.engine] + (0 if step.engine == TIU else tiu))
             numbers[step.engine] += 1
+        if len(self.image.layers) < len(found):
+            raise ProgramError("launch", LAYERS, "compile it again")
         return self.image.layers[np.array(found, np.int64)] if found else np.zeros(0, np.int32)
 
     def run(self, values: Mapping[str, Array], launches: int, options: RunOptions) -> dict[str, Array]:
@@ -98,7 +105,12 @@ class Passes:
         return order.sequence
 
     def parts(self, count: int) -> tuple[Part, ...]:
-        """What each of `count` layers takes of a sample: the compute engine's time, waits included, is its layers'."""
+        """What each of `count` layers takes of a sample: the compute engine's time, waits included, is its layers'.
+
+        Raises ProgramError.
+        """
+        if not ((self.layers >= 0) & (self.layers < count)).all():
+            raise ProgramError("launch", LAYERS, "compile it again")
         trace, batch = self.trace, self.image.batch
         mine = np.flatnonzero(trace.table.unit == UNITS.index(TIU))
         spent = np.diff(trace.end[mine], prepend=0)

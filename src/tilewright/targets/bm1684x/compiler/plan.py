@@ -116,7 +116,7 @@ def _placed(
             copies[name] = config.batch if all_there else 2  # one is loaded while the other is in use
             span = (begin[0], end[1] - 1)
         buffers.append(Buffer(name, copies[name] * shape.lane_bytes(config), *span))
-        if name in outside and shape.h * shape.w == 1 and shape.c > 1:
+        if name in outside and shape.h * shape.w == 1 and shape.c > 1 and not shape.phases:
             line = plane_bytes(shape.c, shape.dtype, config)
             buffers.append(Buffer(f"turned/{name}", line, first[name], first[name]))
             turned.append(name)

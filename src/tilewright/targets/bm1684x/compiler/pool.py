@@ -45,7 +45,7 @@ def average(site: Site, x: Stored, mode: Mode) -> Layer:
     count = int(counts[0])
     window = machine_window(op.window, x)
     write = Writer(x.c)
-    total = _sum(write, window, x.add)
+    total = _sum(write, window, 0)
     factor, shift = _division(count, x)
     write.scale(total, Output(), np.array(-shift), x.add, Rounding.HALF_AWAY_FROM_ZERO, factor)
     return _layer(site, x, write, window, -x.add * count)

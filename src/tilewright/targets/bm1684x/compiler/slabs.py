@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tilewright.program.program import Launch
 from tilewright.targets.bm1684x.compiler.assembly import Assembly
@@ -32,9 +33,11 @@ class Slab:
 
 
 def is_chain(layers: Sequence[Layer], leaving: Collection[str]) -> bool:
-    """Whether each layer reads what the one before it gives, and nothing else does."""
+    """Whether each layer reads what the one before it gives, row by row, and nothing else does."""
     outputs = [layer.output for layer in layers]
-    links = all(after.inputs == (output,) for output, after in zip(outputs, layers[1:], strict=False))
+    links = all(
+        after.inputs == (before.output,) and after.shapes[0].h == before.result.h for before, after in pairwise(layers)
+    )
     return links and not set(outputs[:-1]) & set(leaving)
 
 

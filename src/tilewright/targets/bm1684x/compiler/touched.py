@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 
@@ -18,9 +19,29 @@ from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.compiler.spans import as_tensor
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.layout import slots
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.tensor import Kernel, Tensor
 
+#: Runs of bytes of one operand.
+MOST_RUNS = 1 << 16
 Rows = Iterator[tuple[int, int, int, int, int, int]]
+
+
+def oddity(command: Command, config: Config) -> str:
+    """What no compiled network has: the command may come from a file. Empty where there is nothing.
+
+    As axes can have a stride of 0, a few bytes of memory could else stand for more elements than fit anywhere.
+    """
+    for operand in (*command.operands.values(), *command.results.values()):
+        if isinstance(operand, Constant):
+            continue
+        if not isinstance(operand, Kernel | Tensor):
+            return f"{command.operation.name} is no operation of compiled networks"
+        tensor = as_tensor(operand)
+        if prod(tensor.shape) > config.local_bytes:
+            return f"its operand of {prod(tensor.shape)} elements is larger than local memory"
+        if tensor.shape.n * _lines(tensor)[0] * (1 if tensor.is_local else tensor.shape.c) > MOST_RUNS:
+            return f"its operand is scattered over more than {MOST_RUNS} places"
+    return ""
 
 
 def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple[tuple[Space, ...], list[Array]]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 from tilewright.errors import ProgramError, TilewrightError
-from tilewright.targets.bm1684x.command import Command
+from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa import arithmetic, moves, neural
 from tilewright.targets.bm1684x.isa.stream import Encoded
 
+#: Elements of an operand: with strides of 0, fields of a few bits could else name more than any computer holds.
+MOST_ELEMENTS = 1 << 26
 FORMATS: dict[str, Callable[[Encoded, Config], Command]] = {
     "AR": arithmetic.arithmetic,
     "RQ&DQ": arithmetic.quantisation,
@@ -41,8 +44,14 @@ def command_of(encoded: Encoded, config: Config) -> Command:
     if build is None or long:
         raise ProgramError(str(encoded), f"{'long ' if long else ''}{encoded.format.name} commands are not modelled")
     try:
-        return build(encoded, config)
+        command = build(encoded, config)
     except ProgramError:
         raise
     except (TilewrightError, ValueError, KeyError) as error:
         raise ProgramError(str(encoded), str(error)) from None
+    for operand in (*command.operands.values(), *command.results.values()):
+        if not isinstance(operand, Constant) and prod(operand.shape) > MOST_ELEMENTS:
+            raise ProgramError(
+                str(encoded), f"an operand has {prod(operand.shape)} elements; {MOST_ELEMENTS} can be run"
+            )
+    return command

@@ -43,13 +43,13 @@ class Encoded:
 
     @property
     def id(self) -> int:
-        """The command's number in its engine: the first has 1."""
-        return self.fields["cmd_id"]
+        """The command's number in its engine: the first has 1; 0 where its format has none."""
+        return self.fields.get("cmd_id", 0)
 
     @property
     def needs(self) -> int:
-        """The number of the other engine's command that must have ended before this one starts."""
-        return self.fields["cmd_id_dep"]
+        """The number of the other engine's command that must have ended before this one starts; 0: none."""
+        return self.fields.get("cmd_id_dep", 0)
 
     @property
     def is_end(self) -> bool:
