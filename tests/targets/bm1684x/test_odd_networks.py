@@ -67,6 +67,18 @@ def test_networks_equal_the_reference(build: object, batch: str) -> None:
     assert result.findings == ()
 
 
+@pytest.mark.parametrize("padding", [(3, 0, 0, 0), (0, 3, 0, 0)])
+def test_windows_without_input_are_the_hosts(padding: tuple[int, int, int, int]) -> None:
+    """In parts of some rows, such a part would have no rows of the input."""
+    builder = Builder(np.random.default_rng(SEED))
+    x = builder.given((1, 20, 6, 40))
+    builder.linear(Conv2D("relu", Window((3, 1), (1, 1), padding)), x, (30, 3, 1, 40), 0)
+    program = tw.compile(builder.graph(), "bm1684x", overrides={"lanes": "4", "banks": "2", "bank_bytes": "4096"})
+    (step,) = program.steps
+    assert isinstance(step, HostStep)
+    assert "wholly in the padding" in step.reason
+
+
 def test_reshapes_are_passed_over_by_products_only(tmp_path: Path) -> None:
     """Windows and elements need the shape, products the order only; the reshaped tensor is read twice."""
     net = Net(SEED, np.int8)
