@@ -17,6 +17,7 @@ from tilewright.graph.ir import Graph, Quant
 from tilewright.graph.ops import AveragePool2D, Conv2D, FullyConnected, MaxPool2D, Reshape, Window
 from tilewright.program import file
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.report.metrics import Deviation
 from tilewright.targets.bm1684x.compiler.image import Image
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.formats import TIU_TYPES
@@ -97,6 +98,12 @@ def test_reshapes_are_passed_over_by_products_only(tmp_path: Path) -> None:
         assert result.findings == ()
         for deviation in result.deviations.values():
             assert deviation.snr_db is None or deviation.snr_db > 110
+
+
+def test_deviations_of_large_numbers() -> None:
+    """A maximum over nothing is float32's lowest number; its square is no float32."""
+    lowest = np.array([np.finfo(np.float32).min])
+    assert Deviation.of(lowest, lowest).signal == float(lowest[0]) ** 2
 
 
 def digits() -> tuple[Program, Launch]:
