@@ -68,7 +68,9 @@ class Deviation(NamedTuple):
     def of(cls, found: Array, expected: Array) -> Deviation:
         difference = found.astype(np.float64) - expected
         return cls(
-            float(np.abs(difference).max()), float(np.square(difference).sum()), float(np.square(expected * 1.0).sum())
+            float(np.abs(difference).max()),
+            float(np.square(difference).sum()),
+            float(np.square(expected, dtype=np.float64).sum()),
         )
 
     def with_more(self, other: Deviation) -> Deviation:

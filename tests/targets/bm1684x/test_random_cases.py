@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,14 +14,12 @@ from tests.targets.vta.networks import MACHINE_KINDS, Builder
 from tilewright.errors import ConfigError
 from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, MaxPool2D, Mean
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.sim.findings import RACE
 from tilewright.targets.bm1684x import TARGET, timing
-from tilewright.targets.bm1684x.command import Command, Constant
+from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler import run
 from tilewright.targets.bm1684x.compiler.image import Image
 from tilewright.targets.bm1684x.compiler.spans import as_tensor
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
-from tilewright.targets.bm1684x.isa.stream import decode, encode
 from tilewright.targets.bm1684x.operations import DMA, TIU
 
 ROUNDINGS = ("tflm", "ort", "pow2", "litert", "xnnpack")
@@ -106,8 +101,9 @@ def check_launch(launch: Launch, machine: Config) -> None:
             tensor = as_tensor(operand)
             low, high = int(tensor.addresses.min()), int(tensor.addresses.max()) + tensor.dtype.bytes
             if tensor.is_local:
+                assert low >= LOCAL_BASE
+                assert high <= LOCAL_BASE + machine.local_bytes, str(step)
                 lane = (tensor.addresses - LOCAL_BASE) % machine.lane_bytes
-                assert 0 <= low - LOCAL_BASE and high - LOCAL_BASE <= machine.local_bytes, str(step)
                 assert int(lane.max()) + tensor.dtype.bytes <= machine.lane_bytes, str(step)
             else:
                 assert any(begin <= low and high <= end for begin, end in segments), str(step)

@@ -96,4 +96,6 @@ def machine_window(own: GraphWindow, x: Stored) -> Window:
     down, across = (step if rest else 1 for step, rest in zip(own.stride, spare, strict=True))
     if max(own.padding) > LARGEST_PAD or max(down, across, *own.dilation) > LARGEST_STRIDE:
         raise Refused(f"its pads, strides or dilations are above {LARGEST_PAD}")
+    if top >= own.extent[0] or spare[0] // down * down - top >= x.h:  # tiles of such rows would have no input
+        raise Refused("a window of it lies wholly in the padding")
     return Window(own.kernel, (top, bottom, left, right), (down, across), own.dilation)

@@ -1,0 +1,106 @@
+"""Recordings of kernels with other bytes, lengths, array headers or fields: run, or refused with one line."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.errors import ProgramError, TilewrightError
+from tilewright.targets.bm1684x.device import Device
+from tilewright.targets.bm1684x.dtypes import F32
+from tilewright.targets.bm1684x.functions import load_exponential, sigmoid
+from tilewright.targets.bm1684x.isa.stream import decode, encode
+from tilewright.targets.bm1684x.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.recording import Recording
+from tilewright.targets.bm1684x.tensor import Tensor
+
+SEED, SHAPE = 20261122, (2, 70, 4, 6)
+ODD = (0, 1, 2, 3, 7, 15, 63, 64, 255, 4095, 65535, (1 << 31) - 1)
+
+
+@pytest.fixture(scope="module")
+def recorded() -> tuple[Device, Recording]:
+    def body(tpu: Tpu, y: Tensor, x: Tensor) -> None:
+        a, b, c, d = (tpu.local(SHAPE, F32, bank) for bank in range(4))
+        terms = tpu.local((1, 64, 1, 10), F32, bank=4)
+        load_exponential(tpu, terms)
+        tpu.gdma.copy(a, x)
+        sigmoid(tpu, d, a, b, c, terms)
+        tpu.gdma.copy(y, d)
+
+    device = Device()
+    launched = device.launch(kernel(body), device.empty(SHAPE, F32), device.put(np.ones(SHAPE, np.float32), F32))
+    return device, device.record(launched)
+
+
+def replayed(device: Device, recording: Recording | Path) -> str:
+    """`run`, or the kind of the error, which is one line."""
+    try:
+        device.replay(recording if isinstance(recording, Recording) else Recording.load(recording))
+    except TilewrightError as error:
+        assert "\n" not in str(error)
+        return type(error).__name__
+    return "run"
+
+
+def test_damaged_files(recorded: tuple[Device, Recording], tmp_path: Path) -> None:
+    device, recording = recorded
+    path, found = tmp_path / "r.npz", Counter[str]()
+    recording.save(path)
+    raw = path.read_bytes()
+    directory = raw.index(b"PK\1\2")
+    for trial in range(150):
+        rng = np.random.default_rng([SEED, trial])
+        data = bytearray(raw[: int(rng.integers(len(raw)))] if trial % 5 == 0 else raw)
+        if trial % 5:
+            for at in rng.integers(directory if trial % 2 else 0, len(data), 3):
+                data[at] = int(rng.choice([0, 255, data[at] ^ 1, data[at] ^ 128, int(rng.integers(256))]))
+        path.write_bytes(bytes(data))
+        found[replayed(device, path)] += 1
+    assert found["ProgramError"] > 75
+
+
+@pytest.mark.parametrize("claimed", [b"8589934592", b"4611686018427387904"])
+def test_arrays_that_claim_another_size_are_refused(
+    claimed: bytes, recorded: tuple[Device, Recording], tmp_path: Path
+) -> None:
+    path, archive = tmp_path / "r.npz", io.BytesIO()
+    recorded[1].save(path)
+    with zipfile.ZipFile(path) as good, zipfile.ZipFile(archive, "w") as odd:
+        for name in good.namelist():
+            content = good.read(name)
+            begin, end = content.index(b"(") + 1, content.index(b",)")
+            shape = content[begin:end]
+            room = len(claimed) - len(shape)
+            header = content.replace(shape + b",), }" + b" " * room, claimed + b",), }", 1)
+            assert len(header) == len(content)
+            odd.writestr(name, header)
+    path.write_bytes(archive.getvalue())
+    with pytest.raises(ProgramError, match="it is no recording"):
+        Recording.load(path)
+
+
+def test_odd_fields(recorded: tuple[Device, Recording]) -> None:
+    device, recording = recorded
+    found = Counter[str]()
+    for trial in range(30):
+        rng = np.random.default_rng([SEED, trial])
+        queues = {engine: decode(engine, recording.queues[engine]) for engine in (TIU, DMA)}
+        for _ in range(int(rng.integers(1, 4))):
+            queue = queues[str(rng.choice([TIU, DMA]))]
+            place = int(rng.integers(len(queue)))
+            command = queue[place]
+            field = command.format.layout.fields[int(rng.integers(len(command.format.layout.fields)))]
+            if field.name in command.fields:
+                value = int(rng.choice(ODD)) & ((1 << field.width) - 1)
+                queue[place] = replace(command, fields={**command.fields, field.name: value})
+        odd = {engine: encode(queue) for engine, queue in queues.items()}
+        found[replayed(device, Recording(odd, recording.digest))] += 1
+    assert min(found["run"], found["ProgramError"] + found["MachineError"]) > 3
