@@ -58,24 +58,32 @@ class Layer:
 
 
 class Deviation(NamedTuple):
-    """How far an output of real numbers is from the reference: the largest difference, and sums of squares."""
+    """How far an output of real numbers is from the reference: the largest difference, and sums of squares.
+
+    `overflowed` are elements that are infinite or no number, and otherwise in the reference; the rest leaves them out.
+    """
 
     largest: float
     error: float
     signal: float
+    overflowed: int = 0
 
     @classmethod
     def of(cls, found: Array, expected: Array) -> Deviation:
-        difference = found.astype(np.float64) - expected
+        finite = np.isfinite(found) & np.isfinite(expected)
+        same = finite | (found == expected) | (np.isnan(found) & np.isnan(expected))
+        difference = found[finite].astype(np.float64) - expected[finite]
         return cls(
-            float(np.abs(difference).max()),
+            float(np.abs(difference).max(initial=0)),
             float(np.square(difference).sum()),
-            float(np.square(expected, dtype=np.float64).sum()),
+            float(np.square(expected[finite], dtype=np.float64).sum()),
+            int((~same).sum()),
         )
 
     def with_more(self, other: Deviation) -> Deviation:
         """Over the samples of both."""
-        return Deviation(max(self.largest, other.largest), self.error + other.error, self.signal + other.signal)
+        error, signal = self.error + other.error, self.signal + other.signal
+        return Deviation(max(self.largest, other.largest), error, signal, self.overflowed + other.overflowed)
 
     @property
     def snr_db(self) -> float | None:
@@ -146,7 +154,11 @@ class Result:
             "seconds": self.seconds,
             "matches_reference": self.matches_reference,
             "deviation": {
-                name: {"largest": deviation.largest, "snr_db": deviation.snr_db}
+                name: {
+                    "largest": deviation.largest,
+                    "snr_db": deviation.snr_db,
+                    "overflowed": deviation.overflowed,
+                }
                 for name, deviation in self.deviations.items()
             },
             "hazards": len(self.findings),

@@ -179,6 +179,8 @@ def _reference(result: Result) -> str:
 
 def _deviation(name: str, own: Deviation) -> str:
     ratio = "" if own.snr_db is None else f", signal to noise {own.snr_db:.1f} dB"
+    if own.overflowed:
+        name = f"{own.overflowed:,} values of {name} overflow (choose a type of more range); the rest"
     return f"{name} differs by up to {own.largest:.3g}{ratio}"
 
 

@@ -135,3 +135,10 @@ def test_deviations_add_up() -> None:
     assert both == Deviation(1.0, 1.0, 50.0)
     assert both.snr_db == pytest.approx(16.99, abs=0.01)
     assert Deviation.of(expected, expected).snr_db is None
+
+
+def test_values_that_overflow_are_counted_and_left_out() -> None:
+    expected = np.array([1e6, -2.0, np.inf, np.nan])
+    found = Deviation.of(np.array([np.inf, -2.5, np.inf, np.nan]), expected)
+    assert found == Deviation(0.5, 0.25, 4.0, 1)
+    assert found.with_more(found).overflowed == 2
