@@ -1,4 +1,4 @@
-"""Where files are kept; output files, written whole or not at all."""
+"""Where files are kept; output files, written whole or not at all; archives of arrays."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 from platformdirs import user_cache_path
 
+from tilewright.array import Array
 from tilewright.errors import InputError
 
 
@@ -44,3 +46,13 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         if temporary:
             with suppress(OSError):
                 temporary.unlink()
+
+
+def arrays(path: Path) -> dict[str, Array]:
+    """The arrays of an .npz. Raises ValueError for another file, where NumPy's error advises to load it unsafely."""
+    with path.open("rb") as file:
+        if file.read(4) not in (b"PK\3\4", b"PK\5\6"):
+            raise ValueError("it is no .npz archive")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}

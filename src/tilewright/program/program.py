@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
 
 if TYPE_CHECKING:
     from tilewright.report.metrics import Result
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +40,15 @@ class HostStep:
     @property
     def name(self) -> str:
         return self.node
+
+
+def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
+    """Neighbouring nodes together: those that a target takes, by name, or host steps, where `found` has a reason."""
+    for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
+        if on_host:
+            yield tuple(HostStep(name, str(found[name])) for name in names)
+        else:
+            yield {name: made for name in names if not isinstance(made := found[name], str)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError, TilewrightError
+from tilewright.files import arrays
 from tilewright.sim.dram import Dram, Segment
 from tilewright.targets.base import ConformCase, RunOptions
 from tilewright.targets.vta.config import Config
@@ -27,7 +28,7 @@ PAGE = 1 << 12
 def conform(path: Path) -> ConformCase:
     """Replay one vector file. Raises InputError for a file that is not one."""
     try:
-        vector = _read(path)
+        vector = arrays(path)
         meta, keys = json.loads(str(vector["meta"])), json.loads(str(vector["config"]))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = f"it has no array {error}" if isinstance(error, KeyError) else str(error)
@@ -37,16 +38,6 @@ def conform(path: Path) -> ConformCase:
     except TilewrightError as error:
         reason = str(error)
     return ConformCase(path.stem, not reason, reason)
-
-
-def _read(path: Path) -> dict[str, Array]:
-    """The arrays of an .npz. numpy's own error for another file advises to load it unsafely."""
-    with path.open("rb") as file:
-        if file.read(4) not in (b"PK\3\4", b"PK\5\6"):
-            raise ValueError("it is no .npz archive")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
 
 
 def _replay(vector: Mapping[str, Array], meta: Mapping[str, Any], config: Config) -> str:

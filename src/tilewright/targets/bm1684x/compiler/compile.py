@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from tilewright.errors import ConfigError
 from tilewright.graph.ir import Graph, Node, Site
 from tilewright.graph.ops import FullyConnected, OnnxOp, Reshape
 from tilewright.graph.rounding import Rounding, rounding_mode
-from tilewright.program.program import HostStep, Launch, Program
+from tilewright.program.program import HostStep, Launch, Program, grouped
 from tilewright.targets.bm1684x.compiler.launch import build, build_in_parts, fits
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.local import Full
@@ -35,13 +34,8 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
         found = _lowered(graph, mode, config, refused)
         reads = {name: _read(graph.node(name).inputs, made) for name, made in found.items()}
         steps: list[Launch | HostStep] = []
-        for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
-            group = list(names)
-            if on_host:
-                steps += [HostStep(name, str(found[name])) for name in group]
-            else:
-                layers = [made for name in group if isinstance(made := found[name], Layer)]
-                steps += _launches(graph, layers, reads, config)
+        for group in grouped(found):
+            steps += _launches(graph, list(group.values()), reads, config) if isinstance(group, dict) else group
         hosts = [step for step in steps if isinstance(step, HostStep)]
         new = {step.node: step.reason for step in hosts if isinstance(found[step.node], Layer)}
         if not new:

@@ -8,8 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import InputError
 
@@ -17,12 +16,7 @@ from tilewright.errors import InputError
 def arrays(path: Path) -> dict[str, Array]:
     """The arrays of an .npz. Raises InputError."""
     try:
-        with path.open("rb") as file:
-            if file.read(4) not in (b"PK\3\4", b"PK\5\6"):
-                raise ValueError("it is no .npz archive")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
+        return files.arrays(path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(str(path), f"cannot be read: {error}", "give the .npz files of tpu_vectors") from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import rounding_mode
-from tilewright.program.program import HostStep, Launch, Program
+from tilewright.program.program import HostStep, Launch, Program, grouped
 from tilewright.targets.cfu import layout, toolchain
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.variants import Variant
@@ -35,13 +34,8 @@ def compile_graph(
     mode = rounding_mode(rounding)
     found = {site.node.name: operator(site, mode) for site in graph.sites()}
     steps: list[Launch | HostStep] = []
-    for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
-        group = list(names)
-        if on_host:
-            steps += [HostStep(name, str(found[name])) for name in group]
-        else:
-            operators = {name: made for name in group if isinstance(made := found[name], Operator)}
-            steps.append(_launch(graph, operators, config, variant, compiler))
+    for group in grouped(found):
+        steps += [_launch(graph, group, config, variant, compiler)] if isinstance(group, dict) else group
     return Program(NAME, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
