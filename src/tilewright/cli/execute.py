@@ -13,10 +13,15 @@ from tilewright.errors import HazardError, InputError
 from tilewright.program.program import Program
 
 
-def execute(program: Program, source: str | None, timing: str | None, check: bool, reports: Reports) -> int:
-    """Run a program and write what was asked for; the exit status."""
+def execute(
+    program: Program, source: str | None, timing: str | None, check: bool, reports: Reports, model: str | None = None
+) -> int:
+    """Run a program and write what was asked for; return the exit status.
+
+    `model` is the file to verify the import against, by its own framework.
+    """
     try:
-        return _execute(program, source, timing, check, reports)
+        return _execute(program, source, timing, check, reports, model)
     except HazardError as error:
         if reports.as_json:
             found = [finding.to_json() for finding in error.findings]
@@ -24,15 +29,18 @@ def execute(program: Program, source: str | None, timing: str | None, check: boo
         raise
 
 
-def _execute(program: Program, source: str | None, timing: str | None, check: bool, reports: Reports) -> int:
+def _execute(
+    program: Program, source: str | None, timing: str | None, check: bool, reports: Reports, model: str | None
+) -> int:
     from tilewright import bare, run, targets
     from tilewright.model import inputs
+    from tilewright.model.verify import verify
     from tilewright.report import files, html, perfetto, text
     from tilewright.report.summary import summarise
 
     if reports.trace:
         perfetto.require(reports.trace)
-    graph = program.graph
+    graph, verification = program.graph, None
     if graph is None:
         if source:
             raise InputError("--input", "this program has no network", "its data is in the program itself")
@@ -40,12 +48,13 @@ def _execute(program: Program, source: str | None, timing: str | None, check: bo
         origin, labels = "the program's own data", None
     else:
         samples = inputs.read(source, graph) if source else inputs.random(graph)
+        verification = verify(model, graph, samples.values) if model else None
         origin, labels = samples.source, samples.labels
         with text.progress_bar() as progress:
             result = run(program, samples.values, timing=timing, check=check, progress=progress)
     target = targets.get(program.target)
     clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
-    summary = summarise(result, graph, origin, labels, clock, check)
+    summary = summarise(result, graph, origin, labels, clock, check, verification)
     if reports.output:
         files.write_outputs(reports.output, result.outputs)
     if reports.html:

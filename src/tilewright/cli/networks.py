@@ -24,6 +24,7 @@ MOSTLY = 0.5
 @options.rounding
 @options.no_cache
 @options.simulation
+@click.option("--verify", is_flag=True, help="Compare the import with the file, run by its own framework.")
 def run(
     model: str,
     target: str,
@@ -38,6 +39,7 @@ def run(
     trace: Path | None,
     as_json: bool,
     check: bool,
+    verify: bool,
 ) -> int:
     """Run a model, compare with the reference, report each layer.
 
@@ -46,7 +48,8 @@ def run(
     from tilewright.cli.execute import execute
 
     program = _compiled(model, target, config, overrides, rounding, no_cache)
-    return execute(program, source, timing, check, Reports(output, html, trace, as_json))
+    reports = Reports(output, html, trace, as_json)
+    return execute(program, source, timing, check, reports, model if verify else None)
 
 
 @click.command(name="compile")

@@ -47,6 +47,12 @@ def _numbers(ctx: click.Context, param: click.Parameter, text: str | None) -> tu
 @click.option("--mean", callback=_numbers, metavar="X[,Y,Z]", help="For images: (pixel - mean) / std.")
 @click.option("--std", callback=_numbers, metavar="X[,Y,Z]", help="For images.")
 @click.option("--bgr", is_flag=True, help="For images: the model takes blue, green, red.")
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    show_default=True,
+    help="Compare what `run` makes of the file with onnxruntime.",
+)
 @options.as_json
 def quantize(
     model: str,
@@ -60,11 +66,13 @@ def quantize(
     mean: tuple[float, ...] | None,
     std: tuple[float, ...] | None,
     bgr: bool,
+    verify: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Quantise a float ONNX model to int8.
 
-    Writes a QDQ model and reports how far each tensor is from the float model's. See docs/quantize.md.
+    Writes a QDQ model and reports how far each tensor is from the float model's. See docs/quantize.md. The exit status
+    is 1 where the written file, as `run` reads it, differs from what onnxruntime makes of it.
     """
     from tilewright.quantize import Options, require
     from tilewright.quantize import quantize as run
@@ -76,11 +84,12 @@ def quantize(
     settings = Options(scheme, method, activations, _pixels(mean, std, bgr))
     output = output or Path(f"{Path(model).stem}_{scheme}.onnx")
     with text.progress_bar() as progress:
-        made = run(model, calibration, output, settings, evaluation, labels, progress)
+        made = run(model, calibration, output, settings, evaluation, labels, progress, verify)
     if as_json:
         click.echo(json.dumps(made.to_json()))
     else:
         report.show(made)
+    return 1 if made.verification and made.verification.differences else 0
 
 
 def _pixels(mean: tuple[float, ...] | None, std: tuple[float, ...] | None, bgr: bool) -> Pixels | None:

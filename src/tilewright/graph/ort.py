@@ -27,6 +27,8 @@ MAX_OPSET = 30
 SMALL = 1 << 10
 #: Constants of so many bytes are part of a session; sessions are kept up to so many, with so many bytes in all.
 MAX_INSIDE, MAX_SESSIONS, MAX_HELD = 1 << 28, 1 << 11, 1 << 30
+#: Bytes; a cache line, and the widest vector of x86-64.
+ALIGNMENT = 64
 #: Attributes that kernels divide by or step by.
 _STEPS = frozenset(("strides", "kernel_shape", "dilations", "blocksize", "group"))
 #: Attributes where the largest integer means "to the end".
@@ -106,7 +108,7 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=False)
     except Exception as error:  # onnx raises several of its own; none of them is ours
-        raise ModelError(call.where, f"{call.op_type} is not valid: {_one_line(error)}") from None
+        raise ModelError(call.where, f"{call.op_type} is not valid: {one_line(error)}") from None
     by_name = {value.name: value.type for value in inferred.graph.output}
     return tuple(_checked(call, by_name.get(f"y{index}"), limit) for index in range(call.outputs))
 
@@ -137,16 +139,31 @@ def run(
     inside = {index: data for index, data in constants.items() if data.nbytes <= MAX_INSIDE}
     session = SESSIONS.get(call, outputs, inside)
     given = [constants.get(index, value) for index, value in enumerate(values)]
-    feed = {f"x{i}": np.asarray(value) for i, value in enumerate(given) if value is not None and i not in inside}
+    feed = {f"x{i}": aligned(value) for i, value in enumerate(given) if value is not None and i not in inside}
     try:
         results = session.run(None, feed)
     except Exception as error:
-        raise ModelError(call.where, f"onnxruntime cannot run {call.op_type}: {_one_line(error)}") from None
+        raise ModelError(call.where, f"onnxruntime cannot run {call.op_type}: {one_line(error)}") from None
     for result, wanted in zip(results, outputs, strict=True):
         if (str(result.dtype), result.shape) != (wanted.dtype, wanted.shape):
             actual = f"{result.dtype}{list(result.shape)}, not {wanted.dtype}{list(wanted.shape)}"
             raise ModelError(call.where, f"{call.op_type} gives {actual}")
     return list(results)
+
+
+def aligned(value: Array) -> Array:
+    """The value at an address that is a multiple of ALIGNMENT: a copy where it is not there already.
+
+    Kernels of onnxruntime peel off what comes before such an address, and so add in an order that depends on it.
+    """
+    array = np.ascontiguousarray(value).reshape(np.shape(value))
+    if not array.ctypes.data % ALIGNMENT:
+        return array
+    room = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 class Sessions:
@@ -182,7 +199,7 @@ def _session(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mappi
     try:
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise ModelError(call.where, f"onnxruntime does not take {call.op_type}: {_one_line(error)}") from None
+        raise ModelError(call.where, f"onnxruntime does not take {call.op_type}: {one_line(error)}") from None
 
 
 def _model(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
@@ -275,7 +292,8 @@ def _declared(call: Call) -> tuple[ValueType, ...]:
     return tuple(found)
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """An error of onnx or onnxruntime as printable text on one line of at most 200 characters."""
     text = " ".join(str(error).split())
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= 200 else text[:197] + "..."

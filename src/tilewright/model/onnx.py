@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,12 +33,28 @@ def load(path: Path) -> Graph:
 
     Raises ModelError for a damaged file and UnsupportedError for what is not read; nothing is skipped.
     """
+    with _errors_of(path):
+        return codes_first(channels_last(_imported(path))).validate()
+
+
+def imported(path: Path) -> Graph:
+    """Load a file without changing layouts: each tensor that the file has too keeps the file's name and shape."""
+    with _errors_of(path):
+        return _imported(path)
+
+
+def _imported(path: Path) -> Graph:
+    raw = onnx_file.read(path)
+    known = resolve(raw)
+    build = onnx_shift.build if onnx_shift.is_integer(known) else _build
+    return replace(build(known, path.stem, tuple(raw.inputs)), rounding=raw.rounding).validate()
+
+
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Name the file in every error, and report damage that surfaces late as a ModelError."""
     try:
-        raw = onnx_file.read(path)
-        known = resolve(raw)
-        build = onnx_shift.build if onnx_shift.is_integer(known) else _build
-        graph = replace(build(known, path.stem, tuple(raw.inputs)), rounding=raw.rounding)
-        return codes_first(channels_last(graph.validate())).validate()
+        yield
     except (ModelError, UnsupportedError) as error:
         where = error.where if str(path) in error.where else f"{path}: {error.where}".removesuffix(": ")
         raise type(error)(where, error.reason, error.remedy) from None
@@ -47,13 +65,17 @@ def load(path: Path) -> Graph:
 
 def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
     known = quantise_biases(propagate(merge(simplify(known))))
-    builder = Builder(known)
-    for step in fuse(known):
-        if isinstance(step, Fused):
-            onnx_quantised.translate(builder, step)
-        else:
-            _plain(builder, step)
-    return builder.graph(name, inputs)
+    real: frozenset[str] = frozenset()
+    while True:
+        builder = Builder(known)
+        for step in fuse(known, real):
+            if isinstance(step, Fused):
+                onnx_quantised.translate(builder, step)
+            else:
+                _plain(builder, step)
+        if not builder.refused:
+            return builder.graph(name, inputs)
+        real |= builder.refused
 
 
 def _plain(builder: Builder, node: RawNode) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph import ops
+from tilewright.graph.arithmetic import Activation
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.model.onnx_codes import Coded
 from tilewright.model.onnx_values import Known
@@ -25,6 +26,7 @@ class Builder:
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.dequantised: set[str] = set()  # constants that onnxruntime makes of codes in each run
+        self.refused: set[str] = set()  # operators that have to be computed on real numbers
         self._names = set(known.types)
         self._made: dict[tuple[str, str], str] = {}
 
@@ -95,6 +97,13 @@ class Builder:
         inner = replace(output, name=self.fresh(f"{output.name}:nhwc"), shape=permuted(output.shape, TO_NHWC))
         self.emit(name, op, (first, *inputs[1:]), (inner,))
         self.emit(self.fresh(f"{output.name}:nchw"), ops.Transpose(TO_NCHW), (inner.name,), (output,))
+
+    def clamp(self, name: str, output: str, activation: Activation) -> None:
+        """A clamp of its own behind the node that was emitted last, which writes `output` without one."""
+        out, node = self.tensors.pop(output), self.nodes.pop()
+        inner = replace(out, name=self.fresh(f"{output}:unclamped"))
+        self.emit(node.name, node.op, node.inputs, (inner,))
+        self.emit(self.fresh(f"{name}:{activation}"), ops.Clamp(activation), (inner.name,), (out,))
 
     def nhwc(self, name: str) -> str:
         key = (name, "nhwc")

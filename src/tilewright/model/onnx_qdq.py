@@ -23,7 +23,7 @@ COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} 
     ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1
 )
 #: Operators of `pow2` that clamp what they compute.
-CLAMPED = ("Conv", "Gemm", "MatMul", "Add")
+CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", "ReduceMean")
 #: Operators that have an integer kernel with real results as well.
 REAL_RESULTS = ("Gemm", "MatMul")
 #: How far a convolution's bias scale may be off (numpy.isclose's form; measured).
@@ -31,10 +31,13 @@ BIAS_SCALE_ABSOLUTE, BIAS_SCALE_RELATIVE = 1e-6, 1e-2
 Step = Fused | RawNode
 
 
-def fuse(known: Known) -> list[Step]:
-    """The graph's steps in order, quantised operators fused, and without those that nothing reads any more."""
+def fuse(known: Known, real: frozenset[str] = frozenset()) -> list[Step]:
+    """The graph's steps in order, quantised operators fused, and without those that nothing reads any more.
+
+    The nodes named in `real` stay as they are: operators on real numbers between dequantise and quantise.
+    """
     found = _Patterns(known)
-    steps: list[Step] = [found.fused(node) or node for node in known.nodes]
+    steps: list[Step] = [(None if node.name in real else found.fused(node)) or node for node in known.nodes]
     written = {name for step in steps if isinstance(step, Fused) for name in step.writes}
     steps = [step for step in steps if isinstance(step, Fused) or not set(step.outputs) <= written]
     needed, kept = set(known.outputs), []

@@ -13,53 +13,30 @@ from tilewright.graph import ops, ort
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ort import MICROSOFT
 from tilewright.model.onnx_build import Builder
-from tilewright.model.onnx_codes import Coded, Fused, padding_of
+from tilewright.model.onnx_codes import MOVES, Coded, Fused, padding_of
+from tilewright.model.onnx_conv import bias_of, convolve
 from tilewright.model.onnx_window import window_of
 
 
 def translate(builder: Builder, fused: Fused) -> None:
-    """Emit the nodes of a fused operator."""
-    if not _NATIVE.get(fused.op_type, _no)(builder, fused):
+    """Emit the nodes of a fused operator.
+
+    onnxruntime's kernels on codes round ties to even and know no activation: an operator of `pow2` that has no integer
+    form of its own is refused, and stays one on real numbers.
+    """
+    before = len(builder.nodes)
+    if _NATIVE.get(fused.op_type, _no)(builder, fused):
+        ours = [getattr(node.op, "activation", "none") for node in builder.nodes[before:]]
+        if fused.activation not in (*ours, "none"):
+            builder.clamp(fused.name, fused.outputs[0].tensor, fused.activation)
+    elif builder.known.rounding == "pow2" and fused.op_type not in MOVES:
+        builder.refused.add(fused.name)
+    else:
         _by_onnxruntime(builder, fused)
 
 
 def _no(builder: Builder, fused: Fused) -> bool:
     return False
-
-
-def _conv(builder: Builder, fused: Fused) -> bool:
-    x, w = fused.inputs
-    weights, out = builder.constant_of(w.tensor), builder.result(fused.outputs[0])
-    if weights is None or weights.ndim != 4 or len(builder.shape(x.tensor)) != 4 or w.quant is None:
-        return False
-    channels, height, width = builder.shape(x.tensor)[1:]
-    outputs, depth = weights.shape[:2]
-    groups = fused.attributes.get("group", 1)
-    if depth * groups != channels or outputs % groups or (w.quant.per_channel and w.quant.axis != 0):
-        return False
-    kernel = tuple(fused.attributes.get("kernel_shape", weights.shape[2:]))
-    window = window_of(fused.where, fused.attributes, kernel, (height, width), (out.shape[2], out.shape[3]))
-    op: ops.Linear
-    if depth == 1 and groups > 1:
-        op, weights = ops.DepthwiseConv2D(fused.activation, window), weights.transpose(1, 2, 3, 0)
-        quant = replace(w.quant, axis=3 if w.quant.per_channel else 0)
-    else:
-        op, weights, quant = ops.Conv2D(fused.activation, window), weights.transpose(0, 2, 3, 1), w.quant
-    inputs = (
-        builder.coded(x),
-        builder.constant(f"{w.tensor}:{op.kind}", weights, quant),
-        *_bias(builder, fused, outputs),
-    )
-    builder.emit_nhwc(fused.name, op, inputs, out)
-    return True
-
-
-def _bias(builder: Builder, fused: Fused, outputs: int) -> tuple[str, ...]:
-    """The int32 bias, one entry an output channel; nothing where there is none."""
-    data = builder.constant_of(fused.bias) if fused.bias else None
-    if data is None:
-        return ()
-    return (builder.constant(f"{fused.bias}:bias", np.broadcast_to(data.reshape(-1), (outputs,))),)
 
 
 def _product(builder: Builder, fused: Fused) -> bool:
@@ -87,7 +64,7 @@ def _product(builder: Builder, fused: Fused) -> bool:
     if bias is not None and (bias.size not in (1, weights.shape[0]) or bias.shape[-1:] not in ((), (1,), (bias.size,))):
         return False
     made = builder.constant(f"{w.tensor}:fully_connected", weights, replace(w.quant, axis=0))
-    inputs = (builder.coded(x), made, *_bias(builder, fused, weights.shape[0]))
+    inputs = (builder.coded(x), made, *bias_of(builder, fused, weights.shape[0]))
     keep = len(builder.shape(x.tensor)) != 2
     builder.emit(fused.name, ops.FullyConnected(fused.activation, keep), inputs, (builder.result(fused.outputs[0]),))
     return True
@@ -252,7 +229,7 @@ def _requantize(builder: Builder, fused: Fused) -> bool:
 
 
 _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
-    "Conv": _conv,
+    "Conv": convolve,
     "Gemm": _product,
     "MatMul": _product,
     "Add": _binary(ops.Add),

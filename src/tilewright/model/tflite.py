@@ -146,19 +146,23 @@ _TRANSLATE: dict[str, tuple[Callable[[_Call], ops.Op], int | None]] = {
 }
 
 
+def names(raw: RawModel) -> list[str]:
+    """The name of each tensor of the file, by its index; repeated names are made unique."""
+    found: dict[str, None] = {}
+    for index, tensor in enumerate(raw.tensors):
+        name = tensor.name
+        while name in found:
+            name = f"{name}:{index}"
+        found[name] = None
+    return list(found)
+
+
 class _Builder:
-    """Names tensors uniquely, then translates the operators in order."""
+    """Translates the operators in order."""
 
     def __init__(self, path: Path, raw: RawModel) -> None:
         self.path, self.raw = path, raw
-        self.names: list[str] = []
-        taken: set[str] = set()
-        for index, tensor in enumerate(raw.tensors):
-            name = tensor.name
-            while name in taken:
-                name = f"{name}:{index}"
-            taken.add(name)
-            self.names.append(name)
+        self.names = names(raw)
         self.tensors = {name: _tensor(name, t) for name, t in zip(self.names, raw.tensors, strict=True)}
 
     def graph(self) -> Graph:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewright.errors import InputError
+from tilewright.array import Array
+from tilewright.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
+    from tilewright.model.verify import Verification
     from tilewright.quantize.report import Report
     from tilewright.quantize.samples import Pixels
 
@@ -43,10 +45,12 @@ def quantize(
     evaluation: str | Path | None = None,
     labels: str | Path | None = None,
     progress: Progress | None = None,
+    verify: bool = True,
 ) -> Report:
     """Quantise a float model, write it to `output`, and measure it on `evaluation` (default: the calibration samples).
 
-    `labels` are the true classes of the samples that it is measured on. Raises TilewrightError for bad input.
+    `labels` are the true classes of the samples that it is measured on. `verify` reads the written file as `run` does
+    and compares it with onnxruntime on the first samples. Raises TilewrightError for bad input.
     """
     require()
     options = options or Options()
@@ -75,4 +79,17 @@ def quantize(
     with replacing(output) as file:
         file.write(quantised.SerializeToString())
     left = report.left(original, quantised, reasons)
-    return report.Report(str(model), str(output), options, calibrating.source, measuring.source, fidelity, shifts, left)
+    verification = _verified(Path(output), measuring.values) if verify else None
+    sources = calibrating.source, measuring.source
+    return report.Report(str(model), str(output), options, *sources, fidelity, shifts, left, verification)
+
+
+def _verified(output: Path, samples: Mapping[str, Array]) -> Verification:
+    """What the written file is to `run`, compared with what it is to onnxruntime."""
+    from tilewright.model import load
+    from tilewright.model.verify import Verification, verify
+
+    try:
+        return verify(output, load(output), samples)
+    except UnsupportedError as error:
+        return Verification("onnxruntime", reason=f"Tilewright does not read the file: {error}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
+from tilewright.model.verify import Verification
 from tilewright.quantize import Options
 from tilewright.quantize.measure import Fidelity, Measured, counterparts
 from tilewright.quantize.model import title
@@ -44,6 +45,7 @@ class Report:
     fidelity: Fidelity
     shifts: dict[str, int]
     left: tuple[Left, ...]
+    verification: Verification | None = None
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object; an SNR that is not finite is null, and `exact` says whether the tensors are equal."""
@@ -62,6 +64,7 @@ class Report:
             "outputs": [self._row(row) for row in found.outputs],
             "top1": top1 and {"agreement": top1.agreement, "float": top1.float_accuracy, "quantised": top1.accuracy},
             "host": [{"name": node.name, "op": node.op, "reason": node.reason} for node in self.left],
+            "verification": self.verification and self.verification.to_json(),
         }
 
     def _row(self, row: Measured) -> dict[str, Any]:
@@ -137,6 +140,8 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     if report.evaluation != report.calibration:
         facts.append(("measured on", report.evaluation))
     facts.append(("written", report.output))
+    if report.verification:
+        facts.append(("import", str(report.verification)))
     return facts
 
 

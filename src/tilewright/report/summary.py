@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
+from tilewright.model.verify import Verification
 from tilewright.report.metrics import Deviation, Layer, Result
 
 STALL = "top stall / why on host"
@@ -30,6 +31,7 @@ class Summary:
     checked: bool = True
     predictions: tuple[int, ...] | None = None
     labels: tuple[int, ...] | None = None
+    verification: Verification | None = None
 
     @property
     def wrong(self) -> list[int] | None:
@@ -41,6 +43,8 @@ class Summary:
 
     @property
     def passed(self) -> bool:
+        if self.verification is not None and self.verification.differences:
+            return False
         return not self.result.findings and self.result.matches_reference is not False
 
     def to_json(self) -> dict[str, Any]:
@@ -49,15 +53,23 @@ class Summary:
             found["predictions"] = list(self.predictions)
         if self.wrong is not None:
             found["correct"] = self.result.samples - len(self.wrong)
+        if self.verification is not None:
+            found["verification"] = self.verification.to_json()
         return found
 
 
 def summarise(
-    result: Result, graph: Graph | None, source: str, labels: Array | None, clock_mhz: float, checked: bool
+    result: Result,
+    graph: Graph | None,
+    source: str,
+    labels: Array | None,
+    clock_mhz: float,
+    checked: bool,
+    verification: Verification | None = None,
 ) -> Summary:
     predictions = predict(graph, result.outputs) if graph else None
     classes = None if labels is None else tuple(int(label) for label in labels)
-    return Summary(result, source, clock_mhz, checked, predictions, classes)
+    return Summary(result, source, clock_mhz, checked, predictions, classes, verification)
 
 
 def predict(graph: Graph, outputs: Mapping[str, Array]) -> tuple[int, ...] | None:
@@ -144,6 +156,8 @@ def facts(summary: Summary) -> list[Fact]:
         found.append(Fact("accuracy", _accuracy(summary, summary.wrong)))
     found.append(Fact("simulated in", f"{result.seconds:.2f} s"))
     found.append(Fact("reference", _reference(result), result.matches_reference is False))
+    if summary.verification is not None:
+        found.append(Fact("import", str(summary.verification), bool(summary.verification.differences)))
     hazards = str(len(result.findings)) if summary.checked or result.findings else "not checked"
     found.append(Fact("hazards", hazards, bool(result.findings)))
     return found

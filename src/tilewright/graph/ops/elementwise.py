@@ -124,6 +124,8 @@ class Mul(Binary):
         real = rounding.ratio(site.output.scale, site.input(0).scale, site.input(1).scale)
         if rounding.elementwise == "xnnpack" and 2.0**-16 <= real < 2.0**8:
             return self._clamp(site, round_half_even(product.astype(np.float32) * np.float32(real)), True)
+        if rounding.elementwise == "pow2":
+            return self._clamp(site, shift_up(product, power_of_two(real, f"op '{site.node.name}'")), False)
         if rounding.elementwise == "ort":  # the zero point is added before rounding
             out = site.output
             scaled = product.astype(np.float32) * np.float32(real) + np.float32(out.zero_point)

@@ -98,7 +98,7 @@ def _fuse(net: Network) -> list[Step]:
             continue
         kind, reason = role(net, node)
         activation = net.only_consumer(node.output[0]) if kind in ("product", "sum", "average") else None
-        if activation is not None and not _fuses(net, activation, node.output[0]):
+        if activation is not None and not _fuses(net, kind, activation, node.output[0]):
             activation = None
         last = activation or node
         if activation is not None:
@@ -108,9 +108,14 @@ def _fuse(net: Network) -> list[Step]:
     return steps
 
 
-def _fuses(net: Network, node: NodeProto, name: str) -> bool:
+def _fuses(net: Network, kind: Role, node: NodeProto, name: str) -> bool:
+    """Whether a Relu or Clip clamps `name` before it is rounded; behind an average only Relu and Clip 0..6 do."""
+    if node.op_type not in ACTIVATIONS or node.input[0] != name:
+        return False
     bounds = [bound for bound in node.input[1:] if bound]
-    return node.op_type in ACTIVATIONS and node.input[0] == name and all(map(net.is_constant, bounds))
+    if not all(map(net.is_constant, bounds)):
+        return False
+    return kind != "average" or node.op_type == "Relu" or [float(net.constant(bound)) for bound in bounds] == [0.0, 6.0]
 
 
 def _forward(net: Network, steps: list[Step]) -> set[int]:

@@ -1,0 +1,129 @@
+"""Convolutions over one, two or three axes as convolutions over images, which the graph and its targets know.
+
+A row of samples is an image of one line. A volume is one image for each output depth, whose channels are those of all
+the depths that its window sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ModelError
+from tilewright.graph import ops
+from tilewright.graph.ir import Quant, Tensor
+from tilewright.model.onnx_build import Builder
+from tilewright.model.onnx_codes import Fused
+from tilewright.model.onnx_window import window_of
+
+#: Axes of a convolution's input: batch, channels, and those it slides over.
+_OUTER = 2
+
+
+def convolve(builder: Builder, fused: Fused) -> bool:
+    """Emit a convolution with constant weights; False where it has no such form."""
+    x, w = fused.inputs
+    weights, shape = builder.constant_of(w.tensor), builder.shape(x.tensor)
+    if weights is None or w.quant is None or weights.ndim not in (3, 4, 5) or len(shape) != weights.ndim:
+        return False
+    groups = fused.attributes.get("group", 1)
+    outputs, depth = weights.shape[:2]
+    if depth * groups != shape[1] or outputs % groups or (w.quant.per_channel and w.quant.axis != 0):
+        return False
+    kernel = fused.attributes.get("kernel_shape", weights.shape[_OUTER:])
+    if tuple(kernel) != weights.shape[_OUTER:]:
+        raise ModelError(fused.where, f"has a kernel of shape {list(kernel)} and weights {list(weights.shape)}")
+    form = {3: _row, 4: _image, 5: _volume}[weights.ndim]
+    form(builder, fused, builder.coded(x), weights, builder.result(fused.outputs[0]))
+    return True
+
+
+def bias_of(builder: Builder, fused: Fused, outputs: int) -> tuple[str, ...]:
+    """The int32 bias, one entry an output channel; nothing where there is none."""
+    data = builder.constant_of(fused.bias) if fused.bias else None
+    if data is None:
+        return ()
+    return (builder.constant(f"{fused.bias}:bias", np.broadcast_to(data.reshape(-1), (outputs,))),)
+
+
+def _image(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
+    _, channels, height, width = builder.tensors[x].shape
+    outputs, depth = weights.shape[:2]
+    window = window_of(
+        fused.where, fused.attributes, weights.shape[_OUTER:], (height, width), (out.shape[2], out.shape[3])
+    )
+    quant = fused.inputs[1].quant
+    assert isinstance(quant, Quant)
+    op: ops.Linear
+    if depth == 1 and channels > 1:
+        op, weights = ops.DepthwiseConv2D(fused.activation, window), weights.transpose(1, 2, 3, 0)
+        quant = replace(quant, axis=3 if quant.per_channel else 0)
+    else:
+        op, weights = ops.Conv2D(fused.activation, window), weights.transpose(0, 2, 3, 1)
+    held = builder.constant(f"{fused.inputs[1].tensor}:{op.kind}", weights, quant)
+    builder.emit_nhwc(fused.name, op, (x, held, *bias_of(builder, fused, outputs)), out)
+
+
+def _row(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
+    """x (N, C, W) as an image of one line, and back."""
+    shape = builder.tensors[x].shape
+    inner = replace(out, name=builder.fresh(f"{out.name}:image"), shape=(*out.shape[:2], 1, out.shape[2]))
+    made = replace(fused, attributes=_along(fused.attributes, (None, 0), 1))
+    _image(
+        builder, made, _moved(builder, x, "image", ops.Reshape((*shape[:2], 1, shape[2]))), weights[:, :, None], inner
+    )
+    builder.emit(builder.fresh(f"{out.name}:row"), ops.Reshape(out.shape), (inner.name,), (out,))
+
+
+def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
+    """x (N, C, D, H, W): N times the output depths images of C times the kernel's depths channels."""
+    batch, channels, depths, height, width = builder.tensors[x].shape
+    outputs, depth, taps = weights.shape[:3]
+    slid = _along(fused.attributes, (0, None), 3)
+    slices = out.shape[2]
+    window = window_of(fused.where, slid, (taps, 1), (depths, 1), (slices, 1))
+    around = ((0, 0), (0, 0), window.padding[:2], (0, 0), (0, 0))
+    padded = _moved(builder, x, "padded", ops.Pad(around)) if any(window.padding) else x
+    places = np.arange(slices)[:, None] * window.stride[0] + np.arange(taps) * window.dilation[0]
+    seen = builder.constant(f"{fused.name}:depths", places)
+    gather = ops.OnnxOp("Gather", "", builder.known.opset, (("axis", "2"),))
+    stacked = _moved(builder, padded, "depths", gather, (batch, channels, slices, taps, height, width), seen)
+    apart = _moved(builder, stacked, "slices", ops.Transpose((0, 2, 1, 3, 4, 5)))
+    images = _moved(builder, apart, "images", ops.Reshape((batch * slices, channels * taps, height, width)))
+    inner = replace(out, name=builder.fresh(f"{out.name}:images"), shape=(batch * slices, outputs, *out.shape[3:]))
+    made = replace(fused, attributes=_along(fused.attributes, (1, 2), 3))
+    _image(builder, made, images, weights.reshape(outputs, depth * taps, *weights.shape[3:]), inner)
+    split = ops.Reshape((batch, slices, outputs, *out.shape[3:]))
+    volume = _moved(builder, inner.name, "split", split)
+    builder.emit(builder.fresh(f"{out.name}:volume"), ops.Transpose((0, 2, 1, 3, 4)), (volume,), (out,))
+
+
+def _moved(builder: Builder, x: str, hint: str, op: ops.Op, shape: tuple[int, ...] = (), *more: str) -> str:
+    """The name of what `op`, which moves codes, makes of x; `shape` where the operator does not tell it."""
+    source = builder.tensors[x]
+    if isinstance(op, ops.Reshape):
+        shape = op.shape
+    elif isinstance(op, ops.Transpose):
+        shape = tuple(source.shape[axis] for axis in op.permutation)
+    elif isinstance(op, ops.Pad):
+        shape = tuple(extent + sum(pair) for extent, pair in zip(source.shape, op.padding, strict=True))
+    made = replace(source, name=builder.fresh(f"{x}:{hint}"), shape=shape, data=None)
+    builder.emit(made.name, op, (x, *more), (made,))
+    return made.name
+
+
+def _along(attributes: Mapping[str, Any], axes: tuple[int | None, ...], count: int) -> dict[str, Any]:
+    """The attributes of a window over `count` axes for some of them; None stands for an axis that it is 1 along."""
+    chosen = {"auto_pad": attributes.get("auto_pad", "NOTSET")}
+    for key in ("strides", "dilations"):
+        given = attributes.get(key, [1] * count)
+        chosen[key] = [1 if axis is None else given[axis] for axis in axes]
+    pads = attributes.get("pads", [0] * 2 * count)
+    if len(pads) != 2 * count:
+        raise ModelError("", f"has the padding {list(pads)[:8]} over {count} axes")
+    chosen["pads"] = [0 if axis is None else pads[axis + side] for side in (0, count) for axis in axes]
+    return chosen

@@ -1,0 +1,255 @@
+"""An `.onnx` file under onnxruntime without optimisations, layer by layer.
+
+Every layer is given the codes that the graph computed before it, so that a rounding difference cannot spread and an
+import error shows where it is: the file is cut at each tensor of codes that it shares with the graph, and each cut
+becomes an input. What a QuantizeLinear reads is compared before it is rounded: a code must be the nearest one to it,
+and `pow2` must round ties upwards. Real outputs must agree to float32's accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ModelError
+from tilewright.graph import ops, ort, reference
+from tilewright.graph.ir import Graph, Site, Tensor
+from tilewright.model import onnx as importer
+from tilewright.model.onnx_codes import CODES
+from tilewright.model.onnx_file import CUSTOM
+from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE
+from tilewright.model.verify import Comparison, Verification
+
+#: How far from a tie, in codes, float32 sums of the file and of an integer kernel may fall on different sides.
+NEAR = 1 / 64
+#: Relative to the largest magnitude of a real output; the second where anything in the network is float16.
+REAL, HALF = 1e-4, 1e-2
+#: A factor of seven bits stands for 1 / n in averages of `pow2` (docs/quantize.md).
+AVERAGE = 1 / 128
+#: onnxruntime's softmax on codes may differ by a code from a real one that is quantised.
+SOFTMAX = 1.0
+#: Sums of so many products of int8 codes are exact in float32, in any order.
+EXACT_TERMS = (1 << 24) // (1 << 14)
+IDENTITIES = ("Identity", "Dropout")
+_GIVEN = ":given"
+
+
+def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verification:
+    """Compare the import of `path` with onnxruntime, and `graph` with the import."""
+    try:
+        runtime = ort.package("onnxruntime")
+    except ModelError as error:
+        return Verification("onnxruntime", reason=f"{error.reason}; {error.remedy}")
+    framework, imported = f"onnxruntime {runtime.__version__}", importer.imported(path)
+    model = ort.package("onnx").load(str(path))
+    if any(node.op_type in CUSTOM for node in model.graph.node):
+        return Verification(framework, reason=f"onnxruntime has no operator {CUSTOM[0]}")
+    cut = Cut(model, imported)
+    try:
+        session = cut.session(runtime)
+    except Exception as error:  # onnxruntime raises many types
+        return Verification(framework, reason=f"onnxruntime does not take the file: {ort.one_line(error)}")
+    count = len(next(iter(samples.values())))
+    compared = Comparison()
+    for index in range(count):
+        sample = {name: array[index : index + 1] for name, array in samples.items()}
+        values = _values(imported, sample)
+        cut.compare(session, values, compared)
+        for name, array in reference.run(graph, sample).items():  # layouts changed nothing
+            steps = array[0].astype(np.float64) - values[name]
+            compared.add(name, ~np.isclose(array[0], values[name], rtol=REAL, atol=0, equal_nan=True), steps)
+    return compared.result(framework, count)
+
+
+def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
+    """Every value of one sample, {name: (*shape)}."""
+    found = {name: array[0] for name, array in sample.items()}
+
+    def observe(site: Site, results: tuple[Array, ...]) -> None:
+        found.update(zip(site.node.outputs, (result[0] for result in results), strict=True))
+
+    outputs = reference.run(graph, sample, observe=observe)
+    return found | {name: array[0] for name, array in outputs.items()}
+
+
+class Cut:
+    """The file with every shared tensor of codes made an input, and what was computed of it made an output."""
+
+    def __init__(self, model: Any, graph: Graph) -> None:
+        self.graph, self.model, self.helper = graph, model, ort.package("onnx").helper
+        half = any(tensor.dtype == "float16" for tensor in graph.tensors.values())
+        self.real = HALF if half else REAL
+        self.sites = {name: site for site in graph.sites() for name in site.node.outputs}
+        self.writer = {name: node for node in model.graph.node for name in node.output}
+        constant = {tensor.name for tensor in model.graph.initializer}
+        self.fed = {value.name for value in model.graph.input if value.name not in constant}
+        self.computed = self._computed()
+        self.shared = {
+            name: tensor
+            for name, tensor in graph.tensors.items()
+            if name in self.computed and name in self.writer and tensor.dtype in CODES and tensor.quant is not None
+        }
+        #: Shared tensors under a scale of the importer's own: onnxruntime merges neighbouring pairs (onnx_pairs.py).
+        self.merged = self._bypass_merged_pairs()
+        self._cut()
+
+    def _computed(self) -> set[str]:
+        """The values that depend on the inputs."""
+        found = set(self.fed)
+        for node in self.model.graph.node:
+            if found.intersection(node.input):
+                found.update(node.output)
+        return found
+
+    def _source(self, name: str) -> Any:
+        """The node that makes a value, identities passed over; None for inputs and constants."""
+        node = self.writer.get(name)
+        while node is not None and node.op_type in IDENTITIES:
+            node = self.writer.get(node.input[0])
+        return node
+
+    def _bypass_merged_pairs(self) -> set[str]:
+        """Pass values unrounded through pairs that the graph has not; return the tensors quantised from them."""
+        passed: set[str] = set()
+        for node in self.model.graph.node:
+            before = self._source(node.input[0]) if node.op_type == DEQUANTIZE else None
+            if node.op_type in IDENTITIES and node.input[0] in passed:
+                passed.add(node.output[0])
+            elif before is not None and before.op_type == QUANTIZE and self._unshared(before.output[0]):
+                node.op_type = "Identity"
+                node.input[:] = before.input[:1]
+                del node.attribute[:]
+                passed.add(node.output[0])
+        readers = (node for node in self.model.graph.node if node.op_type == QUANTIZE and node.input[0] in passed)
+        return {node.output[0] for node in readers if node.output[0] in self.shared}
+
+    def _unshared(self, codes: str) -> bool:
+        return codes in self.computed and codes not in self.graph.tensors
+
+    def _cut(self) -> None:
+        """Rename what reads a shared tensor, and ask for what writes it."""
+        body, self.asked = self.model.graph, dict[str, None]()
+        for node in body.node:
+            for index, name in enumerate(node.input):
+                if name in self.merged and node.op_type == DEQUANTIZE and index == 0:
+                    node.op_type = "Identity"
+                    node.input[:] = [name + _GIVEN]
+                    del node.attribute[:]
+                    break
+                if name in self.shared:
+                    node.input[index] = name + _GIVEN
+        element = ort.package("onnx").TensorProto
+        for name, tensor in self.shared.items():
+            kind = element.FLOAT if name in self.merged else getattr(element, tensor.dtype.upper())
+            body.input.append(self.helper.make_tensor_value_info(name + _GIVEN, kind, tensor.shape))
+            self.asked |= dict.fromkeys(self._sources(name))
+        self.asked |= {value.name: None for value in body.output}
+        del body.output[:]
+        constant = {tensor.name for tensor in body.initializer}
+        inputs = {value.name for value in body.input}
+        names = [name for name in self.asked if name not in constant and name not in inputs]
+        body.output.extend(ort.package("onnx").ValueInfoProto(name=name) for name in names)
+
+    def _sources(self, name: str) -> Iterable[str]:
+        """The values from which to tell what a shared tensor should hold."""
+        node = self.writer[name]
+        return node.input if node.op_type == QUANTIZE else (name,)
+
+    def _computes(self, name: str) -> Site:
+        """The operator whose values a tensor holds, before anything that the importer added to move or clamp them."""
+        site = self.sites[name]
+        while isinstance(site.node.op, ops.Clamp | ops.Transpose | ops.Reshape):
+            before = site.input(0).name
+            if before in self.shared or before not in self.sites:
+                return site
+            site = self.sites[before]
+        return site
+
+    def session(self, runtime: Any) -> Any:
+        options = runtime.SessionOptions()
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        content = self.model.SerializeToString()
+        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+    def compare(self, session: Any, values: Mapping[str, Array], compared: Comparison) -> None:
+        """One sample: `values` are the graph's."""
+        feed = {name: ort.aligned(values[name]) for name in self.fed}
+        for name, tensor in self.shared.items():
+            feed[name + _GIVEN] = _real(values[name], tensor) if name in self.merged else ort.aligned(values[name])
+        names = [output.name for output in session.get_outputs()]
+        known = feed | dict(zip(names, session.run(names, feed), strict=True))
+        to_array = ort.package("onnx").numpy_helper.to_array
+        known |= {tensor.name: to_array(tensor) for tensor in self.model.graph.initializer if tensor.name in self.asked}
+        for name in self.shared:
+            self._compare_codes(
+                name, values[name], [known[source] for source in self._sources(name) if source], compared
+            )
+        for name in self.asked:
+            if name in self.graph.outputs and name not in self.shared:
+                _compare_output(name, values[name], known[name], self.real, compared)
+
+    def _compare_codes(self, name: str, ours: Array, theirs: list[Array], compared: Comparison) -> None:
+        tensor, site = self.shared[name], self._computes(name)
+        if self.writer[name].op_type != QUANTIZE:
+            steps = ours.astype(np.float64) - theirs[0]
+            compared.add(name, steps != 0, steps)
+            return
+        scale, zero = tensor.scale, float(tensor.zero_point)
+        if name not in self.merged:
+            scale, zero = (float(array.reshape(-1)[0]) for array in (theirs[1], [*theirs, np.zeros(1)][2]))
+        info = np.iinfo(tensor.dtype)
+        with np.errstate(invalid="ignore", over="ignore"):
+            exact = np.nan_to_num(theirs[0].astype(np.float64) / scale + zero, nan=info.min)
+        exact = np.clip(exact, info.min, info.max)
+        steps = ours - exact
+        wrong = np.abs(steps) > 0.5 + _tolerance(site, exact - zero)
+        if self.graph.rounding == "pow2" and _terms(site) <= EXACT_TERMS and not _averages(site):
+            wrong |= (exact % 1 == 0.5) & (steps < 0)  # a tie that was rounded down
+        compared.add(name, wrong, steps)
+
+
+def _real(codes: Array, tensor: Tensor) -> Array:
+    return (codes.astype(np.float32) - np.float32(tensor.zero_point)) * np.float32(tensor.scale)
+
+
+def _terms(site: Site) -> int:
+    """How many products each value sums."""
+    return site.node.op.macs(site) // max(1, site.output.size)
+
+
+def _averages(site: Site) -> bool:
+    return isinstance(site.node.op, ops.Mean | ops.RealAveragePool2D)
+
+
+def _tolerance(site: Site, codes: Array) -> Array | float:
+    """How much further than half a code from the real value a code may be.
+
+    A real bias becomes an integer at the scale of the products: at most half of one of theirs.
+    """
+    if _averages(site):
+        return NEAR + AVERAGE * np.abs(codes)
+    if isinstance(site.node.op, ops.OnnxOp) and site.node.op.op_type == "QLinearSoftmax":
+        return NEAR + SOFTMAX
+    if isinstance(site.node.op, ops.Linear) and site.optional(2) is not None:
+        weights = site.input(1).quant
+        unit = site.input(0).scale * max(weights.scale if weights else (0.0,)) / site.output.scale
+        return NEAR + unit / 2
+    return NEAR
+
+
+def _compare_output(name: str, ours: Array, theirs: Array, accuracy: float, compared: Comparison) -> None:
+    if theirs.dtype.kind != "f":
+        steps = ours.astype(np.float64) - theirs
+        compared.add(name, steps != 0, steps)
+        return
+    wide, other = ours.astype(np.float64), theirs.astype(np.float64)
+    finite = np.isfinite(other)
+    steps = np.where(finite, wide - np.where(finite, other, 0), 0) / max(
+        1e-30, float(np.abs(other[finite]).max(initial=0))
+    )
+    compared.add(name, (np.abs(steps) > accuracy) | (finite != np.isfinite(wide)), steps)
