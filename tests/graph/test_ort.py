@@ -129,3 +129,18 @@ def test_quantize_dequantize_and_from_one_scale_to_another() -> None:
         again = kernel("QuantizeLinear", "", [real, np.float32(t), np.uint8(u)])
         out = Tensor("y", x.shape, "uint8", Quant((t,), (u,)))
         np.testing.assert_array_equal(evaluate(ops.Quantize(), [(codes, Quant((s,), (z,)))], out), again)
+
+
+def test_sums_do_not_depend_on_where_a_value_lies() -> None:
+    """onnxruntime's reductions add in another order at another alignment; odd samples of a batch lie anywhere."""
+    rng = np.random.default_rng(SEED)
+    x = rng.standard_normal((5, 37, 1001)).astype(np.float32)
+    op = ops.OnnxOp("ReduceMean", "", 13, (("axes", "[1]"), ("keepdims", "0")))
+    tensors = {"x": Tensor("x", (37, 1001), "float32"), "y": Tensor("y", (37,), "float32")}
+    graph = Graph("g", tensors, (Node("n", op, ("x",), ("y",)),), ("x",), ("y",)).validate()
+    together = reference.run(graph, x, "ort")["y"]
+    for index, sample in enumerate(x):
+        room = np.empty(sample.size + 1, np.float32)
+        room[1:] = sample.reshape(-1)
+        alone = reference.run(graph, room[1:].reshape(1, *sample.shape), "ort")["y"]
+        np.testing.assert_array_equal(alone[0], together[index])

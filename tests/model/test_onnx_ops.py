@@ -119,8 +119,8 @@ CASES: dict[str, tuple[Build, str]] = {
     "conv grouped": (conv(IMAGE, (4, 3, 3, 3), group=2), "conv2d"),
     "conv depthwise": (conv(IMAGE, (6, 1, 3, 3), group=6, pads=[0, 1, 1, 0]), "depthwise_conv2d"),
     "conv depthwise, two each": (conv(IMAGE, (12, 1, 3, 3), group=6, strides=[2, 2]), "depthwise_conv2d"),
-    "conv one dimension": (conv((1, 6, 20), (5, 6, 3)), "onnx"),
-    "conv three dimensions": (conv((1, 3, 5, 5, 5), (4, 3, 2, 2, 2)), "onnx"),
+    "conv one dimension": (conv((1, 6, 20), (5, 6, 3)), "conv2d"),
+    "conv three dimensions": (conv((1, 3, 5, 5, 5), (4, 3, 2, 2, 2)), "conv2d"),
     "conv transposed": (
         lambda net: net.op(
             "ConvTranspose", net.quantized(net.input(IMAGE)), net.weights((6, 4, 3, 3), None), strides=[2, 2]

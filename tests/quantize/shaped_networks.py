@@ -17,7 +17,18 @@ from tilewright.array import Array
 
 Shape = tuple[int, ...]
 ACTIVATIONS = ("Relu", "Clip06", "Clip11", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "Elu", "")
-OPERATORS: tuple[str, ...] = ("Conv", "Conv", "Product", "Product", "MatMul", "Gemm", "Add", "Mul", "Concat", "AveragePool")
+OPERATORS: tuple[str, ...] = (
+    "Conv",
+    "Conv",
+    "Product",
+    "Product",
+    "MatMul",
+    "Gemm",
+    "Add",
+    "Mul",
+    "Concat",
+    "AveragePool",
+)
 OPERATORS += ("GlobalAveragePool", "ReduceMean", "MaxPool", "Transpose", "Pad")
 #: Values of more elements are not grown any further.
 MOST = 4000

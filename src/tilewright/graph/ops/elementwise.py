@@ -123,6 +123,8 @@ class Mul(Binary):
         product = centred(site, 0, values[0]) * centred(site, 1, values[1])
         real = rounding.ratio(site.output.scale, site.input(0).scale, site.input(1).scale)
         if rounding.elementwise == "xnnpack" and 2.0**-16 <= real < 2.0**8:
+            if site.node.inputs[0] == site.node.inputs[1]:
+                return self._clamp(site, self._square(site, values[0]), True)
             return self._clamp(site, round_half_even(product.astype(np.float32) * np.float32(real)), True)
         if rounding.elementwise == "pow2":
             return self._clamp(site, shift_up(product, power_of_two(real, f"op '{site.node.name}'")), False)
@@ -132,6 +134,13 @@ class Mul(Binary):
             return self._clamp(site, round_half_even(scaled) - out.zero_point, True)
         q, shift = quantize_multiplier(real)
         return self._clamp(site, multiply_by_quantized_multiplier(product, q, shift), rounding.delegated)
+
+    def _square(self, site: Site, value: Array | None) -> Array:
+        """x * x, which XNNPACK makes a unary operator: real values, and the zero point added before rounding."""
+        x, out = site.input(0), site.output
+        real = centred(site, 0, value).astype(np.float32) * np.float32(x.scale)
+        zero = np.float32(out.zero_point)
+        return round_half_even(real * real * (np.float32(1) / np.float32(out.scale)) + zero) - out.zero_point
 
 
 @dataclass(frozen=True)
