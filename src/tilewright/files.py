@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NoReturn
 
 import numpy as np
 from platformdirs import user_cache_path
@@ -23,6 +23,10 @@ def user_folder() -> Path:
     return Path(given) if given else user_cache_path("tilewright", appauthor=False)
 
 
+#: Keys of a file that an error lists, so that the place of a missing one is found.
+SHOWN = 3
+#: What wrong types and values of a file raise where they are used.
+_WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 #: What is found in the place of a file, by the type of its inode.
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -88,3 +92,28 @@ def arrays(path: Path) -> dict[str, Array]:
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
+
+
+class Entries(dict[str, Any]):
+    """The entries of a file, or of a JSON object in it, by name.
+
+    Raises InputError naming the file and the entry for one that it does not have; `what` is what entries are called.
+    """
+
+    def __init__(self, path: Path, what: str, remedy: str, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self._path, self._what, self._remedy = path, what, remedy
+
+    def __missing__(self, name: str) -> NoReturn:
+        beside = ", ".join([*list(self)[:SHOWN], *["..."] * (len(self) > SHOWN)]) or "nothing"
+        raise InputError(str(self._path), f"has no {self._what} '{name}' (beside {beside})", self._remedy)
+
+
+@contextmanager
+def untrusted(path: Path, remedy: str) -> Iterator[None]:
+    """Raise InputError where values that were read from a file cannot be what they stand for."""
+    try:
+        yield
+    except _WRONG as error:
+        reason = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise InputError(str(path), f"does not fit its description: {reason}", remedy) from None
