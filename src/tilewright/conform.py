@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tilewright.errors import InputError, TilewrightError
+from tilewright.files import regular
 from tilewright.targets.base import ConformCase, Target
 
 
@@ -30,8 +31,6 @@ def _vectors(paths: Sequence[str | Path]) -> list[Path]:
             if not inside:
                 raise InputError(str(path), "holds no .npz file")
             found.update(dict.fromkeys(inside))
-        elif path.is_file():
-            found[path] = None
         else:
-            raise InputError(str(path), "is not a file or folder")
+            found[regular(path)] = None
     return list(found)

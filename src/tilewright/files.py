@@ -1,25 +1,58 @@
-"""Where files are kept; output files, written whole or not at all; archives of arrays."""
+"""Where files are kept; input files, which are regular files; output files, written whole or not at all; archives."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NoReturn
 
 import numpy as np
 from platformdirs import user_cache_path
 
 from tilewright.array import Array
-from tilewright.errors import InputError
+from tilewright.errors import InputError, TilewrightError
 
 
 def user_folder() -> Path:
     """$TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
     given = os.environ.get("TILEWRIGHT_CACHE_DIR")
     return Path(given) if given else user_cache_path("tilewright", appauthor=False)
+
+
+#: Keys of a file that an error lists, so that the place of a missing one is found.
+SHOWN = 3
+#: What wrong types and values of a file raise where they are used.
+_WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+#: What is found in the place of a file, by the type of its inode.
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path:
+    """The path of an input file, which must be a regular one or a link to one. Raises `error` naming what it is.
+
+    Every file that a user names is checked here before it is opened: a pipe may never be written to, and a device may
+    never end.
+    """
+    path = Path(path)
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except (OSError, ValueError) as found:  # ValueError: a null character
+        reason = found.strerror if isinstance(found, OSError) else str(found)
+        raise error(str(path), f"is not a file: {reason}") from None
+    if kind != stat.S_IFREG:
+        remedy = "" if kind == stat.S_IFDIR else "save what it gives to a file first"
+        raise error(str(path), f"is not a file but {KINDS.get(kind, 'something else')}", remedy)
+    return path
 
 
 @contextmanager
@@ -49,10 +82,38 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def arrays(path: Path) -> dict[str, Array]:
-    """The arrays of an .npz. Raises ValueError for another file, where NumPy's error advises to load it unsafely."""
-    with path.open("rb") as file:
+    """The arrays of an .npz. Raises InputError for what is no regular file.
+
+    Raises ValueError for another file, where NumPy's error advises to load it unsafely.
+    """
+    with regular(path).open("rb") as file:
         if file.read(4) not in (b"PK\3\4", b"PK\5\6"):
             raise ValueError("it is no .npz archive")
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
+
+
+class Entries(dict[str, Any]):
+    """The entries of a file, or of a JSON object in it, by name.
+
+    Raises InputError naming the file and the entry for one that it does not have; `what` is what entries are called.
+    """
+
+    def __init__(self, path: Path, what: str, remedy: str, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self._path, self._what, self._remedy = path, what, remedy
+
+    def __missing__(self, name: str) -> NoReturn:
+        beside = ", ".join([*list(self)[:SHOWN], *["..."] * (len(self) > SHOWN)]) or "nothing"
+        raise InputError(str(self._path), f"has no {self._what} '{name}' (beside {beside})", self._remedy)
+
+
+@contextmanager
+def untrusted(path: Path, remedy: str) -> Iterator[None]:
+    """Raise InputError where values that were read from a file cannot be what they stand for."""
+    try:
+        yield
+    except _WRONG as error:
+        reason = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise InputError(str(path), f"does not fit its description: {reason}", remedy) from None

@@ -82,3 +82,32 @@ def test_a_saved_program_has_no_hazards_and_the_same_cycles(tmp_path: Path, caps
     executed = json.loads(capsys.readouterr().out)
     assert main([*RUN, "-c", "ultra96", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cycles"] == executed["cycles"]
+
+
+THREE = """\
+.segment x address=0x1000 size=0x100 kind=const
+.base inp=0x1000 uop=0x1000
+.insn
+load inp y_size=1 x_size=1 x_stride=1 pop:compute push:compute
+load uop y_size=1 x_size=1 push:load
+finish pop:load
+"""
+
+
+def test_a_pop_before_its_push_is_no_deadlock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Load waits for what compute pushes later in the stream: the program runs, but has no time in serial order."""
+    text, program = tmp_path / "three.txt", str(tmp_path / "three.twp")
+    text.write_text(THREE)
+    assert main(["asm", str(text), "-t", "vta", "-o", program]) == 0
+    assert main(["check", program]) == 0
+    capsys.readouterr()
+    assert main(["exec", program, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["hazards"], found["serial_cycles"], found["layers"][0]["serial_cycles"]) == (0, None, None)
+    assert found["cycles"] > 0
+    assert main(["exec", program]) == 0
+    assert "in asm an instruction needs a token, or room for one, from a later instruction" in capsys.readouterr().out
+    text.write_text(THREE.replace("push:load", ""))
+    assert main(["asm", str(text), "-t", "vta", "-o", program]) == 0
+    assert main(["exec", program]) == 1
+    assert "no instruction of compute pushes it" in capsys.readouterr().err

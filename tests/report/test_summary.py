@@ -55,6 +55,19 @@ def test_top_stall_is_the_longest() -> None:
     assert summary.top_stall(replace(layer, stalls={})) == "-"
 
 
+def test_a_layer_without_serial_time_is_said_to_have_none() -> None:
+    """A dash and a sentence, not a number: also the sum over the layers has none."""
+    known = replace(LAUNCH, name="known", serial_cycles=90)
+    ran = replace(result(), layers=(known, replace(LAUNCH, name="early", serial_cycles=None)))
+    assert (ran.serial_cycles, ran.to_json()["serial_cycles"]) == (None, None)
+    assert [layer["serial_cycles"] for layer in ran.to_json()["layers"]] == [90, None]
+    assert [summary.cells(0, layer)["serial"] for layer in ran.layers] == ["90", "-"]
+    assert summary.totals(ran)["serial"] == "-"
+    (said,) = [fact.statement for fact in summary.facts(Summary(ran, "random", 100.0)) if fact.topic == "overlap"]
+    assert said.startswith("the time in serial order is not defined: in early an instruction needs a token")
+    assert said in html.page(Summary(ran, "random", 100.0))
+
+
 class Structure(HTMLParser):
     """Tags that are open, and everything that the page would fetch."""
 

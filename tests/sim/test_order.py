@@ -12,7 +12,7 @@ from tests.sim.programs import QUEUES, random_table, table
 from tilewright.array import Array
 from tilewright.sim.findings import DEADLOCK, LEAK, OUT_OF_RANGE, RACE, UNINITIALISED
 from tilewright.sim.hazards import MAX_EVENTS, hazards, out_of_range
-from tilewright.sim.order import Order, order, random_sequence
+from tilewright.sim.order import Order, order, random_sequence, runs_in_stream_order, sequence_by_time
 from tilewright.sim.steps import READ, WRITE, StepTable, runs
 
 SEED = 20261121
@@ -139,3 +139,32 @@ def test_an_instruction_outside_in_very_many_places_is_told_no_more_often_than_t
 
     steps = table([0, 1], [0, 0], [0, 0], [runs(0, READ, np.arange(9, 100_000, 2))] * 2)
     assert len(out_of_range(replace(steps, describe=describe))) == len(asked) == MAX_EVENTS
+
+
+@pytest.mark.parametrize("trial", range(40))
+def test_steps_run_in_stream_order_where_counting_tokens_says_so(trial: int) -> None:
+    rng = np.random.default_rng(SEED + trial)
+    steps = random_table(rng, 8)
+    if trial % 2:  # any stream order of the same units
+        mixed = rng.permutation(len(steps))
+        mixed[np.argsort(steps.unit[mixed], kind="stable")] = mixed[np.lexsort((mixed, steps.unit[mixed]))]
+        steps = replace(steps, unit=steps.unit[mixed], pops=steps.pops[mixed], pushes=steps.pushes[mixed])
+    depth = int(rng.integers(1, 4))
+    steps = replace(steps, queues=tuple(replace(queue, depth=depth) for queue in steps.queues))
+    counts, possible = np.zeros(len(QUEUES), np.int64), True
+    for pops, pushes in zip(steps.pops.tolist(), steps.pushes.tolist(), strict=True):
+        counts -= [pops >> index & 1 for index in range(len(QUEUES))]
+        possible &= counts.min() >= 0
+        counts += [pushes >> index & 1 for index in range(len(QUEUES))]
+        possible &= counts.max() <= depth
+    relation = order(steps)
+    assert relation.complete
+    assert runs_in_stream_order(steps, relation) == possible, f"seed {SEED + trial}"
+
+
+def test_of_steps_that_start_together_the_giver_goes_first() -> None:
+    """A step that takes no time gives its token in the cycle in which it starts."""
+    nothing = runs(0, READ, np.arange(0))
+    steps = table([1, 0, 0], [L2C, 0, 0], [0, L2C, 0], [nothing] * 3)
+    assert sequence_by_time(order(steps), np.array([5, 5, 9])).tolist() == [1, 0, 2]
+    assert sequence_by_time(order(steps), np.array([9, 5, 5])).tolist() == [1, 2, 0]

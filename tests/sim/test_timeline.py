@@ -12,7 +12,7 @@ from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.sim.order import order
 from tilewright.sim.steps import READ, StepTable, runs
-from tilewright.sim.timeline import Channel, Costs, Fetch, timeline
+from tilewright.sim.timeline import Channel, Costs, Fetch, serial_timeline, timeline
 from tilewright.sim.trace import CAUSE_TOKEN, Trace
 
 L2C = 1
@@ -156,6 +156,21 @@ def test_a_token_queue_that_can_never_drain_is_an_error() -> None:
 
 def test_in_serial_order_nothing_overlaps() -> None:
     steps, cost = steps_of([0, 1, 2]), costs([5, 7, 9], [1, 1, 1], [64, 64, 64])
-    trace = timeline(steps, order(steps), cost, PORT, FETCH, serial=True)
+    trace = serial_timeline(steps, order(steps), cost, PORT, FETCH)
+    assert trace is not None
     assert (trace.start[1:] >= trace.end[:-1]).all()
     assert trace.cycles > trace_of(steps, cost).cycles
+
+
+def test_steps_that_need_a_later_one_have_no_serial_time() -> None:
+    """A pop before its push, and a token without room until a later step pops: both end, neither one step at a time."""
+    waits = steps_of([1, 0], [L2C, 0], [0, L2C])
+    fills = steps_of([0, 0, 1, 1], [0, 0, L2C, L2C], [L2C, L2C, 0, 0])
+    shallow = replace(fills, queues=tuple(replace(queue, depth=1) for queue in fills.queues))
+    for steps in (waits, shallow):
+        cost = costs([5] * len(steps))
+        assert trace_of(steps, cost).cycles > 0
+        assert serial_timeline(steps, order(steps), cost, PORT, FETCH) is None
+    alone = serial_timeline(fills, order(fills), costs([5] * 4), PORT, FETCH)
+    assert alone is not None
+    assert trace_of(waits, costs([5, 5])).parts(np.array([0, 1]), None, "load")[1].serial_cycles is None

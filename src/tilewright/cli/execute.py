@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tilewright.cli.options import Reports
-from tilewright.errors import HazardError, InputError
+from tilewright.errors import HazardError, InputError, ProgramError
 from tilewright.program.program import Program
 
 
@@ -70,7 +70,9 @@ def _execute(
 
 def is_elf(path: str) -> bool:
     """By its first bytes, whatever it is called."""
-    with Path(path).open("rb") as file:
+    from tilewright.files import regular
+
+    with regular(path, ProgramError).open("rb") as file:
         return file.read(4) == b"\x7fELF"
 
 

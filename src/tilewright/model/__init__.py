@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilewright.errors import InputError, ModelError
+from tilewright.errors import ModelError
+from tilewright.files import regular
 from tilewright.graph.ir import Graph
 
 
 def load(path: str | Path) -> Graph:
     """The graph of a model file, by its suffix. Raises InputError, ModelError or UnsupportedError."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(str(path), "is not a file")
+    path = regular(path)
     if path.suffix == ".tflite":
         from tilewright.model import tflite
 

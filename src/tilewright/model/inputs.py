@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
+from tilewright.files import regular
 from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.ops import Quantize
 from tilewright.graph.reference import check_inputs
@@ -63,9 +64,7 @@ def random(graph: Graph, seed: int = 0) -> Samples:
 
 def read(path: str | Path, graph: Graph) -> Samples:
     """The samples in a file, by its suffix. Raises InputError naming the file and what does not fit."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(str(path), "is not a file")
+    path = regular(path)
     if path.stat().st_size > MAX_BYTES:
         raise InputError(str(path), f"is larger than {MAX_BYTES >> 30} GiB", "split the samples")
     suffix = path.suffix.lower()

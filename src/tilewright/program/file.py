@@ -24,7 +24,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError, ProgramError
-from tilewright.files import replacing
+from tilewright.files import regular, replacing
 from tilewright.program.program import Program
 from tilewright.program.serial import DTYPES, program_from_data, program_to_data
 
@@ -86,9 +86,7 @@ def load(path: str | Path) -> Program:
 
     Raises ProgramError naming the file, whatever is wrong with it.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise ProgramError(str(path), "is not a file")
+    path = regular(path, ProgramError)
     try:
         with path.open("rb") as file:
             members = _read(file)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import ProgramError
+from tilewright.files import regular
 from tilewright.program.program import Program
 
 TARGET, CONFIG = "# target ", "# config "
@@ -21,8 +22,8 @@ def with_machine(program: Program, text: str) -> str:
 
 def read(path: str | Path) -> str:
     """The text of a file. Raises ProgramError where it is no text."""
-    path = Path(path)
-    if path.is_file() and path.stat().st_size > MAX_BYTES:
+    path = regular(path, ProgramError)
+    if path.stat().st_size > MAX_BYTES:
         raise ProgramError(str(path), f"is larger than {MAX_BYTES >> 20} MiB")
     try:
         return path.read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from onnx import ModelProto, helper, numpy_helper, shape_inference, version_conv
 from onnxruntime.quantization import quant_pre_process
 
 from tilewright.errors import ModelError, UnsupportedError
+from tilewright.files import regular
 from tilewright.graph.ir import DTYPES, Graph, Tensor
 
 #: Per-channel DequantizeLinear came with this opset.
@@ -28,9 +29,7 @@ PREPARED = "prepared.onnx"
 
 def read(path: str | Path) -> ModelProto:
     """A float ONNX model in the common form. Raises ModelError or UnsupportedError naming the file and the node."""
-    path = Path(path)
-    if not path.is_file():
-        raise ModelError(str(path), "is not a file")
+    path = regular(path, ModelError)
     try:
         model = onnx.load(path)
         if not model.graph.node or not model.opset_import:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
+from tilewright.files import regular
 from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.model import inputs
 from tilewright.model.inputs import IMAGES, Samples
@@ -83,6 +84,7 @@ def _image(path: Path, graph: Graph, pixels: Pixels | None) -> Samples:
 
 def _labels(path: Path, count: int) -> Array:
     """One class number a sample, from .npy or from lines of text."""
+    path = regular(path)
     try:
         if path.suffix.lower() == ".npy":
             found = np.load(path, allow_pickle=False)

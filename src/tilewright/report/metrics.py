@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import Finding
-from tilewright.sim.trace import Trace
+from tilewright.sim.trace import Trace, serial_total
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +19,8 @@ class Layer:
     """One step of a program. Cycles and bytes are for one sample; on the host, cycles are 0.
 
     `macs` counts the layer's as the field does (padding taps included); `executed_macs` what the machine did;
-    `serial_cycles` is what the layer would take if each step waited for the one before it in the stream.
+    `serial_cycles` is what the layer would take if each step waited for the one before it in the stream: 0 where that
+    is not known, None where it is not defined, as a step needs a token or room for one from a later step.
     `utilization` is macs / (peak * cycles). `stalls` are cycles by cause of the unit that does the work. `trace` is
     that of a whole launch, with the first of its layers.
     """
@@ -29,7 +30,7 @@ class Layer:
     where: str
     reason: str = ""
     cycles: int = 0
-    serial_cycles: int = 0
+    serial_cycles: int | None = 0
     macs: int = 0
     executed_macs: int = 0
     utilization: float = 0.0
@@ -124,8 +125,9 @@ class Result:
         return {layer.name: layer.trace for layer in self.layers if layer.trace}
 
     @property
-    def serial_cycles(self) -> int:
-        return sum(layer.serial_cycles for layer in self.layers)
+    def serial_cycles(self) -> int | None:
+        """The sum over the layers, None where that of one layer is not defined."""
+        return serial_total(layer.serial_cycles for layer in self.layers)
 
     @property
     def macs(self) -> int:

@@ -147,6 +147,8 @@ def facts(summary: Summary) -> list[Fact]:
         if result.serial_cycles:
             saved = percent(1 - result.cycles / result.serial_cycles)
             found.append(Fact("overlap", f"saves {saved} of the {result.serial_cycles:,} cycles in serial order"))
+        elif result.serial_cycles is None:
+            found.append(Fact("overlap", _no_serial(result)))
         found.append(Fact("timing model", f"{result.timing}: {result.evidence}"))
         peak = f"{percent(result.utilization)} of {result.macs_per_cycle} MAC/cycle"
         found.append(Fact("utilisation", f"{peak} (in the cycles on {result.target})"))
@@ -170,6 +172,14 @@ def _time(summary: Summary) -> str:
         time = f"{micro / 1000:,.3f} ms" if micro >= 100 else f"{micro:.2f} us"
         text += f" = {time} at {summary.clock_mhz:g} MHz"
     return text + " (host steps not counted)" if any(layer.where == "host" for layer in summary.result.layers) else text
+
+
+def _no_serial(result: Result) -> str:
+    names = [layer.name for layer in result.layers if layer.serial_cycles is None]
+    return (
+        f"the time in serial order is not defined: in {_listed(names)} an instruction needs a token, or room for one, "
+        "from a later instruction of the stream"
+    )
 
 
 def _accuracy(summary: Summary, wrong: list[int]) -> str:

@@ -80,6 +80,24 @@ def _match(pops: Array, pushes: Array, queues: int) -> tuple[Array, Array]:
     return giver, left
 
 
+def runs_in_stream_order(table: StepTable, order: Order) -> bool:
+    """Whether the steps can run one after the other in stream order, none starting before the last has ended.
+
+    They cannot where a step takes a token that a later step pushes, or pushes into a queue that is full until a later
+    step pops. Such a program may still be free of deadlock: its units overlap.
+    """
+    if not order.complete:
+        return False
+    step, room = np.arange(len(table))[:, None], table.makes_room
+    return bool((order.giver < step).all() and (room < step).all() and (room != NEVER).all())
+
+
+def sequence_by_time(order: Order, start: Array) -> Array:
+    """The steps by their time of `start`; of steps that start together, a token's giver goes before its taker."""
+    by_time: Array = order.sequence[np.argsort(start[order.sequence], kind="stable")]
+    return by_time
+
+
 def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> Array:
     """The same steps in another legal order: always the runnable unit of the lowest priority number."""
     start, steps = table.by_unit()

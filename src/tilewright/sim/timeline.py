@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.sim.events import simulate
-from tilewright.sim.order import Order
+from tilewright.sim.order import Order, runs_in_stream_order
 from tilewright.sim.steps import StepTable
 from tilewright.sim.trace import Trace
 
@@ -113,24 +113,34 @@ class Costs(NamedTuple):
 
 
 def timeline(
-    table: StepTable,
-    order: Order,
-    costs: Costs,
-    channel: Channel,
-    fetch: Fetch,
-    units: Units | None = None,
-    serial: bool = False,
+    table: StepTable, order: Order, costs: Costs, channel: Channel, fetch: Fetch, units: Units | None = None
 ) -> Trace:
-    """The trace of one launch; `serial`: no overlap, each step starts when the one before it in the stream has ended.
+    """The trace of one launch. Raises HazardError when a step never starts or never ends."""
+    return _timeline(table, order, costs, channel, fetch, units or Units(), False)
 
-    Raises HazardError when a step never starts or never ends."""
+
+def serial_timeline(
+    table: StepTable, order: Order, costs: Costs, channel: Channel, fetch: Fetch, units: Units | None = None
+) -> Trace | None:
+    """The trace without any overlap: each step starts when the one before it in the stream has ended.
+
+    None where the steps cannot run like that (see `runs_in_stream_order`): such a program has no serial time.
+    """
+    if not runs_in_stream_order(table, order):
+        return None
+    return _timeline(table, order, costs, channel, fetch, units or Units(), True)
+
+
+def _timeline(
+    table: StepTable, order: Order, costs: Costs, channel: Channel, fetch: Fetch, units: Units, serial: bool
+) -> Trace:
     if not order.complete:
         raise HazardError("time", "; ".join(str(finding) for finding in order.findings))
     start, steps = table.by_unit()
     bursts = 2 + costs.row_bytes // max(1, channel.beat_bytes * channel.burst)
     events = 3 * len(table) + int((costs.rows * bursts).sum())
     begin, end, wait, cause, contention, done = simulate.of(EVENT_US * events)(
-        start, steps, table.unit, order.giver, table.makes_room, costs, channel, fetch, units or Units(), serial
+        start, steps, table.unit, order.giver, table.makes_room, costs, channel, fetch, units, serial
     )
     if done < len(table):
         raise HazardError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,13 +17,26 @@ CAUSE_NONE, CAUSE_COMMAND, CAUSE_TOKEN = 0, 1, 2
 
 @dataclass(frozen=True)
 class Part:
-    """What one of several layers takes of a launch: cycles, bytes, and stalls of the unit that does the work."""
+    """What one of several layers takes of a launch: cycles, bytes, and stalls of the unit that does the work.
+
+    `serial_cycles` is None where the launch has no serial time (see `LaunchResult`).
+    """
 
     cycles: int
-    serial_cycles: int
+    serial_cycles: int | None
     bytes_read: int
     bytes_written: int
     stalls: Mapping[str, int]
+
+
+def serial_total(cycles: Iterable[int | None]) -> int | None:
+    """The sum of serial times, None where one of them is not defined."""
+    total = 0
+    for one in cycles:
+        if one is None:
+            return None
+        total += one
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +86,15 @@ class Trace:
         waits = np.bincount(self.cause[steps], self.wait[steps], minlength=CAUSE_TOKEN + len(self.table.queues))
         return {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
 
-    def parts(self, part: Array, serial: Trace, unit: str) -> tuple[Part, ...]:
+    def parts(self, part: Array, serial: Trace | None, unit: str) -> tuple[Part, ...]:
         """The launch divided: `part` [n] numbers the part of each step, from 0; `serial` is its trace in serial order.
+
+        None: the launch has no such trace, and its parts have no serial time.
 
         A part's cycles are from the end of those before it to its own end: their sum is the launch's.
         """
         found, before = [], 0
-        alone = np.diff(serial.end, prepend=0)
+        alone = None if serial is None else np.diff(serial.end, prepend=0)
         works = self.table.unit == self.table.units.index(unit)
         count = int(part.max(initial=0)) + 1
         for index in range(count):
@@ -89,7 +104,7 @@ class Trace:
             found.append(
                 Part(
                     cycles=end - before,
-                    serial_cycles=int(alone[mine].sum()),
+                    serial_cycles=None if alone is None else int(alone[mine].sum()),
                     bytes_read=read,
                     bytes_written=int(self.bytes_written[mine].sum()),
                     stalls=self._waits(np.flatnonzero(mine & works)),

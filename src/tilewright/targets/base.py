@@ -45,8 +45,9 @@ class LaunchResult:
     """What one launch did. `values` are graph tensors (S, *shape).
 
     `executed_macs` leaves out padding; `unit` names the unit whose stalls explain the launch; `serial_cycles` is
-    the time without any overlap (0: not known). A launch of several layers says what each takes, in `parts`, and
-    what each multiplied, in `macs_of`.
+    the time without any overlap: 0 where it is not known, None where it is not defined, as steps need a token or room
+    for one from a later step of the stream. A launch of several layers says what each takes, in `parts`, and what each
+    multiplied, in `macs_of`.
     """
 
     values: Mapping[str, Array]
@@ -54,7 +55,7 @@ class LaunchResult:
     trace: Trace | None = None
     unit: str = ""
     executed_macs: int = 0
-    serial_cycles: int = 0
+    serial_cycles: int | None = 0
     parts: tuple[Part, ...] = ()
     macs_of: tuple[int, ...] = ()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.errors import ConfigError
+from tilewright.files import regular
 
 C = TypeVar("C")
 
@@ -48,8 +49,9 @@ def _content(presets: Mapping[str, Any], source: str | Path | Mapping[str, Any])
 
 def json_file(path: str | Path) -> dict[str, Any]:
     """The object that a file holds. Raises ConfigError."""
+    path = regular(path, ConfigError)
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(str(path), f"cannot be read as JSON: {error}") from None
     if not isinstance(data, dict):

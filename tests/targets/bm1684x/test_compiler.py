@@ -51,7 +51,7 @@ def test_mlperf_tiny_computes_the_golden_outputs(shared: Path, key: str, count: 
     (outputs,) = result.outputs.values()
     np.testing.assert_array_equal(outputs.reshape(-1, outputs.shape[-1]), data["golden"][:count])
     assert result.findings == ()
-    assert 0 < result.cycles < result.serial_cycles
+    assert result.serial_cycles and 0 < result.cycles < result.serial_cycles
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -108,7 +108,7 @@ def test_a_network_too_large_for_local_memory_goes_through_it_in_parts() -> None
         result = program.run(inputs)
         assert result.matches_reference
         assert result.findings == ()
-        assert result.cycles < result.serial_cycles
+        assert result.serial_cycles and result.cycles < result.serial_cycles
 
 
 def test_a_chain_in_parts_computes_shared_rows_twice() -> None:

@@ -141,7 +141,7 @@ def test_each_rule_refuses_by_name(overrides: dict[str, Any], reason: str) -> No
 
 
 def test_files_that_are_not_configurations(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"missing\.json: cannot be read as JSON"):
+    with pytest.raises(ConfigError, match=r"missing\.json: is not a file: No such file"):
         Config.from_json(tmp_path / "missing.json")
     path = tmp_path / "bad.json"
     path.write_text("[1, 2]")

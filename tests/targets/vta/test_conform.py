@@ -53,7 +53,40 @@ def test_what_is_not_a_vector_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("hello")
     (tmp_path / "pickle.npz").write_bytes(pickle.dumps({}))
     np.savez(tmp_path / "objects.npz", meta=np.array([{}], object))
-    for name in ("other.npz", "array.npy", "text.npz", "pickle.npz", "objects.npz", "absent.npz"):
+    for name in ("array.npy", "text.npz", "pickle.npz", "objects.npz"):
         with pytest.raises(InputError, match=f"{name}: is not a golden vector: ") as caught:
             conform(tmp_path / name)
         assert "unsafe" not in str(caught.value)
+    with pytest.raises(InputError, match=r"other.npz: has no array 'meta' \(beside x\); give the .npz files"):
+        conform(tmp_path / "other.npz")
+    with pytest.raises(InputError, match=r"absent.npz: is not a file: No such file"):
+        conform(tmp_path / "absent.npz")
+
+
+@pytest.mark.parametrize("name", ["insn", "uop", "inp", "out_before", "out_after", "primary"])
+def test_what_a_vector_lacks_is_named(name: str, shared: Path, tmp_path: Path) -> None:
+    path, source = tmp_path / "less.npz", vectors(shared, True)[0]
+    with np.load(source) as archive:
+        data = dict(archive)
+    if name == "primary":
+        meta = json.loads(str(data["meta"]))
+        del meta[name]
+        data["meta"] = np.array(json.dumps(meta))
+    else:
+        del data[name]
+    np.savez(path, **data)
+    case = conform(path)
+    assert not case.passed
+    assert case.reason.startswith(
+        f"{path}: has no {'key of `meta`' if name == 'primary' else 'array'} '{name}' (beside "
+    )
+
+
+def test_arrays_of_another_kind_are_the_files_fault(shared: Path, tmp_path: Path) -> None:
+    path, source = tmp_path / "odd.npz", vectors(shared, True)[0]
+    with np.load(source) as archive:
+        data = dict(archive)
+    for name, odd in (("insn", np.zeros(3)), ("out_after", np.zeros((2, 2), np.uint8)), ("out_before", np.array("x"))):
+        np.savez(path, **{**data, name: odd})
+        case = conform(path)
+        assert (case.passed, bool(case.reason)) == (False, True), name

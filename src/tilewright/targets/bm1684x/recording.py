@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
+from tilewright.files import regular
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.elaborate import UNITS, Elaborated, elaborate
 from tilewright.targets.bm1684x.isa.encoder import checked
@@ -76,7 +77,7 @@ class Recording:
         """From a file. Raises ProgramError for what is none."""
         where = str(path)
         try:
-            raw = Path(path).read_bytes()
+            raw = regular(path, ProgramError).read_bytes()
             with zipfile.ZipFile(io.BytesIO(raw)) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
                     raise ProgramError(where, f"it unpacks to more than {LARGEST} bytes")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.timeline import Channel, Costs, Fetch, timeline
+from tilewright.sim.timeline import Channel, Costs, Fetch, serial_timeline, timeline
 from tilewright.sim.trace import Trace
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import Config
@@ -88,7 +88,9 @@ def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
     zero = np.zeros(len(busy), np.int64)
     costs = Costs.of(zero, busy, zero, zero, zero)
     no_port, no_fetch = Channel(beat_bytes=1, latency=0, burst=0), Fetch(insn_bytes=1, depth=0)
-    return timeline(program.table, program.order, costs, no_port, no_fetch, serial=serial)
+    found = (serial_timeline if serial else timeline)(program.table, program.order, costs, no_port, no_fetch)
+    assert found is not None  # the steps are in an order that they allow
+    return found
 
 
 def _conv(command: Command, config: Config, timing: Timing) -> int:

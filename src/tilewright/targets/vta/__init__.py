@@ -124,7 +124,7 @@ class Vta:
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
         layer, trace, serial = image.layer, passes.trace, passes.serial
         macs, divided = passes.macs, tuple[Part, ...]()
-        if trace and serial and layer is not None:
+        if trace and layer is not None:
             divided = trace.parts(layer, serial, passes.busiest)
             divided += (NOTHING,) * (len(launch.nodes) - len(divided))  # behind the last node that has instructions
         return LaunchResult(
@@ -133,7 +133,7 @@ class Vta:
             trace,
             passes.busiest,
             int(macs.sum()),
-            serial.cycles if serial else 0,
+            serial.cycles if serial else None if trace else 0,
             divided,
             tuple(np.bincount(layer, macs, len(launch.nodes)).astype(int).tolist()) if layer is not None else (),
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError, TilewrightError
-from tilewright.files import arrays
+from tilewright.files import Entries, arrays, untrusted
 from tilewright.sim.dram import Dram, Segment
 from tilewright.targets.base import ConformCase, RunOptions
 from tilewright.targets.vta.config import Config
@@ -23,18 +23,19 @@ from tilewright.targets.vta.passes import run_passes
 
 REGIONS = ("uop", "inp", "wgt", "acc", "out")
 PAGE = 1 << 12
+REMEDY = "give the .npz files of vta_vectors"
 
 
 def conform(path: Path) -> ConformCase:
     """Replay one vector file. Raises InputError for a file that is not one."""
     try:
-        vector = arrays(path)
+        vector = Entries(path, "array", REMEDY, arrays(path))
         meta, keys = json.loads(str(vector["meta"])), json.loads(str(vector["config"]))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        reason = f"it has no array {error}" if isinstance(error, KeyError) else str(error)
-        raise InputError(str(path), f"is not a golden vector: {reason}", "give the .npz files of vta_vectors") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(str(path), f"is not a golden vector: {error}", REMEDY) from None
     try:
-        reason = _replay(vector, meta, Config.from_json(keys))
+        with untrusted(path, REMEDY):
+            reason = _replay(vector, Entries(path, "key of `meta`", REMEDY, meta), Config.from_json(keys))
     except TilewrightError as error:
         reason = str(error)
     return ConformCase(path.stem, not reason, reason)

@@ -18,12 +18,12 @@ from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.steps import Space, StepTable
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.footprints import footprints, granule
-from tilewright.targets.vta.isa.fields import UOP_MEMORIES, AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS
 from tilewright.targets.vta.isa.stream import Stream, decode_uops
 from tilewright.targets.vta.kernel import GemmKernel
 from tilewright.targets.vta.kernels import FIELDS, Kernels
-from tilewright.targets.vta.moves import Moves, moves
+from tilewright.targets.vta.moves import NOTHING, Moves, moves
 from tilewright.targets.vta.pattern import Origin, Pattern
 from tilewright.targets.vta.semantics import SEMANTICS
 
@@ -88,7 +88,7 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
         pushes=line.mask(stream, PUSH_BITS),
         footprint=footprint,
         footprints=rows,
-        describe=lambda step: describe(stream, config, step),
+        describe=lambda step: describe(stream, moved, config, step),
     )
     micro_ops = np.append(kernels.micro_ops, 0)[kernel]
     findings = *_finish(stream, table.unit), *outside
@@ -189,18 +189,15 @@ def _finish(stream: Stream, unit: Array) -> list[Finding]:
     return []
 
 
-def describe(stream: Stream, config: Config, step: int) -> str:
-    """A few words for messages and traces: what an instruction does to which tiles."""
+def describe(stream: Stream, moved: Moves, config: Config, step: int) -> str:
+    """Return a few words for messages and traces: what an instruction does to which tiles, padding included."""
     opcode = Opcode(int(stream.opcode[step]))
     if opcode in (Opcode.LOAD, Opcode.STORE):
-        mem = stream.mem
-        memory = Memory(int(mem.memory_type[step]))
-        tiles = int(mem.x_size[step] * (1 if memory in UOP_MEMORIES else mem.y_size[step]))
-        base = int(mem.sram_base[step])
-        name = config.sram(memory).name
-        return (
-            f"{opcode.name.lower()} {name}[{base}:{base + tiles}]" if tiles else f"nop ({opcode.name.lower()} {name})"
-        )
+        touches = int(moved.memory[step]) != NOTHING
+        name = config.sram(Memory(int((moved.memory if touches else stream.mem.memory_type)[step]))).name
+        base, tiles = int(moved.base[step]), int(moved.tiles[step])
+        what = opcode.name.lower()
+        return f"{what} {name}[{base}:{base + tiles}]" if tiles else f"nop ({what} {name})"
     if opcode == Opcode.FINISH:
         return "finish"
     part = stream.gemm if opcode == Opcode.GEMM else stream.alu

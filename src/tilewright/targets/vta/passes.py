@@ -12,7 +12,7 @@ from tilewright.errors import HazardError
 from tilewright.sim.dram import Dram
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.hazards import hazards, out_of_range
-from tilewright.sim.order import Order, eager_sequence, order, random_sequence
+from tilewright.sim.order import Order, eager_sequence, order, random_sequence, sequence_by_time
 from tilewright.sim.trace import Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.vta import timing
@@ -30,7 +30,10 @@ LISTED = 8
 
 @dataclass(frozen=True, eq=False)
 class Passes:
-    """What the passes of one launch found; the DRAM given to `run_passes` holds the values."""
+    """What the passes of one launch found; the DRAM given to `run_passes` holds the values.
+
+    `serial` is the trace without overlap: None beside a trace where the program has no serial time.
+    """
 
     elaborated: Elaborated
     order: Order
@@ -161,7 +164,7 @@ def refuse(passes: Passes) -> None:
 def sequence(passes: Passes, options: RunOptions) -> Array:
     """The steps in the order asked for: one that tokens allow, by time of start, or a random legal one."""
     if options.order == "time" and passes.trace is not None:
-        return np.argsort(passes.trace.start, kind="stable")
+        return sequence_by_time(passes.order, passes.trace.start)
     if options.order == "random":
         return random_sequence(passes.elaborated.table, passes.order, options.seed)
     if options.check and not passes.findings:  # all orders agree: one that lets sums of GEMMs come together

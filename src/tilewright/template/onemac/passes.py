@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.sim.dram import Dram
 from tilewright.sim.findings import DEADLOCK, Finding
 from tilewright.sim.hazards import hazards, out_of_range
-from tilewright.sim.order import order, random_sequence
-from tilewright.sim.timeline import timeline
+from tilewright.sim.order import order, random_sequence, sequence_by_time
+from tilewright.sim.timeline import serial_timeline, timeline
 from tilewright.sim.trace import Trace
 from tilewright.targets.base import RunOptions
 
@@ -24,12 +22,15 @@ from .machine import steps
 
 @dataclass(frozen=True, eq=False)
 class Passes:
-    """What is known of a launch without its data; `sequence` is the order in which values are computed."""
+    """What is known of a launch without its data; `sequence` is the order in which values are computed.
+
+    `serial_cycles` is as in LaunchResult.
+    """
 
     findings: tuple[Finding, ...]
     sequence: Array
     trace: Trace | None = None
-    serial_cycles: int = 0
+    serial_cycles: int | None = 0
 
 
 def run_passes(image: Image, config: Config, dram: Dram, options: RunOptions) -> Passes:
@@ -42,18 +43,20 @@ def run_passes(image: Image, config: Config, dram: Dram, options: RunOptions) ->
         return Passes(tuple(findings), relation.sequence)
     if options.check:
         findings += hazards(table, relation)
-    trace, serial = None, 0
+    trace: Trace | None = None
+    serial: int | None = 0
     if options.timing is not None or options.order == "time":
         model = timing.MODELS[options.timing or next(iter(timing.MODELS))]
-        costs, port = timing.costs(image.columns, config, model), timing.channel(config, model)
+        given = timing.costs(image.columns, config, model), timing.channel(config, model), timing.fetch(config)
         try:
-            trace = timeline(table, relation, costs, port, timing.fetch(config))
-            serial = timeline(table, relation, costs, port, timing.fetch(config), serial=True).cycles
+            trace = timeline(table, relation, *given)
+            alone = serial_timeline(table, relation, *given)
+            serial = alone.cycles if alone else None
         except HazardError as error:  # a queue too short for the program
             return Passes((*findings, Finding(DEADLOCK, error.reason)), relation.sequence)
     sequence = relation.sequence
     if options.order == "time" and trace is not None:
-        sequence = np.argsort(trace.start, kind="stable")
+        sequence = sequence_by_time(relation, trace.start)
     elif options.order == "random":
         sequence = random_sequence(table, relation, options.seed)
     return Passes(tuple(findings), sequence, trace, serial)

@@ -66,6 +66,20 @@ def test_time_follows_the_table() -> None:
     assert (trace.start[2], trace.start[3]) == (trace.end[1], trace.end[2])  # tokens take no time
 
 
+def test_an_instruction_may_stand_before_the_one_that_it_waits_for() -> None:
+    """The units overlap, so the program ends; its instructions cannot run one by one, so it has no serial time."""
+    load, load_weights, dot, store = CODE.splitlines()[-4:]
+    other = CODE.replace(f"{load}\n{load_weights}\n{dot}\n{store}", f"{dot}\n{load}\n{load_weights}\n{store}")
+    assert other != CODE
+    in_turn, result = (
+        TARGET.launch(assembled(code), only(assembled(code)), {}, RunOptions(timing=MODEL)) for code in (CODE, other)
+    )
+    assert (result.findings, result.serial_cycles) == ((), None)
+    np.testing.assert_array_equal(result.values["y"], in_turn.values["y"])
+    assert result.trace and in_turn.trace and in_turn.serial_cycles
+    assert in_turn.serial_cycles >= in_turn.trace.cycles
+
+
 @pytest.mark.parametrize(("old", "new"), [("zero=-1 pop", "zero=-1"), ("count=2 pop", "count=2")])
 def test_a_missing_pop_is_a_race_and_leaves_a_token(old: str, new: str) -> None:
     found = {finding.kind for finding in TARGET.check(assembled(CODE.replace(old, new)))}

@@ -12,7 +12,7 @@ from tilewright.array import Array
 from tilewright.errors import MachineError, ProgramError
 from tilewright.sim.findings import Finding
 from tilewright.sim.hazards import hazards, out_of_range
-from tilewright.sim.order import random_sequence
+from tilewright.sim.order import random_sequence, sequence_by_time
 from tilewright.sim.steps import Footprints, Space
 from tilewright.sim.trace import Part, Trace
 from tilewright.targets.base import RunOptions
@@ -100,8 +100,7 @@ class Passes:
         if options.order == "random":
             return random_sequence(self.program.table, order, options.seed)
         if options.order == "time":
-            by_time = np.lexsort((self.trace.end, self.trace.start))
-            return np.array(by_time, np.int64)
+            return sequence_by_time(order, self.trace.start)
         return order.sequence
 
     def parts(self, count: int) -> tuple[Part, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.array import Array, one_thread
 from tilewright.errors import HazardError
 from tilewright.program.program import Launch, Program
+from tilewright.sim.trace import serial_total
 from tilewright.targets import given
 from tilewright.targets.base import LaunchResult, RunOptions
 from tilewright.targets.bm1684x.compiler.image import Image
@@ -46,7 +47,7 @@ def run(
     if options.timing is None:
         return LaunchResult(results, findings, None, TIU, sum(macs))
     parts = known.parts(len(launch.nodes)) if graph else ()
-    serial = sum(part.serial_cycles for part in parts) if graph else known.serial.cycles
+    serial = serial_total(part.serial_cycles for part in parts) if graph else known.serial.cycles
     return LaunchResult(results, findings, known.trace, TIU, sum(macs), serial, parts, macs)
 
 

@@ -6,12 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright.errors import InputError
+from tilewright.files import untrusted
 from tilewright.targets.base import ConformCase
 
 
 def conform(path: Path) -> Iterator[ConformCase]:
-    """Every case of one .npz: layouts, a family of operations, a compiled network; nothing for a network's parts."""
+    """Every case of one .npz: layouts, a family of operations, a compiled network; nothing for a network's parts.
+
+    Raises InputError for a file that is none of these, or that lacks a part.
+    """
+    from tilewright.targets.bm1684x.conformance.vectors import REMEDY
+
+    with untrusted(path, REMEDY):
+        yield from _replayed(path)
+
+
+def _replayed(path: Path) -> Iterator[ConformCase]:
     from tilewright.targets.bm1684x.conformance import layouts, ops
+    from tilewright.targets.bm1684x.conformance.vectors import REMEDY
 
     if path.stem == "layout_addresses":
         yield from layouts.replay(path)
@@ -22,4 +34,4 @@ def conform(path: Path) -> Iterator[ConformCase]:
     elif path.with_suffix(".json").is_file():
         yield from ops.replay(path)
     elif not (path.name == "input.npz" or path.name.endswith(".output.npz")):
-        raise InputError(str(path), "is not a golden vector of the BM1684X", "give the files of tpu_vectors")
+        raise InputError(str(path), "is not a golden vector of the BM1684X", REMEDY)

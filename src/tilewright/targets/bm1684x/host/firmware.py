@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tilewright.errors import InputError, ProgramError
-from tilewright.files import replacing
+from tilewright.files import regular, replacing
 from tilewright.targets.bm1684x.host.function import Function
 
 FORMAT, VERSION = "tilewright bm1684x firmware", 1
@@ -33,7 +33,7 @@ class Firmware:
         sources: dict[str, str] = {}
         for path in map(Path, paths):
             try:
-                text = path.read_text(encoding="utf-8")
+                text = regular(path).read_text(encoding="utf-8")
                 compile(text, str(path), "exec", dont_inherit=True)
             except (OSError, ValueError, SyntaxError) as error:
                 raise InputError(str(path), f"is no Python source: {error}") from None
@@ -54,7 +54,7 @@ class Firmware:
     def load(cls, path: str | Path) -> Firmware:
         """Read a file; nothing of it runs. Raises ProgramError, whatever is wrong with it."""
         try:
-            with Path(path).open("rb") as file:
+            with regular(path, ProgramError).open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
         except OSError as error:
             raise ProgramError(str(path), f"cannot be read: {error.strerror or error}") from None

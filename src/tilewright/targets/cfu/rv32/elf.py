@@ -13,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from tilewright.errors import ProgramError
+from tilewright.files import regular
 
 PF_X, SHF_EXECINSTR = 1, 4
 MAX_BYTES, MAX_SEGMENTS, MAX_SYMBOLS = 1 << 28, 64, 1 << 20
@@ -57,8 +58,8 @@ def load(source: str | Path | bytes) -> Image:
     if isinstance(source, bytes):
         data = source
     else:
-        path = Path(source)
-        if path.is_file() and path.stat().st_size > MAX_BYTES:
+        path = regular(source, ProgramError)
+        if path.stat().st_size > MAX_BYTES:
             raise ProgramError(name, f"is larger than {MAX_BYTES >> 20} MiB")
         data = path.read_bytes()
     try:

@@ -42,10 +42,10 @@ NO_DEBUG = Debug(0)
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """What a synchronised launch did; `cycles` are 0 where nothing was recorded."""
+    """What a synchronised launch did; `cycles` are 0 where nothing was recorded, `serial_cycles` as in LaunchResult."""
 
     cycles: int
-    serial_cycles: int
+    serial_cycles: int | None
     macs: int
     findings: tuple[Finding, ...]
     trace: Trace | None

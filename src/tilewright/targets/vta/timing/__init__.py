@@ -7,7 +7,8 @@ from dataclasses import replace
 from tilewright.sim import jit
 from tilewright.sim.findings import Finding
 from tilewright.sim.order import Order
-from tilewright.sim.timeline import EVENT_US, timeline
+from tilewright.sim.steps import StepTable
+from tilewright.sim.timeline import EVENT_US, serial_timeline, timeline
 from tilewright.sim.tokens import lost_tokens
 from tilewright.sim.trace import Trace
 from tilewright.targets.vta.elaborate import Elaborated
@@ -23,26 +24,25 @@ MODELS = {model.source.name: model for model in (TILEWRIGHT, HLS, CHISEL, IDEAL)
 DEFAULT = TILEWRIGHT.source.name
 
 
-def run(program: Elaborated, relation: Order, name: str, serial: bool = False) -> Trace:
-    """The trace of a launch under model `name`; `serial`: without any overlap.
-
-    Raises HazardError for a command or token queue that fills for good.
-    """
-    return _runs(program, relation, name, (serial,))[0]
+def run(program: Elaborated, relation: Order, name: str) -> Trace:
+    """The trace of a launch under model `name`. Raises HazardError for a command or token queue that fills for good."""
+    model = MODELS[name]
+    return timeline(_table(program, model), relation, *model.simulated(program, model))
 
 
-def both(program: Elaborated, relation: Order, name: str) -> tuple[Trace, Trace]:
-    """The trace of a launch, and the one without any overlap. Raises as `run`."""
-    trace, serial = _runs(program, relation, name, (False, True))
-    return trace, serial
+def both(program: Elaborated, relation: Order, name: str) -> tuple[Trace, Trace | None]:
+    """The trace of a launch, and the one without any overlap where there is one. Raises as `run`."""
+    model = MODELS[name]
+    table, given = _table(program, model), model.simulated(program, model)
+    return timeline(table, relation, *given), serial_timeline(table, relation, *given)
 
 
-def _runs(program: Elaborated, relation: Order, name: str, serial: tuple[bool, ...]) -> list[Trace]:
-    model, table = MODELS[name], program.table
-    if not model.tokens_wait:
-        table = replace(table, queues=tuple(replace(queue, depth=len(table)) for queue in table.queues))
-    given = model.simulated(program, model)
-    return [timeline(table, relation, *given, serial=one) for one in serial]
+def _table(program: Elaborated, model: Timing) -> StepTable:
+    """The steps with the token queues of a model: as deep as the machine's, or never full."""
+    table = program.table
+    if model.tokens_wait:
+        return table
+    return replace(table, queues=tuple(replace(queue, depth=len(table)) for queue in table.queues))
 
 
 def expect(steps: int) -> None:
