@@ -39,7 +39,6 @@ def test_every_timing_model_runs_and_says_what_it_rests_on(tmp_path: Path, capsy
     for name, evidence in (
         ("tilewright", "compiled RTL"),
         ("hls", "declared"),
-        ("chisel", "never run"),
         ("ideal", "a lower bound, no machine"),
     ):
         page, trace = tmp_path / "r.html", tmp_path / "t.json"
@@ -52,7 +51,7 @@ def test_every_timing_model_runs_and_says_what_it_rests_on(tmp_path: Path, capsy
         assert evidence in " ".join(capsys.readouterr().out.split())
         cycles[name] = found["cycles"]
         assert found["serial_cycles"] >= found["cycles"] > 0
-    assert cycles["ideal"] < min(cycles["hls"], cycles["chisel"])
+    assert cycles["ideal"] < min(cycles["hls"], cycles["tilewright"])
 
 
 @pytest.mark.parametrize("digit", [1, 7])

@@ -13,7 +13,7 @@ from tilewright.sim.order import order
 from tilewright.sim.steps import StepTable
 from tilewright.sim.timeline import Channel, Costs, Fetch, Units, timeline
 
-PORT = Channel(8, 10, burst=4, in_flight=3, spacing=1, write_latency=2, steady=True)
+PORT = Channel(8, 10, burst=4, in_flight=3, write_latency=2)
 NO_FETCH = Fetch(16, depth=0)
 
 
@@ -63,7 +63,7 @@ def test_a_place_is_free_some_cycles_after_the_pop(room: int) -> None:
 
 def test_zeros_wait_for_the_data_of_steps_before() -> None:
     """The first load's data end at 16; the second has 3 zeros only, from 3 cycles after its start at the earliest."""
-    fill = np.array([[0, 0, 0], [3, 0, 0]])
+    fill = np.array([0, 3])
     cost = loads([4, 0], ahead=1)._replace(fill=fill, fill_lead=np.array([3, 3]))
     assert times(steps_of([0, 0]), cost)[1] == (3, 16 + 3 + 2)
     assert times(steps_of([0, 1]), cost)[1] == (0, 3 + 3 + 2)

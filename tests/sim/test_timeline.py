@@ -78,11 +78,9 @@ def test_a_transfer_takes_its_latency_once_and_a_cycle_a_beat(size: int, beats: 
         assert trace.end[0] - trace.start[0] == 10 + max(4, 10) + beats - 4
 
 
-def test_rows_wait_for_each_other_unless_pipelined() -> None:
+def test_rows_wait_for_each_other() -> None:
     serial = trace_of(steps_of([0]), costs([0], [3], [16]))
     assert serial.end[0] - serial.start[0] == 3 * (10 + 2)
-    ahead = trace_of(steps_of([0]), costs([0], [3], [16]), Channel(8, 0, 4, pipelined=True))
-    assert ahead.end[0] - ahead.start[0] == 3 * 2
 
 
 def test_two_units_share_the_channel_in_order_of_request() -> None:
@@ -93,11 +91,10 @@ def test_two_units_share_the_channel_in_order_of_request() -> None:
     assert trace.contention.tolist() == [0, 2]
 
 
-def test_a_write_does_not_wait_for_reads_unless_the_bus_is_shared() -> None:
+def test_a_write_does_not_wait_for_reads() -> None:
     steps, cost = steps_of([0, 2]), costs([0, 0], [1, 1], [32, 32])
     cost = cost._replace(writes=np.array([0, 1], np.int64))
     assert trace_of(steps, cost).contention.tolist() == [0, 0]
-    assert trace_of(steps, cost, Channel(8, 10, 4, shared=True)).contention[1] > 0
 
 
 def test_a_full_command_queue_holds_back_fetch() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 #: Kinds, in the order of a report.
-DEADLOCK, LEAK, LOST, RACE = "deadlock", "token_leak", "token_lost", "race"
+DEADLOCK, LEAK, RACE = "deadlock", "token_leak", "race"
 OUT_OF_RANGE, UNINITIALISED, STREAM = "out_of_range", "uninitialised", "stream"
 PORTABILITY, WRITE_DISTANCE = "portability", "write_distance"
 

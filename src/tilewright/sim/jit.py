@@ -13,6 +13,10 @@ R = TypeVar("R")
 #: Microseconds that all loops together may spend uncompiled in one process: what loading Numba takes. Compiling takes
 #: a second a loop, once for an installation; loading what was compiled before, some milliseconds.
 PATIENCE = 300_000
+#: Parts of compiled functions, by module.
+_PARTS: dict[str, list[Callable[..., object]]] = {}
+#: Options of parts: they allocate nothing, and nobody calls them from outside the loop.
+_PART_OPTIONS = {"_nrt": False, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
 
 
 class Compiled(Generic[P, R]):
@@ -42,6 +46,8 @@ class Compiled(Generic[P, R]):
         if self._native is None:
             import numba
 
+            for function in _PARTS.get(self.python.__module__, ()):
+                numba.extending.register_jitable(**_PART_OPTIONS)(function)
             native: Callable[P, R]
             try:
                 native = numba.njit(cache=True, nogil=True)(self.python)
@@ -58,5 +64,14 @@ def expect(microseconds: int) -> None:
 
 
 def compiled(function: Callable[P, R]) -> Compiled[P, R]:
-    """Decorator: compile `function` when it is first called. It may not call another compiled function."""
+    """Decorator: compile `function` when it is first called. It may call parts, but no other compiled function."""
     return Compiled(function)
+
+
+def part(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: a part of the compiled functions of its module. It may write into arrays, but not make any.
+
+    Numba's cache knows a function by its own file, so parts stay in the file of the loop that calls them.
+    """
+    _PARTS.setdefault(function.__module__, []).append(function)
+    return function

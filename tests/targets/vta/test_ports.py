@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.targets.vta.test_chisel_reference import config_of
 from tests.targets.vta.test_timing import alone, alu, gemm
+from tests.targets.vta.timed import config_of
 from tilewright.errors import ConfigError
 from tilewright.targets import get
 
-#: What a key does to the cycles of a micro-op: (GEMM, tensor ALU, immediate ALU) on hls, then chisel, then ideal.
+#: What a key does to the cycles of a micro-op: (GEMM, tensor ALU, immediate ALU) on hls, then tilewright, then ideal.
 UNSET = [(1, 2, 2), (1, 2, 1), (1, 2, 1)]
 
 
@@ -32,7 +32,7 @@ UNSET = [(1, 2, 2), (1, 2, 1), (1, 2, 1)]
     ],
 )
 def test_lanes_and_ports_lengthen_intervals(changes: dict[str, int], expected: list[tuple[int, int, int]]) -> None:
-    for name, cycles in zip(("hls", "chisel", "ideal", "tilewright"), [*expected, expected[1]], strict=True):
+    for name, cycles in zip(("hls", "tilewright", "ideal"), expected, strict=True):
         forms = (gemm, lambda n: alu(n, 0), alu)
         found = tuple(alone(form(11), name, **changes) - alone(form(10), name, **changes) for form in forms)
         assert found == cycles, name
@@ -51,7 +51,6 @@ def test_describe_shows_needed_and_provided_bits_and_what_follows() -> None:
     assert facts["ports"]["acc read"] == "512 bits a cycle, 512 needed"
     assert facts["cycles_a_micro_op"] == {
         "hls": "gemm 2, alu 2, alu immediate 2",
-        "chisel": "gemm 2, alu 2, alu immediate 1",
         "ideal": "gemm 2, alu 2, alu immediate 1",
         "tilewright": "gemm 2, alu 2, alu immediate 1",
     }

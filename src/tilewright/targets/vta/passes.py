@@ -113,7 +113,6 @@ def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
         trace, serial = timing.both(program, relation, model)
     except HazardError as error:  # a queue too short for the program
         return Passes(program, relation, stored, (*findings, Finding(DEADLOCK, error.reason)), None)
-    findings += timing.lost(program, trace, model)
     return Passes(program, relation, stored, tuple(findings), trace, serial)
 
 

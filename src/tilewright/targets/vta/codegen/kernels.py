@@ -22,7 +22,7 @@ from tilewright.targets.vta.codegen.tile import Span
 
 #: No accumulator tile may be written twice within this many micro-ops (upstream's runtime: VerifyDep).
 DISTANCE = 3
-#: Assumed cycles of an instruction besides its micro-ops: 1 in HLS, 7 in Chisel. For choices only.
+#: Assumed cycles of an instruction besides its micro-ops: 1 in HLS. For choices only.
 OVERHEAD = 3
 #: Assumed cost of a listed micro-op, cycles: loading it takes a half, and lists are used again.
 LISTED = 0.2

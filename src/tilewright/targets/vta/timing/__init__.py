@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.sim import jit
-from tilewright.sim.findings import Finding
 from tilewright.sim.order import Order
 from tilewright.sim.steps import StepTable
 from tilewright.sim.timeline import EVENT_US, serial_timeline, timeline
-from tilewright.sim.tokens import lost_tokens
 from tilewright.sim.trace import Trace
 from tilewright.targets.vta.elaborate import Elaborated
-from tilewright.targets.vta.timing.chisel import CHISEL
 from tilewright.targets.vta.timing.hls import HLS
 from tilewright.targets.vta.timing.ideal import IDEAL
 from tilewright.targets.vta.timing.model import Timing
 from tilewright.targets.vta.timing.tilewright import TILEWRIGHT
 
-__all__ = ["DEFAULT", "MODELS", "Timing", "both", "expect", "lost", "run"]
+__all__ = ["DEFAULT", "MODELS", "Timing", "both", "expect", "run"]
 
-MODELS = {model.source.name: model for model in (TILEWRIGHT, HLS, CHISEL, IDEAL)}
+MODELS = {model.source.name: model for model in (TILEWRIGHT, HLS, IDEAL)}
 DEFAULT = TILEWRIGHT.source.name
 
 
@@ -48,9 +45,3 @@ def _table(program: Elaborated, model: Timing) -> StepTable:
 def expect(steps: int) -> None:
     """Announce a trace of so many steps, and a serial one: each step is delivered, starts and ends."""
     jit.expect(2 * 3 * EVENT_US * steps)
-
-
-def lost(program: Elaborated, trace: Trace, name: str) -> list[Finding]:
-    """Tokens that the model's counters lose; the trace is as if they had not been."""
-    limit = MODELS[name].token_limit
-    return [] if limit is None else lost_tokens(trace, min(limit, program.config.token_depth))

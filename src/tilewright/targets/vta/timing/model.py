@@ -41,7 +41,6 @@ class Timing:
     source: TimingModel
     simulated: Callable[[Elaborated, Timing], Simulated]
     tokens_wait: bool = True  # a push waits while its queue is full
-    token_limit: int | None = None  # tokens that a counter holds; one more is lost
 
     def intervals(self, config: Config) -> Intervals:
         """Cycles a micro-op takes on a machine: the model's own, longer where lanes or ports are short."""

@@ -56,7 +56,7 @@ def simulated(program: Elaborated, timing: Timing) -> Simulated:
         address=moved.address,
         stride=moved.stride,
         priority=np.where(load, 1, 0),
-        fill=np.stack([padding, 0 * padding, 0 * padding], axis=1),
+        fill=padding,
         fill_lead=np.where(acc, ACC_FILL_LEAD, np.where(load, FILL_LEAD, UOP_FILL_LEAD)),
         tail=np.where(mine == line.gemm, CORE, np.where(mine == line.alu, ALU_CORE, LEAVE)),
         settle=np.where(store, RESPONSE + latency, ARRIVED),
@@ -67,9 +67,7 @@ def simulated(program: Elaborated, timing: Timing) -> Simulated:
         AR_LATENCY + latency + R_LATENCY,
         LONGEST,
         in_flight=IN_FLIGHT,
-        spacing=1,
         write_latency=W_LATENCY,
-        steady=True,
     )
     batch = batch_of(config)
     fetch = Fetch(INSN_BYTES, config.queue_depth, batch=batch, buffer=BATCHES * batch)
