@@ -31,7 +31,8 @@ import numpy as np
 import tilewright as tw
 from tilewright.program.program import Launch, Program
 from tilewright.sim import jit
-from tilewright.targets.base import RunOptions
+from tilewright.sim import passes as sim_passes
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import BLOCK, elaborate, passes, timing
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.image import Image
@@ -46,11 +47,11 @@ PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
         (passes, "order"),
         (passes, "out_of_range"),
         (passes, "unmapped"),
-        (passes, "hazards"),
+        (sim_passes, "hazards"),
         (passes, "unfinished"),
     ),
     "time": ((timing, "both"),),
-    "values": ((passes, "sequence"), (passes, "plan"), (Machine, "run")),
+    "values": ((passes.Prepared, "sequence"), (passes, "plan"), (Machine, "run")),
 }
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Conv2D, Window
 from tilewright.program.program import Launch
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.codegen import compiler
 from tilewright.targets.vta.codegen.pack import pack
 from tilewright.targets.vta.config import PRESETS, Config

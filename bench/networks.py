@@ -41,7 +41,7 @@ from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Program
 from tilewright.report import text
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.limits import limits, total

@@ -34,13 +34,13 @@ from tilewright.program import file
 from tilewright.program.program import Launch, Program
 from tilewright.sim import jit
 from tilewright.sim.dram import Dram
+from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
-from tilewright.targets.base import RunOptions
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.codegen.pack import pack
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.image import Image
-from tilewright.targets.vta.passes import Passes, run_passes
+from tilewright.targets.vta.passes import Prepared, run_passes
 from tilewright.targets.vta.rtl import run as rtl
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits" / "digits.tflite"
@@ -71,7 +71,7 @@ def measure(program: Program, rounds: int) -> dict[str, Any]:
     jit.expect(jit.PATIENCE)
     known = [run_passes(item.insns, config, item.dram(data, 1), item.bases, 1, WITH_VALUES) for item, data in given]
 
-    def work(way: str, image: Image, dram: Dram, passes: Passes) -> Any:
+    def work(way: str, image: Image, dram: Dram, passes: Prepared) -> Any:
         stream = image.insns, config, dram, image.bases
         if way == "rtl":
             return rtl.run(*stream)

@@ -16,7 +16,7 @@ from tilewright import targets
 from tilewright.array import Array
 from tilewright.graph.reference import check_inputs
 from tilewright.program.program import Launch, Program
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.isa.stream import decode

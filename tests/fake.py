@@ -15,10 +15,11 @@ from tilewright.errors import ConfigError, MachineError, ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import Finding
+from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Footprints, StepTable, TokenQueue
 from tilewright.sim.trace import CAUSE_TOKEN, Trace
 from tilewright.targets import base
-from tilewright.targets.base import ConformCase, LaunchResult, RunOptions, TimingModel
+from tilewright.targets.base import ConformCase, LaunchResult, TimingModel
 
 RACE = Finding("race", "load #0 and compute #3 touch inp[0:16]", (0, 3))
 

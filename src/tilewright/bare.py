@@ -10,7 +10,7 @@ from tilewright.program.program import Program
 from tilewright.report.metrics import Layer, Result
 from tilewright.run import layer_of, timing_model
 from tilewright.sim.findings import Finding
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 
 
 def run(program: Program, *, timing: str | None = None, check: bool = True) -> Result:

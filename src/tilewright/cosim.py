@@ -12,8 +12,8 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError
 from tilewright.graph import reference
 from tilewright.program.program import HostStep, Program
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.abilities import CosimCase, Gateware
-from tilewright.targets.base import RunOptions
 
 #: Cycles of a waveform on either side of a difference.
 AROUND = 100

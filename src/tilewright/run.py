@@ -17,8 +17,9 @@ from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import Deviation, Layer, Result
 from tilewright.sim.findings import Finding
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.abilities import Approximates, Batches
-from tilewright.targets.base import LaunchResult, RunOptions, Target
+from tilewright.targets.base import LaunchResult, Target
 
 #: Samples run together until the values of one step take so many bytes; host steps take up to so many a value.
 TOGETHER_BYTES, BYTES_A_VALUE = 1 << 28, 24

@@ -103,6 +103,20 @@ class Costs(NamedTuple):
         return cls(lead, busy, rows, row_bytes, writes, **dict.fromkeys(cls._fields[5:], none) | others)
 
 
+class Simulated(NamedTuple):
+    """Everything that the time pass needs besides the step table: a timing model's numbers for one launch."""
+
+    costs: Costs
+    channel: Channel
+    fetch: Fetch
+    units: Units = Units()
+
+
+def times(table: StepTable, order: Order, simulated: Simulated) -> tuple[Trace, Trace | None]:
+    """The trace of a launch, and the one without any overlap where there is one. Raises HazardError as timeline()."""
+    return timeline(table, order, *simulated), serial_timeline(table, order, *simulated)
+
+
 def timeline(
     table: StepTable, order: Order, costs: Costs, channel: Channel, fetch: Fetch, units: Units | None = None
 ) -> Trace:

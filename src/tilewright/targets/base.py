@@ -11,6 +11,7 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
+from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.trace import Part, Trace
 
 
@@ -27,17 +28,6 @@ class TimingModel:
 
     name: str
     evidence: str
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """Which passes a run makes. `timing` None: no time; `order`: stream, time or random (with `seed`)."""
-
-    timing: str | None = None
-    check: bool = True
-    values: bool = True
-    order: str = "stream"
-    seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +48,22 @@ class LaunchResult:
     serial_cycles: int | None = 0
     parts: tuple[Part, ...] = ()
     macs_of: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        values: Mapping[str, Array],
+        passes: Passes,
+        options: RunOptions,
+        unit: str,
+        executed_macs: int,
+        parts: tuple[Part, ...] = (),
+        macs_of: tuple[int, ...] = (),
+    ) -> LaunchResult:
+        """The result of a launch that went through the shared passes."""
+        trace = passes.trace if options.timed else None
+        serial = 0 if trace is None else passes.serial.cycles if passes.serial else None
+        return cls(values, passes.findings(options), trace, unit, executed_macs, serial, parts, macs_of)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
-from tilewright.errors import ConfigError, ProgramError
+from tilewright.array import Array
+from tilewright.errors import ConfigError, HazardError, ProgramError
 from tilewright.program.program import Launch, Program
 from tilewright.targets.base import Config
 
@@ -36,3 +37,19 @@ def untrusted(launch: Launch) -> Iterator[None]:
     except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
         reason = f"its layout does not fit its network or its data: {error}"
         raise ProgramError(f"launch '{launch.name}'", reason, "compile it again") from None
+
+
+@contextmanager
+def named(launch: Launch) -> Iterator[None]:
+    """Name the launch in a HazardError and in its findings."""
+    try:
+        yield
+    except HazardError as error:
+        found = tuple(finding.inside(launch.name) for finding in error.findings)
+        raise HazardError(f"launch '{launch.name}'", error.reason, error.remedy, found) from None
+
+
+def left_by(program: Program, launch: Launch, left: Mapping[str, Array]) -> dict[str, Array]:
+    """What a launch without a network leaves in memory; several launches may use the same names."""
+    prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
+    return {prefix + name: data for name, data in left.items()}

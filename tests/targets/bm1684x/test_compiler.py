@@ -19,6 +19,7 @@ from tilewright.graph import reference
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import RACE
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.bm1684x import TARGET, static
 from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.compiler import run
@@ -258,13 +259,13 @@ def test_another_width_of_the_execution_units_is_refused() -> None:
 def test_resnet18_uses_the_multipliers_more_than_silicon_is_said_to(batch: int, least: float) -> None:
     program = tw.compile(resnet18(), "bm1684x", overrides={"batch": str(batch)}, rounding="tflm")
     (launch,) = program.launches
-    known = run.passes(launch, Config(batch=batch))
+    known = run.prepared(launch, Config(batch=batch))
     graph = program.graph
     assert graph is not None
     macs = batch * sum(site.node.op.macs(site) for site in graph.sites())
     assert macs / (known.trace.cycles * 16384) > least
     assert known.trace.cycles < known.serial.cycles
-    assert known.findings == ()
+    assert known.findings(RunOptions()) == ()
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,8 @@ from tilewright.errors import ConfigError, MachineError, ProgramError, Unsupport
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Add, AveragePool2D, Conv2D, DepthwiseConv2D, MaxPool2D, Op, Window
 from tilewright.program.program import Launch, Program
+from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
-from tilewright.targets.base import RunOptions
 from tilewright.targets.cfu import layout, toolchain
 from tilewright.targets.cfu.codegen import compiler, firmware
 from tilewright.targets.cfu.codegen.arena import Value, place

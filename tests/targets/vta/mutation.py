@@ -18,7 +18,7 @@ from tilewright.array import Array
 from tilewright.program.program import Launch
 from tilewright.sim.findings import DEADLOCK, LEAK, OUT_OF_RANGE, RACE, STREAM, UNINITIALISED
 from tilewright.sim.order import eager_sequence, random_sequence
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.actions import Action
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.image import Image
@@ -26,7 +26,7 @@ from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Stream, decode, decode_uops, encode, encode_uops
 from tilewright.targets.vta.machine import Machine
 from tilewright.targets.vta.moves import NOTHING
-from tilewright.targets.vta.passes import Passes, run_passes
+from tilewright.targets.vta.passes import Prepared, run_passes
 
 #: Kinds of mutants. Those of TOKENS change no instruction's meaning.
 TOKENS = ("one bit", "push and pop", "push earlier", "pop later")
@@ -39,7 +39,7 @@ SAMPLES, RANDOM_ORDERS = 3, 24
 STATIC = RunOptions(values=False)
 
 #: Kinds of findings of an instruction stream on an image.
-Check = Callable[[Passes], set[str]]
+Check = Callable[[Prepared], set[str]]
 
 
 class Mutant(NamedTuple):
@@ -83,12 +83,12 @@ class Subject:
     def unbroken(self) -> Mutant:
         return Mutant("none", "as compiled", self.image.insns, self.image.data["uop"])
 
-    def passes(self, mutant: Mutant) -> Passes:
+    def passes(self, mutant: Mutant) -> Prepared:
         """The static passes, with the check."""
         image = replace(self.image, data={**self.image.data, "uop": mutant.uops})
         return run_passes(mutant.insns, self.config, image.dram({}, 1), image.bases, 1, STATIC)
 
-    def execute(self, passes: Passes, sequence: Array) -> tuple[bytes, ...]:
+    def execute(self, passes: Prepared, sequence: Array) -> tuple[bytes, ...]:
         """The output segments after the steps in some order, one by one."""
         program, actions = passes.elaborated, []
         for step in sequence.tolist():
@@ -102,7 +102,7 @@ class Subject:
         return tuple(dram[name].tobytes() for name in self.image.outputs)
 
 
-def reported(passes: Passes) -> set[str]:
+def reported(passes: Prepared) -> set[str]:
     """The check as it is."""
     return {finding.kind for finding in passes.findings}
 
@@ -122,7 +122,7 @@ def verdict(subject: Subject, mutant: Mutant, check: Check = reported) -> str:
     return HARMLESS if all(result == expected for result in results) else MISSED
 
 
-def iter_results(subject: Subject, passes: Passes) -> Iterator[tuple[bytes, ...]]:
+def iter_results(subject: Subject, passes: Prepared) -> Iterator[tuple[bytes, ...]]:
     """Outputs under every fixed priority of the units, then under random legal orders."""
     table = passes.elaborated.table
     for priority in permutations(range(len(table.units))):

@@ -18,8 +18,8 @@ from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
 from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Op, Window
 from tilewright.model import load
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.passes import RunOptions
 from tilewright.sim.trace import Trace
-from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.codegen.compiler import compile_graph, plan
 from tilewright.targets.vta.codegen.explain import counts, explain
 from tilewright.targets.vta.config import PRESETS, Config

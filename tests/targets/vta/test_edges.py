@@ -11,11 +11,11 @@ from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, STREAM, UNINITIALISED
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Record, encode
-from tilewright.targets.vta.passes import Passes, run_passes
+from tilewright.targets.vta.passes import Prepared, run_passes
 
 UOP = {"opcode": Opcode.LOAD, "memory_type": Memory.UOP, "y_size": 1, "x_size": 1, "x_stride": 1}
 INP = {"opcode": Opcode.LOAD, "memory_type": Memory.INP, "y_size": 1, "x_size": 2, "x_stride": 2}
@@ -39,8 +39,8 @@ def ordered(records: Sequence[Record]) -> list[Record]:
     return [*loads, *rest, {**store, "pop_prev": 1, "push_prev": 1}, {"opcode": Opcode.FINISH, "pop_next": 1}]
 
 
-def run(records: Sequence[Record], values: bool = True, **overrides: str) -> tuple[Passes, Array]:
-    """Passes and the out region, int8; inp tiles hold 3 and 5, wgt is the identity, acc tiles hold 100 and 7."""
+def run(records: Sequence[Record], values: bool = True, **overrides: str) -> tuple[Prepared, Array]:
+    """Prepared and the out region, int8; inp tiles hold 3 and 5, wgt is the identity, acc tiles hold 100 and 7."""
     config = PRESETS["pynq"].with_overrides(overrides)
     data = {name: np.zeros((1, 0x1000), np.uint8) for name in BASES}
     data["inp"][0, :32] = np.repeat([3, 5], 16)

@@ -15,7 +15,7 @@ from tilewright.program import file
 from tilewright.program.program import Program
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import RACE, Finding
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.codegen.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS

@@ -12,8 +12,8 @@ from tilewright.array import Array
 from tilewright.sim.bounds import everything
 from tilewright.sim.findings import OUT_OF_RANGE
 from tilewright.sim.hazards import hazards, scan
+from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import BASE, LENGTH, MODE, PARTLY, SPACE, end_of
-from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.conform import memory
 from tilewright.targets.vta.footprints import bounds

@@ -30,14 +30,14 @@ from tests.targets.vta.streams import BASES, END, INT_MAX, INT_MIN, MACHINES, Ca
 from tilewright.array import Array
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import LEAK, RACE, UNINITIALISED
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import alu
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.kernel import AluKernel, Loop
 from tilewright.targets.vta.machine import Machine
-from tilewright.targets.vta.passes import run_passes, sequence
+from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.pattern import Pattern
 
 
@@ -114,7 +114,7 @@ def check_case(config: Config, case: Case, rng: np.random.Generator) -> int:
         assert {element for element in named if element[0] != "DRAM"} == on_chip
         assert bool(found) == bool(expected)
         assert {f.kind for f in passes.findings} <= {RACE, UNINITIALISED, LEAK, "stream"}
-        steps = sequence(passes, options)
+        steps = passes.sequence(options)
         state = Machine(config, dram, samples)
         state.run(passes.plan(options, samples))
         oracle = interpret(config, case, steps)

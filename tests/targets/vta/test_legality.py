@@ -25,9 +25,9 @@ from tests.targets.vta.legality import (
 )
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import DEADLOCK, RACE
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.isa.stream import encode
-from tilewright.targets.vta.passes import Passes, run_passes
+from tilewright.targets.vta.passes import Prepared, run_passes
 from tilewright.targets.vta.timing import MODELS
 
 SEED = 20261122
@@ -46,7 +46,7 @@ def program_of(number: int, name: str = "") -> Program:
     return legal_program(np.random.default_rng([SEED, number]), MACHINES[name or machines[number % len(machines)]])
 
 
-def passes_of(program: Program, dram: Dram, options: RunOptions, known: Passes | None = None) -> Passes:
+def passes_of(program: Program, dram: Dram, options: RunOptions, known: Prepared | None = None) -> Prepared:
     insns = encode(program.records, program.config)
     return run_passes(insns, program.config, dram, program.bases, 1, options, known)
 

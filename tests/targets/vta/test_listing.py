@@ -17,7 +17,7 @@ from tilewright.cli import main
 from tilewright.errors import ProgramError
 from tilewright.program import file
 from tilewright.program.program import Launch, Program
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import TARGET, listing
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.image import Image

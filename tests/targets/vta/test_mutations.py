@@ -28,7 +28,7 @@ from tilewright.sim.order import Order
 from tilewright.sim.steps import COUNT, Footprints, StepTable
 from tilewright.targets.vta.codegen.compiler import compile_graph
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.passes import Passes
+from tilewright.targets.vta.passes import Prepared
 
 SEED = 20261121
 #: Random layers (configuration, seed) in more than one tile, so that slots are used again; some move rows apart.
@@ -82,7 +82,7 @@ def chained(name: str) -> tuple[Subject, ...]:
     return tuple(subjects(compile_graph(graph, MACHINES[name], "tflm")))
 
 
-def compared(passes: Passes) -> set[str]:
+def compared(passes: Prepared) -> set[str]:
     """What the check finds, which a scan of every element finds as well."""
     if OUT_OF_RANGE not in reported(passes):
         table, relation = passes.elaborated.table, passes.order
@@ -95,7 +95,7 @@ def try_all(subjects: Sequence[Subject], count: int, kinds: Sequence[str] = KIND
     """About `count` mutants of some launches; returns the memories that findings were in."""
     spaces: set[str] = set()
 
-    def check(passes: Passes) -> set[str]:
+    def check(passes: Prepared) -> set[str]:
         spaces.update(finding.space for finding in passes.findings)
         return compared(passes)
 
@@ -191,7 +191,7 @@ def first_rows(table: StepTable) -> StepTable:
 def test_a_defect_of_the_checker_is_noticed(defect: str) -> None:
     """Some mutant slips through and shows different outputs."""
 
-    def check(passes: Passes) -> set[str]:
+    def check(passes: Prepared) -> set[str]:
         kinds = reported(passes)
         if OUT_OF_RANGE in kinds:
             return kinds

@@ -15,7 +15,7 @@ from tilewright.graph import reference
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, Window
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.codegen.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS, Config
 

@@ -14,7 +14,7 @@ from tilewright import targets
 from tilewright.array import Array
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import WRITE_DISTANCE, Finding
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.conform import memory
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode

@@ -13,7 +13,7 @@ from tilewright.graph.arithmetic import shift_up
 from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
 from tilewright.program.program import Launch
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.codegen.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.image import Image

@@ -20,7 +20,7 @@ from tilewright.errors import ConfigError
 from tilewright.graph.ops import Conv2D
 from tilewright.program import file
 from tilewright.program.program import HostStep, Program
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.codegen.compiler import TOKENS, compile_graph
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.image import Image

@@ -14,7 +14,7 @@ from tilewright.errors import InputError, ProgramError
 from tilewright.graph.ops import Conv2D, MaxPool2D, Window
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.zynq import codegen
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.image import Image

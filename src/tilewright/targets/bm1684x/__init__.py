@@ -10,8 +10,9 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
+from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import ConformCase, LaunchResult, RunOptions, TimingModel
+from tilewright.targets.base import ConformCase, LaunchResult, TimingModel
 from tilewright.targets.bm1684x.config import PRESETS, Config
 
 if TYPE_CHECKING:
@@ -63,8 +64,12 @@ class Bm1684x:
         """Hazards of every launch."""
         from tilewright.targets.bm1684x.compiler import run
 
+        options = RunOptions(values=False)
+
         for launch in program.launches:
-            yield from (finding.inside(launch.name) for finding in run.passes(launch, _config_of(program)).findings)
+            yield from (
+                finding.inside(launch.name) for finding in run.prepared(launch, _config_of(program)).findings(options)
+            )
 
     def samples_a_launch(self, program: Program) -> int:
         return _config_of(program).batch

@@ -83,6 +83,11 @@ def trace(
     return replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
 
 
+def times(program: Elaborated, config: Config) -> tuple[Trace, Trace]:
+    """The trace of a launch, and the one without any overlap."""
+    return trace(program, config), trace(program, config, serial=True)
+
+
 def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
     """The trace for these cycles of each command."""
     zero = np.zeros(len(busy), np.int64)

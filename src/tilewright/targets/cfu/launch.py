@@ -11,9 +11,10 @@ from tilewright.array import Array
 from tilewright.errors import MachineError, ProgramError
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
+from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Footprints, StepTable
 from tilewright.sim.trace import Part, Trace
-from tilewright.targets.base import LaunchResult, RunOptions
+from tilewright.targets.base import LaunchResult
 
 from . import layout
 from .config import Config

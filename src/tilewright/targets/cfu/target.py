@@ -13,9 +13,10 @@ from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
+from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
 from tilewright.targets.abilities import Execution
-from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
+from tilewright.targets.base import ConformCase, LaunchResult
 
 from . import bill, timing
 from .config import PRESETS, Config

@@ -11,21 +11,22 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, HazardError
+from tilewright.errors import ConfigError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
+from tilewright.sim.passes import RunOptions
 from tilewright.sim.trace import Part
 from tilewright.targets import base, given
 from tilewright.targets.abilities import CosimCase
-from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
+from tilewright.targets.base import ConformCase, LaunchResult
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.ports import ports
 
 if TYPE_CHECKING:
-    from tilewright.targets.vta.passes import Passes
+    from tilewright.targets.vta.passes import Prepared
 
 #: Samples simulated together: enough to fill the matrix products, few enough to stay in the caches.
 BLOCK = 16
@@ -44,7 +45,7 @@ class Vta:
 
     def __init__(self) -> None:
         #: What is known of launches without their data, while they live: samples come in blocks.
-        self._passes: WeakKeyDictionary[Launch, dict[RunOptions, Passes]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Launch, dict[RunOptions, Prepared]] = WeakKeyDictionary()
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         if isinstance(source, str) and not source.endswith(".json"):
@@ -102,55 +103,45 @@ class Vta:
         packed = _packed(program, launch, values)
         samples = next(iter(packed.values())).shape[0] if packed else 1
         outputs: dict[str, list[Array]] = {name: [] for name in image.outputs}
-        passes = self._passes.setdefault(launch, {}).get(options)
+        known = self._known.setdefault(launch, {}).get(options)
         for start in range(0, samples, BLOCK):
             block = {name: data[start : start + BLOCK] for name, data in packed.items()}
             count = min(BLOCK, samples - start)
             dram = image.dram(block, count)
-            try:
-                passes = run_passes(image.insns, config, dram, image.bases, count, options, passes)
-            except HazardError as error:
-                found = tuple(finding.inside(launch.name) for finding in error.findings)
-                raise HazardError(f"launch '{launch.name}'", error.reason, error.remedy, found) from None
+            with given.named(launch):
+                known = run_passes(image.insns, config, dram, image.bases, count, options, known)
             for name, parts in outputs.items():
                 parts.append(dram[name])
-        assert passes is not None
-        self._passes[launch][options] = passes
+        assert known is not None
+        self._known[launch][options] = known
         left = {name: np.concatenate(parts) for name, parts in outputs.items()}
         if graph:
             with given.untrusted(launch):
                 left = unpack(launch, graph, values, left, program.rounding)
-        elif len(program.launches) > 1:  # a bare stream leaves memory; launches use the same names
-            left = {f"{launch.name}/{name}": data for name, data in left.items()}
-        layer, trace, serial = image.layer, passes.trace, passes.serial
-        macs, divided = passes.macs, tuple[Part, ...]()
-        if trace and layer is not None:
-            divided = trace.parts(layer, serial, passes.busiest)
-            divided += (NOTHING,) * (len(launch.nodes) - len(divided))  # behind the last node that has instructions
-        return LaunchResult(
-            left,
-            passes.findings,
-            trace,
-            passes.busiest,
-            int(macs.sum()),
-            serial.cycles if serial else None if trace else 0,
-            divided,
-            tuple(np.bincount(layer, macs, len(launch.nodes)).astype(int).tolist()) if layer is not None else (),
-        )
+        else:
+            left = given.left_by(program, launch, left)
+        layer, macs, count = image.layer, known.macs, len(launch.nodes)
+        divided, macs_of = tuple[Part, ...](), tuple[int, ...]()
+        if layer is not None:
+            macs_of = tuple(np.bincount(layer, macs, count).astype(int).tolist())
+            if known.trace:
+                divided = known.trace.parts(layer, known.serial, known.busiest)
+                divided += (NOTHING,) * (count - len(divided))  # behind the last node that has instructions
+        return LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), divided, macs_of)
 
     def check(self, program: Program) -> Iterator[Finding]:
         from tilewright.targets.vta.image import Image
-        from tilewright.targets.vta.passes import run_passes
+        from tilewright.targets.vta.passes import prepare
         from tilewright.targets.vta.portability import portability, write_distance
 
         options = RunOptions(timing=self.timing_models[0].name, check=True, values=False)
         for launch in program.launches:
             image = Image.of(launch)
-            passes = run_passes(image.insns, _config_of(program), image.dram({}, 1), image.bases, 1, options)
-            found = list(passes.findings)
+            known = prepare(image.insns, _config_of(program), image.dram({}, 1), image.bases, options)
+            found = list(known.findings)
             if not any(finding.kind == OUT_OF_RANGE for finding in found):
-                found += portability(passes.elaborated, passes.order.sequence)
-                found += write_distance(passes.elaborated)
+                found += portability(known.elaborated, known.order.sequence)
+                found += write_distance(known.elaborated)
             yield from (finding.inside(launch.name) for finding in found)
 
     def disassemble(self, program: Program) -> str:

@@ -15,7 +15,8 @@ from tilewright.array import Array
 from tilewright.errors import InputError, TilewrightError
 from tilewright.files import Entries, arrays, untrusted
 from tilewright.sim.dram import Dram, Segment
-from tilewright.targets.base import ConformCase, RunOptions
+from tilewright.sim.passes import RunOptions
+from tilewright.targets.base import ConformCase
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import FORMAT_OF
 from tilewright.targets.vta.isa.stream import COMMON_NAMES, decode, decode_uops

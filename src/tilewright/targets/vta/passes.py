@@ -1,20 +1,20 @@
-"""A launch through the four passes: elaborate, order, time, values."""
+"""A VTA launch through its passes: elaborate, the shared ones of sim.passes, values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import HazardError
 from tilewright.sim.dram import Dram
-from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, STREAM, Finding
-from tilewright.sim.hazards import hazards, out_of_range
-from tilewright.sim.order import Order, eager_sequence, order, random_sequence, sequence_by_time
+from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
+from tilewright.sim.hazards import out_of_range
+from tilewright.sim.order import Order, eager_sequence, order
+from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.trace import Trace
-from tilewright.targets.base import RunOptions
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.actions import Action, stored_resets
 from tilewright.targets.vta.config import Config
@@ -29,29 +29,48 @@ LISTED = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Passes:
-    """What the passes of one launch found; the DRAM given to `run_passes` holds the values.
-
-    `serial` is the trace without overlap: None beside a trace where the program has no serial time.
-    """
+class Prepared:
+    """A launch without its data, as `options` ask for it; the DRAM given to `run_passes` holds the values."""
 
     elaborated: Elaborated
-    order: Order
+    passes: Passes
     stored_resets: Mapping[int, Array]
-    findings: tuple[Finding, ...]
-    trace: Trace | None
-    serial: Trace | None = None
+    options: RunOptions
     _plans: dict[tuple[RunOptions, int], tuple[Action | Stretch, ...]] = field(default_factory=dict)
+
+    @property
+    def order(self) -> Order:
+        return self.passes.order
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.passes.findings(self.options)
+
+    @property
+    def trace(self) -> Trace | None:
+        return self.passes.trace if self.options.timed else None
+
+    @property
+    def serial(self) -> Trace | None:
+        return self.passes.serial if self.options.timed else None
 
     def plan(self, options: RunOptions, samples: int) -> tuple[Action | Stretch, ...]:
         """What the value pass does for so many samples, in the order that `options` ask for."""
         key = options, samples
         if key not in self._plans:
-            steps = sequence(self, options)
+            steps = self.sequence(options)
             # With races, another order may store what another instruction left.
             stored = self.stored_resets if options.order == "stream" else stored_resets(self.elaborated, steps)
             self._plans[key] = plan(self.elaborated, steps, stored, samples)
         return self._plans[key]
+
+    def sequence(self, options: RunOptions) -> Array:
+        """The steps in the order asked for; where all orders agree, loads last, so that sums of GEMMs come together."""
+        if options.order == "stream" and options.check and not self.findings:
+            table = self.elaborated.table
+            others = len(table.units) - 1
+            return eager_sequence(table, self.order, (others, *range(others)))
+        return self.passes.sequence(options)
 
     @property
     def busiest(self) -> str:
@@ -74,46 +93,41 @@ def run_passes(
     bases: Mapping[str, int],
     samples: int,
     options: RunOptions,
-    known: Passes | None = None,
-) -> Passes:
+    known: Prepared | None = None,
+) -> Prepared:
     """Run an instruction stream (uint8 [n, 16]) on DRAM contents, which it changes.
 
-    `known` are the passes of the same stream on other samples: then only values are computed.
+    `known` is the same stream prepared for other samples: then only values are computed.
     Raises HazardError where values are asked of a program that deadlocks or leaves its memories.
     """
-    passes = known or _static(insns, config, dram, bases, options)
+    prepared = known or prepare(insns, config, dram, bases, options)
     if options.values:
         if known is None:
-            refuse(passes)
-        Machine(config, dram, samples).run(passes.plan(options, samples))
-    return passes
+            prepared.passes.refuse(options)
+        Machine(config, dram, samples).run(prepared.plan(options, samples))
+    return prepared
 
 
-def _static(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], options: RunOptions) -> Passes:
-    """All but values: none of this depends on data."""
+def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], options: RunOptions) -> Prepared:
+    """Everything but values: none of it depends on data."""
     if options.timing is not None:
         timing.expect(len(insns))
     program = elaborate(decode(insns, config), config, dram, bases)
     relation = order(program.table)
     on_chip = [finding for finding in out_of_range(program.table) if finding.space != "DRAM"]
     outside = [*unmapped(program, dram), *on_chip]  # DRAM has holes: its segments say more than its size
-    if outside:  # tiles that do not exist: nothing further has a meaning
-        return Passes(program, relation, {}, (*program.findings, *relation.findings, *outside), None)
-    stored = stored_resets(program, relation.sequence)
+    stored = {} if outside else stored_resets(program, relation.sequence)
     if stored:
         program = program.with_operands(stored)
-    findings: list[Finding] = [*program.findings, *relation.findings]
-    if options.check:
-        findings += hazards(program.table, relation)
-        findings += unfinished(program, relation)
-    if (options.timing is None and options.order != "time") or not relation.complete:
-        return Passes(program, relation, stored, tuple(findings), None)
-    model = options.timing or timing.DEFAULT
-    try:
-        trace, serial = timing.both(program, relation, model)
-    except HazardError as error:  # a queue too short for the program
-        return Passes(program, relation, stored, (*findings, Finding(DEADLOCK, error.reason)), None)
-    return Passes(program, relation, stored, tuple(findings), trace, serial)
+    passes = Passes(
+        program.table,
+        relation,
+        partial(timing.both, program, relation, options.timing or timing.DEFAULT),
+        program.findings,
+        outside,
+        partial(unfinished, program, relation),
+    )
+    return Prepared(program, passes, stored, options)
 
 
 def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
@@ -151,22 +165,3 @@ def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
         f"a {queue} token pushed by #{int(late[-1])} and popped by #{end} or earlier is missing"
     )
     return [Finding(STREAM, message, (step, end), queue=queue)]
-
-
-def refuse(passes: Passes) -> None:
-    """Raise HazardError for a program whose values are undefined from some step on."""
-    fatal = [f for f in passes.findings if f.kind in (DEADLOCK, OUT_OF_RANGE)]
-    if fatal:
-        raise HazardError("program", str(fatal[0]), findings=passes.findings)
-
-
-def sequence(passes: Passes, options: RunOptions) -> Array:
-    """The steps in the order asked for: one that tokens allow, by time of start, or a random legal one."""
-    if options.order == "time" and passes.trace is not None:
-        return sequence_by_time(passes.order, passes.trace.start)
-    if options.order == "random":
-        return random_sequence(passes.elaborated.table, passes.order, options.seed)
-    if options.check and not passes.findings:  # all orders agree: one that lets sums of GEMMs come together
-        others = len(passes.elaborated.table.units) - 1
-        return eager_sequence(passes.elaborated.table, passes.order, (others, *range(others)))  # loads last
-    return passes.order.sequence

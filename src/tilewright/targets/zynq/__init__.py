@@ -12,8 +12,9 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE, Finding
+from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
+from tilewright.targets.base import ConformCase, LaunchResult
 from tilewright.targets.zynq import timing
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.image import Image

@@ -7,20 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.array import Array
-from tilewright.errors import HazardError
 from tilewright.graph.ir import Graph
 from tilewright.program.header import Group, bit_ranges, header
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
+from tilewright.sim.dram import Dram
+from tilewright.sim.findings import Finding
+from tilewright.sim.order import order
+from tilewright.sim.passes import Passes, RunOptions
+from tilewright.sim.timeline import times
 from tilewright.targets import base, given
-from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
+from tilewright.targets.base import ConformCase, LaunchResult
 
 from . import codegen, listing, timing
 from .config import PRESETS, Config
 from .image import Image
 from .isa import LAYOUT, Opcode
-from .machine import Machine
-from .passes import run_passes
+from .machine import Machine, steps
 
 
 class OneMac:
@@ -60,28 +62,26 @@ class OneMac:
             inputs = codegen.pack(site, values) if site else {}
             samples = next((array.shape[0] for array in inputs.values()), 1)
             dram = image.dram(inputs, samples)
-        found = run_passes(image, config, dram, options)
-        for finding in found.findings:
-            if finding.kind in (DEADLOCK, OUT_OF_RANGE):  # values are undefined from some step on
-                inside = tuple(finding.inside(launch.name) for finding in found.findings)
-                raise HazardError(f"launch '{launch.name}'", str(finding), findings=inside)
+        known = _passes(image, config, dram, options)
+        with given.named(launch):
+            known.refuse(options)
         if options.values:
-            Machine(config, dram, samples).run(image.columns, found.sequence.tolist())
+            Machine(config, dram, samples).run(image.columns, known.sequence(options).tolist())
         left = {name: dram[name] for name in image.outputs}
         if site:
             with given.untrusted(launch):
                 left = codegen.unpack(site, left, program.rounding)
-        elif len(program.launches) > 1:  # bare launches may use the same names
-            left = {f"{launch.name}/{name}": data for name, data in left.items()}
+        else:
+            left = given.left_by(program, launch, left)
         macs = int((image.columns["length"] * image.columns["count"]).sum())
-        return LaunchResult(left, found.findings, found.trace, "mac", macs, found.serial_cycles)
+        return LaunchResult.of(left, known, options, "mac", macs)
 
     def check(self, program: Program) -> Iterator[Finding]:
         options = RunOptions(timing=self.timing_models[0].name, values=False)
         for launch in program.launches:
             image = Image.of(launch)
-            found = run_passes(image, _config_of(program), image.dram({}, 1), options)
-            yield from (finding.inside(launch.name) for finding in found.findings)
+            known = _passes(image, _config_of(program), image.dram({}, 1), options)
+            yield from (finding.inside(launch.name) for finding in known.findings(options))
 
     def disassemble(self, program: Program) -> str:
         return listing.disassemble(program)
@@ -101,6 +101,14 @@ class OneMac:
 
     def conform(self, path: Path) -> ConformCase:
         return ConformCase(path.stem, False, f"{self.name} has no golden vectors; replay yours in `conform`")
+
+
+def _passes(image: Image, config: Config, dram: Dram, options: RunOptions) -> Passes:
+    """The shared passes over one launch."""
+    model = timing.MODELS[options.timing or next(iter(timing.MODELS))]
+    table = steps(image.columns, config, dram)
+    relation = order(table)
+    return Passes(table, relation, lambda: times(table, relation, timing.simulated(image.columns, config, model)))
 
 
 def _own(config: base.Config) -> Config:

@@ -10,7 +10,8 @@ import pytest
 from tilewright import contract
 from tilewright.errors import HazardError, ProgramError
 from tilewright.program.program import Launch, Program
-from tilewright.targets.base import RunOptions, Target
+from tilewright.sim.passes import RunOptions
+from tilewright.targets.base import Target
 
 from . import TARGET, codegen, isa
 from .config import Config

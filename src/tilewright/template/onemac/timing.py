@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.program.instruction import Column
-from tilewright.sim.timeline import Channel, Costs, Fetch
+from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated
 from tilewright.targets.base import TimingModel
 
 from .config import Config
@@ -63,10 +63,7 @@ def _each(opcode: Column, values: Mapping[Opcode, Column | int]) -> Column:
     return column
 
 
-def channel(config: Config, timing: Timing) -> Channel:
-    """The DRAM port: a read bus and a write bus."""
-    return Channel(config.bus_bits // 8, config.dram_latency, timing.burst)
-
-
-def fetch(config: Config) -> Fetch:
-    return Fetch(LAYOUT.nbytes, config.queue_depth)
+def simulated(columns: Mapping[str, Column], config: Config, timing: Timing) -> Simulated:
+    """The instructions' costs; a DRAM port with a read bus and a write bus; commands that are fetched in bursts."""
+    port = Channel(config.bus_bits // 8, config.dram_latency, timing.burst)
+    return Simulated(costs(columns, config, timing), port, Fetch(LAYOUT.nbytes, config.queue_depth))

@@ -20,8 +20,8 @@ from tilewright.hdl.tokens import TokenQueue
 from tilewright.program import file
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.abilities import CosimCase
-from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.isa.stream import encode

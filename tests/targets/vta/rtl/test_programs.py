@@ -14,7 +14,7 @@ from tests.targets.vta.streams import BASES, Case, random_case, small
 from tilewright.errors import HazardError
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import RACE
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.conform import memory
 from tilewright.targets.vta.isa.stream import encode

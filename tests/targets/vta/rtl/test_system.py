@@ -13,7 +13,7 @@ from tilewright.errors import ConfigError
 from tilewright.hdl.convert import to_rtlil, yosys
 from tilewright.hdl.model import Compiled, Model
 from tilewright.sim.dram import Dram, Segment
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes

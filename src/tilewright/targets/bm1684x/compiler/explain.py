@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tilewright.program.program import Launch, Program
-from tilewright.targets.bm1684x.compiler.run import passes
+from tilewright.targets.bm1684x.compiler.run import prepared
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.elaborate import UNITS
 
@@ -17,7 +17,7 @@ def text(program: Program, config: Config) -> str:
 
 
 def _launch(launch: Launch, config: Config) -> Iterator[str]:
-    known = passes(launch, config)
+    known = prepared(launch, config)
     image, trace = known.image, known.trace
     constants = config.lane_bytes - image.values_end
     yield f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples a launch"
@@ -36,7 +36,7 @@ def _launch(launch: Launch, config: Config) -> Iterator[str]:
 
 
 def _layers(launch: Launch, config: Config) -> Iterator[str]:
-    known = passes(launch, config)
+    known = prepared(launch, config)
     counts: dict[tuple[int, str], Counter[str]] = {}
     for step, layer in zip(known.program.steps, known.layers.tolist(), strict=True):
         counts.setdefault((layer, step.engine), Counter())[step.command.operation.name] += 1

@@ -1,4 +1,4 @@
-"""The passes of a launch: order and hazards from footprints, time, values."""
+"""A launch through its passes: elaborate, the shared ones of sim.passes, values."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import MachineError, ProgramError
+from tilewright.errors import HazardError, MachineError, ProgramError
 from tilewright.sim.findings import Finding
-from tilewright.sim.hazards import hazards, out_of_range
-from tilewright.sim.order import random_sequence, sequence_by_time
+from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.steps import Footprints, Space
 from tilewright.sim.trace import Part, Trace
-from tilewright.targets.base import RunOptions
 from tilewright.targets.bm1684x import timing
 from tilewright.targets.bm1684x.compiler.image import Image
 from tilewright.targets.bm1684x.compiler.touched import footprints, oddity
@@ -28,7 +26,7 @@ LAYERS = "does not say which of its layers each command belongs to"
 
 
 @dataclass(frozen=True, eq=False)
-class Passes:
+class Prepared:
     """What is known of a launch without its data."""
 
     image: Image
@@ -53,21 +51,29 @@ class Passes:
         return Elaborated(found.steps, replace(found.table, spaces=spaces, footprints=Footprints.of(rows)))
 
     @cached_property
-    def findings(self) -> tuple[Finding, ...]:
-        table = self.program.table
-        outside = out_of_range(table)
-        if outside:
-            return tuple(outside)
-        found = {(one.kind, one.steps): one for one in reversed(hazards(table, self.program.order))}
-        return (*self.program.order.findings, *reversed(found.values()))  # of each pair one, not one a part of lanes
+    def passes(self) -> Passes:
+        """The passes that all machines share."""
+        program, config = self.program, self.config
+        return Passes(program.table, program.order, lambda: timing.times(program, config))
 
-    @cached_property
+    def findings(self, options: RunOptions) -> tuple[Finding, ...]:
+        """What the passes have found; of a pair of commands one finding, not one a part of lanes."""
+        found = {(one.kind, one.steps): one for one in reversed(self.passes.findings(options))}
+        return tuple(reversed(found.values()))
+
+    @property
     def trace(self) -> Trace:
-        return timing.trace(self.program, self.config)
+        """When each command ran. Raises HazardError."""
+        trace = self.passes.trace
+        if trace is None:
+            raise HazardError("time", "; ".join(str(found) for found in self.passes.findings(RunOptions())))
+        return trace
 
-    @cached_property
+    @property
     def serial(self) -> Trace:
-        return timing.trace(self.program, self.config, serial=True)
+        """The trace without any overlap; the commands are in an order that they allow."""
+        assert self.passes.serial is not None
+        return self.passes.serial
 
     @cached_property
     def layers(self) -> Array:
@@ -87,21 +93,13 @@ class Passes:
         machine = Machine(self.image, self.config, launches)
         for segment in self.image.inputs:
             machine.segment(segment.address)[:] = values[segment.name]
-        for row in self._sequence(options):
+        for row in self.passes.sequence(options):
             step = self.program.steps[row]
             try:
                 machine.run(step.command)
             except MachineError as error:
                 raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
         return {segment.name: machine.segment(segment.address) for segment in self.image.outputs}
-
-    def _sequence(self, options: RunOptions) -> Array:
-        order = self.program.order
-        if options.order == "random":
-            return random_sequence(self.program.table, order, options.seed)
-        if options.order == "time":
-            return sequence_by_time(order, self.trace.start)
-        return order.sequence
 
     def parts(self, count: int) -> tuple[Part, ...]:
         """What each of `count` layers takes of a sample: the compute engine's time, waits included, is its layers'.

@@ -8,25 +8,25 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilewright.array import Array, one_thread
-from tilewright.errors import HazardError
 from tilewright.program.program import Launch, Program
+from tilewright.sim.passes import RunOptions
 from tilewright.sim.trace import serial_total
 from tilewright.targets import given
-from tilewright.targets.base import LaunchResult, RunOptions
+from tilewright.targets.base import LaunchResult
 from tilewright.targets.bm1684x.compiler.image import Image
-from tilewright.targets.bm1684x.compiler.passes import Passes
+from tilewright.targets.bm1684x.compiler.passes import Prepared
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.operations import TIU
 
 #: Bytes of local memory of all launches that run together.
 TOGETHER_BYTES = 1 << 26
-_KNOWN: WeakKeyDictionary[Launch, Passes] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Launch, Prepared] = WeakKeyDictionary()
 
 
-def passes(launch: Launch, config: Config) -> Passes:
+def prepared(launch: Launch, config: Config) -> Prepared:
     """What is known of a launch, kept while it lives."""
     if launch not in _KNOWN:
-        _KNOWN[launch] = Passes(Image.of(launch, config), config)
+        _KNOWN[launch] = Prepared(Image.of(launch, config), config)
     return _KNOWN[launch]
 
 
@@ -34,10 +34,10 @@ def run(
     program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions, config: Config
 ) -> LaunchResult:
     """All passes that are asked for."""
-    known = passes(launch, config)
-    if not known.program.order.complete:
-        raise HazardError(f"launch '{launch.name}'", "; ".join(str(found) for found in known.findings))
-    findings = known.findings if options.check else ()
+    known = prepared(launch, config)
+    with given.named(launch):
+        known.passes.refuse(options)
+    findings = known.findings(options)
     graph = program.graph
     results: dict[str, Array] = {}
     if options.values:
@@ -51,7 +51,7 @@ def run(
     return LaunchResult(results, findings, known.trace, TIU, sum(macs), serial, parts, macs)
 
 
-def _values(program: Program, known: Passes, values: Mapping[str, Array], options: RunOptions) -> dict[str, Array]:
+def _values(program: Program, known: Prepared, values: Mapping[str, Array], options: RunOptions) -> dict[str, Array]:
     """Values of the graph's tensors (S, *shape); of a bare program segments of DDR, as bytes."""
     image, graph = known.image, program.graph
     if graph is None:

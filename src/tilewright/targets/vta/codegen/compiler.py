@@ -13,7 +13,7 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import DEADLOCK
-from tilewright.targets.base import RunOptions
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.codegen import segments
 from tilewright.targets.vta.codegen.chain import Chain, Member, View, chains, placed
 from tilewright.targets.vta.codegen.emit import Code, Names, emit, weight_image
@@ -23,7 +23,7 @@ from tilewright.targets.vta.codegen.plan import Plan
 from tilewright.targets.vta.codegen.schedule import Schedule, Stage, schedule
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.image import Image
-from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.passes import prepare
 
 TARGET = "vta"
 #: Tokens that a compiled program may have in one queue.
@@ -83,8 +83,8 @@ def _ends(launch: Launch, config: Config) -> bool:
     """Whether no queue fills for good."""
     image = Image.of(launch)
     options = RunOptions(timing="hls", check=False, values=False)
-    passes = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
-    return not any(finding.kind == DEADLOCK for finding in passes.findings)
+    known = prepare(image.insns, config, image.dram({}, 1), image.bases, options)
+    return not any(finding.kind == DEADLOCK for finding in known.findings)
 
 
 def _launch(chain: Chain, graph: Graph, config: Config) -> Launch:

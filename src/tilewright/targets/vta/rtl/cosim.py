@@ -9,17 +9,17 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.dram import Dram
+from tilewright.sim.passes import RunOptions
 from tilewright.sim.trace import Trace
 from tilewright.targets.abilities import CosimCase
-from tilewright.targets.base import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.image import Image
-from tilewright.targets.vta.passes import refuse, run_passes
+from tilewright.targets.vta.passes import prepare
 from tilewright.targets.vta.rtl import stores
 from tilewright.targets.vta.rtl.run import RtlRun, Wave, contents, run
 
-MODEL = "tilewright"
+OPTIONS = RunOptions(timing="tilewright", values=False)
 #: Differences that are told; the first says most.
 TOLD = 8
 
@@ -29,14 +29,14 @@ def compare(name: str, image: Image, config: Config, inputs: Mapping[str, Array]
     first = {segment: data[:1] for segment, data in inputs.items()}
     modelled, ran = image.dram(first, 1), image.dram(first, 1)
     before = contents(modelled)
-    passes = run_passes(image.insns, config, modelled, image.bases, 1, RunOptions(timing=MODEL, values=False))
-    refuse(passes)
+    known = prepare(image.insns, config, modelled, image.bases, OPTIONS)
+    known.passes.refuse(OPTIONS)
     result = run(image.insns, config, ran, image.bases, engine)
-    trace = passes.trace
+    trace = known.trace
     assert trace is not None  # what has none was refused
-    written = stores.written(passes, modelled)
-    stored = stores.differences(passes, modelled, before, written, result)
-    found = [*_times(passes.elaborated, trace, result), *stored]
+    written = stores.written(known, modelled)
+    stored = stores.differences(known, modelled, before, written, result)
+    found = [*_times(known.elaborated, trace, result), *stored]
     bytes_, left = _left(modelled, ran)
     if bytes_ and not found:  # no store differs
         found.append((result.cycles, left))

@@ -12,7 +12,7 @@ from tilewright.targets.vta.actions import actions
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.machine import Machine
 from tilewright.targets.vta.moves import Move
-from tilewright.targets.vta.passes import Passes
+from tilewright.targets.vta.passes import Prepared
 from tilewright.targets.vta.rtl.run import RtlRun
 
 #: The bus's signals: where a beat goes is decided by its burst's command.
@@ -27,12 +27,12 @@ class Stored(NamedTuple):
     left: Array
 
 
-def written(passes: Passes, dram: Dram) -> list[Stored]:
+def written(known: Prepared, dram: Dram) -> list[Stored]:
     """Run the program on the machine, for one sample, and look at DRAM after each STORE; its order is the stream's."""
-    program, sequence = passes.elaborated, passes.order.sequence
+    program, sequence = known.elaborated, known.order.sequence
     machine, found = Machine(program.config, dram, 1), []
     stores = iter(sequence[program.moves.memory[sequence] == Memory.OUT].tolist())
-    for action in actions(program, sequence, passes.stored_resets):
+    for action in actions(program, sequence, known.stored_resets):
         machine.run((action,))
         move = action.work
         if isinstance(move, Move) and move.memory == Memory.OUT:
@@ -44,7 +44,7 @@ def written(passes: Passes, dram: Dram) -> list[Stored]:
 
 
 def differences(
-    passes: Passes, dram: Dram, memory: Array, stored: list[Stored], result: RtlRun
+    known: Prepared, dram: Dram, memory: Array, stored: list[Stored], result: RtlRun
 ) -> list[tuple[int, str]]:
     """The first byte, or the first beat too many or missing, of each STORE that differs, with its cycle.
 
@@ -54,7 +54,7 @@ def differences(
     beats, found, done = result.written, list[tuple[int, str]](), 0
     count, width = beats.data.shape
     for step, move, left in stored:
-        name = f"#{step} {passes.elaborated.table.describe(step)}"
+        name = f"#{step} {known.elaborated.table.describe(step)}"
         starts = move.address + np.arange(move.rows) * move.stride
         many = int(((starts + move.row_bytes - 1) // width - starts // width + 1).sum())
         mine = slice(done, min(done + many, count))

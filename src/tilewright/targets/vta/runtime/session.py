@@ -13,8 +13,9 @@ from tilewright.array import Array
 from tilewright.errors import InputError, ProgramError
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
+from tilewright.sim.passes import RunOptions
 from tilewright.sim.trace import Trace
-from tilewright.targets.base import LaunchResult, RunOptions
+from tilewright.targets.base import LaunchResult
 from tilewright.targets.vta import TARGET, explain_walk
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa import text

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilewright.sim import jit
 from tilewright.sim.order import Order
 from tilewright.sim.steps import StepTable
-from tilewright.sim.timeline import EVENT_US, serial_timeline, timeline
+from tilewright.sim.timeline import EVENT_US, timeline, times
 from tilewright.sim.trace import Trace
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.timing.hls import HLS
@@ -30,8 +30,7 @@ def run(program: Elaborated, relation: Order, name: str) -> Trace:
 def both(program: Elaborated, relation: Order, name: str) -> tuple[Trace, Trace | None]:
     """The trace of a launch, and the one without any overlap where there is one. Raises as `run`."""
     model = MODELS[name]
-    table, given = _table(program, model), model.simulated(program, model)
-    return timeline(table, relation, *given), serial_timeline(table, relation, *given)
+    return times(_table(program, model), relation, model.simulated(program, model))
 
 
 def _table(program: Elaborated, model: Timing) -> StepTable:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.timeline import Channel, Costs, Fetch, Units
+from tilewright.sim.timeline import Simulated
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
@@ -17,15 +16,6 @@ from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.kernel import FACTOR_TILES
 from tilewright.targets.vta.kernels import REQUANTISE
 from tilewright.targets.vta.ports import Intervals, intervals
-
-
-class Simulated(NamedTuple):
-    """A stream as the time pass takes it."""
-
-    costs: Costs
-    channel: Channel
-    fetch: Fetch
-    units: Units = Units()
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.timeline import Channel, Costs, Fetch, Units
+from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, Units
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import INSN_BYTES, AluOp, Memory
 from tilewright.targets.vta.kernel import AluKernel
-from tilewright.targets.vta.timing.model import Simulated, Timing, compute, stores, zeros
+from tilewright.targets.vta.timing.model import Timing, compute, stores, zeros
 from tilewright.targets.vta.timing.waits import waits
 
 LONGEST = 16  # beats of a burst: AXI3's limit, which Zynq-7000 ports have
