@@ -67,6 +67,10 @@ def outputs_equal_the_reference(target: Target) -> None:
         for layer in result.layers:
             assert (layer.where == "host") == bool(layer.reason), layer.name
             assert layer.where == "host" or layer.cycles > 0, layer.name
+            assert layer.executed_macs <= layer.cycles * layer.macs_per_cycle, (
+                f"{layer.name}: more MACs than its cycles"
+            )
+            assert layer.where == "host" or bool(layer.executed_macs) >= bool(layer.macs), f"{layer.name}: no MACs"
             assert layer.cycles <= layer.serial_cycles or not layer.serial_cycles, layer.name
 
 

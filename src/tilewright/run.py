@@ -189,7 +189,7 @@ def _launch(
                 serial_cycles=part.serial_cycles,
                 macs=count,
                 executed_macs=executed,
-                utilization=_utilization(count, part.cycles, peak),
+                utilization=_utilization(executed, part.cycles, whole.macs_per_cycle),
                 dram_read_bytes=part.bytes_read,
                 dram_write_bytes=part.bytes_written,
                 stalls=part.stalls,
@@ -203,14 +203,16 @@ def _launch(
     return layers, dict(result.values), list(result.findings)
 
 
-def _utilization(macs: int, cycles: int, peak: int) -> float:
-    return macs / (cycles * peak) if cycles else 0.0
+def _utilization(executed: int, cycles: int, peak: int) -> float:
+    """The executed multiply-accumulates over those that the array could do in these cycles: at most 1."""
+    return executed / (cycles * peak) if cycles else 0.0
 
 
 def layer_of(target: Target, step: Launch, op: str, macs: int, peak: int, result: LaunchResult, began: float) -> Layer:
     """The report's row of a launch."""
     trace = result.trace
     cycles = trace.cycles if trace else 0
+    peak = result.macs_per_cycle or peak
     return Layer(
         name=step.name,
         op=op,
@@ -219,7 +221,8 @@ def layer_of(target: Target, step: Launch, op: str, macs: int, peak: int, result
         serial_cycles=result.serial_cycles,
         macs=macs,
         executed_macs=result.executed_macs,
-        utilization=_utilization(macs, cycles, peak),
+        macs_per_cycle=peak,
+        utilization=_utilization(result.executed_macs, cycles, peak),
         dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0,
         dram_write_bytes=int(trace.bytes_written.sum()) if trace else 0,
         stalls=trace.stalls(result.unit) if trace else {},

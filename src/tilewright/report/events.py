@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.errors import InputError
 from tilewright.report.metrics import Layer, Result
-from tilewright.report.summary import title
+from tilewright.report.summary import cycles_of_launches, machine_macs, title
 from tilewright.sim.trace import Trace
 
 LAYERS, HOST = 0, 1
@@ -64,7 +64,8 @@ def timeline(result: Result) -> Timeline:
         "made by": "tilewright",
         "time unit": "1 ns is 1 cycle of the machine; host steps take no time",
         "timing model": f"{result.timing}: {result.evidence}",
-        "cycles": f"{result.cycles}, for one sample",
+        "cycles": f"{result.cycles}, for one sample" if result.complete else cycles_of_launches(result),
+        "MACs": machine_macs(result),
     }
     order = sorted(events, key=lambda e: (e.start, e.track > HOST, e.start + (e.duration or 0)))
     return Timeline(title(result), tuple(tracks), tuple(order), about_run)

@@ -44,7 +44,9 @@ class RunOptions:
 class LaunchResult:
     """What one launch did. `values` are graph tensors (S, *shape).
 
-    `executed_macs` leaves out padding; `unit` names the unit whose stalls explain the launch; `serial_cycles` is
+    `executed_macs` are the multiply-accumulates that the machine's instructions ask for: without the padding taps that
+    it skips, with the idle channels that it fills. `macs_per_cycle` is the peak of the operand type that the launch
+    works on (0: that of `Target.describe`). `unit` names the unit whose stalls explain the launch; `serial_cycles` is
     the time without any overlap (0: not known). A launch of several layers says what each takes, in `parts`, and
     what each multiplied, in `macs_of`.
     """
@@ -57,6 +59,7 @@ class LaunchResult:
     serial_cycles: int = 0
     parts: tuple[Part, ...] = ()
     macs_of: tuple[int, ...] = ()
+    macs_per_cycle: int = 0
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.targets import base, given
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions, TimingModel
-from tilewright.targets.bm1684x.config import PRESETS, Config
+from tilewright.targets.bm1684x.config import CUBE_MACS, PRESETS, Config
 
 if TYPE_CHECKING:
     from tilewright.targets.abilities import LayoutRequest
     from tilewright.targets.bm1684x.placement import Placement
 
-#: MACs that a lane's cube does a cycle: 4 pixels of 64 or 32 channels, 16 of one; the vendor's timelines.
-CUBE = {"host": 256, "f16": 128, "bf16": 128, "f32": 16}
+#: Bytes of what the machine multiplies, by `precision`: codes where the host computes real numbers.
+OPERAND_BYTES = {"host": 1, "f16": 2, "bf16": 2, "f32": 4}
 ESTIMATE = TimingModel(
     "estimate",
     "as the vendor's compiler estimates: equal to its timelines of 64 networks; no bank conflicts, no silicon measured",
@@ -40,7 +40,7 @@ class Bm1684x:
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = _own(config)
-        return {"macs_per_cycle": machine.lanes * CUBE[machine.precision], **machine.to_dict()}
+        return {"macs_per_cycle": machine.lanes * CUBE_MACS[OPERAND_BYTES[machine.precision]], **machine.to_dict()}
 
     def header(self, config: base.Config) -> str:
         from tilewright.targets.bm1684x.compiler import header
