@@ -160,7 +160,7 @@ def _host(
     node = graph.node(step.node)
     layer = Layer(
         name=step.node,
-        op=node.op.kind,
+        op=node.op.label,
         where="host",
         reason=step.reason,
         macs=node.op.macs(graph.site(node)),
@@ -177,14 +177,14 @@ def _launch(
     result = target.launch(program, step, values, options)
     nodes = [graph.node(name) for name in step.nodes]
     macs = [node.op.macs(graph.site(node)) for node in nodes]
-    whole = layer_of(target, step, "+".join(node.op.kind for node in nodes), sum(macs), peak, result, began)
+    whole = layer_of(target, step, "+".join(node.op.label for node in nodes), sum(macs), peak, result, began)
     layers = [whole]
     if result.parts:
         layers = [
             replace(
                 whole,
                 name=node.name,
-                op=node.op.kind,
+                op=node.op.label,
                 cycles=part.cycles,
                 serial_cycles=part.serial_cycles,
                 macs=count,

@@ -34,6 +34,7 @@ class Bm1684x:
     presets = tuple(PRESETS)
     timing_models = (ESTIMATE,)
     passes = frozenset({"order", "time", "values"})
+    real_option = "--set precision=f16"
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         return Config.read(source, overrides)
@@ -68,6 +69,9 @@ class Bm1684x:
 
     def samples_a_launch(self, program: Program) -> int:
         return _config_of(program).batch
+
+    def takes_real(self, config: base.Config) -> bool:
+        return _own(config).precision != "host"
 
     def approximates(self, program: Program) -> bool:
         """Real numbers in the type that the configuration names; int8 is always exact."""
