@@ -156,3 +156,14 @@ def test_a_missing_package_is_one_clear_line(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(InputError, match=r"pip install 'tilewright\[trace\]', or name a file that ends in \.json"):
         perfetto.require(tmp_path / "t.pftrace")
     perfetto.require(tmp_path / "t.json")
+
+
+def test_a_launch_that_is_longer_than_its_layers_share_of_it_does_not_run_into_the_next() -> None:
+    """A launch of several samples: layers are of one sample, its steps of all."""
+    shown = timeline(result(replace(LAUNCH, cycles=20), replace(LAUNCH, name="dense", cycles=20)))
+    assert [(event.name, event.start) for event in shown.events if event.track == LAYERS] == [
+        ("conv", 0),
+        ("dense", 50),
+    ]
+    compute = [(event.start, event.start + (event.duration or 0)) for event in shown.events if event.track == 3]
+    assert all(before[1] <= after[0] for before, after in pairwise(compute))

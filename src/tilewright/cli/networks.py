@@ -86,6 +86,7 @@ def compile_(
 @options.target
 @options.rounding
 @options.no_cache
+@options.timing
 @options.as_json
 def explain(
     model: str,
@@ -94,18 +95,25 @@ def explain(
     overrides: dict[str, str],
     rounding: str | None,
     no_cache: bool,
+    timing: str | None,
     as_json: bool,
 ) -> None:
-    """Show what runs where and why, and each compile stage."""
+    """Show what runs where and why, and each compile stage.
+
+    Cycles are those of the timing model that `run` uses. On cfu they depend on data: --timing runs a sample of zeros.
+    """
     from tilewright import targets
     from tilewright.report import analysis
     from tilewright.report import explain as report
+    from tilewright.run import timing_model
 
+    machine = targets.get(target)
+    chosen = timing_model(machine, timing)
     program = _compiled(model, target, config, overrides, rounding, no_cache)
-    text = targets.get(target).explain(program)
+    text = machine.explain(program, timing)
     if as_json:
         layers = [row.to_json() for row in analysis.rows(program.graph)] if program.graph else []
-        click.echo(json.dumps({**program.outline(), "analysis": layers, "text": text}))
+        click.echo(json.dumps({**program.outline(), "timing": chosen, "analysis": layers, "text": text}))
     else:
         report.show(program, text)
 

@@ -46,8 +46,10 @@ def timeline(result: Result) -> Timeline:
         raise InputError("--trace", "this run has no cycles to show", "choose a timing model")
     tracks = ["layers", "host"]
     events: list[Event] = []
-    now = flows = 0
+    now = flows = busy = 0
     for layer in result.layers:
+        if layer.trace or layer.where == "host":
+            now = max(now, busy)  # a launch of several samples is longer than its layers' shares of one
         if layer.where == "host":
             args: Args = {"op": layer.op, "reason": layer.reason, "host seconds": round(layer.seconds, 6)}
             events.append(Event(HOST, layer.name, now, None, args))
@@ -55,6 +57,7 @@ def timeline(result: Result) -> Timeline:
         about: Args = {"op": layer.op, "cycles": layer.cycles, "MACs": layer.macs, **_stalls(layer)}
         events.append(Event(LAYERS, layer.name, now, layer.cycles, about))
         if layer.trace:
+            busy = now + layer.trace.cycles
             tracks += [unit for unit in layer.trace.table.units if unit not in tracks[2:]]
             tokens = _tokens(layer.trace, flows)
             events += _steps(layer.trace, now, tokens, [tracks.index(unit, 2) for unit in layer.trace.table.units])

@@ -117,8 +117,11 @@ class Target(Protocol):
         """A bare program from text. Raises ProgramError with line and column."""
         ...
 
-    def explain(self, program: Program) -> str:
-        """Each stage's text dump: plans, volumes and counts per layer."""
+    def explain(self, program: Program, timing: str | None = None) -> str:
+        """Each stage's text dump: plans, volumes and counts per layer, cycles by a timing model (None: the first).
+
+        Where time depends on values, None gives no cycles, and a model those of a sample of zeros.
+        """
         ...
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:

@@ -88,7 +88,7 @@ class Bm1684x:
         machine = _own(config)
         return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, listing.assemble(text, machine))
 
-    def explain(self, program: Program) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> str:
         from tilewright.targets.bm1684x.compiler import explain
 
         return explain.text(program, _config_of(program))

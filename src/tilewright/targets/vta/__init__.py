@@ -15,7 +15,6 @@ from tilewright.errors import ConfigError, HazardError
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
-from tilewright.sim.trace import Part
 from tilewright.targets import base, given
 from tilewright.targets.abilities import CosimCase
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Samples simulated together: enough to fill the matrix products, few enough to stay in the caches.
 BLOCK = 16
-#: What a node without instructions takes.
-NOTHING = Part(0, 0, 0, 0, {})
 
 
 class Vta:
@@ -123,10 +120,7 @@ class Vta:
         elif len(program.launches) > 1:  # a bare stream leaves memory; launches use the same names
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
         layer, trace, serial = image.layer, passes.trace, passes.serial
-        macs, divided = passes.macs, tuple[Part, ...]()
-        if trace and serial and layer is not None:
-            divided = trace.parts(layer, serial, passes.busiest)
-            divided += (NOTHING,) * (len(launch.nodes) - len(divided))  # behind the last node that has instructions
+        macs = passes.macs
         return LaunchResult(
             left,
             passes.findings,
@@ -134,7 +128,7 @@ class Vta:
             passes.busiest,
             int(macs.sum()),
             serial.cycles if serial else 0,
-            divided,
+            passes.parts(layer, len(launch.nodes)),
             tuple(np.bincount(layer, macs, len(launch.nodes)).astype(int).tolist()) if layer is not None else (),
         )
 
@@ -168,10 +162,10 @@ class Vta:
             Image.of(launch)
         return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, launches)
 
-    def explain(self, program: Program) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> str:
         from tilewright.targets.vta.codegen.explain import explain
 
-        return explain(program)
+        return explain(program, timing or self.timing_models[0].name)
 
     def conform(self, path: Path) -> ConformCase:
         from tilewright.targets.vta.conform import conform
