@@ -105,7 +105,11 @@ class CosimCase:
 
 @runtime_checkable
 class Gateware(Protocol):
-    """What a target with gateware has besides. Both raise ConfigError where tools or parts of a machine are missing."""
+    """What a target with gateware has besides. It raises ConfigError where tools or parts of a machine are missing."""
+
+    def excess(self, config: Config) -> str:
+        """Why a design does not fit the board that the configuration names, and what to set; empty where it fits."""
+        ...
 
     def rtl(self, config: Config) -> Mapping[str, str]:
         """The files of a design for a board, by name: Verilog, constraints, README."""

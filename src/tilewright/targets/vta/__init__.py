@@ -172,6 +172,11 @@ class Vta:
 
         return conform(path)
 
+    def excess(self, config: base.Config) -> str:
+        from tilewright.targets.vta import bill
+
+        return bill.excess(_own(config))
+
     def rtl(self, config: base.Config) -> Mapping[str, str]:
         with _gateware_tools():
             from tilewright.targets.vta.rtl.export import files
