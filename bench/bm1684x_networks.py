@@ -58,7 +58,7 @@ def measure(graph: Graph, samples: Array, precision: str, batch: int) -> dict[st
         "cycles": result.cycles,
         "serial": result.serial_cycles,
         "bound": -(-max(busy.values()) // batch),
-        "utilization": result.utilization,
+        "utilization": result.macs / (result.cycles * result.macs_per_cycle),  # the network's MACs, not the commands'
         "tiu_busy": busy["tiu"] / (result.cycles * batch),
         "dma_busy": busy["dma"] / (result.cycles * batch),
         "launches": len(program.launches),

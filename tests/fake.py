@@ -107,7 +107,7 @@ class FakeTarget:
         steps = tuple(Launch(word[1], (), {}, {}) for word in words)
         return Program(self.name, config.to_dict(), config.digest(), "tflm", None, steps)
 
-    def explain(self, program: Program) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> str:
         return "plans [with brackets]\n"
 
     def conform(self, path: Path) -> ConformCase:

@@ -10,6 +10,7 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Conv2D, FullyConnected, Op, Reshape, Softmax, Window
 from tilewright.program import file, listing
 from tilewright.program.program import Launch, Program
+from tilewright.report import events
+from tilewright.report.metrics import HOST
 from tilewright.targets.base import Target
 
 Check = Callable[[Target], None]
@@ -67,6 +70,10 @@ def outputs_equal_the_reference(target: Target) -> None:
         for layer in result.layers:
             assert (layer.where == "host") == bool(layer.reason), layer.name
             assert layer.where == "host" or layer.cycles > 0, layer.name
+            assert layer.executed_macs <= layer.cycles * layer.macs_per_cycle, (
+                f"{layer.name}: more MACs than its cycles"
+            )
+            assert layer.where == "host" or bool(layer.executed_macs) >= bool(layer.macs), f"{layer.name}: no MACs"
             assert not layer.serial_cycles or layer.cycles <= layer.serial_cycles, layer.name
 
 
@@ -79,6 +86,40 @@ def a_saved_program_is_the_same_program(target: Target) -> None:
     assert again.run(inputs()).cycles == program.run(inputs()).cycles
     _same(again.run(inputs()).outputs, program.run(inputs()).outputs, "saved")
     assert target.explain(again) == target.explain(program)
+
+
+def explain_counts_the_cycles_of_a_run(target: Target) -> None:
+    """By every timing model, and by that of `run` where none is named."""
+    program = _program(target)
+    for model in (None, *(known.name for known in target.timing_models)):
+        text = target.explain(program, model)
+        if "order" not in target.passes:  # time may depend on values
+            continue
+        cycles: dict[str, int] = {}
+        for layer in program.run(inputs()[:1], timing=model).layers:
+            launch = next((step.name for step in program.launches if layer.name in (step.name, *step.nodes)), "")
+            cycles[launch] = cycles.get(launch, 0) + layer.cycles
+        for name, count in cycles.items():
+            assert not name or f"{count} cycles" in text, f"{name}: {count} cycles by {model} are not in the text"
+
+
+def tracks_of_units_and_layers_agree(target: Target) -> None:
+    """The layers of a launch take what its trace takes, and every step of a unit lies in its launch."""
+    result = _program(target).run(inputs()[:1])
+    ends: list[tuple[int, int]] = []
+    for layer in result.layers:
+        if layer.trace:
+            ends.append((layer.cycles, layer.trace.cycles))
+        elif ends and layer.where != HOST:
+            ends[-1] = ends[-1][0] + layer.cycles, ends[-1][1]
+    for layers, launch in ends:
+        assert layers == launch, f"layers take {layers} cycles, their launch {launch}"
+    shown = events.timeline(result)
+    for event in shown.events:
+        assert event.start + (event.duration or 0) <= result.cycles, f"{event.name} ends behind the run"
+    for track in range(len(shown.tracks)):
+        mine = [(one.start, one.start + one.duration) for one in shown.events if one.track == track and one.duration]
+        assert all(a[1] <= b[0] for a, b in pairwise(mine)), f"steps of {shown.tracks[track]} overlap"
 
 
 def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
@@ -137,6 +178,8 @@ CHECKS: tuple[Check, ...] = (
     configurations_round_trip,
     outputs_equal_the_reference,
     a_saved_program_is_the_same_program,
+    explain_counts_the_cycles_of_a_run,
+    tracks_of_units_and_layers_agree,
     every_order_that_tokens_allow_gives_the_same,
     samples_do_not_influence_each_other,
     text_is_read_back_exactly,

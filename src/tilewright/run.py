@@ -161,7 +161,7 @@ def _host(
     node = graph.node(step.node)
     layer = Layer(
         name=step.node,
-        op=node.op.kind,
+        op=node.op.label,
         where="host",
         reason=step.reason,
         macs=node.op.macs(graph.site(node)),
@@ -178,19 +178,19 @@ def _launch(
     result = target.launch(program, step, values, options)
     nodes = [graph.node(name) for name in step.nodes]
     macs = [node.op.macs(graph.site(node)) for node in nodes]
-    whole = layer_of(target, step, "+".join(node.op.kind for node in nodes), sum(macs), peak, result, began)
+    whole = layer_of(target, step, "+".join(node.op.label for node in nodes), sum(macs), peak, result, began)
     layers = [whole]
     if result.parts:
         layers = [
             replace(
                 whole,
                 name=node.name,
-                op=node.op.kind,
+                op=node.op.label,
                 cycles=part.cycles,
                 serial_cycles=part.serial_cycles,
                 macs=count,
                 executed_macs=executed,
-                utilization=_utilization(count, part.cycles, peak),
+                utilization=_utilization(executed, part.cycles, whole.macs_per_cycle),
                 dram_read_bytes=part.bytes_read,
                 dram_write_bytes=part.bytes_written,
                 stalls=part.stalls,
@@ -204,14 +204,16 @@ def _launch(
     return layers, dict(result.values), list(result.findings)
 
 
-def _utilization(macs: int, cycles: int, peak: int) -> float:
-    return macs / (cycles * peak) if cycles else 0.0
+def _utilization(executed: int, cycles: int, peak: int) -> float:
+    """The executed multiply-accumulates over those that the array could do in these cycles: at most 1."""
+    return executed / (cycles * peak) if cycles else 0.0
 
 
 def layer_of(target: Target, step: Launch, op: str, macs: int, peak: int, result: LaunchResult, began: float) -> Layer:
     """The report's row of a launch."""
     trace = result.trace
     cycles = trace.cycles if trace else 0
+    peak = result.macs_per_cycle or peak
     return Layer(
         name=step.name,
         op=op,
@@ -220,7 +222,8 @@ def layer_of(target: Target, step: Launch, op: str, macs: int, peak: int, result
         serial_cycles=result.serial_cycles,
         macs=macs,
         executed_macs=result.executed_macs,
-        utilization=_utilization(macs, cycles, peak),
+        macs_per_cycle=peak,
+        utilization=_utilization(result.executed_macs, cycles, peak),
         dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0,
         dram_write_bytes=int(trace.bytes_written.sum()) if trace else 0,
         stalls=trace.stalls(result.unit) if trace else {},

@@ -141,3 +141,20 @@ def test_a_closed_pipe_is_quiet() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert done.stdout.strip() in ("0", "141")
+
+
+def test_explain_takes_a_timing_model(capsys: Capture) -> None:
+    """Cycles of the model that `run` uses, or of the one that is named."""
+    said = []
+    for options in ([], ["--timing", "tilewright"], ["--timing", "hls"]):
+        assert main(["explain", MODEL, "-t", "vta", *options]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != said[2]
+    assert "613 cycles (timing model tilewright)" in said[0]
+    assert "(timing model hls)" in said[2]
+    assert main(["run", MODEL, "-t", "vta", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["layers"][0]["cycles"] == 613
+    assert main(["explain", MODEL, "-t", "vta", "--timing", "none"]) == 2
+    assert "vta has no timing model 'none'; choose one of tilewright" in capsys.readouterr().err
+    assert main(["explain", MODEL, "-t", "vta", "--timing", "hls", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["timing"] == "hls"

@@ -13,6 +13,7 @@ from tests.report.test_trace import LAUNCH, RUN, SOFTMAX, result
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Tensor
 from tilewright.report import files, html, summary
+from tilewright.report.metrics import Layer
 from tilewright.report.summary import Summary
 
 
@@ -113,3 +114,60 @@ def test_several_outputs_are_all_written(tmp_path: Path) -> None:
 def test_json_names_what_was_not_checked() -> None:
     found = Summary(RUN, "1 sample", 100.0, checked=False, predictions=(1,), labels=(0,)).to_json()
     assert (found["checked"], found["predictions"], found["correct"]) == (False, [1], 0)
+
+
+def facts(*layers: Layer, clock: float = 75.0) -> dict[str, str]:
+    return {fact.topic: fact.statement for fact in summary.facts(Summary(result(*layers), "1 sample", clock))}
+
+
+HOST_CONV = Layer("big", "conv2d", "host", reason="no rule", macs=12_500_000)
+
+
+def test_macs_on_the_machine_come_first_and_no_time_is_given_where_the_host_computed() -> None:
+    """Cycles of launches that reshape are no time of a network whose convolutions the host ran."""
+    reshape = replace(LAUNCH, name="flat", op="reshape", macs=0)
+    found = facts(HOST_CONV, reshape)
+    assert next(iter(found)) == "MACs"
+    assert found["MACs"] == "0 of 12.5 M MACs ran on fake (0 %)"
+    assert "time" not in found
+    assert (
+        found["cycles"] == "50 a sample, of 1 layer on fake only; no time of the network: 12.5 M MACs ran on the host"
+    )
+    assert not any(" us" in text or "MHz" in text for text in found.values())
+    page = html.page(Summary(result(HOST_CONV, reshape), "1 sample", 75.0))
+    assert "0 of 12.5 M MACs ran on fake (0 %)" in page
+    assert " us at" not in page
+    assert "cycles: of 1 layer on fake only" in page
+
+
+def test_a_network_whose_macs_all_ran_on_the_machine_has_a_time() -> None:
+    found = facts(replace(LAUNCH, executed_macs=64), SOFTMAX)
+    assert found["MACs"] == "64 of 64 MACs ran on fake (100 %)"
+    assert found["time"] == "50 cycles a sample = 0.67 us at 75 MHz (host steps not counted)"
+    assert "cycles" not in found
+
+
+def test_a_network_without_macs_is_judged_by_its_layers() -> None:
+    pool = replace(LAUNCH, name="pool", op="max_pool_2d", macs=0)
+    assert facts(pool)["MACs"] == "none to run; 1 of 1 layers ran on fake"
+    assert "time" in facts(pool)
+    assert facts(pool, SOFTMAX)["cycles"].endswith("no time of the network: the host ran the other layers")
+
+
+@pytest.mark.parametrize(
+    ("part", "text"), [(0, "0 %"), (1, "0.1 %"), (500_000, "50.0 %"), (999_999, "99.9 %"), (1_000_000, "100 %")]
+)
+def test_a_share_is_round_only_where_it_is_exact(part: int, text: str) -> None:
+    assert summary.share(part, 1_000_000) == text
+
+
+def test_utilisation_is_of_executed_macs_and_of_each_layers_own_peak() -> None:
+    """Padding taps that the machine skips are MACs of the operator, and no work of the array."""
+    padded = replace(LAUNCH, macs=400, executed_macs=180, utilization=0.9)
+    whole = result(padded, replace(padded, executed_macs=360, macs_per_cycle=8))
+    assert whole.utilization == (180 + 360) / (50 * 4 + 50 * 8)
+    found = facts(padded, replace(padded, executed_macs=360, macs_per_cycle=8))
+    assert found["utilisation"].startswith("90.0% of 4 and 8 MAC/cycle")
+    assert found["MACs"] == "800 of 800 MACs ran on fake (100 %), which executed 540"
+    data = whole.to_json()
+    assert (data["macs"], data["macs_on_target"], data["executed_macs"], data["complete"]) == (800, 800, 540, True)

@@ -138,6 +138,13 @@ def test_json_is_well_formed(tmp_path: Path) -> None:
     assert flows == Counter((kind, flow) for kind in "sf" for flow in (1, 2, 3, 4))
 
 
+def test_a_trace_of_launches_alone_says_that_they_are_not_the_network() -> None:
+    assert timeline(RUN).about["cycles"] == "100, for one sample"
+    shown = timeline(result(replace(LAUNCH, macs=0), replace(SOFTMAX, macs=1000)))
+    assert shown.about["MACs"] == "0 of 1.00 k MACs ran on fake (0 %)"
+    assert shown.about["cycles"].startswith("50 a sample, of 1 layer on fake only; no time of the network")
+
+
 def test_a_run_without_cycles_has_no_trace(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no cycles to show"):
         perfetto.write(result(SOFTMAX), tmp_path / "t.json")
@@ -149,3 +156,14 @@ def test_a_missing_package_is_one_clear_line(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(InputError, match=r"pip install 'tilewright\[trace\]', or name a file that ends in \.json"):
         perfetto.require(tmp_path / "t.pftrace")
     perfetto.require(tmp_path / "t.json")
+
+
+def test_a_launch_that_is_longer_than_its_layers_share_of_it_does_not_run_into_the_next() -> None:
+    """A launch of several samples: layers are of one sample, its steps of all."""
+    shown = timeline(result(replace(LAUNCH, cycles=20), replace(LAUNCH, name="dense", cycles=20)))
+    assert [(event.name, event.start) for event in shown.events if event.track == LAYERS] == [
+        ("conv", 0),
+        ("dense", 50),
+    ]
+    compute = [(event.start, event.start + (event.duration or 0)) for event in shown.events if event.track == 3]
+    assert all(before[1] <= after[0] for before, after in pairwise(compute))

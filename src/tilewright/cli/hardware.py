@@ -19,19 +19,25 @@ from tilewright.errors import ConfigError, InputError
 @click.option("-o", "--output", required=True, metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @options.as_json
 def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path, as_json: bool) -> None:
-    """Write the machine as Verilog, with what a board needs around it."""
+    """Write the machine as Verilog, with what a board needs around it.
+
+    A line on stderr says where the design does not fit the board that the configuration names.
+    """
     from tilewright import targets
     from tilewright.targets.abilities import Gateware
 
     machine = targets.get(target)
     if not isinstance(machine, Gateware):
         raise ConfigError(target, "has no gateware")
-    files = machine.rtl(machine.config(config, overrides))
+    made = machine.config(config, overrides)
+    files, excess = machine.rtl(made), machine.excess(made)
+    if excess:
+        click.echo(f"tilewright: {target}: the design {excess}", err=True)
     output.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (output / name).write_text(text, encoding="utf-8")
     if as_json:
-        click.echo(json.dumps({"target": target, "files": [str(output / name) for name in files]}))
+        click.echo(json.dumps({"target": target, "files": [str(output / name) for name in files], "excess": excess}))
     else:
         for name in files:
             click.echo(str(output / name))

@@ -89,6 +89,7 @@ def compile_(
 @options.target
 @options.rounding
 @options.no_cache
+@options.timing
 @options.as_json
 def explain(
     model: str,
@@ -97,18 +98,25 @@ def explain(
     overrides: dict[str, str],
     rounding: str | None,
     no_cache: bool,
+    timing: str | None,
     as_json: bool,
 ) -> None:
-    """Show what runs where and why, and each compile stage."""
+    """Show what runs where and why, and each compile stage.
+
+    Cycles are those of the timing model that `run` uses. On cfu they depend on data: --timing runs a sample of zeros.
+    """
     from tilewright import targets
     from tilewright.report import analysis
     from tilewright.report import explain as report
+    from tilewright.run import timing_model
 
+    machine = targets.get(target)
+    chosen = timing_model(machine, timing)
     program = _compiled(model, target, config, overrides, rounding, no_cache)
-    text = targets.get(target).explain(program)
+    text = machine.explain(program, timing)
     if as_json:
         layers = [row.to_json() for row in analysis.rows(program.graph)] if program.graph else []
-        click.echo(json.dumps({**program.outline(), "analysis": layers, "text": text}))
+        click.echo(json.dumps({**program.outline(), "timing": chosen, "analysis": layers, "text": text}))
     else:
         report.show(program, text)
 
@@ -122,15 +130,27 @@ def _compiled(
     from tilewright.report import analysis
 
     program = compile_model(model, target, config, overrides, rounding, cache=not no_cache)
-    on_host = {step.node for step in program.steps if isinstance(step, HostStep)}
+    on_host = {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}
     share = analysis.real_share(program.graph, on_host) if program.graph else 0.0
-    if share > MOSTLY:
-        click.echo(
-            f"tilewright: {model}: {share:.0%} of its MACs are of real numbers, which the host computes; "
-            f"make it int8: tilewright quantize {model} --calibration DATA -o INT8.onnx",
-            err=True,
-        )
+    if share > MOSTLY and program.graph:
+        advice = _advice(program, model, analysis.weightiest(program.graph, on_host))
+        said = f"{share:.0%} of its MACs are of real numbers, which the host computes"
+        click.echo(f"tilewright: {model}: {said}{advice}", err=True)
     return program
+
+
+def _advice(program: Program, model: str, reason: str) -> str:
+    """What to do about real numbers on the host: int8 is no advice where the machine was asked to compute them."""
+    from tilewright import targets
+    from tilewright.targets.abilities import Approximates
+
+    int8 = f"make it int8: tilewright quantize {model} --calibration DATA -o INT8.onnx"
+    target = targets.get(program.target)
+    if not isinstance(target, Approximates):
+        return f"; {int8}"
+    if target.takes_real(target.config(program.config, {})):
+        return f", for the most part because {reason}"
+    return f"; {target.real_option} computes them on {program.target}, or {int8}"
 
 
 COMMANDS: tuple[click.Command, ...] = (run, compile_, explain)

@@ -69,12 +69,13 @@ no_cache = click.option(
     help="Compile anew; keep nothing in the user's cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright).",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+timing = click.option("--timing", metavar="MODEL", help="The timing model [the target's first].")
 simulation = _all(
     click.option(
         "-i", "--input", "source", metavar="FILE", help="Samples: .npz, .npy, .bin or an image [random codes]."
     ),
     new_file("-o", "--output", metavar="OUT.npz", about="Write the output values."),
-    click.option("--timing", metavar="MODEL", help="The timing model [the target's first]."),
+    timing,
     new_file("--html", metavar="FILE", about="Write the report as one HTML file."),
     new_file("--trace", metavar="FILE", about="Write a timeline for ui.perfetto.dev (.json: Chrome's)."),
     as_json,

@@ -21,11 +21,15 @@ ASSERT = """\
 
 
 class Group(NamedTuple):
-    """Macros under one comment. `given`: a build may define them too (-D), but not otherwise: an #error."""
+    """Macros under one comment. `given`: a build may define them too (-D), but not otherwise: an #error.
+
+    `only_with`: a macro without which they are not defined.
+    """
 
     comment: str
     macros: Macros
     given: bool = False
+    only_with: str = ""
 
 
 def header(guard: str, about: str, groups: Sequence[Group], code: Sequence[str] = ()) -> str:
@@ -34,7 +38,8 @@ def header(guard: str, about: str, groups: Sequence[Group], code: Sequence[str] 
     for group in groups:
         lines += ["", f"/* {group.comment} */", *(_same(group.macros) if group.given else ())]
         width = max(map(len, group.macros), default=0)
-        lines += [f"#define {name:{width}} {value}" for name, value in group.macros.items()]
+        defined = [f"#define {name:{width}} {value}" for name, value in group.macros.items()]
+        lines += [f"#ifdef {group.only_with}", *defined, "#endif"] if group.only_with else defined
     if code:
         lines += ["", "#include <stdint.h>", "", ASSERT, "", *code]
     return "\n".join(lines).rstrip() + f"\n\n#endif /* {guard} */\n"

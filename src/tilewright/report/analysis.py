@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,11 +47,21 @@ def real_share(graph: Graph, nodes: Collection[str]) -> float:
     return real / max(1, sum(count for count, _ in macs))
 
 
+def weightiest(graph: Graph, reasons: Mapping[str, str]) -> str:
+    """The reason that keeps most multiplications of real numbers from the target; `reasons` are by node."""
+    total: dict[str, int] = {}
+    for site in graph.sites():
+        if site.node.name in reasons and site.inputs and site.inputs[0] and site.inputs[0].dtype.startswith("float"):
+            reason = reasons[site.node.name]
+            total[reason] = total.get(reason, 0) + site.node.op.macs(site)
+    return max(total, key=lambda reason: total[reason], default="")
+
+
 def _row(site: Site) -> Row:
     given = [tensor for tensor in site.inputs if tensor]
     return Row(
         name=site.node.name,
-        op=site.node.op.kind,
+        op=site.node.op.label,
         macs=site.node.op.macs(site),
         input_bytes=sum(_bytes(tensor) for tensor in given if tensor.data is None),
         weight_bytes=sum(_bytes(tensor) for tensor in given if tensor.data is not None),

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.errors import InputError
 from tilewright.report.metrics import Layer, Result
-from tilewright.report.summary import title
+from tilewright.report.summary import cycles_of_launches, machine_macs, title
 from tilewright.sim.trace import Trace
 
 LAYERS, HOST = 0, 1
@@ -46,8 +46,10 @@ def timeline(result: Result) -> Timeline:
         raise InputError("--trace", "this run has no cycles to show", "choose a timing model")
     tracks = ["layers", "host"]
     events: list[Event] = []
-    now = flows = 0
+    now = flows = busy = 0
     for layer in result.layers:
+        if layer.trace or layer.where == "host":
+            now = max(now, busy)  # a launch of several samples is longer than its layers' shares of one
         if layer.where == "host":
             args: Args = {"op": layer.op, "reason": layer.reason, "host seconds": round(layer.seconds, 6)}
             events.append(Event(HOST, layer.name, now, None, args))
@@ -55,6 +57,7 @@ def timeline(result: Result) -> Timeline:
         about: Args = {"op": layer.op, "cycles": layer.cycles, "MACs": layer.macs, **_stalls(layer)}
         events.append(Event(LAYERS, layer.name, now, layer.cycles, about))
         if layer.trace:
+            busy = now + layer.trace.cycles
             tracks += [unit for unit in layer.trace.table.units if unit not in tracks[2:]]
             tokens = _tokens(layer.trace, flows)
             events += _steps(layer.trace, now, tokens, [tracks.index(unit, 2) for unit in layer.trace.table.units])
@@ -64,7 +67,8 @@ def timeline(result: Result) -> Timeline:
         "made by": "tilewright",
         "time unit": "1 ns is 1 cycle of the machine; host steps take no time",
         "timing model": f"{result.timing}: {result.evidence}",
-        "cycles": f"{result.cycles}, for one sample",
+        "cycles": f"{result.cycles}, for one sample" if result.complete else cycles_of_launches(result),
+        "MACs": machine_macs(result),
     }
     order = sorted(events, key=lambda e: (e.start, e.track > HOST, e.start + (e.duration or 0)))
     return Timeline(title(result), tuple(tracks), tuple(order), about_run)

@@ -13,16 +13,20 @@ from tilewright.array import Array
 from tilewright.sim.findings import Finding
 from tilewright.sim.trace import Trace, serial_total
 
+#: `Layer.where` of what the target does not take.
+HOST = "host"
+
 
 @dataclass(frozen=True, eq=False)
 class Layer:
     """One step of a program. Cycles and bytes are for one sample; on the host, cycles are 0.
 
-    `macs` counts the layer's as the field does (padding taps included); `executed_macs` what the machine did;
-    `serial_cycles` is what the layer would take if each step waited for the one before it in the stream: 0 where that
-    is not known, None where it is not defined, as a step needs a token or room for one from a later step.
-    `utilization` is macs / (peak * cycles). `stalls` are cycles by cause of the unit that does the work. `trace` is
-    that of a whole launch, with the first of its layers.
+    `macs` counts the layer's as the field does (padding taps included); `executed_macs` what the machine's instructions
+    ask for: it may skip padding taps, and multiply channels that only fill its array. `macs_per_cycle` is the peak of
+    its array in this layer. `utilization` is executed_macs / (macs_per_cycle * cycles), at most 1. `serial_cycles` is
+    what the layer would take if each step waited for the one before it in the stream: 0 where that is not known, None
+    where it is not defined, as a step needs a token or room for one from a later step. `stalls` are cycles by cause of
+    the unit that does the work. `trace` is that of a whole launch, with the first of its layers.
     """
 
     name: str
@@ -33,6 +37,7 @@ class Layer:
     serial_cycles: int | None = 0
     macs: int = 0
     executed_macs: int = 0
+    macs_per_cycle: int = 0
     utilization: float = 0.0
     dram_read_bytes: int = 0
     dram_write_bytes: int = 0
@@ -53,6 +58,7 @@ class Layer:
             "dram_write_bytes": self.dram_write_bytes,
             "stalls": dict(self.stalls or {}),
             "executed_macs": self.executed_macs,
+            "macs_per_cycle": self.macs_per_cycle,
             "reason": self.reason,
             "seconds": self.seconds,
         }
@@ -134,10 +140,33 @@ class Result:
         return sum(layer.macs for layer in self.layers)
 
     @property
+    def macs_on_target(self) -> int:
+        """The part of `macs` that ran on the target; the host computed the others."""
+        return sum(layer.macs for layer in self.layers if layer.where != HOST)
+
+    @property
+    def executed_macs(self) -> int:
+        return sum(layer.executed_macs for layer in self.layers)
+
+    @property
+    def complete(self) -> bool:
+        """Whether `cycles` are a time of the whole network: no multiply-accumulate ran on the host.
+
+        Without any multiply-accumulates: no step ran on the host.
+        """
+        if self.macs:
+            return self.macs_on_target == self.macs
+        return all(layer.where != HOST for layer in self.layers)
+
+    @property
+    def peak_macs(self) -> int:
+        """The multiply-accumulates that the array could do in all cycles."""
+        return sum(layer.cycles * (layer.macs_per_cycle or self.macs_per_cycle) for layer in self.layers)
+
+    @property
     def utilization(self) -> float:
-        """Multiply-accumulates of the layers on the target, over what its array could do in all cycles."""
-        on_target = sum(layer.macs for layer in self.layers if layer.cycles)
-        return on_target / (self.cycles * self.macs_per_cycle) if self.cycles else 0.0
+        """Executed multiply-accumulates of the layers on the target, over what its array could do in all cycles."""
+        return self.executed_macs / self.peak_macs if self.peak_macs else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The stable object that `--json` prints."""
@@ -152,6 +181,9 @@ class Result:
             "cycles": self.cycles,
             "serial_cycles": self.serial_cycles,
             "macs": self.macs,
+            "macs_on_target": self.macs_on_target,
+            "executed_macs": self.executed_macs,
+            "complete": self.complete,
             "utilization": self.utilization,
             "seconds": self.seconds,
             "matches_reference": self.matches_reference,

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.model.verify import Verification
-from tilewright.report.metrics import Deviation, Layer, Result
+from tilewright.report.metrics import HOST, Deviation, Layer, Result
 
 STALL = "top stall / why on host"
 COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", STALL)
@@ -100,7 +100,7 @@ def cells(index: int, layer: Layer) -> dict[str, str]:
                 "-" if on_host else f"{layer.cycles:,}",
                 f"{layer.serial_cycles:,}" if layer.serial_cycles else "-",
                 count(layer.macs) if layer.macs else "-",
-                percent(layer.utilization) if layer.cycles and layer.macs else "-",
+                percent(layer.utilization) if layer.cycles and (layer.macs or layer.executed_macs) else "-",
                 size(layer.dram_read_bytes) if layer.dram_read_bytes else "-",
                 size(layer.dram_write_bytes) if layer.dram_write_bytes else "-",
                 textwrap.shorten(layer.reason, REASON_WIDTH, placeholder=" ..") if on_host else top_stall(layer),
@@ -122,6 +122,7 @@ def totals(result: Result) -> dict[str, str]:
         "util": percent(result.utilization) if result.cycles else "-",
         "DRAM read": size(read) if read else "-",
         "DRAM write": size(written) if written else "-",
+        STALL: f"cycles: {_only(result)}" if result.cycles and not result.complete else "",
     }
 
 
@@ -141,17 +142,17 @@ class Fact(NamedTuple):
 def facts(summary: Summary) -> list[Fact]:
     """What a report says besides the table."""
     result = summary.result
-    found = [Fact("inputs", summary.source)]
+    found = [Fact("MACs", machine_macs(result)), Fact("inputs", summary.source)]
     if result.cycles:
-        found.append(Fact("time", _time(summary)))
+        found.append(Fact("time", _time(summary)) if result.complete else Fact("cycles", cycles_of_launches(result)))
         if result.serial_cycles:
             saved = percent(1 - result.cycles / result.serial_cycles)
             found.append(Fact("overlap", f"saves {saved} of the {result.serial_cycles:,} cycles in serial order"))
         elif result.serial_cycles is None:
             found.append(Fact("overlap", _no_serial(result)))
         found.append(Fact("timing model", f"{result.timing}: {result.evidence}"))
-        peak = f"{percent(result.utilization)} of {result.macs_per_cycle} MAC/cycle"
-        found.append(Fact("utilisation", f"{peak} (in the cycles on {result.target})"))
+        peak = f"{percent(result.utilization)} of {_peak(result)}"
+        found.append(Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})"))
     if summary.predictions is not None:
         found.append(Fact("predictions", _listed([str(best) for best in summary.predictions])))
     if summary.wrong is not None:
@@ -163,6 +164,36 @@ def facts(summary: Summary) -> list[Fact]:
     hazards = str(len(result.findings)) if summary.checked or result.findings else "not checked"
     found.append(Fact("hazards", hazards, bool(result.findings)))
     return found
+
+
+def machine_macs(result: Result) -> str:
+    """How many of the network's multiply-accumulates ran on the machine: "0 of 12.5 M MACs ran on cfu (0 %)"."""
+    if not result.macs:
+        mine = sum(layer.where != HOST for layer in result.layers)
+        return f"none to run; {mine} of {len(result.layers)} layers ran on {result.target}"
+    mine = result.macs_on_target
+    text = f"{count(mine)} of {count(result.macs)} MACs ran on {result.target} ({share(mine, result.macs)})"
+    executed = count(result.executed_macs)
+    return text if executed == count(mine) else f"{text}, which executed {executed}"
+
+
+def cycles_of_launches(result: Result) -> str:
+    """What the cycles of a run mean where the host computed a part of the network: no time follows from them."""
+    if not result.macs:
+        return f"{result.cycles:,} a sample, {_only(result)}; no time of the network: the host ran the other layers"
+    left = f"{count(result.macs - result.macs_on_target)} MACs ran on the host"
+    return f"{result.cycles:,} a sample, {_only(result)}; no time of the network: {left}"
+
+
+def _only(result: Result) -> str:
+    mine = sum(layer.where != HOST for layer in result.layers)
+    return f"of {mine} {'layer' if mine == 1 else 'layers'} on {result.target} only"
+
+
+def _peak(result: Result) -> str:
+    """The peak that utilisation refers to, which operand types may differ in."""
+    peaks = {layer.macs_per_cycle or result.macs_per_cycle for layer in result.layers if layer.cycles}
+    return " and ".join(str(peak) for peak in sorted(peaks)) + " MAC/cycle"
 
 
 def _time(summary: Summary) -> str:
@@ -222,8 +253,15 @@ def top_stall(layer: Layer) -> str:
     return f"{cause} {stalls[cause]:,} ({100 * stalls[cause] / layer.cycles:.0f}%)"
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.1f}%"
+def percent(part: float) -> str:
+    return f"{100 * part:.1f}%"
+
+
+def share(part: int, whole: int) -> str:
+    """A part of a whole that reads 0 % or 100 % only where it is exactly that."""
+    if part in (0, whole):
+        return "100 %" if part else "0 %"
+    return f"{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
 
 
 def count(number: int) -> str:

@@ -77,7 +77,7 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
     found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for first, second, space_index, a, b in events[:count].tolist():
         found.setdefault((first, second, space_index), []).append((a, b))
-    return [_finding(table, pair, sorted(parts)) for pair, parts in found.items()]
+    return [finding(table, pair, sorted(parts)) for pair, parts in found.items()]
 
 
 def out_of_range(table: StepTable) -> list[Finding]:
@@ -203,7 +203,8 @@ def _scan(
     return events, count
 
 
-def _finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int, int]]) -> Finding:
+def finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int, int]]) -> Finding:
+    """What two steps (or UNWRITTEN and one) do in some ranges of a memory; `pair` ends with the memory's number."""
     first, second, index = pair
     space, low, high = table.spaces[index].name, ranges[0][0], max(b for _, b in ranges)
     later = f"#{second} {table.describe(second)}"

@@ -46,7 +46,16 @@ class Layouts(Protocol):
 
 @runtime_checkable
 class Approximates(Protocol):
-    """A target that can compute real numbers in a type of its own, not bit for bit as the reference does."""
+    """A target that can compute real numbers in a type of its own, not bit for bit as the reference does.
+
+    `real_option` is the option of the command line that makes a machine do so.
+    """
+
+    real_option: str
+
+    def takes_real(self, config: Config) -> bool:
+        """Whether a machine computes real numbers."""
+        ...
 
     def approximates(self, program: Program) -> bool:
         """Whether it does so in this program: outputs then have a deviation from the reference instead of a match."""
@@ -96,7 +105,11 @@ class CosimCase:
 
 @runtime_checkable
 class Gateware(Protocol):
-    """What a target with gateware has besides. Both raise ConfigError where tools or parts of a machine are missing."""
+    """What a target with gateware has besides. It raises ConfigError where tools or parts of a machine are missing."""
+
+    def excess(self, config: Config) -> str:
+        """Why a design does not fit the board that the configuration names, and what to set; empty where it fits."""
+        ...
 
     def rtl(self, config: Config) -> Mapping[str, str]:
         """The files of a design for a board, by name: Verilog, constraints, README."""

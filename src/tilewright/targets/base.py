@@ -34,7 +34,9 @@ class TimingModel:
 class LaunchResult:
     """What one launch did. `values` are graph tensors (S, *shape).
 
-    `executed_macs` leaves out padding; `unit` names the unit whose stalls explain the launch; `serial_cycles` is
+    `executed_macs` are the multiply-accumulates that the machine's instructions ask for: without the padding taps that
+    it skips, with the idle channels that it fills. `macs_per_cycle` is the peak of the operand type that the launch
+    works on (0: that of `Target.describe`). `unit` names the unit whose stalls explain the launch. `serial_cycles` is
     the time without any overlap: 0 where it is not known, None where it is not defined, as steps need a token or room
     for one from a later step of the stream. A launch of several layers says what each takes, in `parts`, and what each
     multiplied, in `macs_of`.
@@ -48,6 +50,7 @@ class LaunchResult:
     serial_cycles: int | None = 0
     parts: tuple[Part, ...] = ()
     macs_of: tuple[int, ...] = ()
+    macs_per_cycle: int = 0
 
     @classmethod
     def of(
@@ -121,8 +124,11 @@ class Target(Protocol):
         """A bare program from text. Raises ProgramError with line and column."""
         ...
 
-    def explain(self, program: Program) -> str:
-        """Each stage's text dump: plans, volumes and counts per layer."""
+    def explain(self, program: Program, timing: str | None = None) -> str:
+        """Each stage's text dump: plans, volumes and counts per layer, cycles by a timing model (None: the first).
+
+        Where time depends on values, None gives no cycles, and a model those of a sample of zeros.
+        """
         ...
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:

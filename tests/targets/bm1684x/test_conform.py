@@ -44,7 +44,9 @@ def test_operations_are_exact_and_refused_ones_refused(family: str, vectors: Pat
     assert not failures(vectors / "ops" / f"{family}.npz")
 
 
-@pytest.mark.parametrize("name", ["mlp3", "resblock", "softmax_64_100", "dw_32_56_k3s2", "transpose_1_40_20_30"])
+@pytest.mark.parametrize(
+    "name", ["mlp3", "resblock", "mm_1_256_1000", "softmax_64_100", "dw_32_56_k3s2", "transpose_1_40_20_30"]
+)
 def test_small_networks_replay(name: str, vectors: Path) -> None:
     for path in sorted((vectors / "nets" / name).glob("*.cmdbuf.npz")):
         assert not failures(path)

@@ -97,7 +97,8 @@ def test_uninitialised() -> None:
 
     y, launched = run(forgets, Knobs())
     np.testing.assert_array_equal(y, VALUES)
-    assert not launched.findings
+    assert {finding.kind for finding in launched.findings} == {UNINITIALISED}
+    assert not run(forgets, Knobs(detect_uninitialised=False))[1].findings
     y, launched = run(forgets, Knobs(uninitialised="nan"))
     assert np.isnan(y).all()
     assert {finding.kind for finding in launched.findings} == {UNINITIALISED}
@@ -166,6 +167,7 @@ def test_handles_have_knobs_of_their_own() -> None:
             handle.load([races])
             x, y = handle.malloc(VALUES.nbytes), handle.malloc(VALUES.nbytes)
             handle.s2d(x, VALUES)
+            handle.s2d(y, np.zeros_like(VALUES))
             assert handle.launch_sync("races", np.array([y.address, x.address], "<u8")).findings
             assert "race in races: " in str(handle.findings[0])
             result = np.empty_like(VALUES)

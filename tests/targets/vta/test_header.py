@@ -133,6 +133,10 @@ def test_flags_of_another_configuration_stop_the_build(build: Build) -> None:
     assert build(PYNQ, source, *same, "-DVTA_FETCH_ADDR=0x43C00000").returncode == 0
     assert "another configuration" in build(PYNQ, source, "-DVTA_LOG_BATCH=1").stderr
     assert "another configuration" in build(PYNQ, source, "-DVTA_STORE_ADDR=0xA0003000").stderr
+    assert build(PYNQ, f"#ifdef VTA_FETCH_INSN_COUNT_OFFSET\n#error\n#endif\n{source}").returncode == 0
+    uses = source.replace("return 0", "return VTA_FETCH_INSN_COUNT_OFFSET - 16 + VTA_REG_INSN_COUNT - 8")
+    assert build(PYNQ, uses, f"-D{header.HLS_MAP}").returncode == 0
+    assert build(PYNQ, uses).returncode != 0
     assert "in front of vta/hw_spec.h" in build(PYNQ, source, "-DVTA_HW_SPEC_CONST_H_").stderr
 
 

@@ -13,6 +13,7 @@ from tilewright import contract, targets
 from tilewright.errors import InputError, ProgramError
 from tilewright.graph.ops import Conv2D, MaxPool2D, Window
 from tilewright.graph.rounding import rounding_mode
+from tilewright.model import inputs
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.zynq import codegen
@@ -59,7 +60,7 @@ def conv(window: Window) -> Conv2D:
         (conv(Window((3, 3), (2, 2), (1, 1, 1, 1))), "stride 2x2"),
         (conv(Window((3, 3), (1, 1), (0, 0, 0, 0))), "padding 0/0/0/0"),
         (conv(Window((3, 3), (1, 1), (2, 2, 2, 2), (2, 2))), "dilation 2x2"),
-        (MaxPool2D(Window((3, 3), (2, 2))), "not 3x3"),
+        (MaxPool2D(Window((3, 3), (2, 2))), "kernel 3x3 is not supported; 2x2"),
         (MaxPool2D(Window((2, 2), (2, 2), (0, 1, 0, 1))), "padding 0/1/0/1"),
     ],
 )
@@ -190,3 +191,17 @@ def test_two_timing_models() -> None:
     for a, b in zip(paged.layers, compute.layers, strict=True):
         assert a.cycles - b.cycles == sum((a.stalls or {}).values())
         assert not b.stalls
+
+
+@pytest.mark.parametrize("timing", [None, "paged", "compute"])
+def test_explain_counts_the_cycles_of_a_run(timing: str | None) -> None:
+    program = ZYNQ.compile(network().graph(), Config(), "ort")
+    assert program.graph
+    result = program.run(inputs.random(program.graph).values, timing=timing, compare=False)
+    text = ZYNQ.explain(program, timing)
+    assert f"timing model {result.timing}\n" in text
+    table = text.split("engine: ")[1]
+    for layer in result.layers:
+        if layer.where == "zynq":
+            (row,) = [line.split() for line in table.splitlines() if line.split()[:1] == [layer.name]][:1]
+            assert row[-1] == str(layer.cycles)

@@ -46,6 +46,11 @@ class Op(ABC):
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         """The outputs, exactly. Every value and result has a sample axis in front (see graph.ir)."""
 
+    @property
+    def label(self) -> str:
+        """What people call the operator."""
+        return self.kind
+
     def macs(self, site: Site) -> int:
         """Multiply-accumulates for one sample, padding taps included, as the field counts them."""
         return 0

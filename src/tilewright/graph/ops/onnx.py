@@ -32,6 +32,11 @@ class OnnxOp(Op):
     attributes: tuple[tuple[str, str], ...] = ()
     fed: tuple[int, ...] = ()
 
+    @property
+    def label(self) -> str:
+        """ONNX's name of the operator."""
+        return self.op_type
+
     def codes(self, site: Site) -> tuple[Tensor, ...]:
         return ()
 
@@ -65,6 +70,14 @@ class OnnxOp(Op):
         constants = ort.small({index: tensor.data for index, tensor in enumerate(site.inputs) if tensor is not None})
         if ort.infer(call, constants) != outputs:
             raise ModelError(call.where, f"{self.op_type} does not give outputs of the declared types")
+
+    @staticmethod
+    def real(site: Site) -> str:
+        """Why a machine of codes does not take the node, where that is so: it computes real numbers; else empty."""
+        op = site.node.op
+        if isinstance(op, OnnxOp) and any(tensor and tensor.dtype.startswith("float") for tensor in site.inputs[:1]):
+            return f"{op.label} is of real numbers (see `tilewright quantize`)"
+        return ""
 
     def macs(self, site: Site) -> int:
         if self.op_type in ("Conv", "QLinearConv"):

@@ -13,14 +13,14 @@ from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
 from tilewright.targets.base import ConformCase, LaunchResult, TimingModel
-from tilewright.targets.bm1684x.config import PRESETS, Config
+from tilewright.targets.bm1684x.config import CUBE_MACS, PRESETS, Config
 
 if TYPE_CHECKING:
     from tilewright.targets.abilities import LayoutRequest
     from tilewright.targets.bm1684x.placement import Placement
 
-#: MACs that a lane's cube does a cycle: 4 pixels of 64 or 32 channels, 16 of one; the vendor's timelines.
-CUBE = {"host": 256, "f16": 128, "bf16": 128, "f32": 16}
+#: Bytes of what the machine multiplies, by `precision`: codes where the host computes real numbers.
+OPERAND_BYTES = {"host": 1, "f16": 2, "bf16": 2, "f32": 4}
 ESTIMATE = TimingModel(
     "estimate",
     "as the vendor's compiler estimates: equal to its timelines of 64 networks; no bank conflicts, no silicon measured",
@@ -35,13 +35,14 @@ class Bm1684x:
     presets = tuple(PRESETS)
     timing_models = (ESTIMATE,)
     passes = frozenset({"order", "time", "values"})
+    real_option = "--set precision=f16"
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         return Config.read(source, overrides)
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = _own(config)
-        return {"macs_per_cycle": machine.lanes * CUBE[machine.precision], **machine.to_dict()}
+        return {"macs_per_cycle": machine.lanes * CUBE_MACS[OPERAND_BYTES[machine.precision]], **machine.to_dict()}
 
     def header(self, config: base.Config) -> str:
         from tilewright.targets.bm1684x.compiler import header
@@ -74,6 +75,9 @@ class Bm1684x:
     def samples_a_launch(self, program: Program) -> int:
         return _config_of(program).batch
 
+    def takes_real(self, config: base.Config) -> bool:
+        return _own(config).precision != "host"
+
     def approximates(self, program: Program) -> bool:
         """Real numbers in the type that the configuration names; int8 is always exact."""
         return any(_is_real(program, launch) for launch in program.launches)
@@ -89,7 +93,7 @@ class Bm1684x:
         machine = _own(config)
         return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, listing.assemble(text, machine))
 
-    def explain(self, program: Program) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> str:
         from tilewright.targets.bm1684x.compiler import explain
 
         return explain.text(program, _config_of(program))

@@ -55,6 +55,8 @@ class Command:
     operands: Mapping[str, Operand | Constant]
     results: Mapping[str, Operand]
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    #: By operand and result, which elements it touched when it ran (bool), where that depends on values.
+    touched: Mapping[str, Array] = field(default_factory=dict)
 
     @cached_property
     def types(self) -> dict[str, DType]:
@@ -71,19 +73,28 @@ class Command:
     def footprint(self, regions: Sequence[Region], clipped: bool = False) -> Array:
         """Which bytes of which memories it reads and writes: rows of sim.steps.Footprints.
 
+        Where that depends on values, a command that has run has what it touched, one that has not what it may touch.
         Raises MachineError for bytes outside of the memory that holds the first one; `clipped` leaves them out.
         """
-        touched: list[tuple[int, Operand]] = [
-            (READ, operand) for operand in self.operands.values() if not isinstance(operand, Constant)
+        touched: list[tuple[int, str, Operand]] = [
+            (READ, name, operand) for name, operand in self.operands.items() if not isinstance(operand, Constant)
         ]
-        touched += [(WRITE, result) for result in self.results.values()]
-        rows = [_rows(mode, operand, regions, clipped) for mode, operand in touched] if regions else []
+        touched += [(WRITE, name, result) for name, result in self.results.items()]
+        places = [(mode, operand, self._addresses(name, operand)) for mode, name, operand in touched] if regions else []
+        rows = [_rows(mode, operand, at, regions, clipped) for mode, operand, at in places if at.size]
         return np.concatenate(rows) if rows else np.zeros((0, 6), np.int64)
 
-    def run(self, memories: Memories) -> Mapping[str, Array]:
+    def _addresses(self, name: str, operand: Operand) -> Array:
+        addresses = operand.addresses
+        if name in self.touched:
+            addresses = addresses[np.broadcast_to(self.touched[name], addresses.shape)]
+        return addresses.reshape(-1)
+
+    def run(self, memories: Memories, touched: dict[str, Array] | None = None) -> Mapping[str, Array]:
         """Read operands, compute, write results; the results' values. Raises MachineError for a refused command.
 
-        A result that is shorter than its operand in memory leaves the rest of it alone.
+        A result that is shorter than its operand in memory leaves the rest of it alone. `touched` receives what the
+        field of this name says.
         """
         if reason := self.refusal():
             raise MachineError(self.operation.name, reason)
@@ -95,8 +106,11 @@ class Command:
         for name in self.operation.inputs:
             if name not in data and name not in OPTIONAL:
                 raise MachineError(self.operation.name, f"it has no operand {name}")
+        values = Values(data, self.types, shapes, self.attributes)
         try:
-            found = self.operation.meaning(Values(data, self.types, shapes, self.attributes))
+            found = self.operation.meaning(values)
+            if touched is not None and self.operation.touches:
+                touched |= self.operation.touches(values, found)
         except ValueError as error:  # NumPy's word for shapes that do not go together
             raise MachineError(self.operation.name, f"its operands do not fit: {error}") from None
         for name, result in self.results.items():
@@ -122,10 +136,9 @@ def write(memories: Memories, result: Operand, values: Array, operation: Operati
     memories.write(addresses, np.ascontiguousarray(values).astype(result.dtype.storage, copy=False))
 
 
-def _rows(mode: int, operand: Operand, regions: Sequence[Region], clipped: bool) -> Array:
-    """The footprint of one operand, in bytes from the beginning of its memory."""
+def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Region], clipped: bool) -> Array:
+    """The footprint of some elements of one operand, in bytes from the beginning of its memory."""
     size = operand.dtype.bytes
-    addresses = operand.addresses.reshape(-1)
     low, end = int(addresses.min()), int(addresses.max()) + size
     for number, region in enumerate(regions):
         if clipped and region.base <= addresses[0] < region.end:

@@ -27,6 +27,9 @@ RANGES = {
 }
 #: Types for real numbers of a network; `host`: they stay there, as exact as onnxruntime is.
 PRECISIONS = ("host", "f16", "bf16", "f32")
+#: MACs that a lane's cube does a cycle, by bytes of an operand: 4 pixels of 64 or 32 channels, 16 of one channel; the
+#: vendor's timelines.
+CUBE_MACS = {1: 256, 2: 128, 4: 16}
 
 
 @dataclass(frozen=True)

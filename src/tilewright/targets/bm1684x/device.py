@@ -47,7 +47,7 @@ class Device:
             raise MachineError("put", f"values are {values.dtype}", remedy)
         n, c, h, w = (1,) * (4 - values.ndim) + values.shape
         tensor = self.empty((n, c, h, w), dtype)
-        self.memories.write(tensor.addresses, values.reshape(tensor.shape))
+        self.memories.fill(tensor.addresses, values.reshape(tensor.shape))
         return tensor
 
     def put_weights(self, values: Array, dtype: DType) -> Tensor:

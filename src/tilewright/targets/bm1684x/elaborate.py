@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.array import Array, one_thread
 from tilewright.errors import ProgramError
 from tilewright.sim.order import Order, order
-from tilewright.sim.steps import Footprints, Space, StepTable, TokenQueue
+from tilewright.sim.steps import MODE, SPACE, WRITE, Footprints, Space, StepTable, TokenQueue
 from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.meaning import command_of
@@ -25,6 +25,7 @@ from tilewright.targets.bm1684x.isa.stream import Encoded, decode
 from tilewright.targets.bm1684x.knobs import Knobs
 from tilewright.targets.bm1684x.memory import SCRATCH, Memories, Region
 from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
+from tilewright.targets.bm1684x.ranges import of_rows
 
 #: Engines with queues of encoded commands, and all.
 UNITS = (TIU, DMA)
@@ -44,21 +45,29 @@ class Step:
     command: Command
     name: str
 
+    def having(self, touched: Mapping[str, Array]) -> Step:
+        """The step after it ran."""
+        return replace(self, command=replace(self.command, touched=touched)) if touched else self
+
     def __str__(self) -> str:
         return f"{self.name}: {self.command.operation.name}"
 
 
 @dataclass(frozen=True, eq=False)
 class Elaborated:
-    """The commands of all queues in one legal order, and the step table they make."""
+    """The commands of all queues in one legal order, and the step table they make.
+
+    `regions` are the memories that the table's footprints are in; without any it has no footprints.
+    """
 
     steps: tuple[Step, ...]
     table: StepTable
+    regions: tuple[Region, ...] = ()
 
     @classmethod
     def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> Elaborated:
         """From steps in an order that they allow; with `regions` (the memories) hazards can be looked for."""
-        return cls(tuple(steps), _table(steps, regions, knobs))
+        return cls(tuple(steps), _table(steps, regions, knobs), tuple(regions))
 
     @property
     def commands(self) -> tuple[Command, ...]:
@@ -68,11 +77,38 @@ class Elaborated:
     def order(self) -> Order:
         return order(self.table)
 
-    def run(self, memories: Memories, sequence: Array | None = None) -> None:
-        """Run all commands, in one order that dependencies allow (None: the queues' own). Raises MachineError."""
-        with one_thread():
-            for row in self.order.sequence if sequence is None else sequence:
-                self.steps[row].command.run(memories)
+    def run(self, memories: Memories, sequence: Array | None = None) -> Elaborated:
+        """Run all commands, in one order that dependencies allow (None: the queues' own). Raises MachineError.
+
+        What is returned has the footprints of what commands touched that choose it by values.
+        """
+        steps, ran = list(self.steps), []
+        try:
+            with one_thread():
+                for row in (self.order.sequence if sequence is None else sequence).tolist():
+                    touched: dict[str, Array] = {}
+                    steps[row].command.run(memories, touched)
+                    steps[row] = steps[row].having(touched)
+                    ran.append(row)
+        finally:
+            found = self if steps == list(self.steps) else self._having(steps, memories.knobs)
+            found.wrote(ran)
+        return found
+
+    def _having(self, steps: Sequence[Step], knobs: Knobs) -> Elaborated:
+        """With commands that know what they touched."""
+        own = [step.command.footprint(self.regions, knobs.ignores_bounds) for step in steps]
+        return replace(self, steps=tuple(steps), table=replace(self.table, footprints=Footprints.of(own)))
+
+    def wrote(self, ran: Sequence[int] | None = None) -> None:
+        """Note in the memories what these steps (None: all) wrote: later launches may read it."""
+        footprints = self.table.footprints
+        mine = (footprints.rows[:, MODE] & WRITE) > 0
+        if ran is not None:
+            mine &= np.isin(footprints.owner(), self.table.footprint[ran])
+        rows = footprints.rows[mine]
+        for space in np.unique(rows[:, SPACE]).tolist():
+            self.regions[space].written.add(of_rows(rows[rows[:, SPACE] == space]))
 
 
 def elaborate(
@@ -111,6 +147,13 @@ def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
     return steps
 
 
+def _known(region: Region, knobs: Knobs) -> tuple[tuple[int, int], ...]:
+    """What of a memory is defined when a launch begins."""
+    if knobs.forgets and region.name in SCRATCH:
+        return ()
+    return tuple((low, high) for low, high in region.written.array.tolist())
+
+
 def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> StepTable:
     units = UNITS if all(step.engine in UNITS for step in steps) else ENGINES
     pairs = [(giver, taker) for taker in units for giver in units if giver != taker]
@@ -132,12 +175,7 @@ def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> St
     return StepTable(
         units=units,
         queues=tuple(tokens),
-        spaces=tuple(
-            Space(
-                f"{r.name} {r.base:#x}", len(r.data), () if knobs.forgets and r.name in SCRATCH else ((0, len(r.data)),)
-            )
-            for r in regions
-        ),
+        spaces=tuple(Space(f"{r.name} {r.base:#x}", len(r.data), _known(r, knobs)) for r in regions),
         unit=unit,
         pops=pops,
         pushes=pushes,

@@ -53,10 +53,17 @@ class Kernel:
         """Run it on a device's memories. Raises MachineError for a refused command, with its place in the kernel."""
         tpu = Tpu(memories)
         memories.forget()
-        with one_thread():
-            self.body(tpu, *arguments)
-            tpu.end()
-        return finished(Elaborated.of(tpu.steps, memories.regions, memories.knobs), memories, tpu.findings)
+        regions = memories.regions
+        try:
+            with one_thread():
+                self.body(tpu, *arguments)
+                tpu.end()
+        except BaseException:
+            Elaborated.of(tpu.steps_that_ran, regions, memories.knobs).wrote()
+            raise
+        program = Elaborated.of(tpu.steps_as_run, regions, memories.knobs)
+        program.wrote()
+        return finished(program, memories, tpu.findings)
 
 
 def kernel(body: Body) -> Kernel:
@@ -79,6 +86,7 @@ class Tpu:
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
         self._issued = dict.fromkeys(ENGINES, 0)
         self._held: list[Step] = []
+        self._ran: dict[tuple[str, int], Step] = {}
         self._before_region: dict[str, int] | None = None
         self._scratch = Scratch(self.config)
 
@@ -128,6 +136,16 @@ class Tpu:
             self._before_region = None
             raise
         self.parallel_end()
+
+    @property
+    def steps_that_ran(self) -> list[Step]:
+        """In the order in which they did, with what they touched."""
+        return list(self._ran.values())
+
+    @property
+    def steps_as_run(self) -> list[Step]:
+        """All in the order in which they were issued, with what they touched."""
+        return [self._ran.get((step.engine, step.id), step) for step in self.steps]
 
     @property
     def in_region(self) -> bool:
@@ -183,10 +201,12 @@ class Tpu:
 
     def _run(self, step: Step) -> None:
         command = step.command
+        touched: dict[str, Array] = {}
         try:
-            found = command.run(self._memories)
+            found = command.run(self._memories, touched)
         except MachineError as error:
             raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
+        self._ran[step.engine, step.id] = step.having(touched)
         if "count" in found:
             self.selected = int(found["count"].item())
         if self._knobs.ignores_bounds:

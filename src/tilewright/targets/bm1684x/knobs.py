@@ -19,16 +19,19 @@ class Knobs:
     """A program without defects gives the same values under all of them. Raises ConfigError for another choice.
 
     `detect_races`: look for commands of a region that share bytes.
+    `detect_uninitialised`: look for reads of memory that neither the host nor a command has written.
     `out_of_bounds`: an access outside of all memories raises; or it reads what `uninitialised` says, writes nothing,
     and is a finding.
     `uninitialised`: memories keep what was in them; or all bits of local memory, L2 and new DDR are 1 (NaN in every
-    float type, -1 in integers), before each launch, and reading local memory or L2 that no command wrote is a finding.
+    float type, -1 in integers), before each launch, and what earlier launches left in local memory or L2 counts as
+    never written.
     `dma_execution`: commands run when they are called; or transfers run as late as they may.
     `seed`: the commands of a region run in a random order that the machine may choose too; None: as called.
     `bank_conflicts`: times are with a model of bank conflicts (`conflicts.py`), which nobody measured.
     """
 
     detect_races: bool = True
+    detect_uninitialised: bool = True
     out_of_bounds: str = "raise"
     uninitialised: str = "kept"
     dma_execution: str = "eager"

@@ -10,12 +10,12 @@ import numpy as np
 
 from tilewright.report.events import of_launch
 from tilewright.report.perfetto import save
-from tilewright.sim.findings import RACE, Finding
-from tilewright.sim.hazards import hazards
+from tilewright.sim.findings import RACE, UNINITIALISED, Finding
 from tilewright.sim.trace import Trace
 from tilewright.targets.bm1684x.elaborate import Elaborated
 from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.timing import trace
+from tilewright.targets.bm1684x.undefined import findings as hazards_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,8 @@ class Launched:
 def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
     """What has run: its times, and what the knobs look for beside what was found while it ran."""
     knobs = memories.knobs
-    found = hazards(program.table, program.order) if knobs.detect_races or knobs.forgets else []
-    found = [finding for finding in found if knobs.detect_races or finding.kind != RACE]
+    found = hazards_of(program) if knobs.detect_races or knobs.detect_uninitialised else []
+    wanted = {RACE: knobs.detect_races, UNINITIALISED: knobs.detect_uninitialised}
+    found = [finding for finding in found if wanted[finding.kind]]
     times = trace(program, memories.config, conflicts=knobs.bank_conflicts)
     return Launched(program, times, (*findings, *found), knobs.bank_conflicts)

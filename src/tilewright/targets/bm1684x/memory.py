@@ -10,6 +10,7 @@ from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, L2_BASE, LOCAL_BASE, STATIC_BASE, Config
 from tilewright.targets.bm1684x.knobs import Knobs
+from tilewright.targets.bm1684x.ranges import Ranges, of_addresses
 
 #: Memories whose contents a program must not expect to find.
 SCRATCH = ("local", "L2")
@@ -17,11 +18,12 @@ SCRATCH = ("local", "L2")
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Bytes (uint8) from a bus address on."""
+    """Bytes (uint8) from a bus address on, and which of them the host or a command has written."""
 
     name: str
     base: int
     data: Array
+    written: Ranges = field(default_factory=Ranges)
 
     @property
     def end(self) -> int:
@@ -39,7 +41,8 @@ class Memories:
     def __post_init__(self) -> None:
         sizes = {"local": self.config.local_bytes, "static": self.config.static_bytes, "L2": self.config.l2_bytes}
         for (name, size), base in zip(sizes.items(), (LOCAL_BASE, STATIC_BASE, L2_BASE), strict=True):
-            self.regions.append(Region(name, base, np.zeros(size, np.uint8)))
+            known = Ranges((0, size)) if name == "static" else Ranges()  # tables of which some contents are not known
+            self.regions.append(Region(name, base, np.zeros(size, np.uint8), known))
 
     def forget(self) -> None:
         """Before a launch: what is in local memory and L2 is undefined, if the knobs say so."""
@@ -49,13 +52,15 @@ class Memories:
 
     def new_ddr(self, base: int, size: int) -> Region:
         """A piece of DDR that nobody wrote yet. Raises MachineError, MemoryError."""
-        return self.add_ddr(
-            base, np.full(size, self.knobs.fill, np.uint8) if self.knobs.fill else np.zeros(size, np.uint8)
-        )
+        data = np.full(size, self.knobs.fill, np.uint8) if self.knobs.fill else np.zeros(size, np.uint8)
+        return self._add(Region("DDR", base, data))
 
     def add_ddr(self, base: int, data: Array) -> Region:
-        """A piece of DDR. Raises MachineError where it overlaps another, or lies outside of DDR."""
-        region = Region("DDR", base, data)
+        """A piece of DDR that the host wrote. Raises MachineError where it overlaps another, or lies outside of DDR."""
+        return self._add(Region("DDR", base, data, Ranges((0, len(data)))))
+
+    def _add(self, region: Region) -> Region:
+        base = region.base
         if base < DDR_BASE or region.end > ADDRESS_END:
             raise MachineError("DDR", f"{base:#x}..{region.end:#x} is outside {DDR_BASE:#x}..{ADDRESS_END:#x}")
         for other in self.regions:
@@ -81,8 +86,15 @@ class Memories:
         data, indices = self._find(addresses, dtype)
         return data[indices]
 
+    def fill(self, addresses: Array, values: Array) -> None:
+        """Write elements from the host, so that commands may read them."""
+        self.write(addresses, values)
+        if addresses.size:
+            region = self.region_of(int(addresses.min()), int(addresses.max()) + values.dtype.itemsize)
+            region.written.add(of_addresses(addresses, values.dtype.itemsize) - region.base)
+
     def write(self, addresses: Array, values: Array) -> None:
-        """Store elements; of several at one address the last one stays."""
+        """Store elements as a command does; of several at one address the last one stays."""
         if self.knobs.ignores_bounds:
             inside = self.inside(addresses, values.dtype.itemsize)
             addresses, values = addresses[inside], values[inside]

@@ -63,8 +63,7 @@ class Recording:
             raise ProgramError("recording", "it was made for another configuration", "run it on a device of that one")
         memories.forget()
         program = elaborate(self.queues, memories.config, memories.regions, memories.knobs)
-        program.run(memories)
-        return finished(program, memories)
+        return finished(program.run(memories), memories)
 
     def save(self, path: str | Path) -> None:
         """As a file."""

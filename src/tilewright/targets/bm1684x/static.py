@@ -19,4 +19,4 @@ def load(memories: Memories) -> None:
     for dtype, offset in EXPONENTIAL.items():
         values = narrow(series(dtype), dtype)
         addresses = STATIC_BASE + offset + np.arange(len(values), dtype=np.int64) * dtype.bytes
-        memories.write(addresses, values)
+        memories.fill(addresses, values)

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.targets.base import LaunchResult
 
 from .image import BASE, Image
 from .layout import LINEAR, activation_bytes, constant_bytes
 from .variants import VARIANTS
 
 
-def explain(program: Program) -> str:
-    """One paragraph a step."""
+def explain(program: Program, taken: Mapping[str, tuple[str, LaunchResult]]) -> str:
+    """One paragraph a step; with the timing model and the run of launches that ran on a sample of zeros."""
     lines: list[str] = []
     for step in program.steps:
         if isinstance(step, HostStep):
             lines.append(f"{step.name}: host, {step.reason}")
         else:
-            lines += _launch(step)
+            lines += _launch(step, *taken.get(step.name, ("", None)))
     return "\n".join(lines) + "\n"
 
 
-def _launch(launch: Launch) -> Iterator[str]:
+def _launch(launch: Launch, timing: str, result: LaunchResult | None) -> Iterator[str]:
     image = Image.of(launch)
     name = launch.meta.get("variant", "")
     about = VARIANTS[name].about if name in VARIANTS else "assembled"
@@ -30,8 +31,13 @@ def _launch(launch: Launch) -> Iterator[str]:
     code, data = 4 * len(image.words), len(image.data)
     yield f"  {BASE:#x} code {code} bytes, data {data}; {image.model:#x} model {len(image.blob)} bytes"
     yield f"  {image.arena:#x} arena {image.header['arena_bytes']} bytes; the stack ends at the top of memory"
-    for node, kind, record in zip(launch.nodes, image.kinds, image.records, strict=False):
-        yield f"  {node}: {kind} {_operands(record)}"
+    if result and result.trace:
+        yield f"  {result.trace.cycles} cycles on a sample of zeros (timing model {timing})"
+    else:
+        yield "  cycles depend on data: --timing MODEL runs a sample of zeros"
+    for index, (node, kind, record) in enumerate(zip(launch.nodes, image.kinds, image.records, strict=False)):
+        cycles = f"; {result.parts[index].cycles} cycles" if result and result.parts else ""
+        yield f"  {node}: {kind} {_operands(record)}{cycles}"
 
 
 def _operands(record: Mapping[str, int]) -> str:

@@ -59,7 +59,7 @@ def runs(
 
 
 class Operation(NamedTuple):
-    """When one operator ran, in cycles of the machine, and what it took there."""
+    """When one operator ran, in cycles of operators before it, and what it took there."""
 
     operator: int
     start: int
@@ -67,12 +67,16 @@ class Operation(NamedTuple):
 
 
 def operations(run: core.Run) -> list[Operation]:
-    """The operators of a run, in order: the regions that the firmware marks by index + 1."""
+    """The operators of a run, in order: the regions that the firmware marks by index + 1.
+
+    What lies outside of them (start-up, the markers themselves, the end) belongs to no layer, and to no time here:
+    a run begins at reset, which a device in use does once.
+    """
     found, now = [], 0
     for region in run.regions:
         if region.region:
             found.append(Operation(region.region - 1, now, region))
-        now += region.cycles
+            now += region.cycles
     return found
 
 
@@ -121,8 +125,9 @@ def _samples(launch: Launch, image: Image, values: Mapping[str, Array]) -> int:
 
 
 def trace(run: core.Run, image: Image) -> Trace:
-    """A step an operator, on one unit, the CPU."""
+    """A step an operator, on one unit, the CPU; its cycles are theirs, or all where nothing marks an operator."""
     found = operations(run)
+    cycles = sum(one.region.cycles for one in found) if found else run.cycles
     zeros = np.zeros(len(found), np.int64)
     names = [image.kinds[one.operator] if one.operator < len(image.kinds) else "region" for one in found]
     footprints = Footprints.of([np.zeros((0, 6), np.int64)])
@@ -131,4 +136,4 @@ def trace(run: core.Run, image: Image) -> Trace:
     taken, read, written = (
         np.array([(one.region.cycles, one.region.read, one.region.written) for one in found], np.int64).reshape(-1, 3).T
     )
-    return Trace(table, start, start + taken, zeros, zeros, zeros, read, written, 0, run.cycles)
+    return Trace(table, start, start + taken, zeros, zeros, zeros, read, written, 0, cycles)

@@ -74,15 +74,16 @@ class CfuSystem:
 
     def check(self, program: Program) -> Iterator[Finding]:
         """What a run of zeros does wrong with the CFU: its commands do not depend on data in compiled firmware."""
+        for step in program.launches:
+            result = self._on_zeros(program, step, self.timing_models[0].name)
+            yield from (finding.inside(step.name) for finding in result.findings)
+
+    def _on_zeros(self, program: Program, step: Launch, timing: str) -> LaunchResult:
         from . import launch
         from .image import Image
 
-        config = _config_of(program)
-        for step in program.launches:
-            image = Image.of(step)
-            zeros = {place.name: np.zeros((1, place.nbytes), np.int8) for place in image.inputs}
-            result = launch.run(program, step, zeros, config, RunOptions(timing=self.timing_models[0].name))
-            yield from (finding.inside(step.name) for finding in result.findings)
+        zeros = {place.name: np.zeros((1, place.nbytes), np.int8) for place in Image.of(step).inputs}
+        return launch.run(program, step, zeros, _config_of(program), RunOptions(timing=timing))
 
     def disassemble(self, program: Program) -> str:
         from . import listing
@@ -94,10 +95,11 @@ class CfuSystem:
 
         return Program(self.name, config.to_dict(), config.digest(), "tflm", None, listing.assemble(text))
 
-    def explain(self, program: Program) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> str:
         from . import explain
 
-        return explain.explain(program)
+        taken = {step.name: self._on_zeros(program, step, timing) for step in program.launches} if timing else {}
+        return explain.explain(program, {name: (timing or "", result) for name, result in taken.items()})
 
     def conform(self, path: Path) -> ConformCase:
         return ConformCase(path.stem, False, "cfu has no golden vectors of its own; networks are compared by run")

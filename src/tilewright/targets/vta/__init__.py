@@ -16,7 +16,6 @@ from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.trace import Part
 from tilewright.targets import base, given
 from tilewright.targets.abilities import CosimCase
 from tilewright.targets.base import ConformCase, LaunchResult
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Samples simulated together: enough to fill the matrix products, few enough to stay in the caches.
 BLOCK = 16
-#: What a node without instructions takes.
-NOTHING = Part(0, 0, 0, 0, {})
 
 
 class Vta:
@@ -121,12 +118,8 @@ class Vta:
         else:
             left = given.left_by(program, launch, left)
         layer, macs, count = image.layer, known.macs, len(launch.nodes)
-        divided, macs_of = tuple[Part, ...](), tuple[int, ...]()
-        if layer is not None:
-            macs_of = tuple(np.bincount(layer, macs, count).astype(int).tolist())
-            if known.trace:
-                divided = known.trace.parts(layer, known.serial, known.busiest)
-                divided += (NOTHING,) * (count - len(divided))  # behind the last node that has instructions
+        macs_of = tuple(np.bincount(layer, macs, count).astype(int).tolist()) if layer is not None else ()
+        divided = known.parts(layer, count)
         return LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), divided, macs_of)
 
     def check(self, program: Program) -> Iterator[Finding]:
@@ -159,15 +152,20 @@ class Vta:
             Image.of(launch)
         return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, launches)
 
-    def explain(self, program: Program) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> str:
         from tilewright.targets.vta.codegen.explain import explain
 
-        return explain(program)
+        return explain(program, timing or self.timing_models[0].name)
 
     def conform(self, path: Path) -> ConformCase:
         from tilewright.targets.vta.conform import conform
 
         return conform(path)
+
+    def excess(self, config: base.Config) -> str:
+        from tilewright.targets.vta import bill
+
+        return bill.excess(_own(config))
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
         with _gateware_tools():

@@ -14,13 +14,15 @@ from tilewright.program.header import Group, header, structure
 from tilewright.program.instruction import Layout
 from tilewright.targets.vta.config import BOARDS, DERIVED, OPTIONAL, Config, Sram
 from tilewright.targets.vta.isa.fields import INSN_BYTES, ITER_BITS, SRAM_BASE_BITS, UOP_BYTES, Memory, Opcode
+from tilewright.targets.vta.registers import MAP, WINDOW_BITS
 
-#: config/pkg_config.py: register blocks, 4 KiB each, and the address of the first; other boards have pynq's.
+#: config/pkg_config.py: register blocks of upstream's HLS build, 4 KiB each, and the address of the first; other boards
+#: have pynq's.
 BLOCKS = ("FETCH", "LOAD", "COMPUTE", "STORE")
 FETCH_ADDRESS = {"pynq": 0x43C00000, "ultra96": 0xA0000000, "zcu104": 0xA0000000, "de10nano": 0xFF220000}
 BLOCK_RANGE = 0x1000
 #: config/pkg_config.py: bytes from the block's address.
-REGISTERS = {
+HLS_REGISTERS = {
     "FETCH_INSN_COUNT": 16,
     "FETCH_INSN_ADDR": 24,
     "LOAD_INP_ADDR": 16,
@@ -31,6 +33,8 @@ REGISTERS = {
     "COMPUTE_BIAS_ADDR": 40,
     "STORE_OUT_ADDR": 16,
 }
+#: What a driver of upstream's HLS build defines before it includes the header: its register map is another one.
+HLS_MAP = "VTA_UPSTREAM_HLS_REGISTERS"
 #: hw_spec_const.h: widths that no configuration changes and no field has.
 PAD_VALUE_BITS, MUL_BITS = 2, 8
 #: Upstream's names of fields, where they are not ours.
@@ -46,6 +50,13 @@ def text(config: Config) -> str:
     groups = [
         Group("vta_config.json, as vta_config.py passes it", _keys(config), given=True),
         Group("the board, from TARGET (pkg_config.py)", _board(config), given=True),
+        Group("control registers of the gateware that `tilewright rtl vta` writes: one block", _registers()),
+        Group(
+            f"control registers of upstream's HLS build, which has four blocks: only with {HLS_MAP}",
+            _hls_registers(config),
+            given=True,
+            only_with=HLS_MAP,
+        ),
         Group("the build; not upstream's", _build(config)),
         Group("widths in bits, tile shape", _widths(config)),
         Group("memories: size and element in bytes, depth in elements", _memories(config)),
@@ -75,14 +86,21 @@ def _keys(config: Config) -> dict[str, int | str]:
 
 
 def _board(config: Config) -> dict[str, int | str]:
+    return {"VTA_LOG_BUS_WIDTH": config.bus_bits.bit_length() - 1, "VTA_COHERENT_ACCESSES": "true"}
+
+
+def _registers() -> dict[str, int | str]:
+    offsets = {f"VTA_REG_{register.name.upper()}": f"0x{register.offset:02X}" for register in MAP}
+    return {"VTA_REG_RANGE": f"0x{1 << WINDOW_BITS:X}", **offsets}
+
+
+def _hls_registers(config: Config) -> dict[str, int | str]:
     first = FETCH_ADDRESS.get(config.TARGET, FETCH_ADDRESS["pynq"])
     blocks = {f"VTA_{name}_ADDR": f"0x{first + index * BLOCK_RANGE:X}" for index, name in enumerate(BLOCKS)}
     return {
-        "VTA_LOG_BUS_WIDTH": config.bus_bits.bit_length() - 1,
         "VTA_IP_REG_MAP_RANGE": f"0x{BLOCK_RANGE:X}",
         **blocks,
-        **{f"VTA_{name}_OFFSET": offset for name, offset in REGISTERS.items()},
-        "VTA_COHERENT_ACCESSES": "true",
+        **{f"VTA_{name}_OFFSET": offset for name, offset in HLS_REGISTERS.items()},
     }
 
 

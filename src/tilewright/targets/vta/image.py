@@ -13,8 +13,8 @@ from tilewright.errors import ProgramError
 from tilewright.program.program import Launch
 from tilewright.sim.dram import Dram, Segment
 from tilewright.targets.vta.isa.fields import INSN_BYTES
+from tilewright.targets.vta.registers import REGIONS
 
-REGISTERS = ("uop", "inp", "wgt", "acc", "out")
 KINDS = ("const", "input", "output", "scratch", "inout")
 #: The kinds whose bytes the launch carries, and those that it gives back.
 CARRIED, RETURNED = ("const", "inout"), ("output", "inout")
@@ -62,8 +62,8 @@ class Image:
         ):
             raise ProgramError(where, f"has no instructions of {INSN_BYTES} bytes")
         bases, segments = meta.get("bases"), meta.get("segments")
-        if not isinstance(bases, Mapping) or set(bases) != set(REGISTERS) or not all(map(_address, bases.values())):
-            raise ProgramError(where, f"needs the addresses of {', '.join(REGISTERS)} as 'bases'", "compile it again")
+        if not isinstance(bases, Mapping) or set(bases) != set(REGIONS) or not all(map(_address, bases.values())):
+            raise ProgramError(where, f"needs the addresses of {', '.join(REGIONS)} as 'bases'", "compile it again")
         if not isinstance(segments, list | tuple):
             raise ProgramError(where, "has no list of 'segments'", "compile it again")
         places = tuple(_place(where, item) for item in segments)

@@ -14,7 +14,7 @@ from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.hazards import out_of_range
 from tilewright.sim.order import Order, eager_sequence, order
 from tilewright.sim.passes import Passes, RunOptions
-from tilewright.sim.trace import Trace
+from tilewright.sim.trace import Part, Trace
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.actions import Action, stored_resets
 from tilewright.targets.vta.config import Config
@@ -26,6 +26,10 @@ from tilewright.targets.vta.stretch import Stretch, plan
 
 #: Findings of a kind that are listed.
 LISTED = 8
+
+
+#: What a node without instructions takes.
+NOTHING = Part(0, 0, 0, 0, {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +81,13 @@ class Prepared:
         """The unit whose stalls explain the launch."""
         line = self.elaborated.config.pipeline
         return line.units[line.gemm]
+
+    def parts(self, layer: Array | None, nodes: int) -> tuple[Part, ...]:
+        """What each of a launch's nodes takes; `layer` numbers the node of each instruction (None: there is one)."""
+        if not self.trace or not self.serial or layer is None:
+            return ()
+        divided = self.trace.parts(layer, self.serial, self.busiest)
+        return divided + (NOTHING,) * (nodes - len(divided))  # behind the last node that has instructions
 
     @property
     def macs(self) -> Array:

@@ -85,10 +85,10 @@ class Zynq:
         machine = _own(config)
         return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, listing.assemble(text, machine))
 
-    def explain(self, program: Program) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> str:
         from tilewright.targets.zynq import explain
 
-        return explain.text(program, _config_of(program))
+        return explain.text(program, _config_of(program), timing or self.timing_models[0].name)
 
     def conform(self, path: Path) -> ConformCase:
         return ConformCase(path.stem, False, "the engine was never released: there are no golden vectors of it")

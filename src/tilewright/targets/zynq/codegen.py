@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.arithmetic import clamp_range
 from tilewright.graph.ir import Graph, Site, Tensor
-from tilewright.graph.ops import Conv2D, FullyConnected, Linear, MaxPool2D, Window
+from tilewright.graph.ops import Conv2D, FullyConnected, Linear, MaxPool2D, OnnxOp, Window
 from tilewright.graph.requant import Requant
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
@@ -33,7 +33,7 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
     elif isinstance(op, Conv2D | FullyConnected):
         fields = _sum(site, op, mode)
     else:
-        return f"the engine has no state machine for {op.kind}"
+        return OnnxOp.real(site) or f"the engine has no state machine for {op.label}"
     if isinstance(fields, str):
         return fields
     for name, value in fields.items():
@@ -46,9 +46,9 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
 def _pool(site: Site, op: MaxPool2D, mode: Rounding) -> dict[str, int] | str:
     x, out = site.input(0), site.output
     if op.window != _POOL:
-        return f"only 2x2 pools of stride 2 without padding, not {_shown(op.window)}"
+        return f"a pool of {_differs(op.window, _POOL)} is not supported; 2x2, stride 2, without padding is"
     if x.shape[0] != 1 or x.dtype not in _CODES:
-        return f"only one image of 8-bit codes, not {x.dtype}{list(x.shape)}"
+        return f"{x.dtype}{list(x.shape)} is not supported; one image of 8-bit codes is"
     low, high = clamp_range(op.activation, out.scale, out.zero_point, out.dtype, mode.delegated)
     return {**_image(Kind.POOL, x), **_words(x, out), "low": low, "high": high}
 
@@ -56,16 +56,21 @@ def _pool(site: Site, op: MaxPool2D, mode: Rounding) -> dict[str, int] | str:
 def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, int] | str:
     x, w, bias, out = site.input(0), site.input(1), site.optional(2), site.output
     if w.data is None or x.data is not None or (bias and bias.data is None):
-        return "weights and bias must be constant, the data not"
-    if any(tensor.dtype not in _CODES or tensor.quant is None for tensor in (x, w, out)) or op.shift is not None:
-        return "data, weights and results must be 8-bit codes with scales"
+        return "weights and bias must be constant, and the data computed"
+    for tensor in (x, w, out):
+        if tensor.dtype not in _CODES:
+            return f"'{tensor.name}' of {tensor.dtype} is not supported; 8-bit codes with a scale are"
+        if tensor.quant is None or op.shift is not None:
+            return "requantisation by a shift alone is not supported; codes need scales"
     if len({*(w.quant.zero_point if w.quant else ())}) > 1:
         return "zero points of the weights differ from channel to channel"
     if isinstance(op, Conv2D):
         if op.window != _CONV:
-            return f"only 3x3 convolutions of stride 1 with same padding, not {_shown(op.window)}"
-        if x.shape[0] != 1 or w.shape[3] != x.shape[3]:
-            return "only one image, without groups"
+            return f"a convolution of {_differs(op.window, _CONV)} is not supported; 3x3, stride 1, padding 1 is"
+        if x.shape[0] != 1:
+            return f"a batch of {x.shape[0]} in the model is not supported; one image is"
+        if w.shape[3] != x.shape[3]:
+            return f"group={x.shape[3] // w.shape[3]} is not supported; group=1 is"
         kind = Kind.CONV_1_1 if x.shape[3] < GROUP else Kind.CONV_OTHER
         fields = {**_image(kind, x), "oc": w.shape[0]}
     else:
@@ -95,10 +100,15 @@ def _requant(site: Site, op: Linear, mode: Rounding) -> Requant:
     return Requant.of_product(site.input(0), site.input(1), site.output, op.activation, mode.delegated)
 
 
-def _shown(window: Window) -> str:
-    kernel, stride = "x".join(map(str, window.kernel)), "x".join(map(str, window.stride))
-    dilated = f", dilation {'x'.join(map(str, window.dilation))}" if window.dilation != (1, 1) else ""
-    return f"{kernel}, stride {stride}, padding {'/'.join(map(str, window.padding))}{dilated}"
+def _differs(window: Window, only: Window) -> str:
+    """The attributes in which a window differs from the one that the engine has."""
+    shown = {
+        "kernel": ("x".join(map(str, window.kernel)), window.kernel == only.kernel),
+        "stride": ("x".join(map(str, window.stride)), window.stride == only.stride),
+        "padding": ("/".join(map(str, window.padding)), window.padding == only.padding),
+        "dilation": ("x".join(map(str, window.dilation)), window.dilation == only.dilation),
+    }
+    return ", ".join(f"{name} {text}" for name, (text, same) in shown.items() if not same)
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:

@@ -14,14 +14,15 @@ from tilewright.targets.zynq.image import Image
 from tilewright.targets.zynq.isa import show
 from tilewright.targets.zynq.layer import Layer
 from tilewright.targets.zynq.service import schedule
+from tilewright.targets.zynq.timing import PAGED
 
 
-def text(program: Program, config: Config) -> str:
+def text(program: Program, config: Config, timing: str) -> str:
     """All tables; those of the document need the network, which a bare program lacks."""
     layers = [(launch.name, Image.of(launch, config).layer) for launch in program.launches]
     parts = [
         *(_analysis(program.graph) if program.graph else ()),
-        *_engine(layers, config),
+        *_engine(layers, config, timing),
         *_code(program.launches, config),
     ]
     return "\n".join(parts)
@@ -57,11 +58,11 @@ def _product(shape: Sequence[int]) -> str:
     return f"{'*'.join(map(str, shape))} = {prod(shape)}" if len(shape) > 1 else str(prod(shape))
 
 
-def _engine(layers: list[tuple[str, Layer]], config: Config) -> Iterator[str]:
-    """Iterations (table 3, counted), blocks and cycles."""
+def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Iterator[str]:
+    """Iterations (table 3, counted), blocks and cycles under a timing model."""
     rows = []
     for name, layer in layers:
-        found = schedule(layer)
+        found = schedule(layer, paged=timing == PAGED)
         loads = ", ".join(f"{store} {count}" for store, count in found.loads().items())
         straddling = thrash.straddling(layer) if layer.conv else "-"
         blocks = (walk.data_blocks(layer), walk.weight_blocks(layer) if layer.channels else 0, straddling)
@@ -76,7 +77,7 @@ def _engine(layers: list[tuple[str, Layer]], config: Config) -> Iterator[str]:
         "straddle if packed",
         "engine cycles",
     )
-    yield _table(f"engine: layout {config.layout}", (*header, "block services", "cycles"), rows)
+    yield _table(f"engine: layout {config.layout}, timing model {timing}", (*header, "block services", "cycles"), rows)
     bill = [(part, str(count)) for part, count in config.bill.items()]
     whole = f"{config.dsp} of {config.dsp_budget} DSP48, {config.bram36} of {config.bram_budget} BRAM36"
     yield _table(f"bill: {whole}", ("part", "takes"), bill)

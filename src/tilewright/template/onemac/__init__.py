@@ -89,14 +89,19 @@ class OneMac:
     def assemble(self, text: str, config: base.Config) -> Program:
         return Program(self.name, config.to_dict(), config.digest(), "tflm", None, listing.assemble(text))
 
-    def explain(self, program: Program) -> str:
+    def explain(self, program: Program, timing: str | None = None) -> str:
+        model = timing or self.timing_models[0].name
+        options, config = RunOptions(timing=model, check=False, values=False), _config_of(program)
         lines = []
         for step in program.steps:
             if isinstance(step, HostStep):
                 lines.append(f"{step.name}: host, {step.reason}")
             else:
                 count = len(step.arrays["insns"])
-                lines.append(f"{step.name}: {self.name}\n  {step.meta['plan']}\n  {count} instructions")
+                image = Image.of(step)
+                trace = _passes(image, config, image.dram({}, 1), options).trace
+                taken = f", {trace.cycles} cycles (timing model {model})" if trace else ""
+                lines.append(f"{step.name}: {self.name}\n  {step.meta['plan']}\n  {count} instructions{taken}")
         return "\n".join(lines) + "\n"
 
     def conform(self, path: Path) -> ConformCase:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.ops import Conv2D, FullyConnected, Linear
+from tilewright.graph.ops import Conv2D, FullyConnected, Linear, OnnxOp
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.instruction import Raw
 from tilewright.program.program import HostStep, Launch, Program
@@ -45,12 +45,18 @@ def plan(site: Site, config: Config) -> Plan | str:
     """The plan of a node, or why the host runs it."""
     op = site.node.op
     if not isinstance(op, FullyConnected | Conv2D):
-        return f"the machine multiplies matrices; {op.kind} is none"
+        return OnnxOp.real(site) or f"{op.label} is not supported: onemac multiplies matrices only"
     x, w, bias = site.input(0), site.input(1), site.optional(2)
     if isinstance(op, Conv2D):
-        window = op.window
-        if window.kernel != (1, 1) or window.stride != (1, 1) or any(window.padding) or w.shape[3] != x.shape[3]:
-            return "only 1x1 convolutions without stride, padding and groups are matrix products"
+        window, groups = op.window, x.shape[3] // w.shape[3]
+        for name, value, only in (
+            ("kernel", window.kernel, (1, 1)),
+            ("stride", window.stride, (1, 1)),
+            ("padding", window.padding, (0, 0, 0, 0)),
+            ("group", groups, 1),
+        ):
+            if value != only:
+                return f"{name}={value} is not supported: only a convolution with {name}={only} is a matrix product"
     if w.data is None or x.data is not None or (bias and bias.data is None):
         return "weights and bias must be constant, the input not"
     if w.dtype != "int8" or x.dtype != "int8" or (w.quant and any(w.quant.zero_point)):

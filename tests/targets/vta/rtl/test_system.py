@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from typing import Any
 
@@ -10,13 +11,16 @@ import pytest
 
 from tests.targets.vta.streams import BASES, random_case, small
 from tilewright.errors import ConfigError
+from tilewright.hdl.axi_lite import ADDRESS_BITS
 from tilewright.hdl.convert import to_rtlil, yosys
 from tilewright.hdl.model import Compiled, Model
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.passes import RunOptions
+from tilewright.targets.vta import header
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.registers import WINDOW_BITS
 from tilewright.targets.vta.rtl.export import files
 from tilewright.targets.vta.rtl.system import READ, WRITTEN, VtaSystem
 from tilewright.targets.vta.rtl.top import Vta
@@ -45,14 +49,14 @@ def read(model: Model, offset: int) -> int:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiled gateware needs g++")
 def test_the_host_launches_by_registers_twice() -> None:
-    """Bytes as the machine's; `cycles` when compute ended FINISH, at the second launch too.
+    """Bytes as the machine's; `cycles` when compute ended FINISH, at the second launch too. Offsets are the header's.
 
     That finds on chip what the first one left, so what it stores is not compared.
     """
     model = Compiled(VtaSystem(CONFIG)).model()
     memory = np.zeros(PAGE + (1 << 12), np.uint8)
     model.attach("bus", memory, CONFIG.dram_latency)
-    offset = {name: at for at, name in (WRITTEN | READ).items()}
+    offset = registers_of_header(CONFIG)
     for seed in (3, 5):  # without races
         case = random_case(np.random.default_rng(seed), CONFIG, 1)
         insns, dram = encode(case.records, CONFIG), Dram([Segment("all", 0, case.dram.copy())])
@@ -70,6 +74,28 @@ def test_the_host_launches_by_registers_twice() -> None:
         model.step(200)  # stores that FINISH does not wait for
         assert (read(model, offset["status"]), read(model, offset["cycles"])) == (1, passes.trace.end[-1])
         assert seed != 3 or np.array_equal(memory[: case.dram.shape[1]], dram["all"][0])
+
+
+def registers_of_header(config: Config) -> dict[str, int]:
+    """Name: offset, as a driver that includes the header sees them."""
+    found = re.findall(r"^#define VTA_REG_(\w+) +(0x\w+)$", header.text(config), re.MULTILINE)
+    return {name.lower(): int(value, 16) for name, value in found if name != "RANGE"}
+
+
+def test_header_gateware_and_readme_have_one_register_map() -> None:
+    made = files(CONFIG)
+    rows = re.findall(r"^\| (0x\w+) \| (\w+) \| (\S.*?) \|", made["README.md"], re.MULTILINE)
+    readme = {name: (int(at, 16), access) for at, name, access in rows}
+    gateware = {name: (at, "write, read") for at, name in WRITTEN.items()}
+    gateware |= {name: (at, "read") for at, name in READ.items()}
+    assert readme == gateware
+    assert registers_of_header(CONFIG) == {name: at for name, (at, _) in gateware.items()}
+    assert re.search(r"^#define VTA_REG_RANGE +0x1000$", header.text(CONFIG), re.MULTILINE)
+    assert WINDOW_BITS == ADDRESS_BITS
+    text = header.text(CONFIG)
+    ours, hls = text.split(f"#ifdef {header.HLS_MAP}")
+    assert "#define VTA_FETCH" not in ours  # never mixed
+    assert re.search(r"VTA_FETCH_INSN_COUNT_OFFSET +16$", hls.split("#endif")[0], re.MULTILINE)
 
 
 @pytest.mark.parametrize(

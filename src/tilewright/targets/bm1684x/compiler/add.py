@@ -16,7 +16,7 @@ from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Input, Layer, Ref
 from tilewright.targets.bm1684x.compiler.requant import bounds, clamp
 from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.compiler.writer import HIGH_PRODUCT, Into, Refused, Writer
+from tilewright.targets.bm1684x.compiler.writer import HIGH_PRODUCT, Into, Refused, Writer, same_shapes
 from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, Rounding
 
 #: Bits that TFLite's addition shifts its operands up by.
@@ -29,8 +29,7 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
     """a + b of equal shapes. Raises Refused."""
     op, result = site.node.op, Stored.of(site.output)
     assert isinstance(op, Add)
-    if any(tensor is None or tensor.shape != site.output.shape for tensor in site.inputs):
-        raise Refused("its operands differ in shape")
+    same_shapes(site)
     half_even = mode.delegated
     low, high = clamp_range(op.activation, site.output.scale, site.output.zero_point, site.output.dtype, half_even)
     clamps, into = bounds(result, low, high)

@@ -23,7 +23,8 @@ def _launch(launch: Launch, config: Config) -> Iterator[str]:
     yield f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples a launch"
     yield f"  each lane: {image.values_end} bytes of values, {constants} for {len(image.constants)} of constants"
     busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
-    yield f"  {trace.cycles} cycles a launch, {known.serial.cycles} without overlap; busy: {busy}"
+    cycles = f"{trace.cycles} cycles a launch, {known.serial.cycles} without overlap"
+    yield f"  {cycles} (timing model estimate); busy: {busy}"
     for kind, segments in (("in", image.inputs), ("out", image.outputs)):
         for segment in segments:
             own = segment.stored

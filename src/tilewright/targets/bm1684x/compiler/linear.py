@@ -32,7 +32,9 @@ def linear(site: Site, x: Stored, mode: Rounding) -> Layer:
     op, w = site.node.op, site.input(1)
     assert isinstance(op, Linear)
     if w.dtype != "int8" or w.quant is None or any(w.quant.zero_point) or w.data is None:
-        raise Refused("its weights are not constant int8 around zero")
+        zeros = f", zero point {w.quant.zero_point[0]}" if w.quant and any(w.quant.zero_point) else ""
+        shown = f"{'constant' if w.data is not None else 'computed'} {w.dtype}{zeros}"
+        raise Refused(f"weights of {shown} are not supported; constant int8 with zero point 0 are")
     result = Stored.of(site.output)
     if isinstance(op, FullyConnected) and result.h * result.w > 1:  # rows are pixels, however its input calls them
         x = replace(x, h=result.h, w=result.w) if x.h * x.w == result.h * result.w else x
@@ -45,7 +47,7 @@ def linear(site: Site, x: Stored, mode: Rounding) -> Layer:
         bias = bias + site.constant(2)
     terms = kernel[0].size // (x.c if depthwise else 1)
     if np.abs(bias).max() + 255 * 128 * terms >= 1 << 31:
-        raise Refused("its sums may leave int32")
+        raise Refused(f"sums of {terms} products with this bias may leave int32")
     write = Writer(result.c)
     padding: dict[str, Any] = {"window": window, "pad": x.zero}
     if depthwise:
@@ -79,14 +81,19 @@ def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Win
         rows = result.h * result.w
         h, wide = (x.h, x.w) if rows == 1 else (1, 1)
         if x.c * h * wide != w.shape[1] or x.h * x.w != rows * h * wide:
-            raise Refused("its rows are not the pixels of its input")
+            raise Refused(f"rows of {w.shape[1]} elements are not supported: they are not the pixels of its input")
         return w.reshape(-1, h, wide, x.c).transpose(0, 3, 1, 2), Window((h, wide))
     assert isinstance(op, Conv2D | DepthwiseConv2D)
     if isinstance(op, Conv2D) and w.shape[3] != x.c:
-        raise Refused("it is a grouped convolution")
+        raise Refused(grouped(x.c // w.shape[3], x.c))
     if isinstance(op, DepthwiseConv2D) and w.shape[3] != x.c:
-        raise Refused("it has several results for each channel")
+        raise Refused(f"a depth multiplier of {w.shape[3] // x.c} is not supported; 1 is")
     return w.transpose(0, 3, 1, 2), machine_window(op.window, x)
+
+
+def grouped(groups: int, channels: int) -> str:
+    """The reason against a convolution in groups."""
+    return f"group={groups} is not supported; group=1 and depthwise convolutions (group={channels}) are"
 
 
 def machine_window(own: GraphWindow, x: Stored) -> Window:
@@ -95,7 +102,9 @@ def machine_window(own: GraphWindow, x: Stored) -> Window:
     spare = (x.h + top + bottom - own.extent[0], x.w + left + right - own.extent[1])
     down, across = (step if rest else 1 for step, rest in zip(own.stride, spare, strict=True))
     if max(own.padding) > LARGEST_PAD or max(down, across, *own.dilation) > LARGEST_STRIDE:
-        raise Refused(f"its pads, strides or dilations are above {LARGEST_PAD}")
+        sizes = {"padding": own.padding, "strides": (down, across), "dilations": own.dilation}
+        name, value = next((name, value) for name, value in sizes.items() if max(value) > LARGEST_PAD)
+        raise Refused(f"{name}={list(value)} is not supported; the largest is {LARGEST_PAD}")
     if top >= own.extent[0] or spare[0] // down * down - top >= x.h:  # tiles of such rows would have no input
-        raise Refused("a window of it lies wholly in the padding")
+        raise Refused(f"padding={list(own.padding)} is not supported: a window lies wholly in it")
     return Window(own.kernel, (top, bottom, left, right), (down, across), own.dilation)

@@ -42,7 +42,8 @@ def _lower(site: Site, mode: Rounding, config: Config) -> Layer:
     op = site.node.op
     tensors = [tensor for tensor in (*site.inputs[:2], *site.outputs) if tensor is not None]
     if any(extent > LARGEST for tensor in tensors for extent in tensor.shape):
-        raise Refused(f"a dimension is above {LARGEST}")
+        largest = max(extent for tensor in tensors for extent in tensor.shape)
+        raise Refused(f"an extent of {largest} is not supported; the largest is {LARGEST}")
     if isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
         return linear(site, _stored(site, 0), mode)
     if isinstance(op, OnnxOp):
@@ -52,13 +53,13 @@ def _lower(site: Site, mode: Rounding, config: Config) -> Layer:
     for kind, rule in POOLS.items():
         if isinstance(op, kind):
             return rule(site, _stored(site, 0), mode)
-    raise Refused(f"the BM1684X compiler has no rule for {op.kind}")
+    raise Refused(f"the bm1684x compiler has no rule for {op.label}")
 
 
 def _stored(site: Site, index: int) -> Stored:
     tensor = site.input(index)
     if tensor.data is not None:
-        raise Refused("an operand is constant that is none on the machine")
+        raise Refused(f"the constant operand '{tensor.name}' is not supported; only weights and bias are constant")
     if len(tensor.shape) == 4 and tensor.shape[0] != 1:
-        raise Refused("it has a batch of its own")
+        raise Refused(f"a batch of {tensor.shape[0]} in the model is not supported; --set batch=N runs N samples")
     return Stored.of(tensor)

@@ -14,7 +14,7 @@ from tilewright.sim.findings import Finding
 from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.steps import Footprints, Space
 from tilewright.sim.trace import Part, Trace
-from tilewright.targets.bm1684x import timing
+from tilewright.targets.bm1684x import products, timing
 from tilewright.targets.bm1684x.compiler.image import Image
 from tilewright.targets.bm1684x.compiler.touched import footprints, oddity
 from tilewright.targets.bm1684x.compiler.values import Machine
@@ -88,6 +88,16 @@ class Prepared:
             raise ProgramError("launch", LAYERS, "compile it again")
         return self.image.layers[np.array(found, np.int64)] if found else np.zeros(0, np.int32)
 
+    @cached_property
+    def executed(self) -> Array:
+        """Multiply-accumulates of each step, int64 [n]."""
+        return products.executed(self.program.commands)
+
+    @cached_property
+    def peak(self) -> int:
+        """MACs a cycle of the type that the launch multiplies; 0 where it multiplies nothing."""
+        return products.peak(self.program.commands, self.config.lanes)
+
     def run(self, values: Mapping[str, Array], launches: int, options: RunOptions) -> dict[str, Array]:
         """Segments of results, uint8 (L, bytes), from those of inputs. Raises MachineError."""
         machine = Machine(self.image, self.config, launches)
@@ -106,8 +116,7 @@ class Prepared:
 
         Raises ProgramError.
         """
-        if not ((self.layers >= 0) & (self.layers < count)).all():
-            raise ProgramError("launch", LAYERS, "compile it again")
+        self._check_layers(count)
         trace, batch = self.trace, self.image.batch
         mine = np.flatnonzero(trace.table.unit == UNITS.index(TIU))
         spent = np.diff(trace.end[mine], prepend=0)
@@ -121,6 +130,15 @@ class Prepared:
             Part(own, serial, read, written, {"dma": wait} if wait else {})
             for own, serial, read, written, wait in zip(*shares, strict=True)
         )
+
+    def macs(self, count: int) -> tuple[int, ...]:
+        """What each of `count` layers multiplies for a sample. Raises ProgramError."""
+        self._check_layers(count)
+        return tuple(_shares(np.bincount(self.layers, self.executed, count), self.image.batch))
+
+    def _check_layers(self, count: int) -> None:
+        if not ((self.layers >= 0) & (self.layers < count)).all():
+            raise ProgramError("launch", LAYERS, "compile it again")
 
 
 def _shares(column: Array, batch: int) -> list[int]:

@@ -41,7 +41,8 @@ def average(site: Site, x: Stored, mode: Mode) -> Layer:
     _no_activation(op.activation)
     counts = np.unique(op.counts(site))
     if len(counts) > 1:
-        raise Refused("its windows at the border hold fewer values than others")
+        reason = f"padding={list(op.window.padding)} is not supported for a mean"
+        raise Refused(f"{reason}: windows at the border hold fewer values than others")
     count = int(counts[0])
     window = machine_window(op.window, x)
     write = Writer(x.c)
@@ -56,7 +57,7 @@ def mean(site: Site, x: Stored, mode: Mode) -> Layer:
     op, source, out = site.node.op, site.input(0), site.output
     assert isinstance(op, Mean)
     if len(source.shape) != 4 or {axis % 4 for axis in op.axes} != {1, 2}:
-        raise Refused("it is no mean over rows and columns")
+        raise Refused(f"axes={list(op.axes)} of {list(source.shape)} is not supported; a mean over rows and columns is")
     count, result = x.h * x.w, Stored.of(out)
     window, write, zero = Window((x.h, x.w)), Writer(x.c), x.zero
     if mode.elementwise == "xnnpack":  # it adds both zero points, as one float32, before it rounds
@@ -94,13 +95,13 @@ def _division(count: int, x: Stored) -> tuple[int, int]:
     sums = np.arange((x.dtype.low - x.add) * count, (x.dtype.high - x.add) * count + 1, dtype=np.int64)
     expected = np.sign(sums) * ((np.abs(sums) + count // 2) // count)
     if not np.array_equal(shift_right(sums * factor, shift, Rounding.HALF_AWAY_FROM_ZERO), expected):
-        raise Refused(f"no factor divides its sums by {count}")
+        raise Refused(f"a mean of {count} values is not supported: no integer factor divides its sums exactly")
     return factor, shift
 
 
 def _no_activation(activation: str) -> None:
     if activation != "none":
-        raise Refused("a pool with an activation")
+        raise Refused(f"activation={activation} of a pool is not supported")
 
 
 def _layer(site: Site, x: Stored, write: Writer, window: Window, bias: int | None = None) -> Layer:

@@ -19,14 +19,16 @@ from tilewright.targets.bm1684x.arithmetic.floats import narrow
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Kernel, Layer, Output, Weights
-from tilewright.targets.bm1684x.compiler.linear import machine_window
+from tilewright.targets.bm1684x.compiler.linear import grouped, machine_window
 from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.compiler.writer import Refused, Writer
+from tilewright.targets.bm1684x.compiler.writer import Refused, Writer, same_shapes
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.dtypes import F32, DType, Rounding, dtype_of
 
 #: Attributes that convolutions and pools may have; others are refused.
 WINDOW = {"kernel_shape", "strides", "pads", "dilations", "group", "auto_pad", "ceil_mode", "count_include_pad"}
+#: Those with one value that is supported.
+ONLY = {"auto_pad": "NOTSET", "ceil_mode": 0}
 
 
 def real(site: Site, config: Config) -> Layer:
@@ -34,12 +36,16 @@ def real(site: Site, config: Config) -> Layer:
     op = site.node.op
     assert isinstance(op, OnnxOp)
     if op.domain or op.op_type not in RULES:
-        raise Refused(f"the BM1684X compiler has no rule for ONNX's {op.op_type}")
+        of = f" of {op.domain}" if op.domain else ""
+        raise Refused(f"the bm1684x compiler has no rule for {op.label}{of}")
     if config.precision == "host":
-        raise Refused("it is of real numbers; --set precision=f16 (bf16, f32) computes them on the machine")
+        reason = f"{op.label} of real numbers runs on the host with precision=host"
+        raise Refused(f"{reason}; --set precision=f16 (bf16, f32) computes it on the machine")
     data = [tensor for tensor in (*site.inputs, site.output) if tensor is not None and tensor.data is None]
-    if any(t.dtype != "float32" or t.shape[:1] != (1,) or len(t.shape) not in (2, 4) for t in data):
-        raise Refused("its tensors are not float32 of one sample and channels, rows, columns")
+    for tensor in data:
+        if tensor.dtype != "float32" or tensor.shape[:1] != (1,) or len(tensor.shape) not in (2, 4):
+            only = "only float32 of one sample, (1, c) or (1, c, h, w), is"
+            raise Refused(f"'{tensor.name}' of {tensor.dtype}{list(tensor.shape)} is not supported; {only}")
     attributes = {name: json.loads(value) for name, value in op.attributes}
     dtype = dtype_of(config.precision)
     layer: Layer = RULES[op.op_type](site, attributes, dtype)
@@ -49,8 +55,10 @@ def real(site: Site, config: Config) -> Layer:
 def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
     """Conv without groups, or depthwise."""
     w, groups = _constant(site, 1), attributes.get("group", 1)
-    if w.ndim != 4 or (groups != 1 and not groups == w.shape[0] == site.input(0).shape[1]):
-        raise Refused("it is a grouped convolution")
+    if w.ndim != 4:
+        raise Refused(f"a kernel of {w.ndim - 2} axes is not supported; one of rows and columns is")
+    if groups != 1 and not groups == w.shape[0] == site.input(0).shape[1]:
+        raise Refused(grouped(groups, site.input(0).shape[1]))
     window = _window(site, attributes, w.shape[2:])
     if groups == 1:
         return _product(site, w, window, dtype)
@@ -62,11 +70,13 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
 
 def product(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
     """Gemm or MatMul of one row by constant columns, as a convolution of one pixel."""
-    if attributes.get("transA") or attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0:
-        raise Refused("its factors are transposed or scaled")
+    for name, only in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
+        if attributes.get(name, only) != only:
+            raise Refused(f"{name}={attributes[name]} is not supported; {name}={only} is")
     w, x = _constant(site, 1), site.input(0)
     if w.ndim != 2 or len(site.output.shape) != 2:
-        raise Refused("it is no product of one row")
+        reason = f"{list(x.shape)} times {list(w.shape)} is not supported"
+        raise Refused(f"{reason}; one row times a constant matrix is")
     _, c, h, wide = (*x.shape, 1, 1)[:4]
     rows = w if attributes.get("transB") else w.T
     return _product(site, rows.reshape(len(rows), c, h, wide), Window((h, wide)), dtype)
@@ -100,8 +110,10 @@ def clip(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
 
 def add(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
     """Add of equal shapes."""
-    if any(tensor is None or tensor.data is not None or tensor.shape != site.output.shape for tensor in site.inputs):
-        raise Refused("its operands differ in shape, or one is constant")
+    for tensor in site.inputs:
+        if tensor is not None and tensor.data is not None:
+            raise Refused(f"the constant operand '{tensor.name}' of Add is not supported; two computed tensors are")
+    same_shapes(site)
     write = Writer(1)
     write.add("fp_add", Output(), a=Input(0), b=Input(1))
     return _layer(site, write, dtype, operands=2)
@@ -110,7 +122,7 @@ def add(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
 def maximum(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
     """MaxPool."""
     if len(site.outputs) > 1:
-        raise Refused("it gives indices besides")
+        raise Refused("the second output of MaxPool, its indices, is not supported")
     window = _window(site, attributes, attributes["kernel_shape"])
     write = Writer(1)
     write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(-np.inf, dtype), window=window)
@@ -121,7 +133,7 @@ def average(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
     """AveragePool without padding."""
     window = _window(site, attributes, attributes["kernel_shape"])
     if any(window.pads):
-        raise Refused("it averages over padding")
+        raise Refused(f"pads={attributes.get('pads')} is not supported for AveragePool; pads=0 is")
     return _mean(site, window, dtype)
 
 
@@ -144,8 +156,10 @@ def _mean(site: Site, window: Window, dtype: DType) -> Layer:
 
 
 def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
-    if set(attributes) - WINDOW or attributes.get("auto_pad", "NOTSET") != "NOTSET" or attributes.get("ceil_mode"):
-        raise Refused("its attributes are none that the machine has")
+    refused = [name for name in attributes if name not in WINDOW]
+    refused += [name for name, only in ONLY.items() if attributes.get(name, only) != only]
+    if refused:
+        raise Refused(f"{', '.join(f'{name}={attributes[name]}' for name in refused)} is not supported")
     top, left, bottom, right = attributes.get("pads", (0, 0, 0, 0))
     pairs = (tuple(attributes.get(key, (1, 1))) for key in ("strides", "dilations"))
     (down, across), dilation = pairs
@@ -157,14 +171,14 @@ def _bias(site: Site, channels: int) -> Array:
     """float32 [channels], zeros where there is none."""
     bias = _constant(site, 2).reshape(-1) if site.optional(2) is not None else np.zeros(channels)
     if bias.size not in (1, channels):
-        raise Refused("its bias is not one value a channel")
+        raise Refused(f"a bias of {bias.size} values for {channels} channels is not supported")
     return np.broadcast_to(bias, channels).astype(np.float32)
 
 
 def _constant(site: Site, index: int) -> Array:
     tensor = site.input(index)
     if tensor.data is None:
-        raise Refused("an operand is computed that must be constant")
+        raise Refused(f"its operand '{tensor.name}' is computed; it must be constant")
     return tensor.data
 
 

@@ -25,7 +25,8 @@ def requantise(write: Writer, total: Ref, to: Requant, rule: RequantRule, stored
     elif rule == "float":
         result = real(write, total, to.real32, stored, into)
     else:
-        raise Refused(f"it rounds by the rule '{rule}' (docs/arithmetic.md), which no sequence of operations gives")
+        reason = f"the requantisation rule '{rule}' (docs/arithmetic.md) is not supported"
+        raise Refused(f"{reason}: no sequence of operations gives it")
     clamp(write, result, clamps, stored)
 
 

@@ -43,12 +43,13 @@ def run(
     if options.values:
         with given.untrusted(launch), one_thread():
             results = _values(program, known, values, options)
-    macs = tuple(graph.node(name).op.macs(graph.site(graph.node(name))) for name in launch.nodes) if graph else ()
+    macs = known.macs(len(launch.nodes)) if graph else ()
+    total = sum(macs) if graph else int(known.executed.sum())
     if options.timing is None:
-        return LaunchResult(results, findings, None, TIU, sum(macs))
+        return LaunchResult(results, findings, None, TIU, total, macs_per_cycle=known.peak)
     parts = known.parts(len(launch.nodes)) if graph else ()
     serial = serial_total(part.serial_cycles for part in parts) if graph else known.serial.cycles
-    return LaunchResult(results, findings, known.trace, TIU, sum(macs), serial, parts, macs)
+    return LaunchResult(results, findings, known.trace, TIU, total, serial, parts, macs, known.peak)
 
 
 def _values(program: Program, known: Prepared, values: Mapping[str, Array], options: RunOptions) -> dict[str, Array]:

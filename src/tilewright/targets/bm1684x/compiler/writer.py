@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.graph.ir import Site
 from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Operate, Output, PerChannel, Ref, Temp
 from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, DType, Rounding
@@ -19,7 +20,15 @@ HIGH_PRODUCT = -31
 
 
 class Refused(Exception):
-    """Why the machine does not compute a node exactly: a sentence for the user."""
+    """Why the machine does not compute a node exactly: a sentence for the user, with the attribute and its value."""
+
+
+def same_shapes(site: Site) -> None:
+    """Raise Refused for operands of other shapes than the result's."""
+    for tensor in site.inputs:
+        if tensor is None or tensor.shape != site.output.shape:
+            shapes = " and ".join(str(list(own.shape)) for own in site.inputs if own is not None)
+            raise Refused(f"{site.node.op.label} of the shapes {shapes} is not supported; equal shapes are")
 
 
 class Writer:

@@ -11,7 +11,6 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.sim.findings import Finding
-from tilewright.sim.hazards import hazards
 from tilewright.targets.base import ConformCase
 from tilewright.targets.bm1684x import static
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
@@ -20,6 +19,7 @@ from tilewright.targets.bm1684x.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.stream import decode, encode
 from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.timing import trace
+from tilewright.targets.bm1684x.undefined import findings as hazards_of
 
 CONFIG = Config()
 #: DDR behind the last address that a package names: intermediate results.
@@ -90,10 +90,10 @@ def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
         pieces[io["coeff_address"]] = coefficients
     ends = [address + values.nbytes for address, values in pieces.items()]
     ends += [tensor["address"] + 4 * int(np.prod(shape)) for tensor in io["outputs"] for shape in tensor["shape"]]
-    ddr = memories.add_ddr(DDR_BASE, np.zeros(max(ends) - DDR_BASE + SPARE, np.uint8))
+    memories.new_ddr(DDR_BASE, max(ends) - DDR_BASE + SPARE)
     for address, values in pieces.items():
-        start = address - DDR_BASE
-        ddr.data[start : start + values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        memories.fill(address + np.arange(len(data), dtype=np.int64), data)
     return memories
 
 
@@ -102,7 +102,7 @@ def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients
     memories = memory(path, coefficients, io)
     for own in queues.values():
         program = elaborate(own, CONFIG, memories.regions)
-        found: list[Finding] = [*program.order.findings, *hazards(program.table, program.order)]
+        found: list[Finding] = [*program.order.findings, *hazards_of(program)]
         if found:
             return f"findings in a good program: {found[0]}"
         program.run(memories)

@@ -32,7 +32,7 @@ class Place:
     def operand(self, name: str, values: Array, dtype: DType) -> Operand:
         """An operand, its values written."""
         placed = self.result(name, values.shape, dtype)
-        self.memories.write(placed.addresses, np.ascontiguousarray(values).view(dtype.storage))
+        self.memories.fill(placed.addresses, np.ascontiguousarray(values).view(dtype.storage))
         return placed
 
     def result(self, name: str, shape: tuple[int, ...], dtype: DType) -> Operand:
@@ -44,7 +44,7 @@ class Place:
     def _placed(self, name: str, shape: tuple[int, ...], dtype: DType) -> Operand:
         if self.operation.engine != TIU:
             if not any(region.base == DDR_BASE for region in self.memories.regions):
-                self.memories.add_ddr(DDR_BASE, np.zeros(DDR_BYTES, np.uint8))
+                self.memories.new_ddr(DDR_BASE, DDR_BYTES)
             return Linear(DDR_BASE + self.offset, shape, dtype)
         if name == "w" and "conv2d" in self.operation.name:
             oc, ic, kh, kw = shape

@@ -107,6 +107,7 @@ class Handle:
         with self._lock:
             data, size = self._part(memory, offset, size)
             data[:] = _enough(host, size)
+            self._heap.region(memory).written.add(np.array([(offset, offset + size)], np.int64))
             self._copied("s2d", size)
 
     def d2s(self, target: Any, memory: DeviceMemory, size: int | None = None, offset: int = 0) -> None:
@@ -128,18 +129,23 @@ class Handle:
             data, _ = self._part(source, source_offset, size)
             into, _ = self._part(target, target_offset, size)
             into[:] = data.copy()
+            defined = self._heap.region(source).written.part(source_offset, source_offset + size)
+            self._heap.region(target).written.replace(target_offset, defined, target_offset + size)
             self._copied("d2d", size)
 
     def map(self, memory: DeviceMemory) -> Array:
         """Device memory in the host's address space, uint8; nothing is copied. Caches are not modelled.
 
+        The host may write there at any time, so that all of it counts as written from now on.
         Raises HostError NOT_SUPPORTED on a card.
         """
         if not self.platform.shares_memory:
             reason = f"the host of a {self.platform.name} device cannot address its memory"
             raise HostError(Status.NOT_SUPPORTED, "map", reason, "copy with s2d and d2s")
         with self._lock:
-            return self._part(memory, 0, None)[0]
+            data = self._part(memory, 0, None)[0]
+            self._heap.region(memory).written.add(np.array([(0, memory.size)], np.int64))
+            return data
 
     def load(self, firmware: Firmware | str | Path | Sequence[Function], execute: bool = False) -> tuple[str, ...]:
         """Replace the functions that the device knows, by firmware (or its file) or by functions at hand; their names.

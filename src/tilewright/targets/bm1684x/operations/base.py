@@ -45,6 +45,7 @@ class Signature(NamedTuple):
 
 
 Meaning = Callable[[Values], Mapping[str, Array]]
+Touches = Callable[[Values, Mapping[str, Array]], Mapping[str, Array]]
 #: Why a command is refused: a sentence; nothing where it is not.
 Rule = Callable[[Signature], str]
 #: The same from operands and results by name.
@@ -56,7 +57,8 @@ class Operation:
     """`meaning` is a pure function of logical arrays; its docstring says what it computes.
 
     `inexact`: the machine iterates in an undocumented way, results are within `ulps` of the true value here.
-    `by_data`: what is written depends on values.
+    `by_data`: what is written depends on values. `touches` says of operands and results of which a command reads or
+    writes only some elements, by their values, which: bool, from its values and what it gave.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Operation:
     outputs: tuple[str, ...] = ("y",)
     inexact: bool = False
     by_data: bool = False
+    touches: Touches | None = None
 
     def refusal(self, types: Mapping[str, DType], attributes: Mapping[str, Any]) -> str:
         """Why the machine does not run it with these types and attributes; empty where it does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -51,6 +52,20 @@ def gather_rows(v: Values) -> dict[str, Array]:
     return {"y": np.where(inside[:, :, None], rows, v["fill"])[None]}
 
 
+def gathered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """The rows of x that an index names."""
+    index = v["index"][0, :, :, 0].astype(np.int64)
+    return {"x": _named(index, (v["x"].shape[1], v["x"].shape[2]))[None, :, :, None]}
+
+
+def _named(index: Array, shape: tuple[int, int]) -> Array:
+    """Which positions of each channel an index (c or 1, k) names, those beyond left out: bool of `shape` (c, size)."""
+    named = np.zeros(shape, np.bool_)
+    channel, _ = np.nonzero(inside := np.broadcast_to(index, (shape[0], index.shape[1])) < shape[1])
+    named[channel, np.broadcast_to(index, inside.shape)[inside]] = True
+    return named
+
+
 def scatter_rows(v: Values) -> dict[str, Array]:
     """y[0, c, index[0, c, k, 0], :] = x[0, c, k, :]; of equal indices the last stays, those beyond y are dropped.
 
@@ -63,10 +78,30 @@ def scatter_rows(v: Values) -> dict[str, Array]:
     return {"y": y}
 
 
+def scattered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """The rows of y that an index names are written; the others stay, or become 0 without y_before."""
+    if "y_before" not in v.data:
+        return {}
+    index = v["index"][0, :, :, 0].astype(np.int64)
+    rows = _named(index, (v.shapes["y"][1], v.shapes["y"][2]))
+    return {"y": rows[None, :, :, None], "y_before": np.zeros((), np.bool_)}
+
+
 def mask_select(v: Values) -> dict[str, Array]:
     """The elements of x where mask is not 0, in NCHW order, and their count. What follows them is not written."""
     kept = v["x"][v["mask"] != 0]
     return {"y": kept, "count": np.array([kept.size])}
+
+
+def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """The elements of x that are kept, and the beginning of y that they go to."""
+    return {"x": v["mask"] != 0, **first_ones(v, found)}
+
+
+def first_ones(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """What is written of y: as many elements as there are."""
+    shape = v.shapes["y"]
+    return {"y": (np.arange(math.prod(shape)) < found["y"].size).reshape(shape)}
 
 
 def nonzero(v: Values) -> dict[str, Array]:
@@ -83,11 +118,25 @@ def table_lookup(v: Values) -> dict[str, Array]:
     return {"y": np.where(inside, tables[channel, np.where(inside, index, 0)], v["fill"])}
 
 
+def looked_up(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """The entries of the table that x names."""
+    table = v["table"]
+    index = v["x"].astype(np.int64).transpose(1, 0, 2, 3).reshape(v["x"].shape[1], -1)
+    rows = table.reshape(-1, table.shape[-1])
+    named = _named(index if len(rows) > 1 else index.reshape(1, -1), (len(rows), rows.shape[1]))
+    return {"table": named.reshape(table.shape)}
+
+
 def gather_columns(v: Values) -> dict[str, Array]:
     """y[n, c, 0, k] = x[n, c, 0, index[k]]; `fill` where the index is beyond x."""
     index = v["index"].reshape(-1).astype(np.int64)
     inside = index < v["x"].shape[3]
     return {"y": np.where(inside, v["x"][..., np.where(inside, index, 0)], v["fill"])}
+
+
+def gathered_columns(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """The columns of x that the index names."""
+    return {"x": _named(v["index"].reshape(1, -1).astype(np.int64), (1, v["x"].shape[3]))[0]}
 
 
 def gather_elements(v: Values) -> dict[str, Array]:
@@ -97,6 +146,13 @@ def gather_elements(v: Values) -> dict[str, Array]:
     shape = (index.shape[0], *v["x"].shape[1:])
     y = np.take_along_axis(np.broadcast_to(v["x"], shape), np.where(inside, index, 0), 3)
     return {"y": np.where(inside, y, v["fill"])}
+
+
+def gathered_elements(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+    """The elements of x that an index names, of any sample and for all rows that it stands for."""
+    (_, c, h, w), index = v["x"].shape, v["index"].astype(np.int64)
+    index = np.broadcast_to(index, (index.shape[0], c, h, index.shape[3])).transpose(1, 2, 0, 3)
+    return {"x": _named(index.reshape(c * h, -1), (c * h, w)).reshape(1, c, h, w)}
 
 
 def sort(v: Values) -> dict[str, Array]:
@@ -155,10 +211,16 @@ register(
         Operation("dma_cw_trans", DMA, ("x",), cw_transposed, bits),
         Operation("dma_matrix_trans", DMA, ("x",), matrix_transposed, bits),
         Operation("dma_reverse", DMA, ("x",), reversed_axis, bits),
-        Operation("dma_h_gather", DMA, ("x", "index", "fill"), gather_rows, filled),
-        Operation("dma_h_scatter", DMA, ("x", "index", "y_before"), scatter_rows, bits, by_data=True),
-        Operation("dma_mask_select", DMA, ("x", "mask"), mask_select, bits, ("y", "count"), by_data=True),
-        Operation("dma_nonzero", DMA, ("x",), nonzero, (rules.of("y", U32),), ("y", "count"), by_data=True),
+        Operation("dma_h_gather", DMA, ("x", "index", "fill"), gather_rows, filled, touches=gathered_rows),
+        Operation(
+            "dma_h_scatter", DMA, ("x", "index", "y_before"), scatter_rows, bits, by_data=True, touches=scattered_rows
+        ),
+        Operation(
+            "dma_mask_select", DMA, ("x", "mask"), mask_select, bits, ("y", "count"), by_data=True, touches=selected
+        ),
+        Operation(
+            "dma_nonzero", DMA, ("x",), nonzero, (rules.of("y", U32),), ("y", "count"), by_data=True, touches=first_ones
+        ),
         Operation("cw_trans", TIU, ("x",), cw_transposed, bits),
         Operation("wc_trans", TIU, ("x",), cw_transposed, bits),
         Operation("npu_bcast", TIU, ("x",), broadcast, bits),
@@ -169,9 +231,10 @@ register(
             ("x", "table", "fill"),
             table_lookup,
             (rules.alike("table", "y", "fill"), rules.of("x", U8, U16)),
+            touches=looked_up,
         ),
-        Operation("pe_gather", TIU, ("x", "index", "fill"), gather_elements, filled),
-        Operation("w_gather", TIU, ("x", "index", "fill"), gather_columns, filled),
+        Operation("pe_gather", TIU, ("x", "index", "fill"), gather_elements, filled, touches=gathered_elements),
+        Operation("w_gather", TIU, ("x", "index", "fill"), gather_columns, filled, touches=gathered_columns),
         Operation(
             "hau_sort",
             HAU,
@@ -188,6 +251,7 @@ register(
             (rules.of("x", U8), rules.of("y", I32), counted),
             ("y", "count"),
             by_data=True,
+            touches=first_ones,
         ),
         Operation(
             "hau_soft_nms",
@@ -197,6 +261,7 @@ register(
             (rules.of("x", F32), rules.of("scores", F32), rules.of("y", I32), counted),
             ("y", "count"),
             by_data=True,
+            touches=first_ones,
         ),
     )
 )

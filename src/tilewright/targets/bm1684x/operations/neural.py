@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from tilewright.array import Array
@@ -94,16 +97,20 @@ def maximum(v: Values) -> dict[str, Array]:
 
 
 def _sides(v: Values) -> tuple[Array, Array]:
-    """The factors as (M, K) and (K, N), R without its zero point.
+    """The factors as (M, K) and (K, N), R without its zero point."""
+    right = v["R"].astype(np.int32) - v["zero"] if "zero" in v.data else v["R"]
+    return sides(v["L"], right, v.attributes)
+
+
+def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Array, Array]:
+    """The factors as (M, K) and (K, N).
 
     `both_transposed` swaps roles: y (N, M) = R (N, K) times L (K, M).
     """
-    left, right = v["L"], v["R"]
-    if "zero" in v.data:
-        right = right.astype(np.int32) - v["zero"]
-    if v.attribute("both_transposed"):
+    if attributes.get("both_transposed"):
         return right, left
-    return (left.T if v.attribute("left_transposed") else left), (right.T if v.attribute("right_transposed") else right)
+    turned = attributes.get("left_transposed"), attributes.get("right_transposed")
+    return (left.T if turned[0] else left), (right.T if turned[1] else right)
 
 
 def float_matmul(v: Values) -> dict[str, Array]:

@@ -17,6 +17,7 @@ from tilewright.graph.ops import (
     DepthwiseConv2D,
     FullyConnected,
     MaxPool2D,
+    OnnxOp,
     Reshape,
     Softmax,
     Window,
@@ -46,12 +47,12 @@ def operator(site: Site, rounding: Rounding) -> Operator | str:
     op = site.node.op
     make = _MAKERS.get(type(op))
     if make is None:
-        return f"the firmware has no {op.kind} kernel"
+        return OnnxOp.real(site) or f"the firmware has no kernel for {op.label}"
     for tensor in (*site.inputs[:1], site.output):
         if tensor is not None and tensor.dtype != "int8":
-            return f"its kernels take int8; '{tensor.name}' is {tensor.dtype}"
+            return f"{op.label} of {tensor.dtype} ('{tensor.name}') is not supported; its kernel takes int8"
     if site.input(0).data is not None:
-        return "its input is constant"
+        return f"the constant input '{site.input(0).name}' is not supported"
     return make(site, rounding)
 
 
@@ -60,11 +61,12 @@ def _linear(site: Site, rounding: Rounding) -> Operator | str:
     assert isinstance(op, Linear)
     rule, bias = op.rule(rounding), site.optional(2)
     if rule != "double":
-        return f"its kernels requantise by integer multipliers; {rounding.name} asks for the rule '{rule}'"
+        of = f"rounding={rounding.name}" if op.shift is None else "this network"
+        return f"the requantisation rule '{rule}' of {of} is not supported: the kernels multiply by integers"
     if w.data is None or w.dtype != "int8" or (w.quant and any(w.quant.zero_point)):
-        return "its weights must be constant int8 with zero point 0"
+        return f"the weights '{w.name}' must be constant int8 with zero point 0"
     if bias is not None and bias.data is None:
-        return "its bias must be constant"
+        return f"the bias '{bias.name}' is computed; it must be constant"
     channels = out.shape[-1]
     requant = Requant.of_product(x, w, out, op.activation, rounding.delegated)
     multiplier, shift = quantize_multiplier(requant.real)
@@ -85,7 +87,7 @@ def _linear(site: Site, rounding: Rounding) -> Operator | str:
     else:
         assert isinstance(op, Conv2D | DepthwiseConv2D)
         if x.shape[0] != 1:
-            return f"its kernels take one image; the batch is {x.shape[0]}"
+            return f"a batch of {x.shape[0]} in the model is not supported; its kernel takes one image"
         kind = Kind.CONV if isinstance(op, Conv2D) else Kind.DEPTHWISE
         shape = _image(x, out) | _window(op.window) | {"filter_c": w.shape[3]}
     return Operator(kind, {"input": x.name, "output": out.name}, constants, words | shape)
@@ -96,9 +98,10 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
     assert isinstance(op, Add)
     a, b = site.input(0), site.input(1)
     if rounding.elementwise != "tflite":
-        return f"its kernel adds as TFLite does; {rounding.name} does not"
+        return f"Add with rounding={rounding.name} is not supported: the kernel adds as TFLite does"
     if a.shape != b.shape or a.data is not None or b.data is not None or b.dtype != "int8":
-        return "its kernel adds two computed int8 tensors of one shape"
+        shapes = f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
+        return f"Add of {shapes} is not supported; its kernel adds two computed int8 tensors of one shape"
     if a.scale > b.scale:  # the kernels on the CFU know that the second factor is 1/2
         a, b = b, a
     twice_max = 2 * np.float64(b.scale)
@@ -120,7 +123,7 @@ def _pool(site: Site, rounding: Rounding) -> Operator | str:
     op, x, out = site.node.op, site.input(0), site.output
     assert isinstance(op, Pool)
     if x.shape[0] != 1:
-        return f"its kernels take one image; the batch is {x.shape[0]}"
+        return f"a batch of {x.shape[0]} in the model is not supported; its kernel takes one image"
     average = isinstance(op, AveragePool2D)
     half_even = rounding.delegated and not average
     words = _image(x, out) | _window(op.window) | _clamp(site, op.activation, half_even)
@@ -137,7 +140,7 @@ def _softmax(site: Site, rounding: Rounding) -> Operator | str:
     op, x = site.node.op, site.input(0)
     assert isinstance(op, Softmax)
     if rounding.delegated:
-        return f"its kernel is TFLite's in fixed point; {rounding.name} computes in float32"
+        return f"Softmax with rounding={rounding.name} is not supported: the kernel is TFLite's in fixed point"
     real = min(float(np.float32(op.beta)) * np.float64(x.scale) * (1 << (31 - DIFF_BITS)), float((1 << 31) - 1))
     words = _rows(x.size // x.shape[-1], x.shape[-1], x.shape[-1]) | _factor("input", real)
     radius = np.floor(((1 << DIFF_BITS) - 1) * (1 << (31 - DIFF_BITS)) / 2.0 ** words["input_shift"])

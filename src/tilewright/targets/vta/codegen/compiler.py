@@ -20,7 +20,7 @@ from tilewright.targets.vta.codegen.emit import Code, Names, emit, weight_image
 from tilewright.targets.vta.codegen.lowered import Context
 from tilewright.targets.vta.codegen.pack import TABLES
 from tilewright.targets.vta.codegen.plan import Plan
-from tilewright.targets.vta.codegen.schedule import Schedule, Stage, schedule
+from tilewright.targets.vta.codegen.schedule import Stage, schedule
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.passes import prepare
@@ -99,7 +99,7 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config) -> Launch:
     places = segments.places(chain)
     names = [segments.names(index, member, members, places) for index, member in enumerate(members)]
     stages = tuple(Stage(member.plan, tuple(filter(None, member.reads))) for member in members)
-    made, code = _code(stages, tuple(names), config)
+    code = _code(stages, tuple(names), config)
     kinds = segments.kinds(chain, names, places, wanted)
     addresses = code.segments.addresses
     listed = [
@@ -110,7 +110,6 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config) -> Launch:
         "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
         "segments": listed,
         "layers": segments.layers(chain, names, places, wanted, config),
-        "plan": f"about {made.cycles} cycles (timing model hls)",
     }
     arrays: dict[str, Array] = {"insns": code.insns, "dram.uop": code.uops.reshape(-1)}
     positions = [position for position, node in enumerate(chain.nodes) if isinstance(node, Member)]
@@ -130,8 +129,8 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config) -> Launch:
 
 
 @lru_cache(maxsize=256)
-def _code(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config) -> tuple[Schedule, Code]:
+def _code(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config) -> Code:
     """Equal layers share their code: weights and zero points are data."""
     made = schedule(stages, config)
     assert made  # no limit was given
-    return made, emit(stages, names, made, config)
+    return emit(stages, names, made, config)

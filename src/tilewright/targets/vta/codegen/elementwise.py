@@ -45,7 +45,7 @@ def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
     """Codes times a constant, as codes of another scale."""
     config, rounding, x, out = context.config, context.rounding, site.input(0), site.output
     if x.dtype not in codes.DTYPES:
-        return "real numbers"
+        return f"{op.label} of real numbers is not supported"
     if config.alu != "float":
         return "it rescales codes, for which only the ALU float has a multiplier"
     if isinstance(op, Mul) and (site.input(1).data is None or site.input(1).size > 1 or x.shape != out.shape):

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewright.array import Array
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import explain_walk
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import Alu, Gemm, Stream, decode
+from tilewright.targets.vta.passes import run_passes
 
 
-def explain(program: Program) -> str:
-    """One paragraph a step, behind the memories of the machine."""
+def explain(program: Program, timing: str) -> str:
+    """One paragraph a step, behind the memories of the machine; cycles are by a timing model."""
     config = Config.from_json(program.config)
     parts = explain_walk.memory_map(config)
     for step in program.steps:
         if isinstance(step, HostStep):
             parts.append(f"{step.node}: host, {step.reason}")
         else:
-            parts.append("\n  ".join([f"{step.name}: vta", *_launch(step, config)]))
+            parts.append("\n  ".join([f"{step.name}: vta", *_launch(step, config, timing)]))
     return "\n".join(parts) + "\n"
 
 
@@ -69,14 +72,25 @@ def _high_water(stream: Stream) -> dict[str, int]:
     return {name: int(end[mine].max(initial=0)) for name, mine in rows.items()}
 
 
-def _launch(launch: Launch, config: Config) -> list[str]:
+def cycles(launch: Launch, config: Config, timing: str) -> Iterator[str]:
+    """What a run of the launch takes under a timing model, and each node of it."""
+    image = Image.of(launch)
+    options = RunOptions(timing=timing, check=False, values=False)
+    found = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
+    if found.trace:
+        yield f"{found.trace.cycles} cycles (timing model {timing})"
+        for node, part in zip(launch.nodes, found.parts(image.layer, len(launch.nodes)), strict=False):
+            yield f"  {node}: {part.cycles}"
+
+
+def _launch(launch: Launch, config: Config, timing: str) -> list[str]:
     found = counts(launch, config)
     bytes_ = ", ".join(f"{found[f'{name}_bytes']} {name}" for name in ("inp", "wgt", "uop", "out"))
     chips = {"inp": config.inp, "wgt": config.wgt, "acc": config.acc}
     used = ", ".join(f"{found[f'{name}_tiles']} of {chip.depth} {name}" for name, chip in chips.items())
     return [
         *(line for layer in launch.meta["layers"] for line in _plan(layer, len(launch.nodes) > 1)),
-        str(launch.meta["plan"]),
+        *cycles(launch, config, timing),
         f"{found['instructions']} instructions; micro-ops executed: {found['gemm_uops']} gemm, "
         f"{found['reset_uops']} reset, {found['alu_uops']} alu",
         f"buffers used: {used}; {found['listed_uops']} micro-ops listed for a cache of {config.uop.depth}",

@@ -22,7 +22,7 @@ def linear(site: Site, op: Linear, context: Context) -> Lowered | str:
     config = context.config
     bias = site.optional(2)
     if bias is not None and bias.data is None:
-        return "its bias is not constant"
+        return f"the bias '{bias.name}' is computed; it must be constant"
     if site.input(1).dtype != "int8":
         return f"its weights are {site.input(1).dtype}; VTA multiplies int8"
     centred = centre(site.constant(1), site.input(1)).astype(np.int32)
@@ -91,7 +91,7 @@ def _spatial(site: Site, w: Array, start: Array, window: Window, context: Contex
     size, out = site.input(0).shape[1:3], site.output.shape[1:3]
     classes = [weights.classes_of(size[axis], out[axis], window, axis) for axis in (0, 1)]
     if any(not taps.any() for _, masks in classes for taps in masks):
-        return "a window lies wholly in the padding"
+        return f"padding={list(window.padding)} is not supported: a window lies wholly in it"
     planes = weights.planes_of(w, config)
     if isinstance(planes, str):
         return planes

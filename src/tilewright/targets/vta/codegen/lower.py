@@ -26,16 +26,16 @@ from tilewright.targets.vta.codegen.transfers import LARGEST
 
 #: Why the host takes an operator of another kind, or of ONNX.
 REASONS = {
-    "clamp": "it rescales; stock VTA's ALU has no multiplier",
+    "clamp": "rescales; VTA's ALU has no multiplier for it",
     "softmax": "needs exponentials and a division",
     "reshape": "moves no data",
     "pad": "moves data only",
     "concat": "moves data only",
-    "dequantize": "real numbers",
+    "dequantize": "gives real numbers",
     "transpose": "moves data only",
 } | dict.fromkeys(("Softmax", "QLinearSoftmax"), "needs exponentials and a division")
 REASONS |= dict.fromkeys(
-    ("Sigmoid", "QLinearSigmoid", "HardSwish", "Gelu", "Erf"), "a curve: VTA has no table of codes"
+    ("Sigmoid", "QLinearSigmoid", "HardSwish", "Gelu", "Erf"), "is a curve; VTA has no table of codes"
 )
 REASONS |= dict.fromkeys(("LayerNormalization", "SkipLayerNormalization"), "needs variances, roots and a division")
 REASONS |= dict.fromkeys(("Slice", "Split", "Gather", "Resize", "DepthToSpace", "SpaceToDepth"), "moves data only")
@@ -50,21 +50,22 @@ def lower(site: Site, context: Context) -> Lowered | str:
     op, config = site.node.op, context.config
     if not isinstance(op, TAKEN):
         kind = op.op_type if isinstance(op, OnnxOp) else op.kind
-        real = isinstance(op, OnnxOp) and any(tensor and tensor.dtype.startswith("float") for tensor in site.inputs[:1])
-        other = "real numbers (see `tilewright quantize`)" if real else f"VTA has no operation for {kind}"
-        return REASONS.get(kind, other)
+        if kind in REASONS:
+            return f"{op.label} {REASONS[kind]}"
+        return OnnxOp.real(site) or f"VTA has no operation for {op.label}"
     if isinstance(op, Add | Mean | RealAveragePool2D) and config.alu == "upstream" and not _shifts(context):
-        return "it rescales what it adds; stock VTA's ALU has no multiplier"
+        return f"{op.label} rescales what it adds; the ALU of alu=upstream has no multiplier"
     if config.inp.width != 8 or config.wgt.width != 8:
         return f"the machine's values have {config.inp.width} bits and its weights {config.wgt.width}; the codes 8"
     x = site.input(0)
     if x.dtype not in codes.DTYPES:
-        return "real numbers" if x.dtype.startswith("float") else f"its input is {x.dtype}; VTA multiplies int8"
+        reason = f"{op.label} of {x.dtype} ('{x.name}') is not supported"
+        return reason if x.dtype.startswith("float") else f"{reason}; VTA multiplies int8"
     if x.data is not None:
-        return "its input is constant"
+        return f"the constant input '{x.name}' is not supported"
     if not isinstance(op, FullyConnected | MatMul | Add | Mul | Quantize):
         if len(x.shape) == 4 and x.shape[0] != 1:
-            return f"the model has a batch of {x.shape[0]}"
+            return f"a batch of {x.shape[0]} in the model is not supported; one image is"
         if len(x.shape) == 4 and max(x.shape[2], site.output.shape[-2]) > LARGEST:
             return f"a row of its image is longer than the {LARGEST} tiles of LOAD's x_stride"
     try:

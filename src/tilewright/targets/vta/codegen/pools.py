@@ -38,12 +38,12 @@ def average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lower
     shifts = rounding.elementwise == "pow2"
     if isinstance(op, Mean):
         if len(shape) != 4 or set(op.axes) != {1, 2}:
-            return "it averages over other axes than rows and columns"
+            return f"axes={list(op.axes)} of {list(shape)} is not supported; a mean over rows and columns is"
         window = Window((shape[1], shape[2]))
     elif not shifts:
         return "onnxruntime averages real numbers, added in float32 one after the other"
     elif any(op.window.padding) and not op.count_padding:
-        return "the number of elements differs at the border"
+        return f"padding={list(op.window.padding)} is not supported for a mean: windows at the border hold fewer values"
     else:
         window = op.window
     if not context.codes:
@@ -73,7 +73,7 @@ def _pooled(site: Site, window: Window, context: Context, factor: int | None) ->
     out = window.output_size(site.node.name, *shape[1:3])
     classes = [weights.classes_of(shape[1 + axis], out[axis], window, axis) for axis in (0, 1)]
     if any(not taps.any() for _, masks in classes for taps in masks):
-        return "a window lies wholly in the padding"
+        return f"padding={list(window.padding)} is not supported: a window lies wholly in it"
     taps, channels = prod(window.kernel), shape[3]
     planes = weights.planes_of(np.full((1, taps, 1), factor, np.int32), config) if factor else 1
     if isinstance(planes, str):

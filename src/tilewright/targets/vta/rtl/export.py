@@ -6,8 +6,10 @@ from string import Template
 
 from tilewright.hdl.axi_lite import ADDRESS_BITS
 from tilewright.hdl.convert import to_rtlil, to_verilog
+from tilewright.targets.vta import bill
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.rtl.system import READ, WRITTEN, VtaSystem
+from tilewright.targets.vta.registers import MAP
+from tilewright.targets.vta.rtl.system import VtaSystem
 from tilewright.targets.vta.timing.tilewright import IN_FLIGHT, LONGEST
 
 CORE, TOP = "vta", "vta_axi"
@@ -21,16 +23,24 @@ def files(config: Config) -> dict[str, str]:
     names |= {"beat": config.bus_bits, "last": config.bus_bits + config.bus_bits // 8}
     names |= {"mhz": config.clock_mhz, "period": f"{1000 / config.clock_mhz:.3f}", "name": config.bitstream}
     names |= {"digest": config.digest()[:12], "longest": LONGEST, "flight": IN_FLIGHT}
-    offsets = sorted(
-        [*((at, name, "write, read") for at, name in WRITTEN.items()), *((at, n, "read") for at, n in READ.items())]
-    )
-    names["registers"] = "\n".join(f"| {at:#04x} | {name} | {access} |" for at, name, access in offsets)
+    names["registers"] = "\n".join(f"| {r.offset:#04x} | {r.name} | {r.access} | {r.meaning} |" for r in MAP)
+    names["multipliers"] = _multipliers(config)
     return {
         f"{CORE}.v": verilog,
         f"{TOP}.v": Template(WRAPPER).substitute(names),
         f"{TOP}.xdc": Template(CONSTRAINTS).substitute(names),
         "README.md": Template(README).substitute(names),
     }
+
+
+def _multipliers(config: Config) -> str:
+    """How many multiplier blocks the design takes, and whether the board has them."""
+    chip, parts = bill.CHIPS.get(config.TARGET), bill.bill(config)
+    counted = ", ".join(f"{count} {part}" for part, count in parts.items() if count) or "none"
+    text = f"Multiplier blocks (DSP48): {sum(parts.values())} ({counted})"
+    if excess := bill.excess(config):
+        return f"**This design does not fit its board.** It {excess}."
+    return f"{text}, of the {chip.dsp} of the {chip.name}." if chip else f"{text}."
 
 
 WRAPPER = """\
@@ -95,9 +105,13 @@ Made by `tilewright rtl vta`; configuration $digest. `$top.v` is the block, `$co
 - Host: write instructions, micro-ops and data to DRAM, each region at a multiple of its tile and of $strobes bytes,
   instructions at a page; flush the caches; set the registers; write 1 to control; wait for status or `interrupt`.
 
-| offset | register | |
-|---|---|---|
+| offset | register | | |
+|---|---|---|---|
 $registers
+
+`tilewright header vta` has these offsets as VTA_REG_NAME.
+
+$multipliers
 
 Counts of cells: `yosys -p "read_verilog $core.v $top.v; synth_xilinx -top $top; stat"`. In Vivado: add both files and
 the constraint, package $top as IP (the interfaces are recognised by name), connect `m_axi` to a high-performance port

@@ -16,7 +16,8 @@ from tilewright.hdl.model import Compiled, Written
 from tilewright.sim.dram import Dram
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import decode
-from tilewright.targets.vta.rtl.top import REGISTERS, Vta
+from tilewright.targets.vta.registers import REGIONS
+from tilewright.targets.vta.rtl.top import Vta
 
 PAGE = 1 << 12
 #: Cycles without an event after which a run is given up.
@@ -67,7 +68,7 @@ def run(
     for number, (unit, what) in enumerate((u, w) for u in config.pipeline.units for w in ("starts", "ends")):
         model.watch(f"{unit}_{what}", number)
     model["insn_base"], model["insn_count"], model["launch"] = base, len(insns), 1
-    for name in REGISTERS:
+    for name in REGIONS:
         model[f"{name}_base"] = bases[name]
     model.step()
     model["launch"] = 0

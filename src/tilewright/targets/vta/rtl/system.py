@@ -12,13 +12,11 @@ from amaranth.utils import ceil_log2
 from tilewright.hdl.axi import Bus
 from tilewright.hdl.axi_lite import AxiLite, AxiLiteRegisters
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.rtl.top import REGISTERS, Vta, require
+from tilewright.targets.vta.registers import MAP
+from tilewright.targets.vta.rtl.top import Vta, require
 
-#: Offsets as in upstream's Chisel design (shell/VCR.scala, 32-bit addresses). Control: bit 0 launches.
-WRITTEN = {0x00: "control", 0x08: "insn_count", 0x0C: "insn_base"}
-WRITTEN |= {0x10 + 4 * number: f"{name}_base" for number, name in enumerate(REGISTERS)}
-#: Status stands beside control, where upstream has it in bit 1: bit 0, done. Cycles from the launch until then.
-READ = {0x04: "cycles", 0x28: "status"}
+WRITTEN = {register.offset: register.name for register in MAP if register.written}
+READ = {register.offset: register.name for register in MAP if not register.written}
 #: AXI4: bursts of incrementing addresses.
 INCREMENTING = 1
 

@@ -15,6 +15,7 @@ from tilewright.hdl.memory import BankedMemory
 from tilewright.hdl.parts import PartedMemory
 from tilewright.hdl.tokens import TokenQueue
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.registers import REGIONS
 from tilewright.targets.vta.rtl.compute import Compute
 from tilewright.targets.vta.rtl.fetch import Fetch
 from tilewright.targets.vta.rtl.load import Load
@@ -22,8 +23,6 @@ from tilewright.targets.vta.rtl.store import Store
 from tilewright.targets.vta.rtl.words import INSN_BITS, tiles
 from tilewright.targets.vta.semantics import SEMANTICS
 from tilewright.targets.vta.timing.tilewright import IN_FLIGHT
-
-REGISTERS = ("uop", "inp", "wgt", "acc", "out")
 
 
 def require(config: Config) -> None:
@@ -47,7 +46,7 @@ class Vta(wiring.Component):
                 "launch": In(1),
                 "insn_base": In(32),
                 "insn_count": In(32),
-                **{f"{name}_base": In(32) for name in REGISTERS},
+                **{f"{name}_base": In(32) for name in REGIONS},
                 "bus": Out(Bus(config.bus_bits)),
                 "done": Out(1),
                 **{f"{unit}_{what}": Out(1) for unit in config.pipeline.units for what in ("starts", "ends")},

@@ -6,8 +6,9 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.program.program import Launch
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import CARRIED, REGISTERS
+from tilewright.targets.vta.image import CARRIED
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
+from tilewright.targets.vta.registers import REGIONS
 from tilewright.targets.vta.runtime.instructions import InstructionBuffer, serial
 from tilewright.targets.vta.runtime.kernels import UopKernel
 from tilewright.targets.vta.runtime.memory import MAX_TRANSFER, UOPS, Buffer
@@ -97,7 +98,7 @@ class Commands:
             segments.append({"name": buffer.name, "address": buffer.address, "size": buffer.size, "kind": kind})
             if kind in CARRIED:
                 arrays[f"dram.{buffer.name}"] = buffer.snapshot()
-        return Launch(name, (), {"bases": dict.fromkeys(REGISTERS, 0), "segments": segments}, arrays)
+        return Launch(name, (), {"bases": dict.fromkeys(REGIONS, 0), "segments": segments}, arrays)
 
 
 def _kind(buffer: Buffer, stored: bool) -> str:

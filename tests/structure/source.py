@@ -1,0 +1,101 @@
+"""The package's own source as the tests of its structure see it: who imports whom, and how long functions are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2] / "src"
+SOURCE = ROOT / "tilewright"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a file."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: the importing module, what it imports, and whether for types only."""
+
+    importer: str
+    imported: str
+    types_only: bool
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path) -> Iterator[Import]:
+    """Every import of a module of the package, wherever it stands; `from a import b` is of a.b where that is one."""
+    module = module_of(path)
+    types = {id(inner) for block in ast.walk(tree(path)) if _for_types(block) for inner in ast.walk(block)}
+    for node in ast.walk(tree(path)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            names = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in MODULES else base for alias in node.names]
+        for name in names:
+            if name in MODULES and name != module:
+                yield Import(module, name, id(node) in types)
+
+
+def _for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def cycles() -> list[tuple[str, ...]]:
+    """Modules that import each other, directly or through others: each strongly connected component of more than one.
+
+    An import of a package's module runs the package first, but that is Python's doing, and counts as none.
+    """
+    edges: dict[str, set[str]] = {module: set() for module in MODULES}
+    for path in FILES:
+        for found in imports(path):
+            if not found.types_only:
+                edges[found.importer].add(found.imported)
+    return _components(edges)
+
+
+def _components(edges: dict[str, set[str]]) -> list[tuple[str, ...]]:
+    """Tarjan's strongly connected components of more than one member."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[tuple[str, ...]] = []
+
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for other in sorted(edges[module]):
+            if other not in index:
+                visit(other)
+                low[module] = min(low[module], low[other])
+            elif other in stack:
+                low[module] = min(low[module], index[other])
+        if low[module] == index[module]:
+            at = stack.index(module)
+            if len(stack) - at > 1:
+                found.append(tuple(sorted(stack[at:])))
+            del stack[at:]
+
+    for module in sorted(edges):
+        if module not in index:
+            visit(module)
+    return found

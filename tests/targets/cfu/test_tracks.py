@@ -1,0 +1,52 @@
+"""What a run says of its time agrees with itself: layers, the trace's track, `explain`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.conftest import ROOT
+from tilewright import bare
+from tilewright.model import inputs
+from tilewright.program.program import Program
+from tilewright.report.events import timeline
+from tilewright.targets.cfu import toolchain
+from tilewright.targets.cfu.target import TARGET
+
+pytestmark = pytest.mark.skipif(
+    not toolchain.compilers(), reason="no compiler: apt-get install gcc-riscv64-unknown-elf"
+)
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return tw.compile(ROOT / "examples" / "digits" / "digits.tflite", "cfu")
+
+
+def test_tracks_agree_with_layers(program: Program) -> None:
+    """Each operator is one slice of the CPU, where and as long as its layer's; their sum is the run's cycles."""
+    assert program.graph
+    result = program.run(inputs.random(program.graph).values)
+    shown = timeline(result)
+    layers, cpu = (
+        [(event.start, event.duration) for event in shown.events if event.track == shown.tracks.index(name)]
+        for name in ("layers", "cpu")
+    )
+    assert layers == cpu
+    assert len(cpu) == len(result.layers)
+    assert sum(duration or 0 for _, duration in cpu) == result.cycles
+    (trace,) = result.trace.values()
+    assert trace.cycles == result.cycles
+    assert trace.busy() == {"cpu": result.cycles}
+
+
+def test_explain_counts_the_cycles_of_a_sample_of_zeros(program: Program) -> None:
+    zeros = program.run(np.zeros((1, 1, 8, 8, 1), np.int8), timing="fitted")
+    assert "--timing MODEL runs a sample of zeros" in TARGET.explain(program)
+    text = TARGET.explain(program, "fitted")
+    assert f"{zeros.cycles} cycles on a sample of zeros (timing model fitted)" in text
+    for layer in zeros.layers:
+        assert f"; {layer.cycles} cycles\n" in text
+    alone = bare.run(TARGET.assemble(TARGET.disassemble(program), TARGET.config(None, {})), timing="fitted")
+    assert alone.cycles == zeros.cycles  # its memory holds zeros

@@ -1,0 +1,125 @@
+"""Why the host runs a node, on every target: the operator by its own name, the attribute with its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.cli import main
+from tilewright.graph.ir import Graph
+from tilewright.program.program import HostStep
+from tilewright.template import onemac
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+SEED = 3
+Shapes = Mapping[str, tuple[int, ...]]
+TARGETS = ("vta", "zynq", "cfu", "bm1684x", "onemac")
+MODELS = (
+    "mnist8_cntk/model",
+    "mlperf_tiny_qdq/resnet8_cifar10_int8_qdq",
+    "light_structures/light_shufflenet",
+    "deeploy_requantshift/miniMobileNetv2/network",
+    "yunet_n_320/yunet_n_320_fp32",
+)
+
+
+def reasons(graph: Graph, target: str, **overrides: str) -> dict[str, str]:
+    """The reason of each node on the host."""
+    if target == "onemac":
+        program = onemac.TARGET.compile(graph, onemac.TARGET.config(None, {}), "ort")
+    else:
+        program = tw.compile(graph, target, overrides=overrides, rounding="ort")
+    return {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("model", MODELS)
+def test_operators_have_their_own_names(model: str, target: str, shared: Path) -> None:
+    graph = tw.load(shared / "onnx_models" / f"{model}.onnx")
+    for node, reason in reasons(graph, target).items():
+        assert "onnx" not in reason.lower().split(), f"{node}: {reason}"
+        assert "are none" not in reason and " is none" not in reason, f"{node}: {reason}"
+        op = graph.node(node).op
+        if op.kind == "onnx" and "=" not in reason:
+            assert op.label in reason, f"{node}: {reason}"
+
+
+def real(*nodes: Any, inputs: Shapes, constants: Shapes) -> Callable[..., Any]:
+    """Writes a float32 network whose output is 'y'."""
+    value = onnx.helper.make_tensor_value_info
+    random = np.random.default_rng(SEED)
+    made = [
+        onnx.numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name)
+        for name, shape in constants.items()
+    ]
+    own = [value(name, 1, shape) for name, shape in inputs.items()]
+    graph = onnx.helper.make_graph(list(nodes), "net", own, [value("y", 1, None)], made)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    return lambda path: onnx.save(onnx.shape_inference.infer_shapes(model), path)
+
+
+X, W = {"x": (1, 6, 9, 9)}, {"w": (6, 2, 3, 3)}
+node = onnx.helper.make_node
+CASES = {
+    "group=3 is not supported; group=1 and depthwise convolutions (group=6) are": real(
+        node("Conv", ["x", "w"], ["y"], group=3), inputs=X, constants=W
+    ),
+    "auto_pad=SAME_UPPER is not supported": real(
+        node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER"), inputs=X, constants={"w": (6, 6, 3, 3)}
+    ),
+    "ceil_mode=1 is not supported": real(
+        node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1), inputs=X, constants={}
+    ),
+    "pads=[1, 1, 1, 1] is not supported for AveragePool; pads=0 is": real(
+        node("AveragePool", ["x"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), inputs=X, constants={}
+    ),
+    "alpha=0.5 is not supported; alpha=1.0 is": real(
+        node("Gemm", ["x", "w"], ["y"], alpha=0.5), inputs={"x": (1, 6)}, constants={"w": (6, 5)}
+    ),
+    "the constant operand 'w' of Add is not supported; two computed tensors are": real(
+        node("Add", ["x", "w"], ["y"]), inputs=X, constants={"w": (1, 6, 9, 9)}
+    ),
+    "dilations=[1, 20] is not supported; the largest is 15": real(
+        node("Conv", ["x", "w"], ["y"], dilations=[1, 20], pads=[0, 6, 0, 6]),
+        inputs={"x": (1, 6, 9, 30)},
+        constants={"w": (6, 6, 1, 3)},
+    ),
+    "the bm1684x compiler has no rule for Softplus": real(node("Softplus", ["x"], ["y"]), inputs=X, constants={}),
+}
+
+
+@pytest.mark.parametrize("reason", CASES)
+def test_real_networks_on_bm1684x_say_which_attribute(reason: str, tmp_path: Path) -> None:
+    CASES[reason](tmp_path / "net.onnx")
+    found = reasons(tw.load(tmp_path / "net.onnx"), "bm1684x", precision="f16")
+    assert reason in found.values(), found
+
+
+def test_advice_fits_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """int8 is no advice for a network that runs in f16, and f16 is one where it does not."""
+    next(iter(CASES.values()))(path := tmp_path / "net.onnx")
+
+    def said(*options: str) -> str:
+        assert main(["explain", str(path), *options]) == 0
+        return capsys.readouterr().err
+
+    assert "make it int8" in said("-t", "vta")
+    assert "--set precision" not in said("-t", "vta")
+    assert "--set precision=f16 computes them on bm1684x, or make it int8" in said("-t", "bm1684x")
+    asked = said("-t", "bm1684x", "--set", "precision=f16")
+    assert "for the most part because group=3 is not supported" in asked
+    assert "int8" not in asked
+
+
+def test_the_report_names_operators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    CASES["the bm1684x compiler has no rule for Softplus"](path := tmp_path / "net.onnx")
+    assert main(["run", str(path), "-t", "bm1684x"]) == 0
+    out = capsys.readouterr().out
+    assert "Softplus" in out
+    assert " onnx " not in out
