@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test check bench picture clean install
+.PHONY: help demo test check bench size picture clean install
 
 help:            ## this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -33,6 +33,9 @@ bench: install   ## figures as ratios from one run
 	$(BIN)/python bench/gemm_stream.py
 	$(BIN)/python bench/instruction_rate.py
 	$(BIN)/python bench/check_cost.py
+
+size:            ## lines of each room of the source, beside those of main (BASE=REV)
+	$(PYTHON) -m tests.structure.size $(or $(BASE),main)
 
 picture: install ## docs/run.svg, the README's picture
 	$(BIN)/python docs/picture.py

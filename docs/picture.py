@@ -22,7 +22,7 @@ def main() -> None:
     program = tw.compile(digits / "digits.tflite", target="vta")
     assert program.graph is not None
     samples = inputs.read("examples/digits/samples.npz", program.graph)
-    result = tw.run(program, samples.values)
+    result = program.run(samples.values)
     target = targets.get(program.target)
     clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
     to = Console(record=True, width=150, file=io.StringIO(), force_terminal=True, highlight=False)

@@ -3,7 +3,7 @@
 import tilewright as tw
 graph = tw.load("model.tflite")
 program = tw.compile(graph, target="vta")
-result = tw.run(program, inputs)          # result.outputs, .cycles, .layers, .findings
+result = program.run(inputs)              # result.outputs, .cycles, .layers, .findings
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright import targets
+from tilewright import run, targets
 from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import rounding_mode
 from tilewright.host import run_node
 from tilewright.model import load
 from tilewright.program.program import Program
-from tilewright.run import run
 from tilewright.sim.findings import Finding
 
 

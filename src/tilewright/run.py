@@ -14,7 +14,7 @@ from tilewright.errors import InputError
 from tilewright.garbage import uncollected
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
-from tilewright.program.program import HostStep, Launch, Program
+from tilewright.program.program import HostStep, Launch, Program, runs_programs
 from tilewright.report.metrics import Deviation, Layer, Result
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
@@ -28,6 +28,7 @@ TOGETHER_BYTES, BYTES_A_VALUE = 1 << 28, 24
 Progress = Callable[[int, int, str], None]
 
 
+@runs_programs
 def run(
     program: Program,
     inputs: Array | Mapping[str, Array],

@@ -24,7 +24,7 @@ from tilewright import cli
 from tilewright.array import Array
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node
-from tilewright.model import inputs, load, verify
+from tilewright.model import inputs, load, verification, verify
 from tilewright.model import onnx as onnx_import
 from tilewright.model import tflite as tflite_import
 from tilewright.quantize import Options, quantize
@@ -42,7 +42,7 @@ def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
     }
 
 
-def verified(path: Path) -> verify.Verification:
+def verified(path: Path) -> verification.Verification:
     graph = load(path)
     return verify.verify(path, graph, random_inputs(graph, 7))
 

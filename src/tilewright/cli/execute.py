@@ -32,7 +32,7 @@ def execute(
 def _execute(
     program: Program, source: str | None, timing: str | None, check: bool, reports: Reports, model: str | None
 ) -> int:
-    from tilewright import bare, run, targets
+    from tilewright import bare, targets
     from tilewright.model import inputs
     from tilewright.model.verify import verify
     from tilewright.report import files, html, perfetto, text
@@ -51,7 +51,7 @@ def _execute(
         verification = verify(model, graph, samples.values) if model else None
         origin, labels = samples.source, samples.labels
         with text.progress_bar() as progress:
-            result = run(program, samples.values, timing=timing, check=check, progress=progress)
+            result = program.run(samples.values, timing=timing, check=check, progress=progress)
     target = targets.get(program.target)
     clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
     summary = summarise(result, graph, origin, labels, clock, check, verification)

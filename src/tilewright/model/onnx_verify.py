@@ -22,7 +22,7 @@ from tilewright.model import onnx as importer
 from tilewright.model.onnx_codes import CODES
 from tilewright.model.onnx_file import CUSTOM
 from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE
-from tilewright.model.verify import Comparison, Verification
+from tilewright.model.verification import Comparison, Verification
 
 #: How far from a tie, in codes, float32 sums of the file and of an integer kernel may fall on different sides.
 NEAR = 1 / 64

@@ -15,7 +15,7 @@ from tilewright.graph import reference
 from tilewright.graph.ir import Graph, Site
 from tilewright.model.tflite import names
 from tilewright.model.tflite_file import read
-from tilewright.model.verify import Comparison, Verification
+from tilewright.model.verification import Comparison, Verification
 
 PACKAGE = "ai-edge-litert"
 #: A softmax over real numbers and its like may differ in the last bit.

@@ -8,98 +8,16 @@ the file and the graph have in common is compared.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
+from tilewright.model.verification import Verification
 
 #: Samples that are compared where the caller gives more.
 SAMPLES = 2
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A tensor in which the import and the framework disagree: on `count` of `size` values, by up to `largest` steps.
-
-    A step is one code for quantised tensors and the largest magnitude of the tensor for real ones.
-    """
-
-    tensor: str
-    count: int
-    size: int
-    largest: float
-
-    def __str__(self) -> str:
-        return f"'{self.tensor}' differs in {self.count:,} of {self.size:,} values, by up to {self.largest:.3g} steps"
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What was compared: `tensors` over `samples` samples. `reason` says why nothing was, and is empty otherwise."""
-
-    framework: str
-    samples: int = 0
-    tensors: int = 0
-    values: int = 0
-    differences: tuple[Difference, ...] = ()
-    reason: str = ""
-
-    @property
-    def passed(self) -> bool | None:
-        """Whether the import equals the file; None where that was not compared."""
-        return None if self.reason else not self.differences
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "framework": self.framework,
-            "passed": self.passed,
-            "reason": self.reason,
-            "samples": self.samples,
-            "tensors": self.tensors,
-            "values": self.values,
-            "differences": [
-                {"tensor": each.tensor, "count": each.count, "size": each.size, "largest": each.largest}
-                for each in self.differences
-            ],
-        }
-
-    def __str__(self) -> str:
-        if self.reason:
-            return f"not compared with the file: {self.reason}"
-        if not self.differences:
-            return f"equals the file under {self.framework}: {self.tensors} tensors, {self.samples} samples"
-        more = len(self.differences) - 1
-        text = f"MISMATCH: the import differs from the file under {self.framework}: {self.differences[0]}"
-        return f"{text}, and so do {more} more tensors" if more else text
-
-
-class Comparison:
-    """Differences while they are found; the samples of one tensor add up."""
-
-    def __init__(self) -> None:
-        self.sizes: dict[str, int] = {}
-        self.found: dict[str, Difference] = {}
-
-    def add(self, tensor: str, wrong: Array, steps: Array) -> None:
-        """Record one sample: where it is `wrong` (bool), and by how many `steps` each value differs."""
-        self.sizes[tensor] = size = self.sizes.get(tensor, 0) + wrong.size
-        count, largest = int(wrong.sum()), float(np.abs(steps[wrong]).max(initial=0))
-        before = self.found.get(tensor)
-        if before is not None:
-            count, largest = count + before.count, max(largest, before.largest)
-        if count:
-            self.found[tensor] = Difference(tensor, count, size, largest)
-
-    def result(self, framework: str, samples: int) -> Verification:
-        """All of it, differences in the order in which the network computes them."""
-        differences = tuple(self.found[name] for name in self.sizes if name in self.found)
-        return Verification(framework, samples, len(self.sizes), sum(self.sizes.values()), differences)
 
 
 def verify(path: str | Path, graph: Graph, inputs: Array | Mapping[str, Array]) -> Verification:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
@@ -13,6 +13,7 @@ from tilewright.graph.ir import Graph
 if TYPE_CHECKING:
     from tilewright.report.metrics import Result
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -42,6 +43,16 @@ class HostStep:
         return self.node
 
 
+#: `tilewright.run.run`, which imports this module and so cannot be imported by it.
+_RUNNER: list[Callable[..., Result]] = []
+
+
+def runs_programs(run: Callable[P, Result]) -> Callable[P, Result]:
+    """Decorator: the function behind `Program.run`."""
+    _RUNNER[:] = [run]
+    return run
+
+
 def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
     """Neighbouring nodes together: those that a target takes, by name, or host steps, where `found` has a reason."""
     for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
@@ -66,10 +77,8 @@ class Program:
     steps: tuple[Launch | HostStep, ...]
 
     def run(self, inputs: Array | Mapping[str, Array], **options: Any) -> Result:
-        """`tilewright.run.run` of this program."""
-        from tilewright.run import run
-
-        return run(self, inputs, **options)
+        """Run S samples; the options and the result are those of `tilewright.run.run`."""
+        return _RUNNER[0](self, inputs, **options)
 
     def outline(self) -> dict[str, Any]:
         """What runs where and why, as JSON values."""

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.array import Array
 from tilewright.errors import InputError, UnsupportedError
+from tilewright.quantize.options import SCHEMES, Options
 
 if TYPE_CHECKING:
-    from tilewright.model.verify import Verification
+    from tilewright.model.verification import Verification
     from tilewright.quantize.report import Report
-    from tilewright.quantize.samples import Pixels
 
-SCHEMES = ("affine", "pow2")
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to quantise; `method` and `activations` are for `affine` only."""
-
-    scheme: str = "affine"
-    method: str = "minmax"
-    activations: str = "int8"
-    pixels: Pixels | None = None
+__all__ = ["SCHEMES", "Options", "Progress", "quantize", "require"]
 
 
 def require() -> None:
@@ -87,7 +76,8 @@ def quantize(
 def _verified(output: Path, samples: Mapping[str, Array]) -> Verification:
     """What the written file is to `run`, compared with what it is to onnxruntime."""
     from tilewright.model import load
-    from tilewright.model.verify import Verification, verify
+    from tilewright.model.verification import Verification
+    from tilewright.model.verify import verify
 
     try:
         return verify(output, load(output), samples)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from tilewright.model.verify import Verification
-from tilewright.quantize import Options
+from tilewright.model.verification import Verification
 from tilewright.quantize.measure import Fidelity, Measured, counterparts
 from tilewright.quantize.model import title
 from tilewright.quantize.network import Network
+from tilewright.quantize.options import Options
 from tilewright.quantize.pow2 import Made
 from tilewright.quantize.pow2.scales import shift
 from tilewright.report import text

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
-from tilewright.model.verify import Verification
+from tilewright.model.verification import Verification
 from tilewright.report.metrics import HOST, Deviation, Layer, Result
 
 STALL = "top stall / why on host"

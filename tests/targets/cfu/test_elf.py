@@ -65,7 +65,7 @@ def test_an_entry_outside_is_a_trap() -> None:
 
 
 def test_no_file_and_no_elf(tmp_path: Path) -> None:
-    with pytest.raises(ProgramError, match="nothing.elf: is not a file"):
+    with pytest.raises(ProgramError, match=r"nothing\.elf: is not a file"):
         elf.load(tmp_path / "nothing.elf")
     for data in (b"", b"\x7fELF", b"MZ" * 100, tiny()[:60]):
         with pytest.raises(ProgramError):

@@ -1,0 +1,96 @@
+"""Rules about the source itself: size, and who may import whom."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.structure.source import FILES, SOURCE, cycles, imports, module_of, tree
+
+#: Lines of a file, of a function, and of a compiled loop (a factory counts as its loop).
+FILE, FUNCTION, LOOP = 500, 100, 160
+COMPILED = {"compiled", "part", "callee", "njit"}
+
+#: Each room may import the ones named here, and itself. Everything may import the modules in EVERYWHERE.
+MAY_IMPORT = {
+    "graph": set[str](),
+    "model": {"graph"},
+    "quantize": {"graph", "model", "report"},
+    "schedule": {"graph", "sim"},
+    "program": {"graph", "sim"},
+    "sim": set[str](),
+    "hdl": {"sim"},
+    "report": {"graph", "model", "program", "sim"},
+    "host": {"graph"},
+    "targets": {"graph", "schedule", "program", "sim", "report", "hdl", "host", "vnni"},
+    "template": {"graph", "schedule", "program", "sim", "targets", "contract"},
+    "contract": {"graph", "program", "sim", "targets"},
+    "run": {"graph", "host", "program", "report", "sim", "targets"},
+    "bare": {"program", "report", "run", "sim", "targets"},
+    "conform": {"targets"},
+    "cosim": {"graph", "program", "run", "host", "model", "targets"},
+}
+EVERYWHERE = {"array", "errors", "files", "garbage"}
+#: What targets share: everyone may import it.
+CONTRACT = {"base", "abilities", "given", "keys"}
+#: For the type of a result alone.
+TYPES = {("program", "report")}
+
+
+def room(module: str) -> str:
+    """The folder of a module, or the module where it lies beside the folders; cli and the package itself see all."""
+    return module.split(".")[1] if "." in module else ""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_imports_only_downwards(path: Path) -> None:
+    for found in imports(path):
+        here, there = room(found.importer), room(found.imported)
+        target = found.imported.split(".")[2:3]
+        if there == "targets" and target and target[0] not in CONTRACT:
+            own = found.importer.split(".")[2:3]
+            assert here == "targets" and own in (target, []), (
+                f"{found.imported}: only the target itself imports a target"
+            )
+        if here in MAY_IMPORT and there not in (here, *EVERYWHERE):
+            allowed = there in MAY_IMPORT[here] or (found.types_only and (here, there) in TYPES)
+            assert allowed, f"{found.importer} must not import {found.imported}"
+
+
+def test_no_modules_import_each_other() -> None:
+    assert cycles() == []
+
+
+def functions(path: Path) -> Iterator[tuple[str, int, int]]:
+    """Name, lines and limit of each function."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
+            inner = [node, *(n for n in ast.walk(node) if isinstance(n, ast.FunctionDef))]
+            loops = any(_names(decorator) & COMPILED for each in inner for decorator in each.decorator_list)
+            yield node.name, node.end_lineno - node.lineno + 1, LOOP if loops else FUNCTION
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {
+        n.id if isinstance(n, ast.Name) else n.attr for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)
+    }
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_files_and_functions_are_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= FILE
+    long = [f"{name} has {lines} lines" for name, lines, limit in functions(path) if lines > limit]
+    assert not long, f"{module_of(path)}: {', '.join(long)}"
+
+
+def test_a_test_imports_no_test_file() -> None:
+    """What tests share lies in helper modules."""
+    for path in sorted((SOURCE.parents[1] / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tests."):
+                names = [node.module, *(alias.name for alias in node.names)]
+                shared = [name for name in names if name.split(".")[-1].startswith("test_")]
+                assert not shared, f"{path.name} imports {shared[0]}"
