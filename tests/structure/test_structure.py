@@ -27,11 +27,11 @@ MAY_IMPORT = {
     "host": {"graph"},
     "targets": {"graph", "schedule", "program", "sim", "report", "hdl", "host", "vnni"},
     "template": {"graph", "schedule", "program", "sim", "targets", "contract"},
-    "contract": {"graph", "program", "sim", "targets"},
+    "contract": {"graph", "program", "report", "sim", "targets"},
     "run": {"graph", "host", "program", "report", "sim", "targets"},
     "bare": {"program", "report", "run", "sim", "targets"},
     "conform": {"targets"},
-    "cosim": {"graph", "program", "run", "host", "model", "targets"},
+    "cosim": {"graph", "program", "run", "host", "model", "sim", "targets"},
 }
 EVERYWHERE = {"array", "errors", "files", "garbage"}
 #: What targets share: everyone may import it.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.targets.vta.interpreter import (
+from tests.targets.vta.records import (
     ACC,
     ACC_8BIT,
     ALU,
@@ -23,11 +23,12 @@ from tests.targets.vta.interpreter import (
     STORE,
     UOP,
     WGT,
-    Record,
     unit_of,
 )
 from tilewright.array import Array
 from tilewright.targets.vta.config import PRESETS, Config
+from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.isa.meaning import Record
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 BASES = {"uop": 0x1000, "inp": 0x2000, "wgt": 0x4000, "acc": 0x6000, "out": 0x8000}
@@ -51,6 +52,8 @@ def small(batch: int, block: int, **overrides: Any) -> Config:
 
 MACHINES = {
     "upstream": small(0, 2),
+    "fsim": small(1, 2, semantics="fsim"),
+    "chisel": small(1, 2, semantics="chisel"),
     "rounding": small(1, 2, alu="rounding"),
     "fused": small(0, 3, alu="fused"),
     "fused, batch 4": small(2, 1, alu="fused"),
@@ -125,7 +128,7 @@ def move(rng: np.random.Generator, config: Config) -> Record:
     record = {"opcode": LOAD, "memory_type": memory, "y_size": rows, "x_size": columns}
     if rng.random() < 0.4:
         record |= {name: int(rng.integers(0, 2)) for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")}
-    chip = {INP: config.inp, WGT: config.wgt, PAR: config.par}.get(memory, config.acc)
+    chip = {INP: config.inp, WGT: config.wgt, PAR: config.par}.get(Memory(memory), config.acc)
     tiles = (rows + record.get("y_pad_0", 0) + record.get("y_pad_1", 0)) * (
         columns + record.get("x_pad_0", 0) + record.get("x_pad_1", 0)
     )

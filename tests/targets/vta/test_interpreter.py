@@ -12,20 +12,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from tests.targets.vta.interpreter import (
-    ADD,
-    MULH,
-    RSHR,
-    SHR,
-    Element,
-    Interpreter,
-    Record,
-    divide_by_pot,
-    high_mul,
-    operate,
-    requantise,
-    unit_of,
-)
+from tests.targets.vta.records import ADD, MULH, RSHR, SHR, unit_of
 from tests.targets.vta.streams import BASES, END, INT_MAX, INT_MIN, MACHINES, Case, random_case
 from tilewright.array import Array
 from tilewright.sim.dram import Dram, Segment
@@ -34,11 +21,16 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import alu
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.isa.meaning import Element, Interpreter, Record
+from tilewright.targets.vta.isa.scalar import divide_by_pot, high_mul, operate, requantise
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.kernel import AluKernel, Loop
 from tilewright.targets.vta.machine import Machine
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.pattern import Pattern
+from tilewright.targets.vta.semantics import SEMANTICS
+
+HLS = SEMANTICS["hls"]
 
 
 def before(config: Config, records: list[Record]) -> list[int]:
@@ -159,14 +151,16 @@ def alu_kernel(op: int, imm: int | None) -> AluKernel:
 
 
 @pytest.mark.parametrize("op", [MULH, RSHR, SHR, ADD])
-def test_operations_on_edges(op: int) -> None:
+def test_operations_on_edges(op: AluOp) -> None:
     pairs = np.array(list(product(EDGES, (*EDGES, 16, 30, 31, 32, 33, -31, -32, -33))), np.int64)
     a, b = pairs.T.astype(np.int32)
     got = alu.operate(alu_kernel(op, None), a, b, FUSED).astype(np.int32)
-    np.testing.assert_array_equal(got, [operate(op, x, y, False) for x, y in pairs.tolist()])
+    np.testing.assert_array_equal(got, [operate(op, x, y, 32, False, False, HLS) for x, y in pairs.tolist()])
     for imm in (-(1 << 15), -33, -32, -31, -16, -1, 0, 1, 15, 16, 30, 31, 32, (1 << 15) - 1):
         got = alu.operate(alu_kernel(op, imm), a, np.array(imm, np.int32), FUSED).astype(np.int32)
-        np.testing.assert_array_equal(got, [operate(op, x, imm, True) for x, _ in pairs.tolist()], err_msg=str(imm))
+        np.testing.assert_array_equal(
+            got, [operate(op, x, imm, 32, True, imm < 0, HLS) for x, _ in pairs.tolist()], err_msg=str(imm)
+        )
 
 
 def test_ties_of_the_rounding_shift_go_away_from_zero() -> None:

@@ -10,7 +10,6 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from tests.targets.vta.interpreter import unit_of
 from tests.targets.vta.legal_programs import MACHINES, interleaved, legal_program, loosened, written
 from tests.targets.vta.legality import (
     BITS,
@@ -23,6 +22,7 @@ from tests.targets.vta.legality import (
     stuck,
     tokens,
 )
+from tests.targets.vta.records import unit_of
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import DEADLOCK, RACE
 from tilewright.sim.passes import RunOptions

@@ -1,0 +1,198 @@
+"""What each VTA instruction means, written to be read: loops over tiles and micro-ops, one sample, no matrix forms.
+
+This is the reference that the fast paths are tested against. It executes instruction records (fields by name) in any
+order, under the semantics of the configuration, and notes what each instruction touches.
+Sources: specs of upstream's three implementations as semantics.py names them; docs/vta.md for what is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.scalar import operate, requantise, requantise_float
+from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
+from tilewright.targets.vta.semantics import SEMANTICS
+
+#: The memories of micro-ops, those with padding under all semantics, and the names of the ones that hold data.
+CACHES, PADDED = (Memory.UOP, Memory.ALU_UOP), (Memory.INP, Memory.ACC, Memory.ACC_8BIT)
+NAMES = {Memory.INP: "inp", Memory.WGT: "wgt", Memory.ACC: "acc", Memory.ACC_8BIT: "acc", Memory.PAR: "par"}
+#: The control register that each memory is addressed from.
+REGISTER = ("uop", "wgt", "inp", "acc", "out", "acc", "uop", "acc")
+
+#: An instruction's fields, and a memory with one of its elements: a tile, a micro-op, or a byte of DRAM.
+Record = dict[str, int]
+Element = tuple[str, int]
+
+
+class Interpreter:
+    """The memories of one sample, in tiles. `dram` uint8 is changed.
+
+    `touched[i]` are the elements that record i reads and writes. Loads of micro-ops are control state: they read the
+    program's micro-ops `uops` (int64 [m, 3], as they lie in DRAM from the register on), and no DRAM that is checked.
+    """
+
+    def __init__(
+        self, config: Config, records: Sequence[Record], uops: Array, dram: Array, bases: Mapping[str, int]
+    ) -> None:
+        self.config, self.records, self.uops, self.dram, self.bases = config, records, uops, dram, bases
+        self.rules, self.four = SEMANTICS[config.semantics], config.stages == 4
+        self.inp = np.zeros((config.inp.depth, *config.inp.shape), np.int64)
+        self.wgt = np.zeros((config.wgt.depth, *config.wgt.shape), np.int64)
+        self.acc = np.zeros((config.acc.depth, *config.acc.shape), np.int64)
+        self.out = np.zeros((config.out.depth, *config.out.shape), np.int64)
+        self.par = np.zeros((config.par.depth, *config.par.shape), np.int64)
+        self.cache = {memory: np.zeros((max(config.uop.depth, config.alu_uop.depth), 3), np.int64) for memory in CACHES}
+        self.touched: dict[int, tuple[set[Element], set[Element]]] = {}
+        #: Of out tiles that a reset wrote: its reads, and those that count where the tile is stored.
+        self.behind: dict[int, tuple[set[Element], set[Element]]] = {}
+
+    def run(self, order: Iterable[int]) -> None:
+        """Execute the records with these numbers, in this order."""
+        meaning = {
+            Opcode.LOAD: self._load,
+            Opcode.STORE: self._store,
+            Opcode.GEMM: self._gemm,
+            Opcode.ALU: self._alu,
+        }
+        for index in order:
+            self.reads: set[Element] = set()
+            self.writes: set[Element] = set()
+            record = self.records[index]
+            if record["opcode"] != Opcode.FINISH:
+                meaning[Opcode(record["opcode"])](record)
+            self.touched[index] = self.reads, self.writes
+
+    def _load(self, record: Record) -> None:
+        """Rows of tiles from DRAM to consecutive tiles of a memory, with tiles of zeros around them."""
+        memory = Memory(record["memory_type"])
+        if memory in CACHES:
+            return self._load_uops(memory, record)
+        if memory == Memory.OUT or (memory == Memory.ACC_8BIT and not self.rules.loads_acc_8bit):
+            return None
+        honoured = memory in PADDED or self.rules.full_loads
+        top, bottom, left, right = (
+            record.get(key, 0) if honoured else 0 for key in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
+        )
+        rows, columns, at = record.get("y_size", 0), record.get("x_size", 0), record.get("sram_base", 0)
+        if not columns and not self.rules.empty_loads_pad:
+            return None
+        chip, width = getattr(self, NAMES[memory]), 8 if memory == Memory.ACC_8BIT else self.config.sram(memory).width
+        for y in range(-top, rows + bottom):
+            for x in range(-left, columns + right):
+                chip[at] = 0
+                if 0 <= y < rows and 0 <= x < columns:
+                    raw = self._bytes(memory, record, y, x, self.reads)
+                    chip[at] = unpack_values(raw, width).reshape(chip[at].shape)
+                self.writes.add((NAMES[memory], at))
+                at += 1
+        return None
+
+    def _load_uops(self, memory: Memory, record: Record) -> None:
+        """Micro-ops: one row without padding, or (full_loads) as other memories."""
+        rows, columns, stride = (record.get(key, 0) for key in ("y_size", "x_size", "x_stride"))
+        at, first = record.get("sram_base", 0), record.get("dram_base", 0)
+        for y in range(rows if self.rules.full_loads else 1):
+            for x in range(columns):
+                self.cache[memory][at] = self.uops[first + y * stride + x]
+                self.writes.add((f"cache{int(memory)}", at))
+                at += 1
+
+    def _store(self, record: Record) -> None:
+        """Consecutive tiles, truncated to the width of out, to rows of tiles in DRAM."""
+        name, held = ("out", self.out) if self.rules.out_memory else ("acc", self.acc)
+        for y in range(record.get("y_size", 0)):
+            for x in range(record.get("x_size", 0)):
+                tile = record.get("sram_base", 0) + y * record["x_size"] + x
+                self.reads.add((name, tile))
+                if tile in self.behind:
+                    reads, operands = self.behind[tile]
+                    reads |= operands
+                packed = pack_values(held[tile].reshape(-1), self.config.out.width)
+                self._bytes(Memory.OUT, record, y, x, self.writes)[:] = packed
+
+    def _bytes(self, memory: Memory, record: Record, y: int, x: int, touched: set[Element]) -> Array:
+        """A view of one tile in DRAM."""
+        size = self.config.dram_tile_bytes(memory)
+        tile = record.get("dram_base", 0) + y * record.get("x_stride", 0) + x
+        address = self.bases[REGISTER[memory]] + tile * size
+        touched.update(("DRAM", byte) for byte in range(address, address + size))
+        return self.dram[address : address + size]
+
+    def _micro_ops(self, record: Record, memory: Memory) -> Iterator[tuple[int, int, int, int]]:
+        """dst, src, wgt and the outer iteration of each micro-op, in the order in which they run."""
+        uops = range(record.get("uop_bgn", 0), record.get("uop_end", 0))
+        self.reads.update((f"cache{int(memory)}", uop) for uop in uops)
+        for o in range(record.get("iter_out", 0)):
+            for i in range(record.get("iter_in", 0)):
+                for uop in uops:
+                    d, s, w = (
+                        int(base) + o * record.get(f"{name}_factor_out", 0) + i * record.get(f"{name}_factor_in", 0)
+                        for name, base in zip(("dst", "src", "wgt"), self.cache[memory][uop], strict=True)
+                    )
+                    yield d, s, w, o
+
+    def _gemm(self, record: Record) -> None:
+        """acc[dst] += inp[src] wgt[wgt]^T for each micro-op; or, with reset_reg, acc[dst] = 0."""
+        width = self.config.acc.width
+        for d, s, w, _ in self._micro_ops(record, Memory.UOP):
+            total = (self.acc[d] + self.inp[s] @ self.wgt[w].T).astype(f"int{width}").astype(np.int64)
+            operands = {("inp", s), ("wgt", w)}
+            if not record.get("reset_reg"):
+                self.reads |= operands | {("acc", d)}
+                self._write(d, total, to_out=not self.four)
+                continue
+            if ("acc", d) not in self.writes:
+                operands.add(("acc", d))
+            self._write(d, 0 * total, to_out=False)
+            if not self.four and self.rules.out_memory and self.rules.reset_writes_out:
+                self._write_out(d, total)
+                self.behind[d] = self.reads, operands
+
+    def _alu(self, record: Record) -> None:
+        """acc[dst] = op(acc[dst], acc[src] or the immediate) for each micro-op."""
+        op, immediate = AluOp(record.get("alu_opcode", 0)), record.get("imm", 0) if record.get("use_imm") else None
+        memory = Memory.ALU_UOP if self.four else Memory.UOP
+        kind, rules = self.config.acc.width if not self.rules.wide_alu else 32, self.rules
+        first = int(self.cache[memory][record.get("uop_bgn", 0), 2])
+        for d, s, _, o in self._micro_ops(record, memory):
+            if op == AluOp.REQ:
+                self.reads.add(("acc", d))
+                self._write(d, self._requantised(d, s, first + record.get("imm", 0) * o), to_out=True)
+                continue
+            left = s if immediate is not None and rules.immediate_reads_src else d
+            self.reads |= {("acc", left)} if immediate is not None else {("acc", left), ("acc", s)}
+            right = np.full_like(self.acc[d], immediate) if immediate is not None else self.acc[s]
+            pairs = zip(self.acc[left].reshape(-1).tolist(), right.reshape(-1).tolist(), strict=True)
+            field = immediate if immediate is not None else record.get("imm", 0)
+            made = [operate(op, a, b, kind, immediate is not None, field < 0, rules) for a, b in pairs]
+            value = np.array(made, np.int64).astype(f"int{self.config.acc.width}").astype(np.int64)
+            self._write(d, value.reshape(self.acc[d].shape), to_out=True)
+
+    def _requantised(self, d: int, bias: int, factors: int) -> Array:
+        """REQ of one tile; bias and three tiles of factors come from the memory of parameters."""
+        rule = requantise_float if self.config.alu == "float" else requantise
+        tiles = (bias, factors, factors + 1, factors + 2)
+        self.reads |= {("par", tile) for tile in tiles}
+        columns = [self.par[tile].reshape(-1).tolist() for tile in tiles]
+        rows = self.acc[d].tolist()
+        return np.array([[rule(value, *words) for value, *words in zip(row, *columns, strict=True)] for row in rows])
+
+    def _write(self, tile: int, value: Array, to_out: bool) -> None:
+        self.acc[tile] = value
+        self.writes.add(("acc", tile))
+        if self.four:  # gemm and activate may not write one bank at the same time
+            self.writes.add(("acc bank", tile * self.config.acc_banks // self.config.acc.depth))
+        if to_out:
+            self._write_out(tile, value)
+
+    def _write_out(self, tile: int, value: Array) -> None:
+        if not self.rules.out_memory:
+            return
+        self.out[tile] = value
+        self.behind.pop(tile, None)
+        self.writes.add(("out", tile))
