@@ -16,7 +16,7 @@ PATIENCE = 300_000
 #: Parts of compiled functions, by module.
 _PARTS: dict[str, list[Callable[..., object]]] = {}
 #: Options of parts: they allocate nothing, and nobody calls them from outside the loop.
-_PART_OPTIONS = {"_nrt": False, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+_PART_OPTIONS = {"_nrt": False, "forceinline": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
 
 
 class Compiled(Generic[P, R]):

@@ -73,33 +73,22 @@ class Machine:
     def _stretch(self, stretch: Stretch) -> None:
         """The steps in one compiled loop, sample by sample."""
         table, steps, shifts = stretch.table, stretch.table.steps, self._shifts()
-        stores, loads_wgt = steps[:, 0] == loop.STORE, (steps[:, 0] == loop.LOAD) & (steps[:, 2] == loop.TO_WGT)
+        stores, loads_wgt = steps.kind == loop.STORE, (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
         memory, places = self.dram.pool(self.samples, table.address, table.end, stores)
         if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
             self.wgt = np.repeat(self.wgt, self.samples, axis=0)
-        loaded = steps[loads_wgt]
-        end = loaded[:, 3] + loaded[:, 6] * loaded[:, 7]
-        part = slice(loaded[:, 3].min(initial=self.config.wgt.depth), end.max(initial=0))
+        base = steps.base[loads_wgt]
+        end = base + (steps.height * steps.width)[loads_wgt]
+        part = slice(base.min(initial=self.config.wgt.depth), end.max(initial=0))
         wgt, mirrors = self.wgt[:, part].copy(), self._mirrors  # each sample begins with what there is now
         for sample in range(self.samples):
             own, self._mirrors = min(sample, len(self.wgt) - 1), mirrors.copy()
             self.wgt[own, part] = wgt[own]
             chips = self.inp[sample], self.wgt[own], self.acc[sample], self.out[sample]
             inp, weights, acc, out = (chip.reshape(-1, self.config.block) for chip in chips)
-            loop.run(
-                steps,
-                places[:, 0] + sample * places[:, 1],
-                table.kernels,
-                table.tiles,
-                shifts,
-                memory,
-                inp,
-                weights,
-                acc,
-                out,
-                self._mirrors,
-                self.rules.out_memory,
-            )
+            at = places[:, 0] + sample * places[:, 1]
+            held = loop.Chips(memory, at, inp, weights, acc, out, self._mirrors)
+            loop.run(steps, table.kernels, table.tiles, shifts, held, self.rules.out_memory)
         self._differs = not self._mirrors.all()
 
     def _shifts(self) -> Array:

@@ -77,21 +77,18 @@ class Stretch:
         column["width"] = column["left"] + column["columns"] + column["right"]
         span = (column["rows"] - 1) * column["stride"] + column["row_bytes"]
         end = column["address"] + np.where(moved.transfers[numbers], span, 0)
-        steps = np.stack([column[name] for name in loop.STEP], axis=1)
+        steps = loop.Steps(**{name: np.ascontiguousarray(column[name]) for name in loop.Steps._fields})
         return Table(steps, column["address"], end, kernels, tiles)
 
 
 class Table(NamedTuple):
-    """What `loop.run` takes: steps int64 [n, loop.STEP], kernels int64 [k, loop.KERNEL], tiles int64 [3, t].
+    """What `loop.run` takes; `address`, `end` int64 [n]: the bytes of DRAM between which a step moves data."""
 
-    `address`, `end` int64 [n]: the bytes of DRAM between which a step moves data.
-    """
-
-    steps: Array
+    steps: loop.Steps
     address: Array
     end: Array
-    kernels: Array
-    tiles: Array
+    kernels: loop.Kernels
+    tiles: loop.Tiles
 
 
 def plan(
@@ -131,7 +128,7 @@ def _is_short(item: GemmKernel | AluKernel, config: Config, samples: int) -> boo
     return item.size * samples * ns <= 1000 * ARRAYS_US
 
 
-def _kernels(items: Sequence[GemmKernel | AluKernel], config: Config) -> tuple[Array, Array, Array]:
+def _kernels(items: Sequence[GemmKernel | AluKernel], config: Config) -> tuple[Array, loop.Kernels, loop.Tiles]:
     """The kind of each kernel for steps that run it, its row, and the tiles of all."""
     rules = SEMANTICS[config.semantics]
     reset = loop.RESET if rules.reset_writes_out else loop.RESET_KEEP
@@ -150,5 +147,5 @@ def _kernels(items: Sequence[GemmKernel | AluKernel], config: Config) -> tuple[A
             rows.append((start, stop, op, item.imm is not None, int(imm), first_is_src, item.negative_field))
             tiles.append(np.stack([item.dst, item.src, item.dst]))
         start = stop
-    table = np.array(rows, np.int64).reshape(-1, len(loop.KERNEL))
-    return np.array(kinds, np.int64), table, np.concatenate(tiles, axis=1)
+    columns = np.array(rows, np.int64).reshape(-1, len(loop.Kernels._fields)).T.copy()
+    return np.array(kinds, np.int64), loop.Kernels(*columns), loop.Tiles(*np.concatenate(tiles, axis=1))
