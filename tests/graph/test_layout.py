@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.graph import ops, reference
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
-from tilewright.graph.passes.layout import channels_last
+from tilewright.graph.layout import channels_last
 
 NHWC, NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 Q = Quant((0.05,), (3,))

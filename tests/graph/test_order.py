@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Dequantize, Mul, Op, Quantize, Reshape
-from tilewright.graph.passes.order import codes_first
+from tilewright.model.onnx import codes_first
 
 QUANT = Quant((0.25,), (3,))
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.hdl.simulation import simulate
-from tilewright.hdl.fifo import StreamFifo
-from tilewright.hdl.tokens import TokenQueue
+from tilewright.hdl.queues import StreamFifo, TokenQueue
 
 
 def test_an_element_is_there_the_cycle_after_it_was_written() -> None:

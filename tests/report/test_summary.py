@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.report.test_trace import LAUNCH, RUN, SOFTMAX, result
+from tilewright import files
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Tensor
-from tilewright.report import files, html, summary
+from tilewright.report import html, summary
 from tilewright.report.metrics import Layer
 from tilewright.report.summary import Summary
 

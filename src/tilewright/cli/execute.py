@@ -33,9 +33,10 @@ def _execute(
     program: Program, source: str | None, timing: str | None, check: bool, reports: Reports, model: str | None
 ) -> int:
     from tilewright import bare, targets
+    from tilewright.files import write_outputs
     from tilewright.model import inputs
     from tilewright.model.verify import verify
-    from tilewright.report import files, html, perfetto, text
+    from tilewright.report import html, perfetto, text
     from tilewright.report.summary import summarise
 
     if reports.trace:
@@ -56,7 +57,7 @@ def _execute(
     clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
     summary = summarise(result, graph, origin, labels, clock, check, verification)
     if reports.output:
-        files.write_outputs(reports.output, result.outputs)
+        write_outputs(reports.output, result.outputs)
     if reports.html:
         html.write(summary, reports.html)
     if reports.trace:

@@ -60,14 +60,15 @@ def check(path: str, as_json: bool) -> int:
     Also for what is not portable between implementations. Status 1 where there is anything.
     """
     from tilewright import targets
-    from tilewright.report import findings as report
+    from tilewright.report import text
 
     program = load(path)
     found = tuple(targets.get(program.target).check(program))
     if as_json:
-        click.echo(json.dumps(report.to_json(program.target, found)))
+        told = {"target": program.target, "hazards": len(found), "findings": [finding.to_json() for finding in found]}
+        click.echo(json.dumps(told))
     else:
-        report.show(found)
+        text.show_findings(found)
     return 1 if found else 0
 
 

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.bursts import BURST
-from tilewright.hdl.fifo import StreamFifo
+from tilewright.hdl.queues import StreamFifo
 from tilewright.hdl.send import beat_of
 
 

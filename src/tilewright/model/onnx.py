@@ -9,9 +9,8 @@ from pathlib import Path
 
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
-from tilewright.graph.ir import Graph, Tensor
-from tilewright.graph.passes.layout import channels_last
-from tilewright.graph.passes.order import codes_first
+from tilewright.graph.ir import Graph, Node, Tensor
+from tilewright.graph.layout import channels_last
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_bias import quantise_biases
 from tilewright.model.onnx_build import Builder
@@ -119,3 +118,25 @@ def _edge(builder: Builder, node: RawNode) -> bool:
         out = Tensor(real, known.types[real].shape, "float32")
         builder.emit(node.name, ops.Dequantize(), (builder.coded(Coded(codes, quant)),), (out,))
     return True
+
+
+def codes_first(graph: Graph) -> Graph:
+    """The same network; nodes that write no codes come as late as their readers allow. Needs a valid graph."""
+    ordered: list[Node] = []
+    delayed: dict[str, Node] = {}  # by what they write, in order
+    for node in graph.nodes:
+        if all(graph.tensors[name].dtype not in CODES for name in node.outputs):
+            delayed |= dict.fromkeys(node.outputs, node)
+            continue
+        needed: set[str] = set()
+        asked = list(node.inputs)
+        while asked:
+            writer = delayed.get(asked.pop())
+            if writer is not None and writer.name not in needed:
+                needed.add(writer.name)
+                asked += writer.inputs
+        if needed:
+            ordered += [earlier for earlier in dict.fromkeys(delayed.values()) if earlier.name in needed]
+            delayed = {name: earlier for name, earlier in delayed.items() if earlier.name not in needed}
+        ordered.append(node)
+    return replace(graph, nodes=(*ordered, *dict.fromkeys(delayed.values())))

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 from tilewright.report import summary as summaries
 from tilewright.report.summary import LISTED, NUMERIC, STALL, Summary, shorten
+from tilewright.sim.findings import Finding
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,6 +91,14 @@ def show(summary: Summary, to: Console | None = None) -> None:
         to.print(Text(f"  {finding}"), soft_wrap=True)
     if len(result.findings) > LISTED:
         to.print(Text(f"  ... and {len(result.findings) - LISTED} more"))
+
+
+def show_findings(findings: Sequence[Finding]) -> None:
+    """Print a line for each finding, and how many there are."""
+    to = console()
+    for finding in findings:
+        to.print(str(finding), soft_wrap=True)
+    to.print(f"hazards {len(findings)}", style="red" if findings else "green")
 
 
 def _fit(column: str, text: str) -> str:

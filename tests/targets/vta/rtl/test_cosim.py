@@ -16,7 +16,7 @@ from tilewright.cli import cli, main
 from tilewright.cosim import AROUND, Wave
 from tilewright.cosim import cosim as cosimulate
 from tilewright.hdl.alu import Operation
-from tilewright.hdl.tokens import TokenQueue
+from tilewright.hdl.queues import TokenQueue
 from tilewright.program import file
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE

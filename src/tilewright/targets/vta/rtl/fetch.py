@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.bursts import BURST
-from tilewright.hdl.fifo import StreamFifo
+from tilewright.hdl.queues import StreamFifo
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
 from tilewright.targets.vta.rtl.words import INSN_BITS, fields

@@ -9,9 +9,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.bursts import BURST, RowBursts
-from tilewright.hdl.fifo import StreamFifo
 from tilewright.hdl.memory import BeatWrite
 from tilewright.hdl.placement import PLACEMENT, WHICH_BITS, Placer
+from tilewright.hdl.queues import StreamFifo
 from tilewright.hdl.receive import TileReceiver
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory

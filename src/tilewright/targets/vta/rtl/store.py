@@ -9,8 +9,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.bursts import BURST, RowBursts
-from tilewright.hdl.fifo import StreamFifo
 from tilewright.hdl.memory import TileRead
+from tilewright.hdl.queues import StreamFifo
 from tilewright.hdl.send import TileSender, beat_of
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.rtl.dispatch import Dispatcher, joined

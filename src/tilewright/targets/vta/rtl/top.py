@@ -10,10 +10,9 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.errors import ConfigError
 from tilewright.hdl.axi import Bus, ReadMaster, WriteMaster
-from tilewright.hdl.fifo import StreamFifo
 from tilewright.hdl.memory import BankedMemory
 from tilewright.hdl.parts import PartedMemory
-from tilewright.hdl.tokens import TokenQueue
+from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.registers import REGIONS
 from tilewright.targets.vta.rtl.compute import Compute

@@ -1,4 +1,4 @@
-"""A FIFO in block RAM: written in cycle t, readable in t + 1."""
+"""Queues: a FIFO in block RAM, and one of dependency tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from amaranth.lib.wiring import In, Out
 
 
 class StreamFifo(wiring.Component):
-    """`depth` elements of `shape`, any number from 1; a full one takes an element in the cycle that frees a place."""
+    """`depth` elements of `shape`, any number from 1.
+
+    Written in cycle t, an element is readable in t + 1. A full queue takes an element in the cycle that frees a place.
+    """
 
     def __init__(self, shape: ShapeLike, depth: int) -> None:
         self.shape, self.depth = shape, depth
@@ -50,3 +53,24 @@ class StreamFifo(wiring.Component):
 
 def _next(pointer: Signal, depth: int) -> Value:
     return Mux(pointer == depth - 1, 0, pointer + 1)
+
+
+class TokenQueue(wiring.Component):
+    """At most `depth` dependency tokens, which carry nothing: two counters are all of it.
+
+    A producer reserves a place and later pushes into it; all outputs are registers.
+
+    `room`: a place is free. `available`: there is a token. A push in cycle t is available in t + 1, a pop in t gives
+    room in t + 1.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        super().__init__({"reserve": In(1), "push": In(1), "pop": In(1), "room": Out(1), "available": Out(1)})
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        tokens, places = Signal(range(self.depth + 1)), Signal(range(self.depth + 1), init=self.depth)
+        m.d.sync += [tokens.eq(tokens + self.push - self.pop), places.eq(places + self.pop - self.reserve)]
+        m.d.comb += [self.available.eq(tokens != 0), self.room.eq(places != 0)]
+        return m

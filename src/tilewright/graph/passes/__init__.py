@@ -1,1 +1,0 @@
-"""Passes, each Graph -> Graph with the same outputs bit for bit."""
