@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "graph": set(),
     "model": {"graph"},
     "quantize": {"graph", "model", "report"},
-    "program": {"graph"},
+    "program": {"graph", "sim"},
     "sim": set(),
     "report": {"graph", "program", "sim"},
     "targets": {"graph", "program", "sim", "report", "hdl", "host"},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
@@ -28,6 +28,13 @@ class Launch:
     nodes: tuple[str, ...]
     meta: Mapping[str, Any]
     arrays: Mapping[str, Array]
+
+
+class Configuration(Protocol):
+    """The numbers of a machine, as a program keeps them."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+    def digest(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,11 @@ class Program:
     rounding: str
     graph: Graph | None
     steps: tuple[Launch | HostStep, ...]
+
+    @classmethod
+    def bare(cls, target: str, config: Configuration, launches: Iterable[Launch]) -> Program:
+        """The program of launches without a network, as assembled text gives them."""
+        return cls(target, config.to_dict(), config.digest(), "tflm", None, tuple(launches))
 
     def run(self, inputs: Array | Mapping[str, Array], **options: Any) -> Result:
         """`tilewright.run.run` of this program."""

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.targets.vta.code_text import assemble, disassemble
 from tilewright.errors import ConfigError, ProgramError
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import Record, decode, decode_uops, encode, encode_uops
-from tilewright.targets.vta.isa.text import assemble, disassemble
 
 PYNQ = PRESETS["pynq"]
 GEMM = {

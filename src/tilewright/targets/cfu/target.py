@@ -74,11 +74,11 @@ class CfuSystem:
     def check(self, program: Program) -> Iterator[Finding]:
         """What a run of zeros does wrong with the CFU: its commands do not depend on data in compiled firmware."""
         from . import launch
-        from .image import Image
+        from .image import FirmwareImage
 
         config = _config_of(program)
         for step in program.launches:
-            image = Image.of(step)
+            image = FirmwareImage.of(step)
             zeros = {place.name: np.zeros((1, place.nbytes), np.int8) for place in image.inputs}
             result = launch.run(program, step, zeros, config, RunOptions(timing=self.timing_models[0].name))
             yield from (finding.inside(step.name) for finding in result.findings)
@@ -91,7 +91,7 @@ class CfuSystem:
     def assemble(self, text: str, config: base.Config) -> Program:
         from . import listing
 
-        return Program(self.name, config.to_dict(), config.digest(), "tflm", None, listing.assemble(text))
+        return Program.bare(self.name, config, listing.assemble(text))
 
     def explain(self, program: Program) -> str:
         from . import explain

@@ -17,8 +17,7 @@ from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 
 from . import codegen, listing, timing
 from .config import PRESETS, Config
-from .image import Image
-from .isa import LAYOUT, Opcode
+from .isa import ISA, LAYOUT, Opcode, image_of
 from .machine import Machine
 from .passes import run_passes
 
@@ -54,7 +53,8 @@ class OneMac:
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        config, image = _config_of(program), Image.of(launch)
+        config, image = _config_of(program), image_of(launch)
+        columns = ISA.decode(image.insns)
         site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
         with given.untrusted(launch):
             inputs = codegen.pack(site, values) if site else {}
@@ -66,28 +66,28 @@ class OneMac:
                 inside = tuple(finding.inside(launch.name) for finding in found.findings)
                 raise HazardError(f"launch '{launch.name}'", str(finding), findings=inside)
         if options.values:
-            Machine(config, dram, samples).run(image.columns, found.sequence.tolist())
+            Machine(config, dram, samples).run(columns, found.sequence.tolist())
         left = {name: dram[name] for name in image.outputs}
         if site:
             with given.untrusted(launch):
                 left = codegen.unpack(site, left, program.rounding)
         elif len(program.launches) > 1:  # bare launches may use the same names
             left = {f"{launch.name}/{name}": data for name, data in left.items()}
-        macs = int((image.columns["length"] * image.columns["count"]).sum())
+        macs = int((columns["length"] * columns["count"]).sum())
         return LaunchResult(left, found.findings, found.trace, "mac", macs, found.serial_cycles)
 
     def check(self, program: Program) -> Iterator[Finding]:
         options = RunOptions(timing=self.timing_models[0].name, values=False)
         for launch in program.launches:
-            image = Image.of(launch)
+            image = image_of(launch)
             found = run_passes(image, _config_of(program), image.dram({}, 1), options)
             yield from (finding.inside(launch.name) for finding in found.findings)
 
     def disassemble(self, program: Program) -> str:
-        return listing.disassemble(program)
+        return listing.disassemble(program.launches)
 
     def assemble(self, text: str, config: base.Config) -> Program:
-        return Program(self.name, config.to_dict(), config.digest(), "tflm", None, listing.assemble(text))
+        return Program.bare(self.name, config, listing.assemble(text))
 
     def explain(self, program: Program) -> str:
         lines = []

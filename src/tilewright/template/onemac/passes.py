@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.array import Array
 from tilewright.errors import HazardError
+from tilewright.program.launch_image import LaunchImage
 from tilewright.sim.dram import Dram
 from tilewright.sim.findings import DEADLOCK, Finding
 from tilewright.sim.hazards import hazards, out_of_range
@@ -16,7 +17,7 @@ from tilewright.targets.base import RunOptions
 
 from . import timing
 from .config import Config
-from .image import Image
+from .isa import ISA
 from .machine import steps
 
 
@@ -33,9 +34,10 @@ class Passes:
     serial_cycles: int | None = 0
 
 
-def run_passes(image: Image, config: Config, dram: Dram, options: RunOptions) -> Passes:
+def run_passes(image: LaunchImage, config: Config, dram: Dram, options: RunOptions) -> Passes:
     """All passes but values, in order; each needs what the one before it found to be sound."""
-    table = steps(image.columns, config, dram)
+    columns = ISA.decode(image.insns)
+    table = steps(columns, config, dram)
     relation = order(table)
     outside = out_of_range(table)
     findings = [*relation.findings, *outside]
@@ -47,7 +49,7 @@ def run_passes(image: Image, config: Config, dram: Dram, options: RunOptions) ->
     serial: int | None = 0
     if options.timing is not None or options.order == "time":
         model = timing.MODELS[options.timing or next(iter(timing.MODELS))]
-        given = timing.costs(image.columns, config, model), timing.channel(config, model), timing.fetch(config)
+        given = timing.costs(columns, config, model), timing.channel(config, model), timing.fetch(config)
         try:
             trace = timeline(table, relation, *given)
             alone = serial_timeline(table, relation, *given)

@@ -17,7 +17,7 @@ from tilewright.sim.steps import Footprints, Space
 from tilewright.sim.trace import Part, Trace
 from tilewright.targets.base import RunOptions
 from tilewright.targets.bm1684x import timing
-from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.touched import footprints, oddity
 from tilewright.targets.bm1684x.compiler.values import Machine
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
@@ -31,7 +31,7 @@ LAYERS = "does not say which of its layers each command belongs to"
 class Passes:
     """What is known of a launch without its data."""
 
-    image: Image
+    image: QueueImage
     config: Config
 
     @cached_property

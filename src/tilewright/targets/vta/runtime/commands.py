@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
+from tilewright.program.launch_image import CARRIED
 from tilewright.program.program import Launch
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import CARRIED, REGISTERS
+from tilewright.targets.vta.image import REGISTERS
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
 from tilewright.targets.vta.runtime.instructions import InstructionBuffer, serial
 from tilewright.targets.vta.runtime.kernels import UopKernel
