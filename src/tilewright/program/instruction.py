@@ -168,9 +168,19 @@ class Layout:
         packed = np.ascontiguousarray(words.T.astype(f"<u{self.word_bits // 8}"))
         return packed.view(np.uint8).reshape(count, self.nbytes)
 
-    def encode_rows(self, rows: Sequence[Mapping[str, int]]) -> Raw:
-        """Instructions from their fields, those that are left out 0, and `reserved` bits in place."""
-        packed = self.encode({name: [row.get(name, 0) for row in rows] for name in self.by_name})
+    def encode_rows(self, rows: Sequence[Mapping[str, int]], numbers: Array | None = None) -> Raw:
+        """Instructions from their fields, those that are left out 0, and `reserved` bits in place.
+
+        `numbers` are those by which errors call the instructions. Raises ProgramError as `encode` does, and for bits
+        that some field covers.
+        """
+        for index, row in enumerate(rows):
+            where = f"{self.name} {index if numbers is None else numbers[index]}"
+            for name in row.keys() - self.by_name.keys() - {RESERVED}:
+                raise ProgramError(where, f"there is no field {name}", f"the fields are {', '.join(self.by_name)}")
+            if row.get(RESERVED, 0) & ~self.unused:
+                raise ProgramError(where, "reserved bits cover fields of the format", "set the fields instead")
+        packed = self.encode({name: [row.get(name, 0) for row in rows] for name in self.by_name}, numbers)
         others = b"".join(row.get(RESERVED, 0).to_bytes(self.nbytes, "little") for row in rows)
         return packed | np.frombuffer(others, np.uint8).reshape(packed.shape)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any, NoReturn
@@ -137,15 +137,6 @@ class DramSegment:
     address: int
     size: int
     kind: str
-
-
-def adjoining(parts: Iterable[tuple[str, str, int]]) -> tuple[DramSegment, ...]:
-    """Segments (name, kind, size), one behind the other from address 0."""
-    segments, address = [], 0
-    for name, kind, size in parts:
-        segments.append(DramSegment(name, address, size, kind))
-        address += size
-    return tuple(segments)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,16 +19,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, NoReturn
+from typing import Any
 
-from tilewright.errors import ProgramError
 from tilewright.program import words as text_words
-from tilewright.program.words import NAME, QUOTED, Word, WordType, integer, pairs
+from tilewright.program.words import NAME, Word, WordType, integer, pairs
 
 #: Bytes of all sections of a text together, declared or given.
 MAX_BYTES = 1 << 29
-#: The longest piece of a line that an error shows.
-SHOWN = 60
 _BYTES = re.compile("([0-9a-fA-F]{2})+")
 _DATA = re.compile(f"zero|{_BYTES.pattern}")
 Code = Callable[[Sequence[Word]], Any]
@@ -41,7 +38,6 @@ class Directive:
     `required` are those of the latter that have to be there. `more` is the type of further values, a list called more.
     `unique`: the first value occurs once a launch. `data` gives the number of bytes that follow, from the values: None
     where they do not say it. `code` reads a line of the code that follows. A value called `size` is a number of bytes.
-    Where there is a `form`, errors show the whole line and this form; else they show the word that is wrong.
     """
 
     values: Mapping[str, WordType] = field(default_factory=dict)
@@ -51,7 +47,6 @@ class Directive:
     unique: bool = False
     data: Callable[[Mapping[str, Any]], int | None] | None = None
     code: Code | None = None
-    form: str = ""
 
     def read(self, words: Sequence[Word]) -> tuple[dict[str, Any], dict[str, Word]]:
         """The values, and the word of each. The last word is called ""."""
@@ -95,10 +90,6 @@ class Section:
     code: list[Any] = field(default_factory=list)
     words: Mapping[str, Word] = field(default_factory=dict)  # of a text that was read, by value; "" is the last one
 
-    def refuse(self, name: str, expected: str) -> NoReturn:
-        """Raise ProgramError for the word of a value."""
-        self.words[name].refuse(expected)
-
 
 @dataclass
 class Text:
@@ -132,11 +123,11 @@ class Grammar:
 
     directives: Mapping[str, Directive]
     launch: Mapping[str, WordType] = field(default_factory=dict)
-    name: WordType = QUOTED
+    name: WordType = NAME
     opening: str = ""
     unnamed: str = ""
     row: int = 32
-    zeros: bool = False
+    zeros: bool = True
 
     def write(self, text: Text) -> str:
         """The lines of one launch."""
@@ -147,7 +138,7 @@ class Grammar:
         reader = _Reader(self)
         for number, line in enumerate(text.split("\n"), 1):
             if words := text_words.split(line, number):
-                reader.line(words, line)
+                reader.line(words)
         return reader.found
 
     def _lines(self, text: Text) -> Iterator[str]:
@@ -177,11 +168,12 @@ class _Reader:
         self._directives = {".launch": Directive({"name": NAME, **grammar.launch}), **grammar.directives}
         self._room = MAX_BYTES
         self._started = False  # something stands in front of the first .launch
+        self._taken = {(".launch", grammar.unnamed, 0)}
         self.found: list[Text] = []
         if grammar.unnamed:
             self._launch(grammar.unnamed, {})
 
-    def line(self, words: Sequence[Word], line: str) -> None:
+    def line(self, words: Sequence[Word]) -> None:
         """Read a line that is not empty."""
         first = words[0]
         if first.text == ".launch":
@@ -189,7 +181,7 @@ class _Reader:
         elif not self.found:
             first.refuse(".launch in front of everything else")
         elif first.text in self._directives:
-            self._directive(self._directives[first.text], words, line)
+            self._directive(self._directives[first.text], words)
         elif self._data and (self._left or _DATA.fullmatch(first.text)):
             self._bytes(self._data, words)
         elif self._code and not first.text.startswith("."):
@@ -202,11 +194,18 @@ class _Reader:
     def _named(self, words: Sequence[Word]) -> None:
         if not self._started:
             self.found.clear()
+            self._taken.clear()
         values, where = self._directives[".launch"].read(words)
         name = values.pop("name")
-        if name in (text.name for text in self.found):
-            where["name"].refuse("a name that is not taken")
+        self._take(where["name"], ".launch", name)
         self._launch(name, values)
+
+    def _take(self, word: Word, directive: str, name: Any) -> None:
+        """Refuse a name that another directive of the launch, or another launch, has."""
+        key = directive, name, 0 if directive == ".launch" else len(self.found)
+        if key in self._taken:
+            word.refuse("a name that is not taken")
+        self._taken.add(key)
 
     def _launch(self, name: str, values: Mapping[str, Any]) -> None:
         self.found.append(Text(name, values))
@@ -216,20 +215,13 @@ class _Reader:
         if self._grammar.opening:
             self._open(Section(self._grammar.opening), self._directives[self._grammar.opening])
 
-    def _directive(self, known: Directive, words: Sequence[Word], line: str) -> None:
-        whole = Word(line.strip()[:SHOWN], words[0].line, words[0].column)
-        try:
-            values, where = known.read(words)
-            taken = (next(iter(section.values.values())) for section in self.found[-1].of(words[0].text))
-            if known.unique and next(iter(values.values())) in taken:
-                where[next(iter(values))].refuse("a name that is not taken")
-            if values.get("size", 0) > self._room:
-                where["size"].refuse(f"0..{self._room:#x}")
-        except ProgramError:
-            if known.form:
-                whole.refuse(known.form)
-            raise
-        where = dict.fromkeys(where, whole) if known.form else where
+    def _directive(self, known: Directive, words: Sequence[Word]) -> None:
+        values, where = known.read(words)
+        if known.unique:
+            name = next(iter(values))
+            self._take(where[name], words[0].text, values[name])
+        if values.get("size", 0) > self._room:
+            where["size"].refuse(f"0..{self._room:#x}")
         self._open(Section(words[0].text, values, bytearray(), words=where), known)
 
     def _open(self, section: Section, known: Directive) -> None:

@@ -28,7 +28,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.program import Launch, Program
-from tilewright.program.words import NAME, Word, WordType, end, number, quoted
+from tilewright.program.words import NAME, QUOTED, Word, WordType, end, number, quoted
 
 from .image import BASE, FirmwareImage
 from .rv32 import disasm
@@ -51,17 +51,17 @@ def _word(words: Sequence[Word]) -> int:
 
 GRAMMAR = Grammar(
     {
-        ".entry": Directive({"address": ADDRESS}, form=".entry and an address"),
-        ".model": Directive({"address": ADDRESS}, form=".model and an address"),
-        ".symbol": Directive(
-            {"name": SYMBOL, "address": ADDRESS, "nbytes": ADDRESS}, form=".symbol and a name and two numbers"
-        ),
-        ".input": Directive(AREA, form=".input and a name and two numbers"),
-        ".output": Directive(AREA, form=".output and a name and two numbers"),
+        ".entry": Directive({"address": ADDRESS}),
+        ".model": Directive({"address": ADDRESS}),
+        ".symbol": Directive({"name": SYMBOL, "address": ADDRESS, "nbytes": ADDRESS}),
+        ".input": Directive(AREA),
+        ".output": Directive(AREA),
         ".code": Directive(code=_word),
         ".data": Directive(data=lambda _: None),
         ".blob": Directive(data=lambda _: None),
-    }
+    },
+    name=QUOTED,
+    zeros=False,
 )
 
 

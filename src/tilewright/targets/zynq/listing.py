@@ -24,25 +24,25 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.program import Launch, Program
-from tilewright.program.words import choice, number
+from tilewright.program.words import QUOTED, choice, number
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.image import ARRAYS, MAX_WORDS, LayerImage
 from tilewright.targets.zynq.isa import DESCRIPTORS, LAYOUT
 
 TYPES = {name: np.dtype(dtype).name for name, dtype in ARRAYS.items()}
-FORMS = ", ".join(f"{name} {dtype}" for name, dtype in TYPES.items())
 GRAMMAR = Grammar(
     {
         ".array": Directive(
             {"name": choice(TYPES), "dtype": choice(TYPES.values()), "count": number(high=MAX_WORDS)},
             unique=True,
             data=lambda values: values["count"] * np.dtype(values["dtype"]).itemsize,
-            form=f".array and one of {FORMS}, each once, and its number of elements, at most {MAX_WORDS}",
         ),
         ".layer": Directive(code=lambda words: (words[0], DESCRIPTORS.notation.read(words))),
     },
     opening=".layer",
+    name=QUOTED,
     row=64,
+    zeros=False,
 )
 
 
@@ -85,7 +85,7 @@ def _array(section: Section) -> Array:
     values: dict[str, Any] = dict(section.values)
     dtype = np.dtype(values["dtype"])
     if dtype.name != TYPES[values["name"]]:
-        section.refuse("dtype", f"{values['name']} {TYPES[values['name']]}")
+        section.words["dtype"].refuse(f"{values['name']} {TYPES[values['name']]}")
     if len(section.data) != values["count"] * dtype.itemsize:
-        section.refuse("count", f"{values['count']} elements after it, which are not {len(section.data)} bytes")
+        section.words["count"].refuse(f"{values['count']} elements after it, which are not {len(section.data)} bytes")
     return np.frombuffer(section.data, dtype.newbyteorder("<")).astype(dtype)

@@ -16,7 +16,7 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, FullyConnected, Linear
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.instruction import Raw
-from tilewright.program.launch_image import LaunchImage, adjoining
+from tilewright.program.launch_image import DramSegment, LaunchImage
 from tilewright.program.program import HostStep, Launch, Program
 
 from .config import Config
@@ -157,7 +157,11 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 def _launch(site: Site, p: Plan, config: Config) -> Launch:
     weights = weight_image(p, site.constant(1).reshape(p.outputs, p.depth))
     x, acc = p.rows * p.depth, 4 * p.rows * p.outputs
-    segments = adjoining([("x", "input", x), ("w", "const", len(weights)), ("acc", "output", acc)])
+    segments = (
+        DramSegment("x", 0, x, "input"),
+        DramSegment("w", x, len(weights), "const"),
+        DramSegment("acc", x + len(weights), acc, "output"),
+    )
     insns = emit(p, config, site.input(0).zero_point, *(segment.address for segment in segments))
     return LaunchImage(insns, segments, {"w": weights}).launch(site.node.name, (site.node.name,), plan=str(p))
 

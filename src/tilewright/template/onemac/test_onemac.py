@@ -19,10 +19,10 @@ from .config import Config
 MODEL = "guess"
 CODE = """\
 .launch "two"
-.segment x input 2
-.segment w const 4
+.segment x address=0 size=2 kind=input
+.segment w address=2 kind=const
 0201ff03
-.segment y output 8
+.segment y address=6 size=8 kind=output
 .code
 load buf=0 dram=0 length=2
 load buf=2 dram=2 length=4 push

@@ -23,7 +23,6 @@ from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.notation import Form
 from tilewright.program.program import Launch, Program
 from tilewright.program.words import QUOTED, Word, choice, number
-from tilewright.targets.bm1684x.compiler.assembly import described
 from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.dtypes import DTYPES
@@ -48,14 +47,12 @@ TENSOR = Directive(
 def _command(words: Sequence[Word]) -> tuple[str, str, bool, dict[str, int]]:
     """A line of code: engine, name of the format, whether it is short, fields."""
     engine = choice((TIU, DMA)).read(words[0])
-    for count, expected in ((2, "a format"), (3, "short or long")):
-        if len(words) < count:
-            words[-1].refuse(f"{expected} after it")
-    short = choice(SIZES).read(words[2]) == "short"
-    if (words[1].text, short) not in FORMATS:
+    if len(words) < 3:
+        words[-1].refuse("the name of a format and short or long after it")
+    name, short = words[1].text, choice(SIZES).read(words[2]) == "short"
+    if (name, short) not in FORMATS:
         words[1].refuse(f"a format that is {words[2].text}")
-    form = _form(FORMATS[words[1].text, short])
-    return engine, words[1].text, short, form.read(words[3:])
+    return engine, name, short, _form(FORMATS[name, short]).read(words[3:])
 
 
 def _form(known: Format) -> Form:
@@ -71,7 +68,9 @@ GRAMMAR = Grammar(
     },
     launch={"values_end": choice(["values_end"]), "bytes": COUNT},
     opening=".code",
+    name=QUOTED,
     row=64,
+    zeros=False,
 )
 
 
@@ -82,12 +81,10 @@ def disassemble(program: Program, config: Config) -> str:
 
 def _text(launch: Launch, config: Config) -> Text:
     image = QueueImage.of(launch, config)
-    sections = []
-    for directive, tensors in ((".input", image.inputs), (".output", image.outputs)):
-        for tensor in tensors:
-            row = described(tensor.name, tensor.address, tensor.stored)
-            count = len(TENSOR.values)
-            sections.append(Section(directive, dict(zip(TENSOR.values, row, strict=False)) | {"more": row[count:]}))
+    sections, count = [], len(TENSOR.values)
+    for name in ("input", "output"):
+        for row in launch.meta[f"{name}s"]:
+            sections.append(Section(f".{name}", dict(zip(TENSOR.values, row, strict=False)) | {"more": row[count:]}))
     sections.append(Section(".constants", {"size": len(image.constants)}, image.constants.tobytes()))
     sections.append(Section("", code=list(_code(image, config))))
     return Text(launch.name, {"values_end": "values_end", "bytes": image.values_end}, sections)
@@ -122,7 +119,7 @@ def _launch(text: Text, config: Config) -> Launch:
     }
     for section in text.of(".constants"):
         if len(section.data) != section.values["size"]:
-            section.refuse("size", f"{len(section.data)}, the number of bytes that follow")
+            section.words["size"].refuse(f"{len(section.data)}, the number of bytes that follow")
     made = Launch(text.name, (), meta, arrays)
     QueueImage.of(made, config)
     return made
