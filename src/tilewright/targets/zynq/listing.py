@@ -16,7 +16,6 @@ what a bare launch reads.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.program import Launch, Program
-from tilewright.program.words import QUOTED, choice, number
+from tilewright.program.words import NAME, QUOTED, choice, number
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.image import ARRAYS, MAX_WORDS, LayerImage
 from tilewright.targets.zynq.isa import DESCRIPTORS, LAYOUT
@@ -33,9 +32,9 @@ TYPES = {name: np.dtype(dtype).name for name, dtype in ARRAYS.items()}
 GRAMMAR = Grammar(
     {
         ".array": Directive(
-            {"name": choice(TYPES), "dtype": choice(TYPES.values()), "count": number(high=MAX_WORDS)},
+            {"name": choice(TYPES), "dtype": NAME, "count": number(high=MAX_WORDS)},
             unique=True,
-            data=lambda values: values["count"] * np.dtype(values["dtype"]).itemsize,
+            data=lambda values: values["count"] * np.dtype(TYPES[values["name"]]).itemsize,
         ),
         ".layer": Directive(code=lambda words: (words[0], DESCRIPTORS.notation.read(words))),
     },
@@ -82,10 +81,10 @@ def _launch(text: Text) -> Launch:
 
 
 def _array(section: Section) -> Array:
-    values: dict[str, Any] = dict(section.values)
-    dtype = np.dtype(values["dtype"])
-    if dtype.name != TYPES[values["name"]]:
-        section.words["dtype"].refuse(f"{values['name']} {TYPES[values['name']]}")
-    if len(section.data) != values["count"] * dtype.itemsize:
-        section.words["count"].refuse(f"{values['count']} elements after it, which are not {len(section.data)} bytes")
+    name, written, count = section.values.values()
+    dtype = np.dtype(TYPES[name])
+    if written != dtype.name:
+        section.words["dtype"].refuse(f"{dtype.name}, the type of {name}")
+    if len(section.data) != count * dtype.itemsize:
+        section.words["count"].refuse(f"{count} elements after it, which are not {len(section.data)} bytes")
     return np.frombuffer(section.data, dtype.newbyteorder("<")).astype(dtype)
