@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import zip_longest
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,6 +16,7 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.program.instruction import Raw
 from tilewright.program.program import Launch
+from tilewright.program.serial import decode, record
 from tilewright.sim.dram import Dram, Segment
 
 KINDS = ("const", "input", "output", "scratch", "inout")
@@ -35,11 +35,11 @@ class Contents:
     """The numbers and arrays of a launch. Each method raises ProgramError for what is missing or does not fit."""
 
     def __init__(self, launch: Launch) -> None:
-        self._launch = launch
+        self._launch, self.where = launch, f"launch '{launch.name}'"
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise ProgramError for the launch."""
-        raise ProgramError(f"launch '{self._launch.name}'", reason, "compile it again")
+        raise ProgramError(self.where, reason, "compile it again")
 
     def array(self, name: str, dtype: npt.DTypeLike, *shapes: Shape) -> Array:
         """An array of this type and one of these shapes."""
@@ -72,51 +72,34 @@ class Contents:
             self.refuse(f"segment '{segment.name}' lacks its {segment.size} bytes")
         return content.reshape(-1)
 
+    def value(self, hint: Any, name: str) -> Any:
+        """A value as the type `hint`; see serial.decode."""
+        return decode(hint, self._launch.meta.get(name), f"{self.where}: {name}")
+
     def number(self, name: str, low: int = 0, high: int = MAX_ADDRESS) -> int:
         """A number in low..high."""
-        return self._number(name, self._launch.meta.get(name), low, high)
+        return self._within(name, self.value(int, name), low, high)
 
     def numbers(self, name: str, keys: Sequence[str]) -> dict[str, int]:
         """A number by each of some keys."""
-        found = self._launch.meta.get(name)
-        if not isinstance(found, Mapping) or set(found) != set(keys):
-            self.refuse(f"needs {', '.join(keys)} as '{name}'")
-        return {key: self._number(f"{name}.{key}", found[key], 0, MAX_ADDRESS) for key in keys}
-
-    def rows(self, name: str, *types: type, rest: type | None = None) -> list[list[Any]]:
-        """A list of lists of values of these types; further values are of the type `rest`, where it is given."""
-        found = self._launch.meta.get(name)
-        if not isinstance(found, list | tuple):
-            self.refuse(f"has no list of '{name}'")
-        for row in found:
-            right = isinstance(row, list | tuple) and (len(row) == len(types) or (rest and len(row) > len(types)))
-            if not right or any(type(value) is not (known or rest) for value, known in zip_longest(row, types)):
-                self.refuse(f"'{name}' has a row that is not {', '.join(known.__name__ for known in types)}")
-        return [list(row) for row in found]
+        found = record(dict.fromkeys(keys, int), self.value(dict, name), f"{self.where}: {name}")
+        return {key: self._within(f"{name}.{key}", found[key], 0, MAX_ADDRESS) for key in keys}
 
     def segments(self) -> tuple[DramSegment, ...]:
         """The DRAM segments."""
-        found = self._launch.meta.get("segments")
-        if not isinstance(found, list | tuple):
-            self.refuse("has no list of 'segments'")
-        segments = tuple(self._segment(item) for item in found)
+        segments: tuple[DramSegment, ...] = self.value(tuple[DramSegment, ...], "segments")
+        for segment in segments:
+            if segment.kind not in KINDS:
+                self.refuse(f"segment '{segment.name}' is of the kind '{segment.kind}', not {', '.join(KINDS)}")
+            self._within(f"the address of segment '{segment.name}'", segment.address, 0, MAX_ADDRESS)
+            self._within(f"the size of segment '{segment.name}'", segment.size, 1, MAX_ADDRESS)
         if sum(segment.size for segment in segments) > MAX_BYTES:
             self.refuse(f"has more than {MAX_BYTES >> 20} MiB of segments")
         return segments
 
-    def _segment(self, item: Any) -> DramSegment:
-        if not isinstance(item, Mapping) or set(item) != set(DramSegment.__match_args__):
-            self.refuse("has a segment that is not name, address, size and kind")
-        segment = DramSegment(**item)
-        if not isinstance(segment.name, str) or segment.kind not in KINDS:
-            self.refuse(f"segment {segment.name!r} is of the kind {segment.kind!r}, not {', '.join(KINDS)}")
-        self._number(f"segment '{segment.name}'", segment.address, 0, MAX_ADDRESS)
-        self._number(f"size of segment '{segment.name}'", segment.size, 1, MAX_ADDRESS)
-        return segment
-
-    def _number(self, name: str, value: Any, low: int, high: int) -> int:
-        if type(value) is not int or not low <= value <= high:
-            self.refuse(f"'{name}' is not a number in {low}..{high:#x}")
+    def _within(self, what: str, value: int, low: int, high: int) -> int:
+        if not low <= value <= high:
+            self.refuse(f"{what} is {value}, outside {low}..{high:#x}")
         return value
 
 

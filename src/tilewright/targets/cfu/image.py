@@ -18,6 +18,8 @@ from .layout import Kind
 #: Main memory begins here (LiteX).
 BASE = 0x4000_0000
 MAX_SYMBOLS = 1 << 16
+#: Symbols and areas as JSON values.
+ROWS = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class FirmwareImage:
         entry, model = contents.number("entry"), contents.number("model")
         if entry not in code or entry % 4 or code.stop + len(data) > model or model % 4:
             contents.refuse(f"entry {entry:#x} or model {model:#x} lie outside")
-        symbols = tuple(Symbol(*row) for row in contents.rows("symbols", str, int, int))
+        symbols = tuple(Symbol(*row) for row in contents.value(ROWS, "symbols"))
         if len(symbols) > MAX_SYMBOLS:
             contents.refuse("has too many symbols")
         inputs, outputs = (_areas(contents, name, header) for name in ("inputs", "outputs"))
@@ -99,7 +101,7 @@ class FirmwareImage:
 
 
 def _areas(contents: Contents, name: str, header: Mapping[str, int]) -> tuple[ArenaArea, ...]:
-    areas = tuple(ArenaArea(*row) for row in contents.rows(name, str, int, int))
+    areas = tuple(ArenaArea(*row) for row in contents.value(ROWS, name))
     for area in areas:
         if area.offset < 0 or area.nbytes < 1 or area.offset + area.nbytes > header["arena_bytes"]:
             contents.refuse(f"'{area.name}' lies outside the arena")

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.launch_image import Contents
 from tilewright.program.program import Launch
+from tilewright.program.serial import decode
 from tilewright.targets.bm1684x.compiler.phases import Phases
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, Config
@@ -22,7 +23,7 @@ MOST = 1 << 28
 CODES = 1 << 8
 #: A tensor as JSON values: name, address, c, h, w, type, what is added to codes of the graph, their zero point then.
 #: The numbers of Phases follow for an input that lies by phase.
-ROW = (str, int, int, int, int, str, int, int)
+ROW = tuple[str, int, int, int, int, str, int, int]
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,11 @@ class QueueImage:
 
 
 def _tensors(contents: Contents, name: str) -> tuple[StoredTensor, ...]:
-    return tuple(_tensor(contents, *row) for row in contents.rows(name, *ROW, rest=int))
+    where, found = f"{contents.where}: {name}", []
+    for item in contents.value(list, name):
+        row = decode(list, item, where)
+        found.append(_tensor(contents, *decode(ROW, row[:8], where), *decode(tuple[int, ...], row[8:], where)))
+    return tuple(found)
 
 
 def _tensor(
