@@ -35,7 +35,7 @@ from tilewright.sim import passes as sim_passes
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import BLOCK, elaborate, passes, timing
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.machine import Machine
 
 ROUNDS = 9
@@ -84,8 +84,8 @@ def clocks() -> Iterator[dict[str, float]]:
 
 def run(launch: Launch, samples: int) -> dict[str, float]:
     """Seconds of one launch's passes on random data, and of the values of a `later` block."""
-    image, rng = Image.of(launch), np.random.default_rng(1)
-    data = {p.name: rng.integers(0, 256, (samples, p.size), np.uint8) for p in image.places if p.kind == "input"}
+    image, rng = image_of(launch), np.random.default_rng(1)
+    data = {p.name: rng.integers(0, 256, (samples, p.size), np.uint8) for p in image.segments if p.kind == "input"}
     options, config = RunOptions(timing="hls"), PRESETS["pynq"]
     with clocks() as spent:
         known = passes.run_passes(image.insns, config, image.dram(data, samples), image.bases, samples, options)

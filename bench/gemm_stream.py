@@ -29,7 +29,7 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.codegen import compiler
 from tilewright.targets.vta.codegen.pack import pack
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.machine import Machine
 from tilewright.targets.vta.passes import run_passes
@@ -61,7 +61,7 @@ def seconds(function: Callable[[], object]) -> float:
 
 def measure(graph: Graph, launch: Launch, config: Config) -> dict[str, float]:
     """Figures of one stream for the layer: the two sides in turn, medians."""
-    image = Image.of(launch)
+    image = image_of(launch)
     codes = np.random.default_rng(2).integers(-128, 128, (1, *graph.tensors["x"].shape)).astype(np.int8)
     dram = image.dram(pack(launch, graph, {"x": codes}), 1)
     options, timed = RunOptions(timing="hls"), RunOptions(timing="hls", values=False)

@@ -43,7 +43,7 @@ from tilewright.program.program import Program
 from tilewright.report import text
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.limits import limits, total
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.timing import DEFAULT, MODELS
@@ -125,7 +125,7 @@ def time_only(program: Program, timing: str) -> float:
     """Wall seconds of all launches with nothing but time; data and results stay where they are."""
     config, only = Config.from_json(program.config), RunOptions(timing, check=False, values=False)
     began = perf_counter()
-    for image in map(Image.of, program.launches):
+    for image in map(image_of, program.launches):
         run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, only)
     return perf_counter() - began
 

@@ -31,6 +31,7 @@ from tilewright.array import Array, one_thread
 from tilewright.garbage import uncollected
 from tilewright.model import inputs
 from tilewright.program import file
+from tilewright.program.launch_image import LaunchImage
 from tilewright.program.program import Launch, Program
 from tilewright.sim import jit
 from tilewright.sim.dram import Dram
@@ -39,7 +40,7 @@ from tilewright.targets import get
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.codegen.pack import pack
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.passes import Prepared, run_passes
 from tilewright.targets.vta.rtl import run as rtl
 
@@ -50,14 +51,14 @@ TIME_ONLY = RunOptions(timing=MODEL, check=False, values=False)
 WAYS = ("rtl", "machine", "time_only", "first", "first_time_only")
 
 
-def launches(program: Program) -> list[tuple[Image, dict[str, Array]]]:
+def launches(program: Program) -> list[tuple[LaunchImage, dict[str, Array]]]:
     """Each launch, with the segments that one random sample gives it."""
     if program.graph is None:
-        return [(Image.of(launch), {}) for launch in program.launches]
+        return [(image_of(launch), {}) for launch in program.launches]
     target, values, found = get(program.target), dict(inputs.random(program.graph).values), []
     for step in program.steps:
         if isinstance(step, Launch):
-            found.append((Image.of(step), dict(pack(step, program.graph, values))))
+            found.append((image_of(step), dict(pack(step, program.graph, values))))
             values.update(target.launch(program, step, values, RunOptions(check=False)).values)
         else:
             values.update(host.run_node(program.graph, step.node, values, program.rounding))
@@ -71,7 +72,7 @@ def measure(program: Program, rounds: int) -> dict[str, Any]:
     jit.expect(jit.PATIENCE)
     known = [run_passes(item.insns, config, item.dram(data, 1), item.bases, 1, WITH_VALUES) for item, data in given]
 
-    def work(way: str, image: Image, dram: Dram, passes: Prepared) -> Any:
+    def work(way: str, image: LaunchImage, dram: Dram, passes: Prepared) -> Any:
         stream = image.insns, config, dram, image.bases
         if way == "rtl":
             return rtl.run(*stream)

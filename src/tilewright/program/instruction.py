@@ -22,6 +22,8 @@ Column = npt.NDArray[np.int64]
 Raw = npt.NDArray[np.uint8]
 
 WORD_BITS = (8, 16, 32, 64)
+#: The name of the bits that no field covers, in rows of fields.
+RESERVED = "reserved"
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,11 @@ class Layout:
         mask = sum(((1 << f.width) - 1) << self.offsets[f.name] for f in self.fields)
         return np.frombuffer(mask.to_bytes(self.nbytes, "little"), np.uint8)
 
+    @cached_property
+    def unused(self) -> int:
+        """The bits that no field covers, in place."""
+        return ~int.from_bytes(self.used.tobytes(), "little") & ((1 << self.bits) - 1)
+
     def reserved(self, raw: Raw) -> Raw:
         """`raw` uint8 [n, nbytes] with only the bits that no field covers."""
         return self._checked(raw) & ~self.used
@@ -161,6 +168,22 @@ class Layout:
         packed = np.ascontiguousarray(words.T.astype(f"<u{self.word_bits // 8}"))
         return packed.view(np.uint8).reshape(count, self.nbytes)
 
+    def encode_rows(self, rows: Sequence[Mapping[str, int]], numbers: Array | None = None) -> Raw:
+        """Instructions from their fields, those that are left out 0, and `reserved` bits in place.
+
+        `numbers` are those by which errors call the instructions. Raises ProgramError as `encode` does, and for bits
+        that some field covers.
+        """
+        for index, row in enumerate(rows):
+            where = f"{self.name} {index if numbers is None else numbers[index]}"
+            for name in row.keys() - self.by_name.keys() - {RESERVED}:
+                raise ProgramError(where, f"there is no field {name}", f"the fields are {', '.join(self.by_name)}")
+            if row.get(RESERVED, 0) & ~self.unused:
+                raise ProgramError(where, "reserved bits cover fields of the format", "set the fields instead")
+        packed = self.encode({name: [row.get(name, 0) for row in rows] for name in self.by_name}, numbers)
+        others = b"".join(row.get(RESERVED, 0).to_bytes(self.nbytes, "little") for row in rows)
+        return packed | np.frombuffer(others, np.uint8).reshape(packed.shape)
+
     def _fitting(self, f: Field, column: Array, count: int, rows: Array | None) -> Column:
         """`column` as int64 [count]; raises ProgramError for another shape and for values that do not fit."""
         if column.shape != (count,) or (count and column.dtype.kind not in "biuO"):
@@ -187,3 +210,9 @@ def _array(column: Array | Sequence[int]) -> Array:
     if array.dtype.kind == "f" and all(isinstance(value, int) for value in column):
         return np.array(column, object)
     return array
+
+
+def rows(columns: Mapping[str, Column]) -> list[dict[str, int]]:
+    """The fields of each instruction, from one column a field."""
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values]

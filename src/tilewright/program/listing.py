@@ -1,57 +1,254 @@
-"""A program's text with the machine that it is for: comment lines in front of what the target writes."""
+"""The text form of launches, exact in both directions: one reader and one writer for all targets.
+
+    .launch conv
+    .segment wgt address=0x1000 size=0x100 kind=const
+    0102030405060708
+    zero 248
+    .code
+    finish
+
+A line is a directive (it begins with a dot), bytes, or code. A directive that holds bytes is followed by them: two hex
+digits each, or `zero N`. A directive that holds code is followed by lines of code, until another one takes over; code
+may go on behind bytes that are complete, and behind directives that hold nothing. A target describes its directives in
+a `Grammar`; what they mean is the target's: it reads and gives `Section`s.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
-from tilewright.errors import ProgramError
-from tilewright.files import regular
-from tilewright.program.program import Program
+from tilewright.program import words as text_words
+from tilewright.program.words import NAME, Word, WordType, integer, pairs
 
-TARGET, CONFIG = "# target ", "# config "
-MAX_BYTES = 1 << 28
-
-
-def with_machine(program: Program, text: str) -> str:
-    """`text` after lines that name the target and the configuration; `#` starts a comment in every target."""
-    return f"{TARGET}{program.target}\n{CONFIG}{json.dumps(dict(program.config), sort_keys=True)}\n{text}"
+#: Bytes of all sections of a text together, declared or given.
+MAX_BYTES = 1 << 29
+_BYTES = re.compile("([0-9a-fA-F]{2})+")
+_DATA = re.compile(f"zero|{_BYTES.pattern}")
+Code = Callable[[Sequence[Word]], Any]
 
 
-def read(path: str | Path) -> str:
-    """The text of a file. Raises ProgramError where it is no text."""
-    path = regular(path, ProgramError)
-    if path.stat().st_size > MAX_BYTES:
-        raise ProgramError(str(path), f"is larger than {MAX_BYTES >> 20} MiB")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ProgramError(str(path), f"is not text: {error.reason} at byte {error.start}") from None
+@dataclass(frozen=True)
+class Directive:
+    """What a line that begins with a dot holds: values in order, then values `name=value` in any order.
+
+    `required` are those of the latter that have to be there. `more` is the type of further values, a list called more.
+    `unique`: the first value occurs once a launch. `data` gives the number of bytes that follow, from the values: None
+    where they do not say it. `code` reads a line of the code that follows. A value called `size` is a number of bytes.
+    """
+
+    values: Mapping[str, WordType] = field(default_factory=dict)
+    named: Mapping[str, WordType] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    more: WordType | None = None
+    unique: bool = False
+    data: Callable[[Mapping[str, Any]], int | None] | None = None
+    code: Code | None = None
+
+    def read(self, words: Sequence[Word]) -> tuple[dict[str, Any], dict[str, Word]]:
+        """The values, and the word of each. The last word is called ""."""
+        where = dict(zip(self.values, words[1:], strict=False))
+        if missing := list(self.values)[len(where) :]:
+            words[-1].refuse(f"a {missing[0]} after it")
+        rest = words[1 + len(where) :]
+        where |= {key: word.value for key, word in pairs(rest, self.named).items()} if self.named else {}
+        for key in self.required:
+            if key not in where:
+                words[-1].refuse(f"{key}= after it")
+        types = {**self.values, **self.named}
+        values = {key: types[key].read(word) for key, word in where.items()}
+        if self.more:
+            values["more"] = [self.more.read(word) for word in rest]
+        elif not self.named:
+            text_words.end(rest)
+        return values, {**where, "": words[-1]}
+
+    def show(self, values: Mapping[str, Any]) -> list[str]:
+        """The words of the values."""
+        named = [(name, kind) for name, kind in self.named.items() if name in values]
+        return [
+            *(kind.show(values[name]) for name, kind in self.values.items()),
+            *(f"{name}={kind.show(values[name])}" for name, kind in named),
+            *(self.more.show(value) for value in values.get("more", ()) if self.more),
+        ]
 
 
-def machine(text: str, where: str) -> tuple[str | None, Mapping[str, Any] | None]:
-    """The target and configuration that the leading comment lines of a text name. Raises ProgramError."""
-    target, config = None, None
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.startswith("#"):
-            break
-        if line.startswith(TARGET):
-            target = line.removeprefix(TARGET).strip()
-        elif line.startswith(CONFIG):
-            try:
-                config = json.loads(line.removeprefix(CONFIG))
-            except (ValueError, RecursionError) as error:
-                raise ProgramError(f"{where}: line {number}", f"the configuration is not JSON: {error}") from None
-            if not isinstance(config, dict):
-                raise ProgramError(f"{where}: line {number}", "the configuration is not a JSON object")
-    return target, config
+@dataclass
+class Section:
+    """A directive of a launch, and what follows it: bytes, or code.
+
+    Without a directive it is written as what follows alone. `code` is text where a target writes it, else what the
+    directive's `code` has made of each line.
+    """
+
+    directive: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    data: bytes | bytearray = b""
+    code: list[Any] = field(default_factory=list)
+    words: Mapping[str, Word] = field(default_factory=dict)  # of a text that was read, by value; "" is the last one
 
 
-def assembled(assemble: Callable[[str], Program], text: str, where: str) -> Program:
-    """`assemble(text)`, with the file's name in its errors."""
-    try:
-        return assemble(text)
-    except ProgramError as error:
-        raise ProgramError(f"{where}: {error.where}", error.reason, error.remedy) from None
+@dataclass
+class Text:
+    """The text of one launch: the values of `.launch` behind its name, and its sections."""
+
+    name: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    sections: list[Section] = field(default_factory=list)
+
+    def of(self, directive: str) -> list[Section]:
+        """The sections of one directive."""
+        return [section for section in self.sections if section.directive == directive]
+
+    def data(self, directive: str) -> bytes:
+        """The bytes of all sections of one directive."""
+        return b"".join(section.data for section in self.of(directive))
+
+    def code(self, directive: str) -> list[Any]:
+        """The code of all sections of one directive."""
+        return [line for section in self.of(directive) for line in section.code]
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """The text form of one target.
+
+    `launch` are the values of `.launch` behind the name. `opening` is the directive whose code follows `.launch`.
+    `unnamed` is the name of a launch whose text has no `.launch`; without it there has to be one. `row` is the number
+    of bytes in a line of data; `zeros`: rows of zeros are written as `zero N`.
+    """
+
+    directives: Mapping[str, Directive]
+    launch: Mapping[str, WordType] = field(default_factory=dict)
+    name: WordType = NAME
+    opening: str = ""
+    unnamed: str = ""
+    row: int = 32
+    zeros: bool = True
+
+    def write(self, text: Text) -> str:
+        """The lines of one launch."""
+        return "".join(f"{line}\n" for line in self._lines(text))
+
+    def read(self, text: str) -> list[Text]:
+        """The launches of a text. Raises ProgramError with the line, the column and what was expected there."""
+        reader = _Reader(self)
+        for number, line in enumerate(text.split("\n"), 1):
+            if words := text_words.split(line, number):
+                reader.line(words)
+        return reader.found
+
+    def _lines(self, text: Text) -> Iterator[str]:
+        yield " ".join([".launch", self.name.show(text.name), *Directive(self.launch).show(text.values)])
+        for section in text.sections:
+            if section.directive:
+                yield " ".join([section.directive, *self.directives[section.directive].show(section.values)])
+            yield from self._rows(bytes(section.data))
+            yield from section.code
+
+    def _rows(self, data: bytes) -> Iterator[str]:
+        rows = (data[start : start + self.row] for start in range(0, len(data), self.row))
+        for zero, run in groupby(rows, lambda row: self.zeros and not any(row)):
+            if zero:
+                yield f"zero {sum(map(len, run))}"
+            else:
+                yield from (row.hex() for row in run)
+
+
+class _Reader:
+    """What has been read of a text. A line that is no directive belongs to `data` while its bytes are not complete,
+    else to `code`.
+    """
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._directives = {".launch": Directive({"name": NAME, **grammar.launch}), **grammar.directives}
+        self._room = MAX_BYTES
+        self._started = False  # something stands in front of the first .launch
+        self._taken = {(".launch", grammar.unnamed, 0)}
+        self.found: list[Text] = []
+        if grammar.unnamed:
+            self._launch(grammar.unnamed, {})
+
+    def line(self, words: Sequence[Word]) -> None:
+        """Read a line that is not empty."""
+        first = words[0]
+        if first.text == ".launch":
+            self._named(words)
+        elif not self.found:
+            first.refuse(".launch in front of everything else")
+        elif first.text in self._directives:
+            self._directive(self._directives[first.text], words)
+        elif self._data and (self._left or _DATA.fullmatch(first.text)):
+            self._bytes(self._data, words)
+        elif self._code and not first.text.startswith("."):
+            section, read = self._code
+            section.code.append(read(words))
+        else:
+            first.refuse(f"one of {', '.join(self._directives)}")
+        self._started = True
+
+    def _named(self, words: Sequence[Word]) -> None:
+        if not self._started:
+            self.found.clear()
+            self._taken.clear()
+        values, where = self._directives[".launch"].read(words)
+        name = values.pop("name")
+        self._take(where["name"], ".launch", name)
+        self._launch(name, values)
+
+    def _take(self, word: Word, directive: str, name: Any) -> None:
+        """Refuse a name that another directive of the launch, or another launch, has."""
+        key = directive, name, 0 if directive == ".launch" else len(self.found)
+        if key in self._taken:
+            word.refuse("a name that is not taken")
+        self._taken.add(key)
+
+    def _launch(self, name: str, values: Mapping[str, Any]) -> None:
+        self.found.append(Text(name, values))
+        self._data: Section | None = None
+        self._left = 0  # bytes that may still follow in `data`
+        self._code: tuple[Section, Code] | None = None
+        if self._grammar.opening:
+            self._open(Section(self._grammar.opening), self._directives[self._grammar.opening])
+
+    def _directive(self, known: Directive, words: Sequence[Word]) -> None:
+        values, where = known.read(words)
+        if known.unique:
+            name = next(iter(values))
+            self._take(where[name], words[0].text, values[name])
+        if values.get("size", 0) > self._room:
+            where["size"].refuse(f"0..{self._room:#x}")
+        self._open(Section(words[0].text, values, bytearray(), words=where), known)
+
+    def _open(self, section: Section, known: Directive) -> None:
+        self.found[-1].sections.append(section)
+        self._data = section if known.data else None
+        size = known.data(section.values) if known.data else 0
+        self._left = self._room if size is None else min(size, self._room)
+        self._room -= section.values.get("size", 0)
+        if known.code:
+            self._code = section, known.code
+
+    def _bytes(self, section: Section, words: Sequence[Word]) -> None:
+        if words[0].text == "zero":
+            if len(words) == 1:
+                words[0].refuse("a number of bytes after it")
+            text_words.end(words[2:])
+            data = bytes(integer(words[1], 0, self._left))
+        else:
+            for word in words:
+                if not _BYTES.fullmatch(word.text):
+                    word.refuse("bytes of two hex digits, zero N, or a directive")
+            data = bytes.fromhex("".join(word.text for word in words))
+        if len(data) > self._left:
+            name = next(iter(section.values.values()), section.directive)
+            room = f"at most {self._left} more bytes in '{name}'"
+            words[0].refuse(room if self._left or section.data else f"a directive: '{name}' has no bytes here")
+        section.data += data
+        self._left -= len(data)
+        if "size" not in section.values:
+            self._room -= len(data)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
@@ -29,6 +29,13 @@ class Launch:
     nodes: tuple[str, ...]
     meta: Mapping[str, Any]
     arrays: Mapping[str, Array]
+
+
+class Configuration(Protocol):
+    """The numbers of a machine, as a program keeps them."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+    def digest(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,11 @@ class Program:
     rounding: str
     graph: Graph | None
     steps: tuple[Launch | HostStep, ...]
+
+    @classmethod
+    def bare(cls, target: str, config: Configuration, launches: Iterable[Launch]) -> Program:
+        """The program of launches without a network, as assembled text gives them."""
+        return cls(target, config.to_dict(), config.digest(), "tflm", None, tuple(launches))
 
     def run(self, inputs: Array | Mapping[str, Array], **options: Any) -> Result:
         """Run S samples; the options and the result are those of `tilewright.run.run`."""

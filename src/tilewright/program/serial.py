@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -26,6 +27,7 @@ DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 )
 
+_hints = cache(get_type_hints)
 _NAMES = tuple[str, ...]
 _GRAPH = {"name": str, "tensors": list, "nodes": list, "inputs": _NAMES, "outputs": _NAMES, "rounding": str}
 _TENSOR = {"name": str, "shape": tuple[int, ...], "dtype": str, "quant": Quant | None, "data": str | None}
@@ -115,12 +117,12 @@ def decode(hint: Any, value: Any, where: str) -> Any:
     """A JSON value as the declared type `hint`: scalar, tuple, Literal, optional or dataclass; list and dict as is."""
     origin, args = get_origin(hint), get_args(hint)
     if is_dataclass(hint) and isinstance(hint, type):
-        declared = get_type_hints(hint)
+        declared = _hints(hint)
         return hint(**record({f.name: declared[f.name] for f in fields(hint)}, value, where))
     if origin in (Union, UnionType) and NoneType in args:
         others = [arg for arg in args if arg is not NoneType]
         return None if value is None else decode(others[0], value, where)
-    if origin is tuple and type(value) is list:
+    if origin is tuple and type(value) in (list, tuple):
         hints = [args[0]] * len(value) if args[-1] is Ellipsis else args
         if len(hints) == len(value):
             return tuple(decode(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(hints, value, strict=True)))

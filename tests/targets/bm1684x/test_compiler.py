@@ -24,7 +24,7 @@ from tilewright.targets.bm1684x import TARGET, static
 from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.compiler import run
 from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, copy
-from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.lower import lower
 from tilewright.targets.bm1684x.compiler.slabs import Streamed
@@ -183,7 +183,7 @@ def test_the_machine_itself_computes_the_same() -> None:
     expected = reference.run(graph, inputs[:1], program.rounding)
     values: dict[str, Array] = {graph.inputs[0]: inputs[:1]}
     for launch in program.launches:
-        image = Image.of(launch, Config())
+        image = QueueImage.of(launch, Config())
         memories = Memories(Config())
         static.load(memories)
         memories.add_ddr(0x1_0000_0000, image.constants)
@@ -209,7 +209,7 @@ def changed(program: Program, change: Callable[[Launch], Launch]) -> Program:
 def test_without_dependencies_there_are_races() -> None:
     program = tw.compile(mixed(SEEDS[0])[0], "bm1684x")
     launch = program.launches[0]
-    image = Image.of(launch, Config())
+    image = QueueImage.of(launch, Config())
     free = []
     for engine in (TIU, DMA):
         own = [replace(each, fields={**each.fields, "cmd_id_dep": 0}) for each in decode(engine, image.queues[engine])]

@@ -16,7 +16,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.spans import as_tensor
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.elaborate import Step, elaborate
@@ -30,7 +30,7 @@ MACHINES = (Config(batch=2), Config(lanes=4, banks=2, bank_bytes=1 << 12), Confi
 
 def weaker(launch: Launch, config: Config, rng: np.random.Generator) -> Launch | None:
     """One command that waits for an earlier command of the other engine than before, or for none."""
-    image = Image.of(launch, config)
+    image = QueueImage.of(launch, config)
     queues = {engine: decode(engine, image.queues[engine]) for engine in (TIU, DMA)}
     waiting = [(engine, place) for engine, queue in queues.items() for place, each in enumerate(queue) if each.needs]
     if not waiting:
@@ -55,7 +55,7 @@ def touched(step: Step) -> tuple[Array, Array]:
 
 def can_race(launch: Launch, config: Config) -> bool:
     """Whether two commands that no dependency orders touch the same byte, one of them writing: tried on all pairs."""
-    steps = elaborate(Image.of(launch, config).queues, config).steps
+    steps = elaborate(QueueImage.of(launch, config).queues, config).steps
     tiu, dma = ([step for step in steps if step.engine == engine] for engine in (TIU, DMA))
     known = {engine: _known(own, other) for engine, own, other in ((TIU, tiu, DMA), (DMA, dma, TIU))}
     bytes_of = {id(step): touched(step) for step in steps}

@@ -18,7 +18,7 @@ from tilewright.graph.ops import AveragePool2D, Conv2D, FullyConnected, MaxPool2
 from tilewright.program import file
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import Deviation
-from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.formats import TIU_TYPES
 from tilewright.targets.bm1684x.isa.stream import decode, encode, fresh
@@ -115,7 +115,7 @@ def digits() -> tuple[Program, Launch]:
 def with_first(name: str, fields: dict[str, int]) -> Program:
     """The digits with another command in the place of the compute engine's first."""
     program, launch = digits()
-    image = Image.of(launch, Config())
+    image = QueueImage.of(launch, Config())
     queues = {engine: decode(engine, image.queues[engine]) for engine in (TIU, DMA)}
     first = queues[TIU][0]
     code = next((code for code, own in TIU_TYPES.items() if own == name), first.fields["tsk_typ"])

@@ -17,7 +17,7 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.bm1684x import TARGET, timing
 from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler import run
-from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.spans import as_tensor
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.operations import DMA, TIU
@@ -89,7 +89,7 @@ def check(case: Case, machine: Config) -> Program:
 
 def check_launch(launch: Launch, machine: Config) -> None:
     """Every command within the machine's memories, and no engine faster than its own work."""
-    known, image = run.prepared(launch, machine), Image.of(launch, machine)
+    known, image = run.prepared(launch, machine), QueueImage.of(launch, machine)
     segments = [(DDR_BASE, DDR_BASE + len(image.constants))]
     segments += [(s.address, s.address + s.stored.nbytes * image.batch) for s in (*image.inputs, *image.outputs)]
     work = Counter[str]()

@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.program.launch_image import LaunchImage
 from tilewright.program.program import Launch
 from tilewright.sim.findings import DEADLOCK, LEAK, OUT_OF_RANGE, RACE, STREAM, UNINITIALISED
 from tilewright.sim.order import eager_sequence, random_sequence
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.actions import Action
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Stream, decode, decode_uops, encode, encode_uops
 from tilewright.targets.vta.machine import Machine
@@ -55,18 +56,18 @@ class Subject:
 
     name: str
     config: Config
-    image: Image
+    image: LaunchImage
     stream: Stream
     inputs: dict[str, Array]
     expected: tuple[bytes, ...]  # outputs of the launch as compiled
 
     @classmethod
     def of(cls, launch: Launch, config: Config, rng: np.random.Generator) -> Subject:
-        image = Image.of(launch)
+        image = image_of(launch)
         data = dict(image.data)
         data |= {name: rng.integers(0, 256, d.size, np.uint8) for name, d in data.items() if name.startswith("wgt")}
         image = replace(image, data=data)
-        places = [place for place in image.places if place.kind == "input"]
+        places = [place for place in image.segments if place.kind == "input"]
         inputs = {place.name: rng.integers(0, 256, (SAMPLES, place.size), np.uint8) for place in places}
         subject = cls(launch.name, config, image, decode(image.insns, config), inputs, ())
         passes = subject.passes(subject.unbroken)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import tilewright as tw
@@ -26,7 +25,7 @@ def load(to: StreamBuilder, slot: tuple[Memory, int, int], after: int = -1) -> N
 def short(of: StreamBuilder, config: Config) -> list[str]:
     """Mnemonic and memory (`nop` for one without data), then the tokens."""
     found = []
-    for line in text.disassemble(of.encode(), np.zeros((0, 4), np.uint8), config).splitlines()[1:-1]:
+    for line in text.instructions(of.encode(), config):
         words = line.split()
         name = " ".join(words[: 1 + (words[0] in ("load", "store"))])
         tokens = [word for word in words if word.startswith(("pop:", "push:"))]

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from tests.cli.test_run import MODEL
+from tests.targets.vta.code_text import assemble
 from tilewright.cli import main
 from tilewright.errors import ConfigError
 from tilewright.program import file
@@ -20,7 +21,6 @@ from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.codegen.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.fields import AluOp, Memory
-from tilewright.targets.vta.isa.text import assemble
 from tilewright.targets.vta.passes import run_passes
 
 PYNQ = PRESETS["pynq"]

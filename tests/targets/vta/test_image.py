@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.program.launch_image import KINDS
 from tilewright.program.program import Launch
-from tilewright.targets.vta.image import KINDS, Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.registers import REGIONS
 
 
@@ -13,7 +14,7 @@ def test_kinds() -> None:
     segments = [{"name": kind, "address": 16 * at, "size": 16, "kind": kind} for at, kind in enumerate(KINDS)]
     data = {f"dram.{kind}": np.full(16, 7, np.uint8) for kind in ("const", "inout")}
     meta = {"bases": dict.fromkeys(REGIONS, 0), "segments": segments}
-    image = Image.of(Launch("x", (), meta, {"insns": np.zeros((1, 16), np.uint8), **data}))
+    image = image_of(Launch("x", (), meta, {"insns": np.zeros((1, 16), np.uint8), **data}))
     assert set(image.data) == {"const", "inout"}
     assert image.outputs == ("output", "inout")
     found = {segment.name: segment for segment in image.dram({"input": np.full((2, 16), 3, np.uint8)}, 2).segments}

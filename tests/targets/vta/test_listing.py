@@ -16,11 +16,12 @@ from tilewright import bare
 from tilewright.cli import main
 from tilewright.errors import ProgramError
 from tilewright.program import file
+from tilewright.program import listing as program_listing
 from tilewright.program.program import Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import TARGET, listing
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.passes import run_passes
 
 PYNQ = PRESETS["pynq"]
@@ -96,7 +97,7 @@ def test_a_program_by_hand_runs_alike_before_and_after_the_round_trip(tmp_path: 
     golden = (inp.astype(np.int64) @ wgt.T.astype(np.int64)).astype(np.int8)
     program = TARGET.assemble(small(), PYNQ)
     (launch,) = program.launches
-    dram = Image.of(launch).dram({}, 1)
+    dram = image_of(launch).dram({}, 1)
     run_passes(launch.arrays["insns"], PYNQ, dram, launch.meta["bases"], 1, RunOptions(timing=None, check=True))
     np.testing.assert_array_equal(dram["out"].view(np.int8).reshape(2, 16), golden)
 
@@ -194,7 +195,7 @@ SEGMENT = ".segment x address=0 size=4 kind=const"
         (f"{SEGMENT}\nfinish", "line 2, column 1: found 'finish'; expected bytes of two hex digits"),
         (
             ".segment x address=0 size=1 kind=input\n00",
-            r"line 2, column 1: found '00'; expected a directive: only const",
+            r"line 2, column 1: found '00'; expected a directive: 'x' has no bytes here",
         ),
         (".segment uop address=0 size=4 kind=const\n.uop\ndst=1\ndst=2", ".*column 29: found '4'; expected 8 or more"),
         (".segment uop address=0 kind=const\n00\n.uop\ndst=1", "line 1, column 10: found 'uop'; expected a const"),
@@ -209,7 +210,7 @@ def test_errors_name_line_column_and_what_was_expected(text: str, reason: str) -
 
 
 def test_all_segments_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "MAX_BYTES", 8)
+    monkeypatch.setattr(program_listing, "MAX_BYTES", 8)
     grown = ".segment a address=0 kind=const\n0011223344\n"
     with pytest.raises(ProgramError, match=r"line 4, column 27: found '4'; expected 0\.\.0x3"):
         listing.assemble(f"{grown}.launch b\n.segment c address=0 size=4 kind=output\n", PYNQ)

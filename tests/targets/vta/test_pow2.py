@@ -16,7 +16,7 @@ from tilewright.program.program import Launch
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.codegen.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.portability import portability, write_distance
 
@@ -79,7 +79,7 @@ def test_every_row_of_a_tile_has_the_bias_of_a_shift(batch: int) -> None:
 
 def assert_portable(launch: Launch) -> None:
     """All of upstream's implementations agree on it."""
-    image, config = Image.of(launch), PRESETS["pynq"]
+    image, config = image_of(launch), PRESETS["pynq"]
     options = RunOptions(values=False)
     passes = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
     assert portability(passes.elaborated, passes.order.sequence) == []

@@ -23,7 +23,7 @@ from tilewright.program.program import HostStep, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.codegen.compiler import TOKENS, compile_graph
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.limits import limits, total
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.timing import MODELS
@@ -65,7 +65,7 @@ def check_time(program: Program, machine: Config) -> None:
     for model in MODELS:
         work = limits(program, model)
         for launch in program.launches:
-            image = Image.of(launch)
+            image = image_of(launch)
             options = RunOptions(timing=model, check=False, values=False)
             trace = run_passes(image.insns, machine, image.dram({}, 1), image.bases, 1, options).trace
             assert trace

@@ -18,7 +18,7 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.zynq import codegen
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.image import Image
+from tilewright.targets.zynq.image import LayerImage
 from tilewright.targets.zynq.isa import Kind
 from tilewright.targets.zynq.layer import Layer
 
@@ -142,13 +142,13 @@ def test_a_bare_program_means_what_it_says() -> None:
     ("old", "new", "said"),
     [
         ("fc r=4", "fcc r=4", "line 6, column 1: found 'fcc'"),
-        ("zx=1", "zx=256", "expected zx=-256..255"),
+        ("zx=1", "zx=256", "column 44: found '256'; expected -256..255"),
         ("rule=float", "rule=up", "one of float, double"),
-        ("relu=1", "relu=1 relu=1", "each once"),
+        ("relu=1", "relu=1 relu=1", "relu only once"),
         ("l=2 ", "l=3 ", "lacks 'weight', uint8 \\[12\\]"),
-        (".array bias int32 2", ".array bias int8 2", "bias int32"),
+        (".array bias int32 2", ".array bias int8 2", "column 13: found 'int8'; expected int32, the type of bias"),
         ("0109030405060708", "01090", "two hex digits"),
-        ("high=255\n.array data", "high=256\n.array data", "high=-256..255"),
+        ("high=255\n.array data", "high=256\n.array data", "found '256'; expected -256..255"),
         ("rows=2 cols=4", "rows=1 cols=4", "odd side"),
         ("ic=1", "ic=0", "ic is 0"),
         ("000000000000f03f", "000000000000f07f", "not finite"),
@@ -171,7 +171,7 @@ def test_a_damaged_launch_is_the_files_fault() -> None:
         ("factor", np.full_like(good.arrays["factor"], np.nan)),
     ):
         with pytest.raises(ProgramError, match="launch 'dense'"):
-            Image.of(Launch(good.name, good.nodes, {}, {**good.arrays, name: array}), Config())
+            LayerImage.of(Launch(good.name, good.nodes, {}, {**good.arrays, name: array}), Config())
     other = Launch(good.name, ("scores",), {}, good.arrays)
     with pytest.raises(ProgramError, match="does not fit its network"):
         swapped = tuple(other if step is good else step for step in program.steps)

@@ -21,8 +21,8 @@ from tilewright.program.program import Program
 from tilewright.targets.zynq import driver, walk
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.header import REGISTERS, STATUS_IDLE, STATUS_STORE_SHIFT, STATUS_WAITING, STATUS_WRITE
-from tilewright.targets.zynq.image import Image
-from tilewright.targets.zynq.isa import LAYOUT, decode
+from tilewright.targets.zynq.image import LayerImage
+from tilewright.targets.zynq.isa import DESCRIPTORS, LAYOUT
 from tilewright.targets.zynq.layer import Layer
 from tilewright.targets.zynq.service import schedule
 
@@ -72,7 +72,7 @@ class Board:
 
     def _start(self) -> None:
         code = self._words(REGISTERS["DESCRIPTOR"], LAYOUT.bits // 32).view(np.uint8)[None]
-        layer = Layer.of(decode(code), 0, self.config)
+        layer = Layer.of(DESCRIPTORS.decode(code), 0, self.config)
         self.engine = Engine(layer, self._words(REGISTERS["FACTOR"], 2 * layer.channels).view("<f8"))
         self.engines.append(self.engine)
         assert not self.registers
@@ -118,7 +118,7 @@ def test_the_driver_runs_a_network(layout: str, rounding: str, tmp_path: Path) -
     memory = np.zeros(constant(tmp_path, "ZYNQ_DDR_BYTES"), np.uint8)
     content = np.fromfile(tmp_path / "zynq_ddr.bin", np.uint8)
     memory[: content.size] = content
-    images = [Image.of(launch, board.config) for launch in program.launches]
+    images = [LayerImage.of(launch, board.config) for launch in program.launches]
     output = np.zeros(images[-1].layer.outputs, np.int8)
     scratch = np.zeros(max(image.layer.outputs for image in images), np.uint8)
     given = np.ascontiguousarray(data.ravel())

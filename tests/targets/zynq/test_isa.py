@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tilewright.errors import ProgramError
-from tilewright.targets.zynq import header, isa
+from tilewright.program import instruction, words
+from tilewright.targets.zynq import header
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.isa import LAYOUT, OPERANDS, RULES, Kind
+from tilewright.targets.zynq.isa import DESCRIPTORS, LAYOUT, OPERANDS, RULES, Kind
 
 
 def rows(seed: int) -> list[dict[str, int]]:
@@ -28,10 +29,10 @@ def rows(seed: int) -> list[dict[str, int]]:
 
 
 def test_descriptors_round_trip_as_bits_and_text() -> None:
-    code = isa.encode(rows(3))
-    columns = isa.decode(code)
-    lines = [isa.show(columns, row) for row in range(len(code))]
-    np.testing.assert_array_equal(isa.encode([isa.read(line, 1) for line in lines]), code)
+    code = LAYOUT.encode_rows(rows(3))
+    lines = [DESCRIPTORS.notation.show(row) for row in instruction.rows(DESCRIPTORS.decode(code))]
+    again = [DESCRIPTORS.notation.read(words.split(line, 1)) for line in lines]
+    np.testing.assert_array_equal(LAYOUT.encode_rows(again), code)
 
 
 @pytest.mark.parametrize(
@@ -39,19 +40,19 @@ def test_descriptors_round_trip_as_bits_and_text() -> None:
     [
         ({"kind": int(Kind.POOL), "oc": 3}, "pool has no oc"),
         ({"kind": int(Kind.FC), "rows": 3}, "fc has no rows"),
-        ({"kind": int(Kind.FC), "rule": 7}, "is no layer"),
+        ({"kind": int(Kind.FC), "rule": 7}, "is not legal"),
     ],
 )
 def test_what_is_no_layer_is_refused(row: dict[str, int], said: str) -> None:
     with pytest.raises(ProgramError, match=said):
-        isa.decode(isa.encode([row]))
+        DESCRIPTORS.decode(LAYOUT.encode_rows([row]))
 
 
 def test_a_bit_beyond_all_fields_is_refused() -> None:
-    code = isa.encode([{"kind": int(Kind.FC)}])
+    code = LAYOUT.encode_rows([{"kind": int(Kind.FC)}])
     code[0, -1] |= 128
     with pytest.raises(ProgramError, match="descriptor 0"):
-        isa.decode(code)
+        DESCRIPTORS.decode(code)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -91,7 +91,7 @@ class Bm1684x:
         from tilewright.targets.bm1684x.compiler import listing
 
         machine = _own(config)
-        return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, listing.assemble(text, machine))
+        return Program.bare(self.name, machine, listing.assemble(text, machine))
 
     def explain(self, program: Program, timing: str | None = None) -> str:
         from tilewright.targets.bm1684x.compiler import explain

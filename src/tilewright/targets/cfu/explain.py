@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.base import LaunchResult
 
-from .image import BASE, Image
+from .image import BASE, FirmwareImage
 from .layout import LINEAR, activation_bytes, constant_bytes
 from .variants import VARIANTS
 
@@ -24,7 +24,7 @@ def explain(program: Program, taken: Mapping[str, tuple[str, LaunchResult]]) -> 
 
 
 def _launch(launch: Launch, timing: str, result: LaunchResult | None) -> Iterator[str]:
-    image = Image.of(launch)
+    image = FirmwareImage.of(launch)
     name = launch.meta.get("variant", "")
     about = VARIANTS[name].about if name in VARIANTS else "assembled"
     yield f"{launch.name}: cfu, firmware '{name}': {about}; {launch.meta.get('compiler', 'no compiler')}"

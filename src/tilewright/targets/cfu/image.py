@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
+from tilewright.program.launch_image import Contents
 from tilewright.program.program import Launch
 
 from . import layout
@@ -16,11 +18,13 @@ from .layout import Kind
 #: Main memory begins here (LiteX).
 BASE = 0x4000_0000
 MAX_SYMBOLS = 1 << 16
+#: Symbols and areas as JSON values.
+ROWS = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
-class Place:
-    """A graph tensor in the arena, or of a bare program an area of it."""
+class ArenaArea:
+    """Where a graph tensor lies in the arena, or of a bare program an operand."""
 
     name: str
     offset: int
@@ -37,7 +41,7 @@ class Symbol:
 
 
 @dataclass(frozen=True, eq=False)
-class Image:
+class FirmwareImage:
     """`words` uint32 from `base` on, `data` uint8 behind them; `blob` uint8 at `model`, then the arena."""
 
     entry: int
@@ -48,8 +52,8 @@ class Image:
     header: Mapping[str, int]
     records: Sequence[Mapping[str, int]]
     symbols: tuple[Symbol, ...]
-    inputs: tuple[Place, ...]
-    outputs: tuple[Place, ...]
+    inputs: tuple[ArenaArea, ...]
+    outputs: tuple[ArenaArea, ...]
 
     @property
     def arena(self) -> int:
@@ -73,47 +77,32 @@ class Image:
         return f"{pc:#x}"
 
     @classmethod
-    def of(cls, launch: Launch) -> Image:
+    def of(cls, launch: Launch) -> FirmwareImage:
         """The image of a launch. Raises ProgramError for one that does not fit together."""
-        where = f"launch '{launch.name}'"
+        contents = Contents(launch)
+        words = contents.array("insns", np.uint32, (None,))
+        data, blob = contents.array("data", np.uint8, (None,)), contents.array("blob", np.uint8, (None,))
         try:
-            return _image(launch.meta, launch.arrays)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise ProgramError(where, f"its parts do not fit together: {error}", "compile it again") from None
+            header, records = layout.unpack(blob)
+            layout.check(header, records)
         except ProgramError as error:
-            raise ProgramError(f"{where}: {error.where}", error.reason, error.remedy) from None
+            raise ProgramError(f"launch '{launch.name}': {error.where}", error.reason, error.remedy) from None
+        except (ValueError, OverflowError) as error:
+            contents.refuse(f"its model is damaged: {error}")
+        code = range(BASE, BASE + 4 * len(words))
+        entry, model = contents.number("entry"), contents.number("model")
+        if entry not in code or entry % 4 or code.stop + len(data) > model or model % 4:
+            contents.refuse(f"entry {entry:#x} or model {model:#x} lie outside")
+        symbols = tuple(Symbol(*row) for row in contents.value(ROWS, "symbols"))
+        if len(symbols) > MAX_SYMBOLS:
+            contents.refuse("has too many symbols")
+        inputs, outputs = (_areas(contents, name, header) for name in ("inputs", "outputs"))
+        return cls(entry, model, words, data, blob, header, records, symbols, inputs, outputs)
 
 
-def _image(meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Image:
-    words, data, blob = arrays["insns"], arrays["data"], arrays["blob"]
-    for array, kind in ((words, "uint32"), (data, "uint8"), (blob, "uint8")):
-        if array.ndim != 1 or array.dtype != kind:
-            raise ValueError(f"an array is {array.dtype}{list(array.shape)}, not {kind}")
-    header, records = layout.unpack(blob)
-    image = Image(
-        entry=int(meta["entry"]),
-        model=int(meta["model"]),
-        words=words,
-        data=data,
-        blob=blob,
-        header=header,
-        records=records,
-        symbols=tuple(Symbol(str(n), int(a), int(s)) for n, a, s in meta["symbols"]),
-        inputs=_places(meta["inputs"], header),
-        outputs=_places(meta["outputs"], header),
-    )
-    code = range(BASE, BASE + 4 * len(words))
-    if image.entry not in code or image.entry % 4 or BASE + 4 * len(words) + len(data) > image.model or image.model % 4:
-        raise ValueError(f"entry {image.entry:#x} or model {image.model:#x} lie outside")
-    if len(image.symbols) > MAX_SYMBOLS:
-        raise ValueError("too many symbols")
-    layout.check(header, records)
-    return image
-
-
-def _places(rows: Sequence[Sequence[Any]], header: Mapping[str, int]) -> tuple[Place, ...]:
-    places = tuple(Place(str(name), int(offset), int(nbytes)) for name, offset, nbytes in rows)
-    for place in places:
-        if place.offset < 0 or place.nbytes < 1 or place.offset + place.nbytes > header["arena_bytes"]:
-            raise ValueError(f"'{place.name}' lies outside the arena")
-    return places
+def _areas(contents: Contents, name: str, header: Mapping[str, int]) -> tuple[ArenaArea, ...]:
+    areas = tuple(ArenaArea(*row) for row in contents.value(ROWS, name))
+    for area in areas:
+        if area.offset < 0 or area.nbytes < 1 or area.offset + area.nbytes > header["arena_bytes"]:
+            contents.refuse(f"'{area.name}' lies outside the arena")
+    return areas

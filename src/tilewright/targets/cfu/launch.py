@@ -18,14 +18,14 @@ from tilewright.targets.base import LaunchResult
 
 from . import layout
 from .config import Config
-from .image import BASE, Image
+from .image import BASE, FirmwareImage
 from .rv32 import core, elf
 from .timing import MODELS
 
 STACK_BYTES = 1 << 16  # what main.c leaves for its stack
 
 
-def program_of(name: str, image: Image) -> elf.Image:
+def program_of(name: str, image: FirmwareImage) -> elf.Image:
     """What the machine loads: code, data and model; with symbols, for profiles."""
     code = image.words.astype("<u4").tobytes()
     parts = ((BASE, code), (BASE + len(code), image.data.tobytes()), (image.model, image.blob.tobytes()))
@@ -35,7 +35,7 @@ def program_of(name: str, image: Image) -> elf.Image:
 
 
 def runs(
-    name: str, image: Image, config: Config, inputs: Mapping[str, Array], samples: int, timing: str
+    name: str, image: FirmwareImage, config: Config, inputs: Mapping[str, Array], samples: int, timing: str
 ) -> Iterator[core.Run]:
     """A run for each of the samples int8 (S, *shape). Raises MachineError for one that does not end well."""
     if image.end + STACK_BYTES > BASE + config.ram_bytes:
@@ -80,7 +80,7 @@ def operations(run: core.Run) -> list[Operation]:
     return found
 
 
-def findings(run: core.Run, image: Image) -> tuple[Finding, ...]:
+def findings(run: core.Run, image: FirmwareImage) -> tuple[Finding, ...]:
     """What the program did wrong with the CFU, naming the function."""
     return tuple(
         Finding("cfu_misuse", f"{note.message} at {image.function(note.pc)} ({note.times:,} times)")
@@ -92,7 +92,7 @@ def run(
     program: Program, launch: Launch, values: Mapping[str, Array], config: Config, options: RunOptions
 ) -> LaunchResult:
     """Run a launch on all samples; cycles are those of the first."""
-    image = Image.of(launch)
+    image = FirmwareImage.of(launch)
     samples = _samples(launch, image, values)
     first: core.Run | None = None
     left: dict[str, list[bytes]] = {place.name: [] for place in image.outputs}
@@ -115,7 +115,7 @@ def run(
     return LaunchResult(outputs, found, trace(first, image), "cpu", sum(macs), 0, parts, macs)
 
 
-def _samples(launch: Launch, image: Image, values: Mapping[str, Array]) -> int:
+def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) -> int:
     """How many there are. Raises ProgramError where the launch and its values do not fit."""
     there = [place for place in image.inputs if place.name in values]
     for place in there:
@@ -124,7 +124,7 @@ def _samples(launch: Launch, image: Image, values: Mapping[str, Array]) -> int:
     return len(values[there[0].name]) if there else 1
 
 
-def trace(run: core.Run, image: Image) -> Trace:
+def trace(run: core.Run, image: FirmwareImage) -> Trace:
     """A step an operator, on one unit, the CPU; its cycles are theirs, or all where nothing marks an operator."""
     found = operations(run)
     cycles = sum(one.region.cycles for one in found) if found else run.cycles

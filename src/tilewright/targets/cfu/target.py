@@ -80,9 +80,9 @@ class CfuSystem:
 
     def _on_zeros(self, program: Program, step: Launch, timing: str) -> LaunchResult:
         from . import launch
-        from .image import Image
+        from .image import FirmwareImage
 
-        zeros = {place.name: np.zeros((1, place.nbytes), np.int8) for place in Image.of(step).inputs}
+        zeros = {area.name: np.zeros((1, area.nbytes), np.int8) for area in FirmwareImage.of(step).inputs}
         return launch.run(program, step, zeros, _config_of(program), RunOptions(timing=timing))
 
     def disassemble(self, program: Program) -> str:
@@ -93,7 +93,7 @@ class CfuSystem:
     def assemble(self, text: str, config: base.Config) -> Program:
         from . import listing
 
-        return Program(self.name, config.to_dict(), config.digest(), "tflm", None, listing.assemble(text))
+        return Program.bare(self.name, config, listing.assemble(text))
 
     def explain(self, program: Program, timing: str | None = None) -> str:
         from . import explain

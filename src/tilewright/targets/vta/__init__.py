@@ -93,10 +93,10 @@ class Vta:
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
         from tilewright.targets.vta.codegen.pack import unpack
-        from tilewright.targets.vta.image import Image
+        from tilewright.targets.vta.image import image_of
         from tilewright.targets.vta.passes import run_passes
 
-        config, graph, image = _config_of(program), program.graph, Image.of(launch)
+        config, graph, image = _config_of(program), program.graph, image_of(launch)
         packed = _packed(program, launch, values)
         samples = next(iter(packed.values())).shape[0] if packed else 1
         outputs: dict[str, list[Array]] = {name: [] for name in image.outputs}
@@ -123,13 +123,13 @@ class Vta:
         return LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), divided, macs_of)
 
     def check(self, program: Program) -> Iterator[Finding]:
-        from tilewright.targets.vta.image import Image
+        from tilewright.targets.vta.image import image_of
         from tilewright.targets.vta.passes import prepare
         from tilewright.targets.vta.portability import portability, write_distance
 
         options = RunOptions(timing=self.timing_models[0].name, check=True, values=False)
         for launch in program.launches:
-            image = Image.of(launch)
+            image = image_of(launch)
             known = prepare(image.insns, _config_of(program), image.dram({}, 1), image.bases, options)
             found = list(known.findings)
             if not any(finding.kind == OUT_OF_RANGE for finding in found):
@@ -144,13 +144,13 @@ class Vta:
 
     def assemble(self, text: str, config: base.Config) -> Program:
         from tilewright.targets.vta import listing
-        from tilewright.targets.vta.image import Image
+        from tilewright.targets.vta.image import image_of
 
         machine = _own(config)
         launches = listing.assemble(text, machine)
         for launch in launches:
-            Image.of(launch)
-        return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, launches)
+            image_of(launch)
+        return Program.bare(self.name, machine, launches)
 
     def explain(self, program: Program, timing: str | None = None) -> str:
         from tilewright.targets.vta.codegen.explain import explain
@@ -174,12 +174,12 @@ class Vta:
         return files(_own(config))
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
-        from tilewright.targets.vta.image import Image
+        from tilewright.targets.vta.image import image_of
 
         with _gateware_tools():
             from tilewright.targets.vta.rtl.cosim import compare
 
-        return compare(launch.name, Image.of(launch), _config_of(program), _packed(program, launch, values), engine)
+        return compare(launch.name, image_of(launch), _config_of(program), _packed(program, launch, values), engine)
 
     def waveform(
         self,
@@ -189,12 +189,12 @@ class Vta:
         path: Path,
         cycles: tuple[int, int] | None,
     ) -> None:
-        from tilewright.targets.vta.image import Image
+        from tilewright.targets.vta.image import image_of
 
         with _gateware_tools():
             from tilewright.targets.vta.rtl.cosim import waveform
 
-        waveform(Image.of(launch), _config_of(program), _packed(program, launch, values), path, cycles)
+        waveform(image_of(launch), _config_of(program), _packed(program, launch, values), path, cycles)
 
 
 @contextmanager

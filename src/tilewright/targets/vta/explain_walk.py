@@ -17,7 +17,7 @@ from tilewright.sim.dram import Dram
 from tilewright.sim.order import order
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.elaborate import Elaborated, elaborate
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.kernel import GemmKernel
@@ -54,7 +54,7 @@ def walk(launch: Launch, config: Config, short: bool = False, layer: int | None 
 
     Empty where nothing is multiplied.
     """
-    image = Image.of(launch)
+    image = image_of(launch)
     dram = image.dram({}, 1)
     program = elaborate(decode(image.insns, config), config, dram, image.bases)
     mine = None if layer is None else launch.arrays["layer"] == layer

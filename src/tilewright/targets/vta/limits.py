@@ -10,7 +10,7 @@ from tilewright.array import Array
 from tilewright.program.program import Launch, Program
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated, elaborate
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Opcode
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.timing import MODELS
@@ -56,7 +56,7 @@ def total(parts: dict[str, Limits]) -> Limits:
 
 
 def _launch(launch: Launch, config: Config, timing: str) -> dict[str, Limits]:
-    image = Image.of(launch)
+    image = image_of(launch)
     program = elaborate(decode(image.insns, config), config, image.dram({}, 1), image.bases)
     layer = np.zeros(len(program.stream), np.int64) if image.layer is None else image.layer
     gemm, alu, read, write = (

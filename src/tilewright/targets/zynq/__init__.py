@@ -17,7 +17,7 @@ from tilewright.targets import base, given
 from tilewright.targets.base import ConformCase, LaunchResult
 from tilewright.targets.zynq import timing
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.image import Image
+from tilewright.targets.zynq.image import LayerImage
 from tilewright.targets.zynq.isa import Kind
 
 
@@ -60,7 +60,7 @@ class Zynq:
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        image = Image.of(launch, _config_of(program))
+        image = LayerImage.of(launch, _config_of(program))
         layer = image.layer
         found = _findings(image, launch.name) if options.check else ()
         trace, part = timing.timed(layer, options.timing) if options.timing is not None else (None, None)
@@ -72,7 +72,8 @@ class Zynq:
     def check(self, program: Program) -> Iterator[Finding]:
         config = _config_of(program)
         for launch in program.launches:
-            yield from (finding.inside(launch.name) for finding in _findings(Image.of(launch, config), launch.name))
+            image = LayerImage.of(launch, config)
+            yield from (finding.inside(launch.name) for finding in _findings(image, launch.name))
 
     def disassemble(self, program: Program) -> str:
         from tilewright.targets.zynq import listing
@@ -83,7 +84,7 @@ class Zynq:
         from tilewright.targets.zynq import listing
 
         machine = _own(config)
-        return Program(self.name, machine.to_dict(), machine.digest(), "tflm", None, listing.assemble(text, machine))
+        return Program.bare(self.name, machine, listing.assemble(text, machine))
 
     def explain(self, program: Program, timing: str | None = None) -> str:
         from tilewright.targets.zynq import explain
@@ -94,7 +95,7 @@ class Zynq:
         return ConformCase(path.stem, False, "the engine was never released: there are no golden vectors of it")
 
 
-def _findings(image: Image, name: str) -> tuple[Finding, ...]:
+def _findings(image: LayerImage, name: str) -> tuple[Finding, ...]:
     """Sums that are read before they are there."""
     layer = image.layer
     if layer.config.lat_use or layer.kind == Kind.POOL:
@@ -106,7 +107,7 @@ def _findings(image: Image, name: str) -> tuple[Finding, ...]:
     return (Finding(RACE, message),)
 
 
-def _values(program: Program, launch: Launch, image: Image, values: Mapping[str, Array]) -> dict[str, Array]:
+def _values(program: Program, launch: Launch, image: LayerImage, values: Mapping[str, Array]) -> dict[str, Array]:
     from tilewright.targets.zynq import codegen, machine
 
     layer, graph = image.layer, program.graph

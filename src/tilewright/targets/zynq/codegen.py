@@ -16,7 +16,7 @@ from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.zynq import walk
 from tilewright.targets.zynq.config import GROUP, Config
-from tilewright.targets.zynq.isa import LAYOUT, RULES, Kind, encode
+from tilewright.targets.zynq.isa import LAYOUT, RULES, Kind
 from tilewright.targets.zynq.layer import Layer
 
 NAME = "zynq"
@@ -137,8 +137,9 @@ def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
         bias = site.constant(2) if site.optional(2) else np.zeros(layer.channels, np.int32)
         requant = _requant(site, op, mode)
         factor = np.atleast_1d(requant.real32 if op.rule(mode) == "float" else requant.real).astype(np.float64)
-    arrays: dict[str, Array] = {"insns": encode([layer.fields]), "weight": weight, "bias": bias, "factor": factor}
-    return Launch(site.node.name, (site.node.name,), {}, arrays)
+    arrays: dict[str, Array] = {"weight": weight, "bias": bias, "factor": factor}
+    insns = LAYOUT.encode_rows([layer.fields])
+    return Launch(site.node.name, (site.node.name,), {}, {"insns": insns, **arrays})
 
 
 def pack(site: Site, layer: Layer, values: Mapping[str, Array]) -> Array:

@@ -18,8 +18,8 @@ from tilewright.program.program import HostStep, Program
 from tilewright.targets.zynq import ddr, header, walk
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.driver_source import HEADER, SOURCE
-from tilewright.targets.zynq.image import Image
-from tilewright.targets.zynq.isa import LAYOUT, Kind, encode
+from tilewright.targets.zynq.image import LayerImage
+from tilewright.targets.zynq.isa import LAYOUT, Kind
 
 
 def write(program: Program, folder: str | Path) -> None:
@@ -44,7 +44,7 @@ def sources(program: Program) -> dict[str, bytes]:
         if getattr(config, key) != default:
             reason = f"the driver serves the document's requests; {key}={getattr(config, key)} needs another protocol"
             raise UnsupportedError("driver", reason, f"compile with {key}={default}")
-    images = [Image.of(launch, config) for launch in program.launches]
+    images = [LayerImage.of(launch, config) for launch in program.launches]
     if not images:
         raise UnsupportedError("driver", "the program has no layer for the engine")
     content, sizes = _memory(images)
@@ -62,7 +62,7 @@ def sources(program: Program) -> dict[str, bytes]:
     return {**{name: text.encode("ascii") for name, text in texts.items()}, "zynq_ddr.bin": content}
 
 
-def _memory(images: list[Image]) -> tuple[bytes, dict[str, int]]:
+def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
     """DDR before the first layer, and where its parts and the areas behind it start."""
     summing = [image for image in images if image.layer.channels]
     weight = _joined([ddr.weight_blocks(image.layer, image.weight) for image in summing])
@@ -88,20 +88,20 @@ def _joined(arrays: list[Array]) -> bytes:
     return b"".join(array.tobytes() for array in arrays)
 
 
-def _factors(image: Image) -> Array:
+def _factors(image: LayerImage) -> Array:
     """One for each channel."""
     return np.broadcast_to(image.factor, image.layer.channels).astype("<f8")
 
 
-def _factors_at(images: list[Image]) -> list[int]:
+def _factors_at(images: list[LayerImage]) -> list[int]:
     """The index of each layer's first factor."""
     counts = [image.layer.channels for image in images]
     return [0, *np.cumsum(counts).tolist()[:-1]]
 
 
-def _entry(image: Image, factor: int) -> str:
+def _entry(image: LayerImage, factor: int) -> str:
     layer = image.layer
-    words = encode([layer.fields]).view("<u4")[0]
+    words = LAYOUT.encode_rows([layer.fields]).view("<u4")[0]
     code = ", ".join(f"0x{int(word):08x}u" for word in words)
     kind = f"ZYNQ_KIND_{layer.kind.name}"
     fc = layer.kind == Kind.FC

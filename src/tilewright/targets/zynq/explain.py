@@ -10,8 +10,8 @@ from tilewright.graph.ops import Conv2D, FullyConnected
 from tilewright.program.program import Launch, Program
 from tilewright.targets.zynq import thrash, walk
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.image import Image
-from tilewright.targets.zynq.isa import show
+from tilewright.targets.zynq.image import LayerImage
+from tilewright.targets.zynq.isa import DESCRIPTORS
 from tilewright.targets.zynq.layer import Layer
 from tilewright.targets.zynq.service import schedule
 from tilewright.targets.zynq.timing import PAGED
@@ -19,7 +19,7 @@ from tilewright.targets.zynq.timing import PAGED
 
 def text(program: Program, config: Config, timing: str) -> str:
     """All tables; those of the document need the network, which a bare program lacks."""
-    layers = [(launch.name, Image.of(launch, config).layer) for launch in program.launches]
+    layers = [(launch.name, LayerImage.of(launch, config).layer) for launch in program.launches]
     parts = [
         *(_analysis(program.graph) if program.graph else ()),
         *_engine(layers, config, timing),
@@ -86,7 +86,7 @@ def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Ite
 def _code(launches: Sequence[Launch], config: Config) -> Iterator[str]:
     yield "descriptors"
     for launch in launches:
-        yield f"  {launch.name}: {show(Image.of(launch, config).layer.columns, 0)}"
+        yield f"  {launch.name}: {DESCRIPTORS.notation.show(LayerImage.of(launch, config).layer.fields)}"
     yield ""
 
 

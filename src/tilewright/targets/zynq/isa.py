@@ -14,13 +14,11 @@ address space.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
-from tilewright.errors import ProgramError
 from tilewright.graph.arithmetic import RequantRule
-from tilewright.program.instruction import Column, Field, Layout, Raw
+from tilewright.program.instruction import Field, Layout
+from tilewright.program.notation import InstructionSet, Names
 
 
 class Kind(IntEnum):
@@ -74,59 +72,5 @@ OPERANDS = {
 }
 
 
-def encode(rows: Sequence[Mapping[str, int]]) -> Raw:
-    """Descriptors as code, uint8 [n, nbytes]; fields left out are 0."""
-    return LAYOUT.encode({name: [row.get(name, 0) for row in rows] for name in LAYOUT.by_name})
-
-
-def decode(insns: Raw) -> dict[str, Column]:
-    """The fields as int64 [n]. Raises ProgramError for a rule, a field or a bit that is not there."""
-    columns = LAYOUT.decode(insns)
-    for row in range(len(insns)):
-        kind = Kind(int(columns["kind"][row]))
-        unused = [name for name in LAYOUT.by_name if name not in ("kind", *OPERANDS[kind]) and columns[name][row]]
-        if LAYOUT.reserved(insns[row : row + 1]).any() or unused or columns["rule"][row] >= len(RULES):
-            odd = f" ({kind.name.lower()} has no {', '.join(unused)})" if unused else ""
-            raise ProgramError(f"descriptor {row}", f"{insns[row].tobytes().hex()} is no layer{odd}")
-    return columns
-
-
-def show(columns: Mapping[str, Column], row: int) -> str:
-    """The text of one descriptor."""
-    kind = Kind(int(columns["kind"][row]))
-    words = [kind.name.lower()]
-    for name in OPERANDS[kind]:
-        value = int(columns[name][row])
-        words.append(f"{name}={RULES[value] if name == 'rule' else value}")
-    return " ".join(words)
-
-
-def read(line: str, number: int) -> dict[str, int]:
-    """The fields of one line of text; ProgramError says where (line `number`, column) and what was expected."""
-    words = [(match[0], match.start() + 1) for match in re.finditer(r"\S+", line)]
-
-    def refuse(index: int, expected: str) -> ProgramError:
-        word, column = words[index]
-        return ProgramError(f"line {number}, column {column}", f"found '{word}'", f"expected {expected}")
-
-    if words[0][0].upper() not in Kind.__members__:
-        raise refuse(0, ", ".join(kind.name.lower() for kind in Kind))
-    kind = Kind[words[0][0].upper()]
-    row = {"kind": int(kind)}
-    for index, (word, _) in enumerate(words[1:], 1):
-        name, _, text = word.partition("=")
-        if name in row or name not in OPERANDS[kind]:
-            raise refuse(index, ", ".join(f"{field}=" for field in OPERANDS[kind]) + ", each once")
-        if name == "rule":
-            if text not in RULES:
-                raise refuse(index, f"rule= and one of {', '.join(RULES)}")
-            row[name] = RULES.index(text)
-            continue
-        field = LAYOUT.by_name[name]
-        try:
-            row[name] = int(text, 0)
-        except ValueError:
-            raise refuse(index, f"a number after {name}=") from None
-        if not field.low <= row[name] <= field.high:
-            raise refuse(index, f"{name}={field.low}..{field.high}")
-    return row
+#: The rules have names in text.
+DESCRIPTORS = InstructionSet(LAYOUT, "kind", Kind, OPERANDS, names={"rule": Names(RULES)})

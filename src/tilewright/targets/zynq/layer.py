@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from tilewright.program.instruction import Column
 from tilewright.targets.zynq.config import GROUP, LANES, TAPS, Config
 from tilewright.targets.zynq.isa import RULES, Kind
@@ -25,11 +23,6 @@ class Layer:
     def of(cls, columns: Mapping[str, Column], row: int, config: Config) -> Layer:
         fields = {name: int(column[row]) for name, column in columns.items()}
         return cls(Kind(fields["kind"]), config, fields)
-
-    @property
-    def columns(self) -> dict[str, Column]:
-        """The descriptor as isa.decode gives it, one row."""
-        return {name: np.array([value]) for name, value in self.fields.items()}
 
     def __getitem__(self, name: str) -> int:
         return self.fields[name]

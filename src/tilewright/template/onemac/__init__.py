@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.header import Group, bit_ranges, header
+from tilewright.program.launch_image import LaunchImage
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.dram import Dram
 from tilewright.sim.findings import Finding
@@ -20,8 +21,7 @@ from tilewright.targets.base import ConformCase, LaunchResult
 
 from . import codegen, listing, timing
 from .config import PRESETS, Config
-from .image import Image
-from .isa import LAYOUT, Opcode
+from .isa import ISA, LAYOUT, Opcode, image_of
 from .machine import Machine, steps
 
 
@@ -56,7 +56,8 @@ class OneMac:
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        config, image = _config_of(program), Image.of(launch)
+        config, image = _config_of(program), image_of(launch)
+        columns = ISA.decode(image.insns)
         site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
         with given.untrusted(launch):
             inputs = codegen.pack(site, values) if site else {}
@@ -66,28 +67,28 @@ class OneMac:
         with given.named(launch):
             known.refuse(options)
         if options.values:
-            Machine(config, dram, samples).run(image.columns, known.sequence(options).tolist())
+            Machine(config, dram, samples).run(columns, known.sequence(options).tolist())
         left = {name: dram[name] for name in image.outputs}
         if site:
             with given.untrusted(launch):
                 left = codegen.unpack(site, left, program.rounding)
         else:
             left = given.left_by(program, launch, left)
-        macs = int((image.columns["length"] * image.columns["count"]).sum())
+        macs = int((columns["length"] * columns["count"]).sum())
         return LaunchResult.of(left, known, options, "mac", macs)
 
     def check(self, program: Program) -> Iterator[Finding]:
         options = RunOptions(timing=self.timing_models[0].name, values=False)
         for launch in program.launches:
-            image = Image.of(launch)
+            image = image_of(launch)
             known = _passes(image, _config_of(program), image.dram({}, 1), options)
             yield from (finding.inside(launch.name) for finding in known.findings(options))
 
     def disassemble(self, program: Program) -> str:
-        return listing.disassemble(program)
+        return listing.disassemble(program.launches)
 
     def assemble(self, text: str, config: base.Config) -> Program:
-        return Program(self.name, config.to_dict(), config.digest(), "tflm", None, listing.assemble(text))
+        return Program.bare(self.name, config, listing.assemble(text))
 
     def explain(self, program: Program, timing: str | None = None) -> str:
         model = timing or self.timing_models[0].name
@@ -98,7 +99,7 @@ class OneMac:
                 lines.append(f"{step.name}: host, {step.reason}")
             else:
                 count = len(step.arrays["insns"])
-                image = Image.of(step)
+                image = image_of(step)
                 trace = _passes(image, config, image.dram({}, 1), options).trace
                 taken = f", {trace.cycles} cycles (timing model {model})" if trace else ""
                 lines.append(f"{step.name}: {self.name}\n  {step.meta['plan']}\n  {count} instructions{taken}")
@@ -108,12 +109,14 @@ class OneMac:
         return ConformCase(path.stem, False, f"{self.name} has no golden vectors; replay yours in `conform`")
 
 
-def _passes(image: Image, config: Config, dram: Dram, options: RunOptions) -> Passes:
+def _passes(image: LaunchImage, config: Config, dram: Dram, options: RunOptions) -> Passes:
     """The shared passes over one launch."""
     model = timing.MODELS[options.timing or next(iter(timing.MODELS))]
-    table = steps(image.columns, config, dram)
+    table = steps(ISA.decode(image.insns), config, dram)
     relation = order(table)
-    return Passes(table, relation, lambda: times(table, relation, timing.simulated(image.columns, config, model)))
+    return Passes(
+        table, relation, lambda: times(table, relation, timing.simulated(ISA.decode(image.insns), config, model))
+    )
 
 
 def _own(config: base.Config) -> Config:

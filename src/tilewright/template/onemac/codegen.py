@@ -16,10 +16,11 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, FullyConnected, Linear, OnnxOp
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.instruction import Raw
+from tilewright.program.launch_image import DramSegment, LaunchImage
 from tilewright.program.program import HostStep, Launch, Program
 
 from .config import Config
-from .isa import UNIT, Opcode, Unit, encode
+from .isa import LAYOUT, UNIT, Opcode, Unit
 
 NAME = "onemac"
 
@@ -147,7 +148,7 @@ def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
         if job.k + job.length == p.depth:
             stream.add(Opcode.STORE, ("acc", half), dram=acc + 4 * (job.row * p.outputs + job.out), **sums)
             groups += 1
-    return encode(stream.rows)
+    return LAYOUT.encode_rows(stream.rows)
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
@@ -162,10 +163,13 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 def _launch(site: Site, p: Plan, config: Config) -> Launch:
     weights = weight_image(p, site.constant(1).reshape(p.outputs, p.depth))
     x, acc = p.rows * p.depth, 4 * p.rows * p.outputs
-    segments = [["x", "input", x], ["w", "const", len(weights)], ["acc", "output", acc]]
-    insns = emit(p, config, site.input(0).zero_point, 0, x, x + len(weights))
-    meta = {"segments": segments, "plan": str(p)}
-    return Launch(site.node.name, (site.node.name,), meta, {"insns": insns, "dram.w": weights})
+    segments = (
+        DramSegment("x", 0, x, "input"),
+        DramSegment("w", x, len(weights), "const"),
+        DramSegment("acc", x + len(weights), acc, "output"),
+    )
+    insns = emit(p, config, site.input(0).zero_point, *(segment.address for segment in segments))
+    return LaunchImage(insns, segments, {"w": weights}).launch(site.node.name, (site.node.name,), plan=str(p))
 
 
 def pack(site: Site, values: Mapping[str, Array]) -> dict[str, Array]:

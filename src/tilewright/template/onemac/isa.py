@@ -11,14 +11,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
-import numpy as np
-
-from tilewright.errors import ProgramError
-from tilewright.program.instruction import Column, Field, Layout, Raw
+from tilewright.program.instruction import Field, Layout
+from tilewright.program.launch_image import LaunchImage
+from tilewright.program.notation import InstructionSet
+from tilewright.program.program import Launch
 
 
 class Opcode(IntEnum):
@@ -62,55 +60,9 @@ OPERANDS = {
     Opcode.DOT: ("buf", "wgt", "acc", "length", "count", "clear", "zero"),
     Opcode.STORE: ("acc", "dram", "count"),
 }
-TOKENS = ("pop", "push")
+ISA = InstructionSet(LAYOUT, "opcode", Opcode, OPERANDS, flags=("pop", "push"))
 
 
-def encode(rows: Sequence[Mapping[str, int]]) -> Raw:
-    """Instructions as code, uint8 [n, 16]; fields left out are 0."""
-    return LAYOUT.encode({name: [row.get(name, 0) for row in rows] for name in LAYOUT.by_name})
-
-
-def decode(insns: Raw) -> dict[str, Column]:
-    """The fields as int64 [n]. Raises ProgramError for an opcode, a field or a bit that is not there."""
-    columns = LAYOUT.decode(insns)
-    odd = LAYOUT.reserved(insns).any(axis=1) | (columns["opcode"] >= len(Opcode))
-    for opcode, used in OPERANDS.items():
-        unused = [columns[name] for name in LAYOUT.by_name if name not in ("opcode", *TOKENS, *used)]
-        odd |= (columns["opcode"] == opcode) & np.any(unused, axis=0)
-    if odd.any():
-        row = int(np.argmax(odd))
-        raise ProgramError(f"instruction {row}", f"{insns[row].tobytes().hex()} is not an instruction")
-    return columns
-
-
-def show(columns: Mapping[str, Column], row: int) -> str:
-    """The text of one instruction."""
-    opcode = Opcode(int(columns["opcode"][row]))
-    words = [opcode.name.lower(), *(f"{name}={columns[name][row]}" for name in OPERANDS[opcode])]
-    return " ".join(words + [token for token in TOKENS if columns[token][row]])
-
-
-def read(line: str, number: int) -> dict[str, int]:
-    """The fields of one line of text; ProgramError says where (line `number`, column) and what was expected."""
-    words = [(match[0], match.start() + 1) for match in re.finditer(r"\S+", line)]
-
-    def refuse(index: int, expected: str) -> ProgramError:
-        word, column = words[index]
-        return ProgramError(f"line {number}, column {column}", f"found '{word}'", f"expected {expected}")
-
-    if words[0][0].upper() not in Opcode.__members__:
-        raise refuse(0, ", ".join(opcode.name.lower() for opcode in Opcode))
-    opcode = Opcode[words[0][0].upper()]
-    row = {"opcode": int(opcode)}
-    for index, (word, _) in enumerate(words[1:], 1):
-        name, mark, text = word.partition("=")
-        if name in row or name not in (OPERANDS[opcode] if mark else TOKENS):
-            raise refuse(index, ", ".join([*(f"{field}=" for field in OPERANDS[opcode]), *TOKENS]) + ", each once")
-        field = LAYOUT.by_name[name]
-        try:
-            row[name] = int(text, 0) if mark else 1
-        except ValueError:
-            raise refuse(index, f"a number after {name}=") from None
-        if not field.low <= row[name] <= field.high:
-            raise refuse(index, f"{name}={field.low}..{field.high}")
-    return row
+def image_of(launch: Launch) -> LaunchImage:
+    """What a launch holds, which may come from a file. Raises ProgramError."""
+    return LaunchImage.of(launch, LAYOUT.nbytes)

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tilewright.array import Array, exact_matmul
-from tilewright.program.instruction import Column
+from tilewright.program.instruction import Column, rows
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, TokenQueue
 
 from .config import Config
-from .isa import UNIT, Opcode, Unit, show
+from .isa import ISA, UNIT, Opcode, Unit
 
 #: Memories in footprints; elements are bytes, and accumulators in ACC. Every segment of DRAM is one, DRAM the first.
 BUF, ACC, DRAM = range(3)
@@ -24,7 +24,7 @@ BUF, ACC, DRAM = range(3)
 def steps(columns: Mapping[str, Column], config: Config, dram: Dram) -> StepTable:
     """One step an instruction: its unit, tokens and footprint."""
     unit = np.array([UNIT[opcode] for opcode in Opcode], np.int64)[columns["opcode"]]
-    depth = config.token_depth
+    depth, instructions = config.token_depth, rows(columns)
     on_chip = (Space("buf", config.buffer_bytes), Space("acc", config.accumulators))
     return StepTable(
         units=("dma", "mac"),
@@ -34,8 +34,8 @@ def steps(columns: Mapping[str, Column], config: Config, dram: Dram) -> StepTabl
         pops=columns["pop"] << (1 - unit),  # the queue that the other unit fills
         pushes=columns["push"] << unit,
         footprint=np.arange(len(unit)),
-        footprints=Footprints.of([_touched(row, dram) for row in _rows(columns)]),
-        describe=lambda step: show(columns, step),
+        footprints=Footprints.of([_touched(row, dram) for row in instructions]),
+        describe=lambda step: ISA.notation.show(instructions[step]),
     )
 
 
@@ -63,11 +63,6 @@ def _space(segment: Segment) -> Space:
     return Space(f"DRAM {segment.name}", size, ((0, size),) if segment.initialised else ())
 
 
-def _rows(columns: Mapping[str, Column]) -> list[dict[str, int]]:
-    values = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in values]
-
-
 class Machine:
     """The data memories of one machine that runs `samples` samples in step: buf, acc (samples, size)."""
 
@@ -78,10 +73,11 @@ class Machine:
 
     def run(self, columns: Mapping[str, Column], sequence: Sequence[int]) -> None:
         """Execute the instructions in this order."""
-        rows = _rows(columns)
+        instructions = rows(columns)
         meaning = {Opcode.LOAD: self._load, Opcode.DOT: self._dot, Opcode.STORE: self._store}
         for step in sequence:
-            meaning[Opcode(rows[step]["opcode"])](rows[step], f"instruction {step}")
+            row = instructions[step]
+            meaning[Opcode(row["opcode"])](row, f"instruction {step}")
 
     def _load(self, row: Mapping[str, int], where: str) -> None:
         data = self.dram.window(row["dram"], 1, row["length"], 0, where)[:, 0]

@@ -9,6 +9,7 @@ import pytest
 
 from tilewright import contract
 from tilewright.errors import HazardError, ProgramError
+from tilewright.program import instruction, words
 from tilewright.program.program import Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import Target
@@ -19,10 +20,10 @@ from .config import Config
 MODEL = "guess"
 CODE = """\
 .launch "two"
-.segment x input 2
-.segment w const 4
+.segment x address=0 size=2 kind=input
+.segment w address=2 kind=const
 0201ff03
-.segment y output 8
+.segment y address=6 size=8 kind=output
 .code
 load buf=0 dram=0 length=2
 load buf=2 dram=2 length=4 push
@@ -106,22 +107,22 @@ def test_any_fields_round_trip() -> None:
     rng = np.random.default_rng(7)
     rows = []
     for opcode, operands in isa.OPERANDS.items():
-        for name in (*operands, *isa.TOKENS):
+        for name in (*operands, *isa.ISA.flags):
             field = isa.LAYOUT.by_name[name]
             rows += [{"opcode": int(opcode), name: value} for value in (field.low, field.high)]
             rows.append({"opcode": int(opcode), name: int(rng.integers(field.low, field.high + 1))})
-    code = isa.encode(rows)
-    columns = isa.decode(code)
-    lines = [isa.show(columns, row) for row in range(len(rows))]
-    np.testing.assert_array_equal(isa.encode([isa.read(line, 1) for line in lines]), code)
+    code = isa.LAYOUT.encode_rows(rows)
+    lines = [isa.ISA.notation.show(row) for row in instruction.rows(isa.ISA.decode(code))]
+    again = [isa.ISA.notation.read(words.split(line, 1)) for line in lines]
+    np.testing.assert_array_equal(isa.LAYOUT.encode_rows(again), code)
 
 
 def test_a_damaged_launch_is_the_files_fault() -> None:
     good = only(assembled(CODE))
     for meta, arrays in (
         ({}, good.arrays),
-        ({"segments": [["x", "inputs", 2]]}, good.arrays),
-        ({"segments": [["w", "const", 5]]}, good.arrays),
+        ({"segments": [{"name": "x", "address": 0, "size": 2, "kind": "inputs"}]}, good.arrays),
+        ({"segments": [{"name": "w", "address": 0, "size": 5, "kind": "const"}]}, good.arrays),
         (good.meta, {}),
         (good.meta, {**good.arrays, "insns": good.arrays["insns"][:0]}),
     ):
@@ -132,9 +133,9 @@ def test_a_damaged_launch_is_the_files_fault() -> None:
 
 def test_what_is_no_instruction_is_refused() -> None:
     with pytest.raises(ProgramError, match="instruction 0"):
-        isa.decode(isa.encode([{"opcode": 7}]))
+        isa.ISA.decode(isa.LAYOUT.encode_rows([{"opcode": 7}]))
     with pytest.raises(ProgramError, match="instruction 1"):
-        isa.decode(isa.encode([{"opcode": 0}, {"opcode": 0, "count": 1}]))
+        isa.ISA.decode(isa.LAYOUT.encode_rows([{"opcode": 0}, {"opcode": 0, "count": 1}]))
 
 
 @pytest.mark.parametrize(
@@ -142,13 +143,13 @@ def test_what_is_no_instruction_is_refused() -> None:
     [
         ("jump", "column 1: found 'jump'"),
         ("load buf=0 size=4", "column 12: found 'size=4'"),
-        ("dot zero=128", "expected zero=-128..127"),
+        ("dot zero=128", "column 10: found '128'; expected -128..127"),
         ("dot zero=x", "expected a number"),
     ],
 )
 def test_text_errors_name_the_column(line: str, said: str) -> None:
     with pytest.raises(ProgramError, match=said):
-        isa.read(line, 3)
+        isa.ISA.notation.read(words.split(line, 3))
 
 
 def test_every_node_on_the_host_has_a_reason() -> None:

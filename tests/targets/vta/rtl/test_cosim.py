@@ -18,11 +18,12 @@ from tilewright.cosim import cosim as cosimulate
 from tilewright.hdl.alu import Operation
 from tilewright.hdl.queues import TokenQueue
 from tilewright.program import file
+from tilewright.program.launch_image import LaunchImage
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.abilities import CosimCase
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
@@ -43,11 +44,11 @@ KEYS = {
 CONFIG = small(0, 2)
 
 
-def image(seed: int) -> Image:
+def image(seed: int) -> LaunchImage:
     case = random_case(np.random.default_rng(seed), CONFIG, 1)
     segment = {"name": "all", "address": 0, "size": case.dram.shape[1], "kind": "inout"}
     arrays = {"insns": encode(case.records, CONFIG), "dram.all": case.dram[0]}
-    return Image.of(Launch("random", (), {"bases": BASES, "segments": [segment]}, arrays))
+    return image_of(Launch("random", (), {"bases": BASES, "segments": [segment]}, arrays))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def cosimulated(wave: Wave | None = None) -> CosimCase:
 @pytest.fixture(scope="module")
 def sound() -> run.RtlRun:
     """The program on the machine without faults."""
-    one = Image.of(overwritten().launches[0])
+    one = image_of(overwritten().launches[0])
     return run.run(one.insns, CONFIG, one.dram({}, 1), one.bases)
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from tilewright.array import Array
 from tilewright.errors import InputError, ProgramError
+from tilewright.program.launch_image import MAX_BYTES
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.image import MAX_DATA
 from tilewright.targets.vta.runtime import Memory, Runtime, tiles
 from tilewright.targets.vta.runtime.memory import MAX_TRANSFER, PAGE, UOPS
 
@@ -75,7 +75,7 @@ def test_what_is_no_live_buffer_of_this_runtime_is_refused() -> None:
         (0, None, "alloc: size is 0"),
         (1, "x", "alloc: the name 'x' is taken"),
         (1, "uop", "alloc: the name 'uop' is taken"),
-        (MAX_DATA, None, "alloc: .* bytes beside 1 do not fit"),
+        (MAX_BYTES, None, "alloc: .* bytes beside 1 do not fit"),
     ],
 )
 def test_alloc_refuses(size: int, name: str | None, message: str) -> None:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+
+import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ProgramError
+from tilewright.program.launch_image import Contents
 from tilewright.program.program import Launch
+from tilewright.program.serial import decode
 from tilewright.targets.bm1684x.compiler.phases import Phases
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, Config
-from tilewright.targets.bm1684x.dtypes import dtype_of
+from tilewright.targets.bm1684x.dtypes import DTYPES
 from tilewright.targets.bm1684x.operations import DMA, TIU
 
 #: Bytes of a tensor, and the largest of the numbers that describe it.
 MOST = 1 << 28
+#: Codes of 8 bits, signed or not, lie between -CODES and CODES.
+CODES = 1 << 8
+#: A tensor as JSON values: name, address, c, h, w, type, what is added to codes of the graph, their zero point then.
+#: The numbers of Phases follow for an input that lies by phase.
+ROW = tuple[str, int, int, int, int, str, int, int]
 
 
 @dataclass(frozen=True)
-class Segment:
+class StoredTensor:
     """A tensor in DDR, one sample of the batch behind the other."""
 
     name: str
@@ -29,7 +36,7 @@ class Segment:
 
 
 @dataclass(frozen=True, eq=False)
-class Image:
+class QueueImage:
     """`queues` of bytes by engine; `constants` begin at the beginning of DDR; what lies below `values_end` in each
     lane differs from sample to sample, what lies above is constant. `layers`: of each command, those of the compute
     engine first.
@@ -37,57 +44,53 @@ class Image:
 
     queues: dict[str, Array]
     constants: Array
-    inputs: tuple[Segment, ...]
-    outputs: tuple[Segment, ...]
+    inputs: tuple[StoredTensor, ...]
+    outputs: tuple[StoredTensor, ...]
     batch: int
     values_end: int
     layers: Array
 
     @classmethod
-    def of(cls, launch: Launch, config: Config) -> Image:
-        """Raises ProgramError."""
-        where = f"launch '{launch.name}'"
-        try:
-            meta, arrays = launch.meta, launch.arrays
-            insns, split = arrays["insns"], int(meta["tiu_bytes"])
-            inputs, outputs = (tuple(_segment(row) for row in meta[key]) for key in ("inputs", "outputs"))
-            image = cls(
-                {TIU: insns[:split], DMA: insns[split:]},
-                arrays["constants"],
-                inputs,
-                outputs,
-                int(meta["batch"]),
-                int(meta["values_end"]),
-                arrays["layers"],
-            )
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise ProgramError(where, f"is damaged: {error}", "compile it again") from None
-        right = insns.dtype == image.constants.dtype == "uint8" and insns.ndim == image.constants.ndim == 1
-        right = right and image.layers.ndim == 1 and image.layers.dtype == "int32"
-        right = right and 0 <= split <= len(insns) and image.batch == config.batch
-        right = right and 0 <= image.values_end <= config.lane_bytes and image.values_end % 64 == 0
-        spans = sorted((s.address, s.address + s.stored.nbytes * image.batch) for s in (*inputs, *outputs))
-        spans = [(DDR_BASE, DDR_BASE + len(image.constants)), *spans]
-        right = right and all(a[1] <= b[0] for a, b in pairwise(spans))
-        if not right or spans[-1][1] > ADDRESS_END:
-            raise ProgramError(where, "its parts do not fit together", "compile it again")
-        return image
+    def of(cls, launch: Launch, config: Config) -> QueueImage:
+        """The image of a launch, which may come from a file. Raises ProgramError."""
+        contents = Contents(launch)
+        insns, constants = (contents.array(name, np.uint8, (None,)) for name in ("insns", "constants"))
+        split, layers = contents.number("tiu_bytes", 0, len(insns)), contents.array("layers", np.int32, (None,))
+        batch = contents.number("batch", config.batch, config.batch)
+        values_end = contents.number("values_end", 0, config.lane_bytes)
+        if values_end % 64:
+            contents.refuse(f"its values end at {values_end}, which is not a multiple of 64")
+        inputs, outputs = (_tensors(contents, name) for name in ("inputs", "outputs"))
+        spans = sorted((one.address, one.address + one.stored.nbytes * batch) for one in (*inputs, *outputs))
+        spans = [(DDR_BASE, DDR_BASE + len(constants)), *spans]
+        if any(one[1] > other[0] for one, other in pairwise(spans)) or spans[-1][1] > ADDRESS_END:
+            contents.refuse("its tensors overlap in DDR or lie outside")
+        return cls({TIU: insns[:split], DMA: insns[split:]}, constants, inputs, outputs, batch, values_end, layers)
 
 
-def _segment(row: Any) -> Segment:
-    name, address, c, h, w, dtype, add, zero, *more = row
-    sizes = [int(size) for size in (c, h, w)]
-    phases = None
+def _tensors(contents: Contents, name: str) -> tuple[StoredTensor, ...]:
+    where, found = f"{contents.where}: {name}", []
+    for item in contents.value(list, name):
+        row = decode(list, item, where)
+        found.append(_tensor(contents, *decode(ROW, row[:8], where), *decode(tuple[int, ...], row[8:], where)))
+    return tuple(found)
+
+
+def _tensor(
+    contents: Contents, name: str, address: int, c: int, h: int, w: int, dtype: str, add: int, zero: int, *more: int
+) -> StoredTensor:
+    sizes, phases = [c, h, w], None
     if more:
-        own = [int(size) for size in more]
-        gc, gh, gw, sh, sw, top, left, rows, columns, *offsets = own
+        if len(more) < 10 or min(more) < 0 or max(more) > MOST:
+            contents.refuse(f"'{name}' has impossible phases")
+        gc, gh, gw, sh, sw, top, left, rows, columns, *offsets = more
         phases = Phases(gc, gh, gw, sh, sw, top, left, rows, columns, tuple(offsets))
-        if not own[9:] or min(own) < 0 or max(own) > MOST:
-            raise ValueError(f"{name} has impossible phases")
-        sizes += [*own[:5], *own[7:9]]
-    if not all(1 <= size <= MOST for size in sizes):
-        raise ValueError(f"{name} has an impossible shape")
-    stored = Stored(sizes[0], sizes[1], sizes[2], dtype_of(dtype), int(add), int(zero), phases)
+        sizes += [gc, gh, gw, sh, sw, rows, columns]
+    if dtype not in DTYPES or not all(1 <= size <= MOST for size in sizes):
+        contents.refuse(f"'{name}' has an impossible shape or type")
+    if not all(-CODES < code < CODES for code in (add, zero)):
+        contents.refuse(f"'{name}' has codes of more than 8 bits")
+    stored = Stored(c, h, w, DTYPES[dtype], add, zero, phases)
     if stored.nbytes > MOST:
-        raise ValueError(f"{name} has {stored.nbytes} bytes")
-    return Segment(str(name), int(address), stored)
+        contents.refuse(f"'{name}' has {stored.nbytes} bytes")
+    return StoredTensor(name, address, stored)

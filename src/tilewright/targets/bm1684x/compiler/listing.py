@@ -1,4 +1,4 @@
-"""The text form of launches, exact in both directions; `#` starts a comment.
+"""The text form of launches, exact in both directions (tilewright/program/listing.py).
 
 .launch "conv" values_end 4096
 .input "x" 4294967296 3 32 32 u8 128 0
@@ -15,122 +15,111 @@ bytes at the beginning of DDR. Each engine's commands keep their order.
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tilewright.errors import ProgramError, TilewrightError
+from tilewright.program.listing import Directive, Grammar, Section, Text
+from tilewright.program.notation import Form
 from tilewright.program.program import Launch, Program
-from tilewright.targets.bm1684x.compiler.assembly import described
-from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.program.words import QUOTED, Word, choice, number
+from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.isa.formats import FORMATS
+from tilewright.targets.bm1684x.dtypes import DTYPES
+from tilewright.targets.bm1684x.isa.formats import FORMATS, Format
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode, encode, fresh
 from tilewright.targets.bm1684x.operations import DMA, TIU
 
-#: Bytes of constants in a line.
-ROW = 64
-#: Constants of one text.
-MOST_BYTES = 1 << 27
+SIZES = ("short", "long")
+COUNT, INTEGER = number(), number(low=-(1 << 63))
+TENSOR = Directive(
+    {
+        "name": QUOTED,
+        **dict.fromkeys(("address", "channels", "rows", "columns"), COUNT),
+        "type": choice(DTYPES),
+        **dict.fromkeys(("add", "zero"), INTEGER),
+    },
+    more=INTEGER,
+)
+
+
+def _command(words: Sequence[Word]) -> tuple[str, str, bool, dict[str, int]]:
+    """A line of code: engine, name of the format, whether it is short, fields."""
+    engine = choice((TIU, DMA)).read(words[0])
+    if len(words) < 3:
+        words[-1].refuse("the name of a format and short or long after it")
+    name, short = words[1].text, choice(SIZES).read(words[2]) == "short"
+    if (name, short) not in FORMATS:
+        words[1].refuse(f"a format that is {words[2].text}")
+    return engine, name, short, _form(FORMATS[name, short]).read(words[3:])
+
+
+def _form(known: Format) -> Form:
+    return Form(known.layout, known.names, optional=known.names)
+
+
+GRAMMAR = Grammar(
+    {
+        ".input": TENSOR,
+        ".output": TENSOR,
+        ".constants": Directive({"size": COUNT}, data=lambda values: values["size"]),
+        ".code": Directive(code=_command),
+    },
+    launch={"values_end": choice(["values_end"]), "bytes": COUNT},
+    opening=".code",
+    name=QUOTED,
+    row=64,
+    zeros=False,
+)
 
 
 def disassemble(program: Program, config: Config) -> str:
     """The text of a program's launches."""
-    return "".join(f"{line}\n" for launch in program.launches for line in _lines(launch, config))
+    return "".join(GRAMMAR.write(_text(launch, config)) for launch in program.launches)
 
 
-def _lines(launch: Launch, config: Config) -> Iterator[str]:
-    image = Image.of(launch, config)
-    yield f".launch {json.dumps(launch.name)} values_end {image.values_end}"
-    for kind, segments in (("input", image.inputs), ("output", image.outputs)):
-        for segment in segments:
-            own = segment.stored
-            name, *row = described(segment.name, segment.address, own)
-            yield f".{kind} {json.dumps(name)} {' '.join(map(str, row))}"
-    yield f".constants {len(image.constants)}"
-    raw = image.constants.tobytes()
-    yield from (raw[start : start + ROW].hex() for start in range(0, len(raw), ROW))
+def _text(launch: Launch, config: Config) -> Text:
+    image = QueueImage.of(launch, config)
+    sections, count = [], len(TENSOR.values)
+    for name in ("input", "output"):
+        for row in launch.meta[f"{name}s"]:
+            sections.append(Section(f".{name}", dict(zip(TENSOR.values, row, strict=False)) | {"more": row[count:]}))
+    sections.append(Section(".constants", {"size": len(image.constants)}, image.constants.tobytes()))
+    sections.append(Section("", code=list(_code(image, config))))
+    return Text(launch.name, {"values_end": "values_end", "bytes": image.values_end}, sections)
+
+
+def _code(image: QueueImage, config: Config) -> Iterator[str]:
     for engine in (TIU, DMA):
-        yield from (_line(command, config) for command in decode(engine, image.queues[engine]))
-
-
-def _line(command: Encoded, config: Config) -> str:
-    fields = " ".join(f"{name}={value}" for name, value in command.fields.items() if value)
-    meaning = "end" if command.is_end else command_of(command, config).operation.name
-    form = f"{command.format.name} {'short' if command.format.short else 'long'}"
-    return f"{command.engine} {form} {fields}  # {meaning}"
-
-
-class _Part:
-    """The lines of one launch, as they are read."""
-
-    def __init__(self, name: str, values_end: int) -> None:
-        self.name, self.values_end = name, values_end
-        self.segments: dict[str, list[list[Any]]] = {"input": [], "output": []}
-        self.constants, self.expected = bytearray(), 0
-        self.commands: dict[str, list[Encoded]] = {TIU: [], DMA: []}
-
-    def line(self, words: list[str]) -> None:
-        """Raises ValueError, LookupError, TilewrightError."""
-        if words[0] in (".input", ".output"):
-            name, *row = words[1:]
-            numbers = [word if number == 4 else int(word) for number, word in enumerate(row)]
-            self.segments[words[0][1:]].append([name, *numbers])
-        elif words[0] == ".constants":
-            self.expected = int(words[1])
-        elif words[0] in self.commands:
-            engine, name, form, *fields = words
-            given = {key: int(value, 0) for key, value in (word.split("=") for word in fields)}
-            known = FORMATS[name, form == "short"]
-            if unknown := sorted(set(given) - set(known.names)):
-                raise ValueError(f"{name} has no field {unknown[0]}")
-            own = self.commands[engine]
-            own.append(fresh(engine, len(own), name, form == "short", given))
-        else:
-            self.constants += bytes.fromhex(words[0])
-            if len(self.constants) > MOST_BYTES:
-                raise ValueError(f"more than {MOST_BYTES} bytes of constants")
-
-    def launch(self, config: Config) -> Launch:
-        if len(self.constants) != self.expected:
-            reason = f"has {len(self.constants)} bytes of constants, not {self.expected}"
-            raise ProgramError(f"launch '{self.name}'", reason)
-        queues = {engine: encode(commands) for engine, commands in self.commands.items()}
-        count = sum(len(commands) for commands in self.commands.values())
-        segments = {f"{kind}s": rows for kind, rows in self.segments.items()}
-        meta = {"tiu_bytes": len(queues[TIU]), "batch": config.batch, "values_end": self.values_end, **segments}
-        arrays = {
-            "insns": np.concatenate([queues[TIU], queues[DMA]]),
-            "constants": np.frombuffer(bytes(self.constants), np.uint8).copy(),
-            "layers": np.zeros(count, np.int32),
-        }
-        made = Launch(self.name, (), meta, arrays)
-        Image.of(made, config)
-        return made
+        for command in decode(engine, image.queues[engine]):
+            meaning = "end" if command.is_end else command_of(command, config).operation.name
+            form = f"{command.format.name} {SIZES[not command.format.short]}"
+            yield f"{engine} {form} {_form(command.format).show(command.fields)}  # {meaning}"
 
 
 def assemble(text: str, config: Config) -> tuple[Launch, ...]:
-    """The launches of a text. Raises ProgramError with line and column."""
-    parts: list[_Part] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        try:
-            words = shlex.split(line, comments=True) if line[:1] in (".", "#") else line.partition("#")[0].split()
-            if not words:
-                continue
-            if words[0] == ".launch":
-                if len(words) != 4 or words[2] != "values_end":
-                    raise ValueError("expected .launch NAME values_end BYTES")
-                parts.append(_Part(words[1], int(words[3])))
-            elif not parts:
-                raise ValueError("expected .launch first")
-            else:
-                parts[-1].line(words)
-        except (ValueError, LookupError, TilewrightError) as error:
-            column = len(line) - len(line.lstrip()) + 1
-            reason = str(error) if not isinstance(error, KeyError) else f"there is no format {line.split()[1]}"
-            raise ProgramError(f"line {number}, column {column}", reason) from None
-    return tuple(part.launch(config) for part in parts)
+    """The launches of a text. Raises ProgramError with the line, the column and what was expected there."""
+    return tuple(_launch(part, config) for part in GRAMMAR.read(text))
+
+
+def _launch(text: Text, config: Config) -> Launch:
+    commands: dict[str, list[Encoded]] = {TIU: [], DMA: []}
+    for engine, name, short, fields in text.code(".code"):
+        commands[engine].append(fresh(engine, len(commands[engine]), name, short, fields))
+    queues = {engine: encode(found) for engine, found in commands.items()}
+    meta = {"tiu_bytes": len(queues[TIU]), "batch": config.batch, "values_end": text.values["bytes"]}
+    for name in ("input", "output"):
+        rows = [list(section.values.values()) for section in text.of(f".{name}")]
+        meta[f"{name}s"] = [[*row[:-1], *row[-1]] for row in rows]
+    arrays = {
+        "insns": np.concatenate([queues[TIU], queues[DMA]]),
+        "constants": np.frombuffer(text.data(".constants"), np.uint8).copy(),
+        "layers": np.zeros(sum(map(len, commands.values())), np.int32),
+    }
+    for section in text.of(".constants"):
+        if len(section.data) != section.values["size"]:
+            section.words["size"].refuse(f"{len(section.data)}, the number of bytes that follow")
+    made = Launch(text.name, (), meta, arrays)
+    QueueImage.of(made, config)
+    return made

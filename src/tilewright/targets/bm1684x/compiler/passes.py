@@ -15,7 +15,7 @@ from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.steps import Footprints, Space
 from tilewright.sim.trace import Part, Trace
 from tilewright.targets.bm1684x import products, timing
-from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.touched import footprints, oddity
 from tilewright.targets.bm1684x.compiler.values import Machine
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
@@ -29,7 +29,7 @@ LAYERS = "does not say which of its layers each command belongs to"
 class Prepared:
     """What is known of a launch without its data."""
 
-    image: Image
+    image: QueueImage
     config: Config
 
     @cached_property

@@ -13,7 +13,7 @@ from tilewright.sim.passes import RunOptions
 from tilewright.sim.trace import serial_total
 from tilewright.targets import given
 from tilewright.targets.base import LaunchResult
-from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.passes import Prepared
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.operations import TIU
@@ -26,7 +26,7 @@ _KNOWN: WeakKeyDictionary[Launch, Prepared] = WeakKeyDictionary()
 def prepared(launch: Launch, config: Config) -> Prepared:
     """What is known of a launch, kept while it lives."""
     if launch not in _KNOWN:
-        _KNOWN[launch] = Prepared(Image.of(launch, config), config)
+        _KNOWN[launch] = Prepared(QueueImage.of(launch, config), config)
     return _KNOWN[launch]
 
 

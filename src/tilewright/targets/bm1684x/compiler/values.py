@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.command import Command, Constant
-from tilewright.targets.bm1684x.compiler.image import Image
+from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.spans import as_tensor
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.layout import slots
@@ -23,7 +23,7 @@ from tilewright.targets.bm1684x.tensor import Kernel, Operand, Tensor
 class Machine:
     """The memories of L launches of one program, which run in lock step."""
 
-    def __init__(self, image: Image, config: Config, launches: int) -> None:
+    def __init__(self, image: QueueImage, config: Config, launches: int) -> None:
         self.config, self.launches = config, launches
         self._split = image.values_end
         lanes = config.lanes

@@ -16,8 +16,8 @@ from tilewright.targets.bm1684x.arithmetic.floats import as_stored
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.command import Command, Constant, read
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.conformance.allocator import Allocator
 from tilewright.targets.bm1684x.conformance.calls import Call, call_of
-from tilewright.targets.bm1684x.conformance.place import Place
 from tilewright.targets.bm1684x.conformance.vectors import arrays, described
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.memory import Memories
@@ -76,7 +76,7 @@ def laid_out(
     output: str = "",
 ) -> Command:
     """The call as a command, its operands written to memory."""
-    place = Place(CONFIG, memories, call.described, case)
+    memory = Allocator(CONFIG, memories, call.described, case)
     given = {name: call.renamed.get(name, name) for name in call.described.inputs}
     types = call.types_of(case, tuple(name for name, own in given.items() if own in values or name in call.constants))
     operands: dict[str, Operand | Constant] = {
@@ -84,14 +84,14 @@ def laid_out(
     }
     for name, own in given.items():
         if own in values and name not in operands:
-            operands[name] = place.operand(name, values[own], types[name])
+            operands[name] = memory.operand(name, values[own], types[name])
     if "b_stride" in case:
         operands["b"] = _restrided(operands["b"], case["b_stride"], next(iter(expected.values())).shape)
     results = {}
     for name in call.described.outputs:
         own = output or call.renamed.get(name, name)
         if own in expected and own != "count":
-            results[name] = place.result(name, expected[own].shape, types[name])
+            results[name] = memory.result(name, expected[own].shape, types[name])
     return Command(call.described, operands, results, attributes(call, case, values))
 
 

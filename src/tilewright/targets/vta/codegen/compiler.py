@@ -22,7 +22,7 @@ from tilewright.targets.vta.codegen.pack import TABLES
 from tilewright.targets.vta.codegen.plan import Plan
 from tilewright.targets.vta.codegen.schedule import Stage, schedule
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.passes import prepare
 
 TARGET = "vta"
@@ -81,7 +81,7 @@ def _launches(chain: Chain, graph: Graph, config: Config) -> list[Launch | HostS
 
 def _ends(launch: Launch, config: Config) -> bool:
     """Whether no queue fills for good."""
-    image = Image.of(launch)
+    image = image_of(launch)
     options = RunOptions(timing="hls", check=False, values=False)
     known = prepare(image.insns, config, image.dram({}, 1), image.bases, options)
     return not any(finding.kind == DEADLOCK for finding in known.findings)

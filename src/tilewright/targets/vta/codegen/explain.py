@@ -10,7 +10,7 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import explain_walk
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import Image
+from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import Alu, Gemm, Stream, decode
 from tilewright.targets.vta.passes import run_passes
@@ -74,7 +74,7 @@ def _high_water(stream: Stream) -> dict[str, int]:
 
 def cycles(launch: Launch, config: Config, timing: str) -> Iterator[str]:
     """What a run of the launch takes under a timing model, and each node of it."""
-    image = Image.of(launch)
+    image = image_of(launch)
     options = RunOptions(timing=timing, check=False, values=False)
     found = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
     if found.trace:

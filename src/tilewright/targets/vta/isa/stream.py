@@ -11,17 +11,15 @@ import numpy as np
 
 from tilewright.array import Array, among
 from tilewright.errors import ProgramError
-from tilewright.program.instruction import Column, Field, Layout, Raw
+from tilewright.program.instruction import Column, Layout, Raw
 from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, INSN_BYTES, Opcode
 
 if TYPE_CHECKING:
     from tilewright.targets.vta.config import Config
 
-#: An instruction by field names; fields left out are 0. `opcode` decides which names there are.
+#: An instruction by field names, and `reserved` bits; those left out are 0. `opcode` decides which names there are.
 Record = Mapping[str, int]
 COMMON_NAMES = tuple(f.name for f in COMMON)
-#: What a record may hold besides its fields: the bits that its format does not use, in place.
-RESERVED = Field("reserved", 8 * INSN_BYTES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +137,7 @@ def encode(stream: Stream | Sequence[Record], config: Config) -> Raw:
     value that does not fit its field and for a field that the format does not have.
     """
     if not isinstance(stream, Stream):
-        stream = from_records(stream, config)
+        return _encode_records(stream, config)
     raw = stream.reserved.copy()
     for name, layout, rows in _groups(stream.opcode, config):
         part = getattr(stream, name, stream)
@@ -151,34 +149,15 @@ def encode(stream: Stream | Sequence[Record], config: Config) -> Raw:
     return raw
 
 
-def from_records(records: Sequence[Record], config: Config) -> Stream:
-    """The columns of a list of instructions. Raises ProgramError like `encode`."""
-    layouts = config.formats.by_name
-    count = len(records)
-    common = {name: np.zeros(count, np.int64) for name in COMMON_NAMES}
-    parts = {
-        form: {name: np.zeros(count, np.int64) for name in layout.by_name if name not in COMMON_NAMES}
-        for form, layout in layouts.items()
-    }
-    reserved = np.zeros((count, INSN_BYTES), np.uint8)
+def _encode_records(records: Sequence[Record], config: Config) -> Raw:
     for row, record in enumerate(records):
         if "opcode" not in record:
             raise ProgramError(f"instruction {row}", "has no opcode", f"its fields are {', '.join(record)}")
-        form = FORMAT_OF.get(record["opcode"], "plain")
-        layout = layouts[form]
-        for key, value in record.items():
-            field = RESERVED if key == "reserved" else layout.by_name.get(key)
-            if field is None:
-                known = f"the fields are {', '.join(layout.by_name)}"
-                raise ProgramError(f"{layout.name} {row}", f"there is no field {key}", known)
-            if not field.low <= value <= field.high:
-                reason = f"{key} is {value}, outside {field.low}..{field.high} ({field.width} bits)"
-                raise ProgramError(f"{layout.name} {row}", reason)
-            if field is RESERVED:
-                reserved[row] = np.frombuffer(value.to_bytes(INSN_BYTES, "little"), np.uint8)
-            else:
-                (common if key in common else parts[form])[key][row] = value
-    return _assembled(common, parts, reserved)
+    raw = np.zeros((len(records), INSN_BYTES), np.uint8)
+    opcode = np.array([record["opcode"] for record in records], np.int64)
+    for _, layout, rows in _groups(opcode, config):
+        raw[rows] = layout.encode_rows([records[row] for row in rows], rows)
+    return raw
 
 
 def decode_uops(raw: Raw, config: Config) -> Uops:

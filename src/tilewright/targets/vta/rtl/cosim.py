@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.program.launch_image import LaunchImage
 from tilewright.sim.dram import Dram
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.trace import Trace
 from tilewright.targets.abilities import CosimCase
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.elaborate import Elaborated
-from tilewright.targets.vta.image import Image
 from tilewright.targets.vta.passes import prepare
 from tilewright.targets.vta.rtl import stores
 from tilewright.targets.vta.rtl.run import RtlRun, Wave, contents, run
@@ -24,7 +24,7 @@ OPTIONS = RunOptions(timing="tilewright", values=False)
 TOLD = 8
 
 
-def compare(name: str, image: Image, config: Config, inputs: Mapping[str, Array], engine: str) -> CosimCase:
+def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], engine: str) -> CosimCase:
     """Run the first sample of `inputs` on both. Raises HazardError for a program that cannot run to its end."""
     first = {segment: data[:1] for segment, data in inputs.items()}
     modelled, ran = image.dram(first, 1), image.dram(first, 1)
@@ -56,7 +56,7 @@ def compare(name: str, image: Image, config: Config, inputs: Mapping[str, Array]
 
 
 def waveform(
-    image: Image, config: Config, inputs: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
+    image: LaunchImage, config: Config, inputs: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
 ) -> None:
     """Write the waveform of some cycles, of all where it does not say, as the engine that has waveforms runs them."""
     first, last = cycles or (0, 1 << 40)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.array import Array
 from tilewright.errors import ProgramError
+from tilewright.program.launch_image import CARRIED, DramSegment, LaunchImage
 from tilewright.program.program import Launch
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import CARRIED
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
 from tilewright.targets.vta.registers import REGIONS
 from tilewright.targets.vta.runtime.instructions import InstructionBuffer, serial
@@ -91,14 +90,14 @@ class Commands:
     def launch(self, name: str, force_serial: bool) -> Launch:
         """A bare launch that carries its data; base registers are 0, so DRAM indices are addresses in tiles."""
         uops = self.lists.encode(self.config).reshape(-1)
-        arrays: dict[str, Array] = {"insns": self.finished(force_serial).encode(), "dram.uop": uops}
-        segments = [{"name": "uop", "address": UOPS, "size": uops.size, "kind": "const"}] if uops.size else []
+        segments, data = [DramSegment("uop", UOPS, uops.size, "const")] if uops.size else [], {"uop": uops}
         for buffer in sorted(self.used, key=lambda buffer: buffer.address):
             kind = _kind(buffer, buffer in self.stored)
-            segments.append({"name": buffer.name, "address": buffer.address, "size": buffer.size, "kind": kind})
+            segments.append(DramSegment(buffer.name, buffer.address, buffer.size, kind))
             if kind in CARRIED:
-                arrays[f"dram.{buffer.name}"] = buffer.snapshot()
-        return Launch(name, (), {"bases": dict.fromkeys(REGIONS, 0), "segments": segments}, arrays)
+                data[buffer.name] = buffer.snapshot()
+        insns = self.finished(force_serial).encode()
+        return LaunchImage(insns, tuple(segments), data, dict.fromkeys(REGIONS, 0)).launch(name)
 
 
 def _kind(buffer: Buffer, stored: bool) -> str:

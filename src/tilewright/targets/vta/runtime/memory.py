@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
-from tilewright.targets.vta.image import MAX_BYTES, MAX_DATA
+from tilewright.program.launch_image import MAX_ADDRESS, MAX_BYTES
 
 #: Buffers start at multiples of a page, the largest tile that is legal (upstream: VTA_PAGE_BYTES).
 PAGE = 4096
@@ -81,8 +81,8 @@ class DeviceMemory:
                 break
             address = -(-(taken.address + taken.size) // PAGE) * PAGE
         used = sum(buffer.size for buffer in self.buffers)
-        if address + size > MAX_BYTES or used + size > MAX_DATA - MAX_TRANSFER:
-            raise ProgramError("alloc", f"{size} bytes beside {used} do not fit", f"{MAX_DATA >> 20} MiB is the limit")
+        if address + size > MAX_ADDRESS or used + size > MAX_BYTES - MAX_TRANSFER:
+            raise ProgramError("alloc", f"{size} bytes beside {used} do not fit", f"{MAX_BYTES >> 20} MiB is the limit")
         self._made += 1
         made = Buffer(name, address, int(size))
         insort(self.buffers, made, key=lambda buffer: buffer.address)

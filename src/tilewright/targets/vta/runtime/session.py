@@ -19,7 +19,7 @@ from tilewright.targets.base import LaunchResult
 from tilewright.targets.vta import TARGET, explain_walk
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa import text
-from tilewright.targets.vta.isa.fields import INSN_BYTES, UOP_BYTES, Memory, Opcode
+from tilewright.targets.vta.isa.fields import UOP_BYTES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Uops, encode_uops
 from tilewright.targets.vta.runtime import memory as device
 from tilewright.targets.vta.runtime import tiles
@@ -219,7 +219,7 @@ class Runtime:
     def instructions(self) -> str:
         """The text of what `synchronize` runs next: with tokens drained and FINISH at its end."""
         code = self._commands.finished(self._force_serial).encode()
-        return text.disassemble(code, np.zeros((0, UOP_BYTES), np.uint8), self.config, True).removesuffix(".uop\n")
+        return _numbered(".insn", text.instructions(code, self.config))
 
     def explain(self) -> str:
         """The block walk and memory map of what is recorded, or else of the last launch."""
@@ -233,7 +233,7 @@ class Runtime:
         return self._commands.launch(f"launch{len(self._launches)}", self._force_serial)
 
     def _program(self, launches: tuple[Launch, ...]) -> Program:
-        return Program(TARGET.name, self.config.to_dict(), self.config.digest(), "tflm", None, launches)
+        return Program.bare(TARGET.name, self.config, launches)
 
     def _transfer(
         self,
@@ -267,8 +267,7 @@ class Runtime:
     def _listed(self, kernel: UopKernel) -> str:
         dst, src, wgt = kernel.uops
         code = encode_uops(Uops(dst, src, wgt, np.zeros((len(dst), UOP_BYTES), np.uint8)), self.config)
-        none = np.zeros((0, INSN_BYTES), np.uint8)
-        return text.disassemble(none, code, self.config, True).removeprefix(".insn\n")
+        return _numbered(".uop", text.micro_ops(code, self.config))
 
     def _unit(self, call: str, name: str) -> int:
         units = self._commands.insns.pipeline.units
@@ -285,3 +284,8 @@ class Runtime:
         self._refuse_closed(call)
         self._commands.room(call)
         return self._commands.insns
+
+
+def _numbered(title: str, lines: list[str]) -> str:
+    """Lines of code with their numbers, as text."""
+    return "".join(f"{line}\n" for line in (title, *(f"{line}  # {index}" for index, line in enumerate(lines))))

@@ -20,7 +20,7 @@ DDR_BYTES = 1 << 20
 
 
 @dataclass
-class Place:
+class Allocator:
     """Hands out memory for one command."""
 
     config: Config

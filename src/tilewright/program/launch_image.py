@@ -1,0 +1,175 @@
+"""What a launch holds for the machine, checked before anything runs: it may come from a file.
+
+`Contents` reads the parts of any launch. `LaunchImage` is the launch of a machine with instructions and DRAM segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.array import Array
+from tilewright.errors import ProgramError
+from tilewright.program.instruction import Raw
+from tilewright.program.program import Launch
+from tilewright.program.serial import decode, record
+from tilewright.sim.dram import Dram, Segment
+
+KINDS = ("const", "input", "output", "scratch", "inout")
+#: The kinds whose bytes the launch carries, those that the host fills before it, and those that it gives back.
+CARRIED, RETURNED = ("const", "inout"), ("output", "inout")
+FILLED = (*CARRIED, "input")
+MAX_ADDRESS = 1 << 32
+#: Bytes of all segments of a launch.
+MAX_BYTES = 1 << 30
+
+#: The extents of an array; None for any number.
+Shape = tuple[int | None, ...]
+
+
+class Contents:
+    """The numbers and arrays of a launch. Each method raises ProgramError for what is missing or does not fit."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch, self.where = launch, f"launch '{launch.name}'"
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise ProgramError for the launch."""
+        raise ProgramError(self.where, reason, "compile it again")
+
+    def array(self, name: str, dtype: npt.DTypeLike, *shapes: Shape) -> Array:
+        """An array of this type and one of these shapes."""
+        array = self._launch.arrays.get(name)
+        if array is None or array.dtype != dtype or not any(_has_shape(array, shape) for shape in shapes):
+            wanted = " or ".join(f"[{', '.join('n' if size is None else str(size) for size in s)}]" for s in shapes)
+            self.refuse(f"lacks '{name}', {np.dtype(dtype).name} {wanted}")
+        return array
+
+    def code(self, nbytes: int) -> Raw:
+        """Instructions of `nbytes` bytes, one at least."""
+        insns = self.array("insns", np.uint8, (None, nbytes))
+        if not len(insns):
+            self.refuse(f"has no instructions of {nbytes} bytes")
+        return insns
+
+    def layer(self, instructions: int) -> Array | None:
+        """The layer of each instruction, int64 [instructions], where the launch says it."""
+        if "layer" not in self._launch.arrays:
+            return None
+        layer, layers = self.array("layer", np.int64, (instructions,)), len(self._launch.nodes)
+        if layer.min() < 0 or layer.max() >= layers:
+            self.refuse(f"does not say which of its {layers} layers each instruction belongs to")
+        return layer
+
+    def carried(self, segment: DramSegment) -> Array:
+        """The bytes of a segment, uint8 [size]."""
+        content = self._launch.arrays.get(f"dram.{segment.name}")
+        if content is None or content.dtype != np.uint8 or content.size != segment.size:
+            self.refuse(f"segment '{segment.name}' lacks its {segment.size} bytes")
+        return content.reshape(-1)
+
+    def value(self, hint: Any, name: str) -> Any:
+        """A value as the type `hint`; see serial.decode."""
+        return decode(hint, self._launch.meta.get(name), f"{self.where}: {name}")
+
+    def number(self, name: str, low: int = 0, high: int = MAX_ADDRESS) -> int:
+        """A number in low..high."""
+        return self._within(name, self.value(int, name), low, high)
+
+    def numbers(self, name: str, keys: Sequence[str]) -> dict[str, int]:
+        """A number by each of some keys."""
+        found = record(dict.fromkeys(keys, int), self.value(dict, name), f"{self.where}: {name}")
+        return {key: self._within(f"{name}.{key}", found[key], 0, MAX_ADDRESS) for key in keys}
+
+    def segments(self) -> tuple[DramSegment, ...]:
+        """The DRAM segments."""
+        segments: tuple[DramSegment, ...] = self.value(tuple[DramSegment, ...], "segments")
+        for segment in segments:
+            if segment.kind not in KINDS:
+                self.refuse(f"segment '{segment.name}' is of the kind '{segment.kind}', not {', '.join(KINDS)}")
+            self._within(f"the address of segment '{segment.name}'", segment.address, 0, MAX_ADDRESS)
+            self._within(f"the size of segment '{segment.name}'", segment.size, 1, MAX_ADDRESS)
+        if sum(segment.size for segment in segments) > MAX_BYTES:
+            self.refuse(f"has more than {MAX_BYTES >> 20} MiB of segments")
+        return segments
+
+    def _within(self, what: str, value: int, low: int, high: int) -> int:
+        if not low <= value <= high:
+            self.refuse(f"{what} is {value}, outside {low}..{high:#x}")
+        return value
+
+
+def _has_shape(array: Array, shape: Shape) -> bool:
+    return len(array.shape) == len(shape) and all(
+        size in (None, extent) for size, extent in zip(shape, array.shape, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class DramSegment:
+    """A part of DRAM that a launch uses, in bytes. Samples share a constant; each has its own of the other kinds.
+
+    `scratch` is not given back. `inout` is a constant at first, and given back.
+    """
+
+    name: str
+    address: int
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchImage:
+    """`insns` uint8 [n, nbytes]; `data` uint8 [size] of the segments that the launch carries; `bases`: the byte address
+    in each base register of the machine.
+
+    `layer`: which of the launch's layers each instruction belongs to, int64 [n]; None for one of no more than a layer.
+    """
+
+    insns: Raw
+    segments: tuple[DramSegment, ...]
+    data: Mapping[str, Array]
+    bases: Mapping[str, int] = field(default_factory=dict)
+    layer: Array | None = None
+
+    @classmethod
+    def of(cls, launch: Launch, nbytes: int, bases: Sequence[str] = ()) -> LaunchImage:
+        """The image of a launch with instructions of `nbytes` bytes and these base registers. Raises ProgramError."""
+        contents = Contents(launch)
+        insns, segments = contents.code(nbytes), contents.segments()
+        data = {segment.name: contents.carried(segment) for segment in segments if segment.kind in CARRIED}
+        addresses = contents.numbers("bases", bases) if bases else {}
+        return cls(insns, segments, data, addresses, contents.layer(len(insns)))
+
+    def launch(self, name: str, nodes: tuple[str, ...] = (), **meta: Any) -> Launch:
+        """The launch of this image. `meta` are further values of it."""
+        arrays = {"insns": self.insns, **{f"dram.{segment}": content for segment, content in self.data.items()}}
+        if self.layer is not None:
+            arrays["layer"] = self.layer
+        own: dict[str, Any] = {"segments": [asdict(segment) for segment in self.segments]}
+        if self.bases:
+            own |= {"bases": dict(self.bases)}
+        return Launch(name, nodes, {**own, **meta}, arrays)
+
+    def dram(self, inputs: Mapping[str, Array], samples: int) -> Dram:
+        """The memory before the launch; `inputs` uint8 (samples, size) by segment, zeros where one is not given."""
+        segments = []
+        for segment in self.segments:
+            shared = segment.kind in CARRIED
+            if shared:
+                content = self.data[segment.name].reshape(1, segment.size)
+            elif segment.name in inputs:
+                content = np.ascontiguousarray(inputs[segment.name]).reshape(samples, segment.size)
+            else:
+                content = np.zeros((samples, segment.size), np.uint8)
+            segments.append(Segment(segment.name, segment.address, content, segment.kind in FILLED, shared))
+        return Dram(segments)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The segments that the launch gives back."""
+        return tuple(segment.name for segment in self.segments if segment.kind in RETURNED)
