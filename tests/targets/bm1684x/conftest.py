@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.compiler import assembly
-from tilewright.targets.bm1684x.isa.encoder import checked
+from tilewright.targets.bm1684x.isa.meaning import checked
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.tensor import Tensor
 

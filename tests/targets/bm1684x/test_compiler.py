@@ -31,8 +31,7 @@ from tilewright.targets.bm1684x.compiler.stream import Scheduled, Stream
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.dtypes import U8
 from tilewright.targets.bm1684x.elaborate import elaborate
-from tilewright.targets.bm1684x.isa.encoder import encoded
-from tilewright.targets.bm1684x.isa.meaning import command_of
+from tilewright.targets.bm1684x.isa.meaning import command_of, encoded
 from tilewright.targets.bm1684x.isa.stream import decode, encode, queue
 from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.operations import DMA, OPERATIONS, TIU

@@ -17,8 +17,7 @@ from tilewright.targets.bm1684x.config import L2_BASE, Config
 from tilewright.targets.bm1684x.device import Device
 from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.functions import load_exponential, sigmoid
-from tilewright.targets.bm1684x.isa.encoder import checked
-from tilewright.targets.bm1684x.isa.meaning import command_of
+from tilewright.targets.bm1684x.isa.meaning import checked, command_of
 from tilewright.targets.bm1684x.isa.stream import decode
 from tilewright.targets.bm1684x.kernel import Tpu, kernel
 from tilewright.targets.bm1684x.launched import Launched

@@ -56,17 +56,25 @@ class Command:
     results: Mapping[str, Operand]
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
+    def __getitem__(self, name: str) -> Operand | Constant:
+        """An operand or a result."""
+        return self.results[name] if name in self.results else self.operands[name]
+
+    @property
+    def places(self) -> dict[str, Operand | Constant]:
+        """Operands and results."""
+        return {**self.operands, **self.results}
+
     @cached_property
     def types(self) -> dict[str, DType]:
-        return {name: operand.dtype for name, operand in (*self.operands.items(), *self.results.items())}
+        return {name: place.dtype for name, place in self.places.items()}
 
     def refusal(self) -> str:
         """Why the machine does not run it; empty where it does."""
         if reason := self.operation.refusal(self.types, self.attributes):
             return reason
-        places = {**self.operands, **self.results}
         rules = rules_of(self.operation.name, self.operation.engine == TIU)
-        return next((reason for rule in rules if (reason := rule(places))), "")
+        return next((reason for rule in rules if (reason := rule(self.places))), "")
 
     def footprint(self, regions: Sequence[Region], clipped: bool = False) -> Array:
         """Which bytes of which memories it reads and writes: rows of sim.steps.Footprints.

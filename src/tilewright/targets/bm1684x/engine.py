@@ -13,6 +13,7 @@ from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, DType, rounding_of
 from tilewright.targets.bm1684x.flat import Flat
 from tilewright.targets.bm1684x.operations import HAU, OPERATIONS, Operation
+from tilewright.targets.bm1684x.operations.base import ATTRIBUTES
 from tilewright.targets.bm1684x.tensor import Operand, Tensor
 
 #: Types of numbers that stand for operands, by operand and by operation; what is chosen has the type of the result,
@@ -25,10 +26,6 @@ OWN: Mapping[tuple[str, str], DType] = {
     ("int8_avg_pool2d", "scale"): U8,
 }
 CHOSEN = ("c", "d")
-#: What calls say beside operands.
-ROUNDING, PRODUCTS = ("mode", "source_mode", "saturate"), ("left_transposed", "right_transposed", "both_transposed")
-OTHERS = ("steps", "left", "right", "pad", "window", "rotated", "relu", "axis", "base", "threshold", "descending")
-ATTRIBUTES = frozenset((*ROUNDING, *PRODUCTS, *OTHERS))
 
 
 class Engine:
@@ -62,7 +59,7 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
     given = {name: _operand(operation, name, place) for name, place in given.items() if place is not None}
     if "y" not in given:
         raise MachineError(operation.name, "it has no result", f"give {', '.join(order)}")
-    if unknown := sorted(set(named) - set(order) - ATTRIBUTES):
+    if unknown := sorted(set(named) - set(order) - set(ATTRIBUTES)):
         reason = f"there is no attribute {unknown[0]}"
         raise MachineError(operation.name, reason, f"choose one of {', '.join(sorted(ATTRIBUTES))}")
     if operation.engine == HAU:

@@ -20,7 +20,7 @@ from tilewright.errors import ProgramError
 from tilewright.files import regular
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.elaborate import UNITS, Elaborated, elaborate
-from tilewright.targets.bm1684x.isa.encoder import checked
+from tilewright.targets.bm1684x.isa.meaning import checked
 from tilewright.targets.bm1684x.isa.stream import Encoded, queue
 from tilewright.targets.bm1684x.launched import Launched, finished
 from tilewright.targets.bm1684x.memory import Memories

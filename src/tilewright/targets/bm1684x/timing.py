@@ -23,6 +23,7 @@ from tilewright.targets.bm1684x.elaborate import Elaborated
 from tilewright.targets.bm1684x.flat import Flat
 from tilewright.targets.bm1684x.layout import aligned
 from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
+from tilewright.targets.bm1684x.operations.base import attribute
 from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows, Tensor
 
 
@@ -107,7 +108,7 @@ def _matmul(command: Command, config: Config, timing: Timing) -> int:
     """By rows: as a convolution. Spread columns: a pass over a row of the result for each product and addend."""
     left, right, y = command.operands["L"], command.operands["R"], command.results["y"]
     assert not isinstance(left, Constant) and not isinstance(right, Constant)
-    depth = left.shape[0] if command.attributes.get("left_transposed") else left.shape[1]
+    depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
     if isinstance(y, Rows):
         group = 1 if left.dtype.bytes == 4 else config.eu_bytes // left.dtype.bytes
         return _up(y.shape[0], config.lanes) * _up(y.shape[1], MATRIX_COLUMNS) * _up(depth, group)
@@ -140,7 +141,7 @@ def _taylor(command: Command, config: Config, timing: Timing) -> int:
 
 
 def _divide(command: Command, config: Config, timing: Timing) -> int:
-    return _elements(command, config) * (timing.division_step * command.attributes.get("steps", 3) + 1)
+    return _elements(command, config) * (timing.division_step * attribute(command.attributes, "steps") + 1)
 
 
 def _sequence(passes: str) -> Callable[[Command, Config, Timing], int]:

@@ -18,7 +18,7 @@ from tilewright.targets.bm1684x.compiler.stream import Stream
 from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.dtypes import U8
-from tilewright.targets.bm1684x.isa.encoder import encoded
+from tilewright.targets.bm1684x.isa.meaning import encoded
 from tilewright.targets.bm1684x.isa.stream import queue
 from tilewright.targets.bm1684x.layout import Shape, Stride
 from tilewright.targets.bm1684x.operations import DMA, OPERATIONS, TIU

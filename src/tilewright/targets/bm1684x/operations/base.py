@@ -7,9 +7,25 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tilewright.array import Array
+from tilewright.targets.bm1684x.arithmetic.iterate import STEPS
 from tilewright.targets.bm1684x.dtypes import DType, Rounding
 
 TIU, DMA, HAU = "tiu", "dma", "hau"
+
+
+#: What a command says beside its operands, and what holds where it says nothing.
+ATTRIBUTES: Mapping[str, Any] = {
+    **dict.fromkeys(("mode", "source_mode"), Rounding.HALF_TO_EVEN),
+    **dict.fromkeys(("saturate", "rotated", "relu", "descending"), False),
+    **dict.fromkeys(("left_transposed", "right_transposed", "both_transposed"), False),
+    **dict.fromkeys(("left", "right", "pad", "base"), 0),
+    **{"steps": STEPS, "window": None, "axis": 3, "threshold": 0.0},
+}
+
+
+def attribute(attributes: Mapping[str, Any], name: str) -> Any:
+    """An attribute of a command, given or not."""
+    return attributes.get(name, ATTRIBUTES[name])
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +43,13 @@ class Values:
     def __getitem__(self, name: str) -> Array:
         return self.data[name]
 
-    def attribute(self, name: str, otherwise: Any = None) -> Any:
-        return self.attributes.get(name, otherwise)
+    def attribute(self, name: str) -> Any:
+        return attribute(self.attributes, name)
 
     @property
     def mode(self) -> Rounding:
-        """The command's rounding; half to even where it names none."""
-        mode: Rounding = self.attributes.get("mode", Rounding.HALF_TO_EVEN)
+        """The command's rounding."""
+        mode: Rounding = self.attribute("mode")
         return mode
 
 

@@ -8,7 +8,7 @@ from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic import iterate, quant
 from tilewright.targets.bm1684x.arithmetic.cast import cast, round_float
 from tilewright.targets.bm1684x.arithmetic.floats import flush, widen
-from tilewright.targets.bm1684x.dtypes import F32, Rounding
+from tilewright.targets.bm1684x.dtypes import F32
 from tilewright.targets.bm1684x.operations import rules
 from tilewright.targets.bm1684x.operations.base import TIU, Operation, Values, register
 
@@ -30,7 +30,7 @@ def integer_requant(v: Values) -> dict[str, Array]:
 
 def float_requant(v: Values) -> dict[str, Array]:
     """sat(round(f32(x) * scale + offset))."""
-    source = v.attribute("source_mode", Rounding.HALF_TO_EVEN)
+    source = v.attribute("source_mode")
     return {"y": quant.requantise_float(v["x"], v.types["y"], v["scale"], v["offset"], v.mode, source)}
 
 
@@ -46,12 +46,12 @@ def float_dequant(v: Values) -> dict[str, Array]:
 
 def divide(v: Values) -> dict[str, Array]:
     """a / b, as the machine iterates it: up to 4 units in the last place off."""
-    return {"y": iterate.divide(v["a"], v["b"], v.attribute("steps", iterate.STEPS))}
+    return {"y": iterate.divide(v["a"], v["b"], v.attribute("steps"))}
 
 
 def inverse_root(v: Values) -> dict[str, Array]:
     """1 / sqrt(a), iterated."""
-    return {"y": iterate.inverse_root(v["a"], v.attribute("steps", iterate.STEPS))}
+    return {"y": iterate.inverse_root(v["a"], v.attribute("steps"))}
 
 
 def square_root(v: Values) -> dict[str, Array]:

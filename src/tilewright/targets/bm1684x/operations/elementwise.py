@@ -25,7 +25,7 @@ def _float(name: str) -> Meaning:
 def _integer(name: str) -> Meaning:
     def meaning(v: Values) -> dict[str, Array]:
         count = v["shift"].astype(np.int64) if "shift" in v.data else 0
-        saturating = bool(v.attribute("saturate", False))
+        saturating = bool(v.attribute("saturate"))
         return {"y": e.integer_binary(name, v["a"], v["b"], v.types["y"], count, v.mode, saturating)}
 
     return meaning
@@ -126,7 +126,7 @@ def multiply_add(v: Values) -> dict[str, Array]:
 
 def integer_mac(v: Values) -> dict[str, Array]:
     """sat16(((acc << left) + a * b) >> right)."""
-    left, right = v.attribute("left", 0), v.attribute("right", 0)
+    left, right = v.attribute("left"), v.attribute("right")
     return {"y": e.integer_mac(v["a"], v["b"], v["acc"], left, right, v.mode)}
 
 

@@ -40,7 +40,7 @@ def matrix_transposed(v: Values) -> dict[str, Array]:
 
 def reversed_axis(v: Values) -> dict[str, Array]:
     """x with one axis the other way round."""
-    return {"y": np.flip(v["x"], v.attribute("axis", 3))}
+    return {"y": np.flip(v["x"], v.attribute("axis"))}
 
 
 def gather_rows(v: Values) -> dict[str, Array]:
@@ -71,7 +71,7 @@ def mask_select(v: Values) -> dict[str, Array]:
 
 def nonzero(v: Values) -> dict[str, Array]:
     """Positions (u32, counted in NCHW order from `base`) of the elements of x that are not 0, and their count."""
-    found = np.flatnonzero(v["x"]) + v.attribute("base", 0)
+    found = np.flatnonzero(v["x"]) + v.attribute("base")
     return {"y": found.astype(np.uint32), "count": np.array([found.size])}
 
 
@@ -136,7 +136,7 @@ def soft_nms(v: Values) -> dict[str, Array]:
     kept: list[int] = []
     while len(kept) < min(v.shapes["y"][0], scores.size):
         best = int(np.argmax(scores))
-        if not scores[best] > v.attribute("threshold", 0.0):
+        if not scores[best] > v.attribute("threshold"):
             break
         kept.append(best)
         scores = scores * (np.float32(1) - overlaps[best])

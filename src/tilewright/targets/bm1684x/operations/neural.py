@@ -43,13 +43,13 @@ def symmetric_conv(v: Values) -> dict[str, Array]:
     total = conv.integer_conv(v["x"], _weights(v), _window(v), 0, 0).astype(np.int64)
     if "bias" in v.data:
         total = total + v["bias"]
-    return {"y": conv.scaled(total, v.types["y"], v.attribute("right", 0))}
+    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"))}
 
 
 def asymmetric_conv(v: Values) -> dict[str, Array]:
     """int32 sums of padded x times (w - zero), plus acc."""
     zero = v["zero"].astype(np.int32) if "zero" in v.data else 0
-    total = conv.integer_conv(v["x"], _weights(v), _window(v), v.attribute("pad", 0), zero)
+    total = conv.integer_conv(v["x"], _weights(v), _window(v), v.attribute("pad"), zero)
     if "acc" in v.data:
         total = total + v["acc"]
     return {"y": wrap(total, v.types["y"])}
@@ -65,11 +65,11 @@ def float_depthwise(v: Values) -> dict[str, Array]:
 
 def integer_depthwise(v: Values) -> dict[str, Array]:
     """sat(round((sum + bias) >> right)) of 8-bit x and w, int32 bias."""
-    taps = _window(v).taps(v["x"], v.attribute("pad", 0))
+    taps = _window(v).taps(v["x"], v.attribute("pad"))
     total = conv.integer_depthwise(taps, _weights(v).reshape(-1, *taps.shape[2:4]))
     if "bias" in v.data:
         total = total + v["bias"].astype(np.int64)
-    return {"y": conv.scaled(total, v.types["y"], v.attribute("right", 0), v.mode)}
+    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"), v.mode)}
 
 
 def float_average(v: Values) -> dict[str, Array]:
@@ -81,7 +81,7 @@ def float_average(v: Values) -> dict[str, Array]:
 def integer_average(v: Values) -> dict[str, Array]:
     """sat(round_half_up((sum * scale) >> right)), scale u8."""
     total = _window(v).taps(v["x"]).astype(np.int64).sum((2, 3)) * v["scale"].astype(np.int64)
-    return {"y": conv.scaled(total, v.types["y"], v.attribute("right", 0))}
+    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"))}
 
 
 def maximum(v: Values) -> dict[str, Array]:
@@ -117,7 +117,7 @@ def integer_matmul(v: Values) -> dict[str, Array]:
     total = conv.integer_matmul(*_sides(v)).astype(np.int64)
     if "bias" in v.data:
         total = total + v["bias"]
-    return {"y": conv.scaled(total, v.types["y"], v.attribute("right", 0))}
+    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"))}
 
 
 def wide_matmul(v: Values) -> dict[str, Array]:
