@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -95,9 +95,10 @@ OPERATIONS: dict[str, Operation] = {}
 OPTIONAL = ("acc", "bias", "zero", "shift", "numbers", "y_before")
 
 
-def register(operations: Iterable[Operation]) -> None:
-    """Add to OPERATIONS; a name can be given once."""
-    for operation in operations:
-        if operation.name in OPERATIONS:
-            raise ValueError(f"two operations are called {operation.name}")
-        OPERATIONS[operation.name] = operation
+def define(
+    engine: str, name: str, inputs: str, meaning: Meaning, *rules: Rule, outputs: str = "y", **more: bool
+) -> None:
+    """Add an operation to OPERATIONS; a name can be given once. `inputs`, `outputs`: names, separated by blanks."""
+    if name in OPERATIONS:
+        raise ValueError(f"two operations are called {name}")
+    OPERATIONS[name] = Operation(name, engine, tuple(inputs.split()), meaning, rules, tuple(outputs.split()), **more)

@@ -10,7 +10,7 @@ from tilewright.targets.bm1684x.arithmetic.cast import cast, round_float
 from tilewright.targets.bm1684x.arithmetic.floats import flush, widen
 from tilewright.targets.bm1684x.dtypes import F32
 from tilewright.targets.bm1684x.operations import rules
-from tilewright.targets.bm1684x.operations.base import TIU, Operation, Values, register
+from tilewright.targets.bm1684x.operations.base import TIU, Values, define
 
 
 def convert(v: Values) -> dict[str, Array]:
@@ -75,25 +75,17 @@ def logarithm(v: Values) -> dict[str, Array]:
         return {"y": flush(np.log(widen(v["a"], F32).astype(np.float64)).astype(np.float32))}
 
 
-modes = (rules.rounds_to_neighbours,)
-iterated = (rules.iterates_in_f32,)
-register(
-    (
-        Operation("cast", TIU, ("x",), convert, (*modes, rules.not_between_short_floats)),
-        Operation("fp_round", TIU, ("x",), round_to_integral, (*modes, rules.floats("x", "y"))),
-        Operation("int_requant", TIU, ("x", "multiplier", "shift", "offset"), integer_requant, (rules.wide_source,)),
-        Operation("fp32_requant", TIU, ("x", "scale", "offset"), float_requant, (*modes, rules.wide_source)),
-        Operation(
-            "int_dequant", TIU, ("x", "multiplier", "shift", "offset"), integer_dequant, (rules.integers("x", "y"),)
-        ),
-        Operation(
-            "fp32_dequant", TIU, ("x", "scale", "offset"), float_dequant, (rules.integers("x"), rules.of("y", F32))
-        ),
-        Operation("fp_div", TIU, ("a", "b"), divide, iterated),
-        Operation("fp_rsqrt", TIU, ("a",), inverse_root, iterated),
-        Operation("fp_sqrt", TIU, ("a",), square_root, iterated),
-        Operation("fp_exp", TIU, ("a",), exponential, iterated),
-        Operation("fp_sigmoid", TIU, ("a",), sigmoid, iterated),
-        Operation("fp_log", TIU, ("a",), logarithm, iterated, inexact=True),
-    )
-)
+modes, iterated = rules.rounds_to_neighbours, rules.iterates_in_f32
+scaled = "x multiplier shift offset"
+define(TIU, "cast", "x", convert, modes, rules.not_between_short_floats)
+define(TIU, "fp_round", "x", round_to_integral, modes, rules.floats("x", "y"))
+define(TIU, "int_requant", scaled, integer_requant, rules.wide_source)
+define(TIU, "fp32_requant", "x scale offset", float_requant, modes, rules.wide_source)
+define(TIU, "int_dequant", scaled, integer_dequant, rules.integers("x", "y"))
+define(TIU, "fp32_dequant", "x scale offset", float_dequant, rules.integers("x"), rules.of("y", F32))
+define(TIU, "fp_div", "a b", divide, iterated)
+define(TIU, "fp_rsqrt", "a", inverse_root, iterated)
+define(TIU, "fp_sqrt", "a", square_root, iterated)
+define(TIU, "fp_exp", "a", exponential, iterated)
+define(TIU, "fp_sigmoid", "a", sigmoid, iterated)
+define(TIU, "fp_log", "a", logarithm, iterated, inexact=True)

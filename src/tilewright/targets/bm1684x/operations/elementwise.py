@@ -2,84 +2,63 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic import elementwise as e
 from tilewright.targets.bm1684x.arithmetic.compare import RELATIONS, holds
 from tilewright.targets.bm1684x.arithmetic.floats import narrow, widen
-from tilewright.targets.bm1684x.dtypes import I8, I16, I32, U8, U16, U32
+from tilewright.targets.bm1684x.dtypes import I8, I16, U8
 from tilewright.targets.bm1684x.operations import rules
-from tilewright.targets.bm1684x.operations.base import TIU, Meaning, Operation, Values, register
-
-INTEGERS = (I8, U8, I16, U16, I32, U32)
+from tilewright.targets.bm1684x.operations.base import TIU, Values, define
 
 
-def _float(name: str) -> Meaning:
-    def meaning(v: Values) -> dict[str, Array]:
-        return {"y": e.float_binary(name, v["a"], v["b"], v.types["y"])}
-
-    return meaning
+def float_binary(name: str, v: Values) -> dict[str, Array]:
+    """A sum, difference, product or absolute difference, rounded once."""
+    return {"y": e.float_binary(name, v["a"], v["b"], v.types["y"])}
 
 
-def _integer(name: str) -> Meaning:
-    def meaning(v: Values) -> dict[str, Array]:
-        count = v["shift"].astype(np.int64) if "shift" in v.data else 0
-        saturating = bool(v.attribute("saturate"))
-        return {"y": e.integer_binary(name, v["a"], v["b"], v.types["y"], count, v.mode, saturating)}
-
-    return meaning
+def integer_binary(name: str, v: Values) -> dict[str, Array]:
+    """A sum, difference or product, shifted and rounded; it wraps, or clamps where the command says so."""
+    count = v["shift"].astype(np.int64) if "shift" in v.data else 0
+    saturating = bool(v.attribute("saturate"))
+    return {"y": e.integer_binary(name, v["a"], v["b"], v.types["y"], count, v.mode, saturating)}
 
 
-def _extreme(name: str) -> Meaning:
-    def meaning(v: Values) -> dict[str, Array]:
-        return {"y": _extreme_of(name, v)}
-
-    return meaning
-
-
-def _extreme_of(name: str, v: Values) -> Array:
+def extreme(name: str, v: Values) -> dict[str, Array]:
+    """The larger of a and b, or the smaller."""
     if v.types["a"].is_float:
-        return e.float_binary(name, v["a"], v["b"], v.types["a"])
-    return np.maximum(v["a"], v["b"]) if name == "max" else np.minimum(v["a"], v["b"])
+        return {"y": e.float_binary(name, v["a"], v["b"], v.types["a"])}
+    return {"y": np.maximum(v["a"], v["b"]) if name == "max" else np.minimum(v["a"], v["b"])}
 
 
-def _bitwise(name: str) -> Meaning:
-    def meaning(v: Values) -> dict[str, Array]:
-        return {"y": e.BITWISE[name](v["a"], v["b"])}
-
-    return meaning
+def bitwise(name: str, v: Values) -> dict[str, Array]:
+    """and, or, xor."""
+    return {"y": e.BITWISE[name](v["a"], v["b"])}
 
 
-def _shift(arithmetic: bool) -> Meaning:
-    def meaning(v: Values) -> dict[str, Array]:
-        count = v["shift"].astype(np.int64)
-        return {"y": e.shift_bits(v["a"], v.types["a"], v.types["y"], count, v.mode, arithmetic)}
-
-    return meaning
+def shifted(arithmetic: bool, v: Values) -> dict[str, Array]:
+    """a * 2**shift, rounded where bits drop out."""
+    count = v["shift"].astype(np.int64)
+    return {"y": e.shift_bits(v["a"], v.types["a"], v.types["y"], count, v.mode, arithmetic)}
 
 
-def _compare(relation: str) -> Meaning:
-    def meaning(v: Values) -> dict[str, Array]:
-        true = holds(relation, v["a"], v["b"], v.types["a"])
-        return {"y": np.where(true, v["c"], np.zeros((), v.types["y"].storage))}
-
-    return meaning
+def compare(relation: str, v: Values) -> dict[str, Array]:
+    """c where the relation holds between a and b, else 0."""
+    true = holds(relation, v["a"], v["b"], v.types["a"])
+    return {"y": np.where(true, v["c"], np.zeros((), v.types["y"].storage))}
 
 
-def _select(relation: str) -> Meaning:
-    def meaning(v: Values) -> dict[str, Array]:
-        return {"y": np.where(holds(relation, v["a"], v["b"], v.types["a"]), v["c"], v["d"])}
-
-    return meaning
+def select(relation: str, v: Values) -> dict[str, Array]:
+    """c where the relation holds between a and b, else d."""
+    return {"y": np.where(holds(relation, v["a"], v["b"], v.types["a"]), v["c"], v["d"])}
 
 
-def _extreme_select(name: str, relation: str) -> Meaning:
-    def meaning(v: Values) -> dict[str, Array]:
-        chosen = np.where(holds(relation, v["a"], v["b"], v.types["a"]), v["c"], v["d"])
-        return {"y0": _extreme_of(name, v), "y": chosen}
-
-    return meaning
+def extreme_select(name: str, relation: str, v: Values) -> dict[str, Array]:
+    """The extreme of a and b too."""
+    return {"y0": extreme(name, v)["y"], **select(relation, v)}
 
 
 def copy(v: Values) -> dict[str, Array]:
@@ -136,55 +115,30 @@ def taylor(v: Values) -> dict[str, Array]:
     return {"y": e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])}
 
 
-one_float = rules.floats("a", "b", "y")
-register(
-    Operation(f"fp_{name}", TIU, ("a", "b"), _float(name), (one_float,)) for name in ("add", "sub", "mul", "diff_abs")
-)
-register(
-    Operation(f"int_{name}", TIU, ("a", "b", "shift"), _integer(name), (rules.integers("a", "b", "y"), *also))
-    for name, also in (
-        ("add", (rules.signed_as_its_sources("a", "b"),)),
-        ("sub", (rules.signed_result,)),
-        ("mul", (rules.signed_as_its_sources("a", "b"),)),
-    )
-)
-register(Operation(name, TIU, ("a", "b"), _extreme(name), (rules.alike("a", "b", "y"),)) for name in ("max", "min"))
-register(
-    Operation(name, TIU, ("a", "b"), _bitwise(name), (rules.integers("a", "b"), rules.alike("a", "b", "y")))
-    for name in e.BITWISE
-)
-register(
-    Operation(f"{name}_shift", TIU, ("a", "shift"), _shift(name == "arithmetic"), (rules.integers("a", "y"),))
-    for name in ("arithmetic", "logical")
-)
-register(
-    Operation(name, TIU, ("a", "b", "c"), _compare(name), (rules.alike("a", "b"), rules.alike("c", "y")))
-    for name in RELATIONS
-)
-choices = (rules.alike("a", "b"), rules.alike("c", "d", "y"), rules.wide_enough_choices("a", "b"))
-register(
-    Operation(f"{name}_select", TIU, ("a", "b", "c", "d"), _select(name), choices)
-    for name in ("greater", "less", "equal")
-)
-register(
-    Operation(f"{extreme}_{name}_select", TIU, ("a", "b", "c", "d"), _extreme_select(key, name), choices, ("y0", "y"))
-    for extreme, key, name in (("maximum", "max", "greater"), ("minimum", "min", "less"))
-)
-register(
-    (
-        Operation("copy", TIU, ("a",), copy, (rules.alike("a", "y"),)),
-        Operation("abs", TIU, ("a",), absolute, (rules.alike("a", "y"),)),
-        Operation("neg", TIU, ("a",), negative, (rules.alike("a", "y"),)),
-        Operation("sign", TIU, ("a",), sign, (rules.alike("a", "y"),)),
-        Operation("prelu", TIU, ("a", "slope"), prelu, (rules.floats("a", "slope", "y"),)),
-        Operation("fp_mac", TIU, ("a", "b", "acc"), multiply_add, (rules.floats("a", "b", "acc", "y"),)),
-        Operation(
-            "int8_mac",
-            TIU,
-            ("a", "b", "acc"),
-            integer_mac,
-            (rules.of("a", I8, U8), rules.of("b", I8, U8), rules.of("acc", I16), rules.of("y", I16)),
-        ),
-        Operation("fp_taylor", TIU, ("a", "coefficients"), taylor, (rules.floats("a", "coefficients", "y"),)),
-    )
-)
+alike, integers = rules.alike, rules.integers
+for name in ("add", "sub", "mul", "diff_abs"):
+    define(TIU, f"fp_{name}", "a b", partial(float_binary, name), rules.floats("a", "b", "y"))
+as_sources = rules.signed_as_its_sources("a", "b")
+for name, signs in (("add", as_sources), ("sub", rules.signed_result), ("mul", as_sources)):
+    define(TIU, f"int_{name}", "a b shift", partial(integer_binary, name), integers("a", "b", "y"), signs)
+for name in ("max", "min"):
+    define(TIU, name, "a b", partial(extreme, name), alike("a", "b", "y"))
+for name in e.BITWISE:
+    define(TIU, name, "a b", partial(bitwise, name), integers("a", "b"), alike("a", "b", "y"))
+for name in ("arithmetic", "logical"):
+    define(TIU, f"{name}_shift", "a shift", partial(shifted, name == "arithmetic"), integers("a", "y"))
+for name in RELATIONS:
+    define(TIU, name, "a b c", partial(compare, name), alike("a", "b"), alike("c", "y"))
+choices = (alike("a", "b"), alike("c", "d", "y"), rules.wide_enough_choices("a", "b"))
+for name in ("greater", "less", "equal"):
+    define(TIU, f"{name}_select", "a b c d", partial(select, name), *choices)
+for name, key, relation in (("maximum", "max", "greater"), ("minimum", "min", "less")):
+    both = partial(extreme_select, key, relation)
+    define(TIU, f"{name}_{relation}_select", "a b c d", both, *choices, outputs="y0 y")
+for name, unary in (("copy", copy), ("abs", absolute), ("neg", negative), ("sign", sign)):
+    define(TIU, name, "a", unary, alike("a", "y"))
+macs = (rules.of("a", I8, U8), rules.of("b", I8, U8), rules.of("acc", I16), rules.of("y", I16))
+define(TIU, "prelu", "a slope", prelu, rules.floats("a", "slope", "y"))
+define(TIU, "fp_mac", "a b acc", multiply_add, rules.floats("a", "b", "acc", "y"))
+define(TIU, "int8_mac", "a b acc", integer_mac, *macs)
+define(TIU, "fp_taylor", "a coefficients", taylor, rules.floats("a", "coefficients", "y"))

@@ -10,7 +10,7 @@ from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic.floats import widen
 from tilewright.targets.bm1684x.dtypes import F32, I32, U8, U16, U32
 from tilewright.targets.bm1684x.operations import rules
-from tilewright.targets.bm1684x.operations.base import DMA, HAU, TIU, Operation, Values, register
+from tilewright.targets.bm1684x.operations.base import DMA, HAU, TIU, Values, define
 
 
 def reshaped(v: Values) -> dict[str, Array]:
@@ -144,59 +144,27 @@ def soft_nms(v: Values) -> dict[str, Array]:
     return {"y": np.array(kept, np.int32), "count": np.array([len(kept)])}
 
 
-bits = (rules.alike("x", "y"),)
-counted = rules.of("count", U32, I32)
+bits, counted = rules.alike("x", "y"), rules.of("count", U32, I32)
 filled = (rules.alike("x", "y", "fill"), rules.of("index", U32, U16, U8))
-register(
-    (
-        Operation("dma_copy", DMA, ("x",), reshaped, bits),
-        Operation("dma_broadcast", DMA, ("x",), broadcast, bits),
-        Operation("dma_nc_trans", DMA, ("x",), nc_transposed, bits),
-        Operation("dma_cw_trans", DMA, ("x",), cw_transposed, bits),
-        Operation("dma_matrix_trans", DMA, ("x",), matrix_transposed, bits),
-        Operation("dma_reverse", DMA, ("x",), reversed_axis, bits),
-        Operation("dma_h_gather", DMA, ("x", "index", "fill"), gather_rows, filled),
-        Operation("dma_h_scatter", DMA, ("x", "index", "y_before"), scatter_rows, bits, by_data=True),
-        Operation("dma_mask_select", DMA, ("x", "mask"), mask_select, bits, ("y", "count"), by_data=True),
-        Operation("dma_nonzero", DMA, ("x",), nonzero, (rules.of("y", U32),), ("y", "count"), by_data=True),
-        Operation("cw_trans", TIU, ("x",), cw_transposed, bits),
-        Operation("wc_trans", TIU, ("x",), cw_transposed, bits),
-        Operation("npu_bcast", TIU, ("x",), broadcast, bits),
-        Operation("static_bcast", TIU, ("x",), broadcast, bits),
-        Operation(
-            "table_lookup",
-            TIU,
-            ("x", "table", "fill"),
-            table_lookup,
-            (rules.alike("table", "y", "fill"), rules.of("x", U8, U16)),
-        ),
-        Operation("pe_gather", TIU, ("x", "index", "fill"), gather_elements, filled),
-        Operation("w_gather", TIU, ("x", "index", "fill"), gather_columns, filled),
-        Operation(
-            "hau_sort",
-            HAU,
-            ("x", "numbers"),
-            sort,
-            (rules.of("x", F32, I32, U32), rules.alike("x", "y")),
-            ("y", "index"),
-        ),
-        Operation(
-            "hau_hard_nms",
-            HAU,
-            ("x",),
-            hard_nms,
-            (rules.of("x", U8), rules.of("y", I32), counted),
-            ("y", "count"),
-            by_data=True,
-        ),
-        Operation(
-            "hau_soft_nms",
-            HAU,
-            ("x", "scores"),
-            soft_nms,
-            (rules.of("x", F32), rules.of("scores", F32), rules.of("y", I32), counted),
-            ("y", "count"),
-            by_data=True,
-        ),
-    )
-)
+kept = (rules.of("y", I32), counted)
+define(DMA, "dma_copy", "x", reshaped, bits)
+define(DMA, "dma_broadcast", "x", broadcast, bits)
+define(DMA, "dma_nc_trans", "x", nc_transposed, bits)
+define(DMA, "dma_cw_trans", "x", cw_transposed, bits)
+define(DMA, "dma_matrix_trans", "x", matrix_transposed, bits)
+define(DMA, "dma_reverse", "x", reversed_axis, bits)
+define(DMA, "dma_h_gather", "x index fill", gather_rows, *filled)
+define(DMA, "dma_h_scatter", "x index y_before", scatter_rows, bits, by_data=True)
+define(DMA, "dma_mask_select", "x mask", mask_select, bits, outputs="y count", by_data=True)
+define(DMA, "dma_nonzero", "x", nonzero, rules.of("y", U32), outputs="y count", by_data=True)
+define(TIU, "cw_trans", "x", cw_transposed, bits)
+define(TIU, "wc_trans", "x", cw_transposed, bits)
+define(TIU, "npu_bcast", "x", broadcast, bits)
+define(TIU, "static_bcast", "x", broadcast, bits)
+define(TIU, "table_lookup", "x table fill", table_lookup, rules.alike("table", "y", "fill"), rules.of("x", U8, U16))
+define(TIU, "pe_gather", "x index fill", gather_elements, *filled)
+define(TIU, "w_gather", "x index fill", gather_columns, *filled)
+define(HAU, "hau_sort", "x numbers", sort, rules.of("x", F32, I32, U32), bits, outputs="y index")
+define(HAU, "hau_hard_nms", "x", hard_nms, rules.of("x", U8), *kept, outputs="y count", by_data=True)
+boxes = (rules.of("x", F32), rules.of("scores", F32), *kept)
+define(HAU, "hau_soft_nms", "x scores", soft_nms, *boxes, outputs="y count", by_data=True)

@@ -12,7 +12,7 @@ from tilewright.targets.bm1684x.arithmetic.rounding import wrap
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, U16, U32
 from tilewright.targets.bm1684x.operations import rules
-from tilewright.targets.bm1684x.operations.base import TIU, Meaning, Operation, Rule, Signature, Values, register
+from tilewright.targets.bm1684x.operations.base import TIU, Rule, Signature, Values, define
 
 
 def _window(v: Values) -> Window:
@@ -153,23 +153,16 @@ convolved, multiplied = _eight_bits("x", "w"), _eight_bits("L", "R")
 signed = rules.signed_as_its_sources
 bias, bias16, bias32 = rules.of("bias", F32), rules.of("bias", I16, U16), rules.of("bias", I32, U32)
 accumulates = (bias, _float_result, _accumulates_wide)
-#: Name, operands, meaning, refusals.
-TABLE: tuple[tuple[str, str, Meaning, tuple[Rule, ...]], ...] = (
-    ("fp_conv2d", "x w bias acc", float_conv, (rules.floats("x", "w"), *accumulates)),
-    ("int8_sym_quant_conv2d", "x w bias", symmetric_conv, (*convolved, bias16, short, signed("x", "w", "bias"))),
-    ("int8_asym_quant_conv2d", "x w zero acc", asymmetric_conv, (*convolved, *wide)),
-    ("fp_depthwise2d", "x w bias", float_depthwise, (rules.floats("x", "w", "bias", "y"),)),
-    (
-        "int8_depthwise2d",
-        "x w bias",
-        integer_depthwise,
-        (*convolved, bias32, rules.integers("y"), signed("x", "w", "bias")),
-    ),
-    ("fp_avg_pool2d", "x scale", float_average, (rules.floats("x", "scale", "y"),)),
-    ("int8_avg_pool2d", "x scale", integer_average, (*_eight_bits("x"), rules.of("scale", U8), short, signed("x"))),
-    ("max_pool2d", "x pad", maximum, (rules.alike("x", "y"),)),
-    ("fp_mm", "L R bias acc", float_matmul, (rules.floats("L", "R"), *accumulates)),
-    ("int8_mm", "L R bias", integer_matmul, (*multiplied, bias16, short, signed("L", "R", "bias"))),
-    ("int8_zp_mm", "L R zero acc", wide_matmul, (*multiplied, *wide)),
-)
-register(Operation(name, TIU, tuple(inputs.split()), meaning, refusals) for name, inputs, meaning, refusals in TABLE)
+depthwise = (*convolved, bias32, rules.integers("y"), signed("x", "w", "bias"))
+averaged = (*_eight_bits("x"), rules.of("scale", U8), short, signed("x"))
+define(TIU, "fp_conv2d", "x w bias acc", float_conv, rules.floats("x", "w"), *accumulates)
+define(TIU, "int8_sym_quant_conv2d", "x w bias", symmetric_conv, *convolved, bias16, short, signed("x", "w", "bias"))
+define(TIU, "int8_asym_quant_conv2d", "x w zero acc", asymmetric_conv, *convolved, *wide)
+define(TIU, "fp_depthwise2d", "x w bias", float_depthwise, rules.floats("x", "w", "bias", "y"))
+define(TIU, "int8_depthwise2d", "x w bias", integer_depthwise, *depthwise)
+define(TIU, "fp_avg_pool2d", "x scale", float_average, rules.floats("x", "scale", "y"))
+define(TIU, "int8_avg_pool2d", "x scale", integer_average, *averaged)
+define(TIU, "max_pool2d", "x pad", maximum, rules.alike("x", "y"))
+define(TIU, "fp_mm", "L R bias acc", float_matmul, rules.floats("L", "R"), *accumulates)
+define(TIU, "int8_mm", "L R bias", integer_matmul, *multiplied, bias16, short, signed("L", "R", "bias"))
+define(TIU, "int8_zp_mm", "L R zero acc", wide_matmul, *multiplied, *wide)
