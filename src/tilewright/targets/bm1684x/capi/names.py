@@ -73,6 +73,17 @@ def ALIGN(x: int, a: int) -> int:
 
 
 TENSOR, SCALAR, VECTOR = range(3)
+#: Parameters that are attributes of a command.
+ATTRIBUTES = {
+    "mode": "mode",
+    "src_mode": "source_mode",
+    "saturation": "saturate",
+    "num_iter": "steps",
+    "lshift": "left",
+    "rshift": "right",
+    "result_relu": "relu",
+    "descended": "descending",
+}
 
 
 @dataclass
