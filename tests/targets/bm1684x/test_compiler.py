@@ -35,7 +35,8 @@ from tilewright.targets.bm1684x.isa.meaning import command_of, encoded
 from tilewright.targets.bm1684x.isa.stream import decode, encode, queue
 from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.operations import DMA, OPERATIONS, TIU
-from tilewright.targets.bm1684x.tensor import Kernel, Tensor
+from tilewright.targets.bm1684x.spread import ConvWeights
+from tilewright.targets.bm1684x.tensor import Tensor
 
 MODES = ("tflm", "litert", "xnnpack", "ort")
 SEEDS = (1, 2, 3)
@@ -167,7 +168,7 @@ def test_every_command_decodes_to_what_was_encoded(monkeypatch: pytest.MonkeyPat
 
 def placed(operand: object) -> object:
     """Where an operand lies; strides of axes of one element, and signs of what is only moved, do not matter."""
-    if isinstance(operand, Kernel):
+    if isinstance(operand, ConvWeights):
         return operand.address, operand.shape, operand.dtype
     if not isinstance(operand, Tensor):
         return operand

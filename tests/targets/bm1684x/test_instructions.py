@@ -17,9 +17,9 @@ from tilewright.targets.bm1684x.isa.formats import ALL_LANES, heading
 from tilewright.targets.bm1684x.isa.instruction import Instruction
 from tilewright.targets.bm1684x.isa.meaning import INSTRUCTIONS, checked, command_of, instruction_of
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode, encode, fresh
+from tilewright.targets.bm1684x.operand import Operand
 from tilewright.targets.bm1684x.operations import DMA
 from tilewright.targets.bm1684x.operations.base import ATTRIBUTES, attribute
-from tilewright.targets.bm1684x.tensor import Operand
 from tilewright.targets.bm1684x.timing import cycles
 
 SEED = 15

@@ -18,9 +18,9 @@ from tilewright.targets.bm1684x import TARGET, timing
 from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler import run
 from tilewright.targets.bm1684x.compiler.image import Image
-from tilewright.targets.bm1684x.compiler.spans import as_tensor
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.tensor import storage_of
 
 ROUNDINGS = ("tflm", "ort", "pow2", "litert", "xnnpack")
 FEW = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
@@ -98,7 +98,8 @@ def check_launch(launch: Launch, machine: Config) -> None:
         for operand in (*step.command.operands.values(), *step.command.results.values()):
             if isinstance(operand, Constant):
                 continue
-            tensor = as_tensor(operand)
+            tensor = storage_of(operand)
+            assert tensor is not None
             low, high = int(tensor.addresses.min()), int(tensor.addresses.max()) + tensor.dtype.bytes
             if tensor.is_local:
                 assert low >= LOCAL_BASE

@@ -16,9 +16,9 @@ from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, row_of_runs,
 from tilewright.targets.bm1684x.arithmetic.floats import narrow
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.memory import Memories, Region
+from tilewright.targets.bm1684x.operand import Operand
 from tilewright.targets.bm1684x.operations import OPTIONAL, TIU, Operation, Values
 from tilewright.targets.bm1684x.operations.places import rules_of
-from tilewright.targets.bm1684x.tensor import Operand
 
 #: Elements of a run from which on the runs of an operand are taken as they come.
 SCATTERED = 4

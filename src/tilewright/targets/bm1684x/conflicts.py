@@ -15,14 +15,15 @@ from tilewright.array import Array
 from tilewright.sim.trace import Trace
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.operand import Operand
 from tilewright.targets.bm1684x.operations import DMA, TIU
-from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows, Tensor
+from tilewright.targets.bm1684x.tensor import storage_of
 
 
 def banks(operand: Operand, config: Config) -> range:
     """Banks of local memory from an operand's first byte to its last; none outside."""
-    tensor = operand.storage if isinstance(operand, Matrix | Rows | Kernel) else operand
-    if not isinstance(tensor, Tensor) or not tensor.is_local:
+    tensor = storage_of(operand)
+    if tensor is None or not tensor.is_local:
         return range(0)
     return range(tensor.lane_offset // config.bank_bytes, (tensor.lane_end - 1) // config.bank_bytes + 1)
 

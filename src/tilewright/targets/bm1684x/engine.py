@@ -11,10 +11,10 @@ import numpy as np
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, DType, rounding_of
-from tilewright.targets.bm1684x.flat import Flat
+from tilewright.targets.bm1684x.operand import Operand
 from tilewright.targets.bm1684x.operations import HAU, OPERATIONS, Operation
 from tilewright.targets.bm1684x.operations.base import ATTRIBUTES
-from tilewright.targets.bm1684x.tensor import Operand, Tensor
+from tilewright.targets.bm1684x.tensor import Flat, Tensor
 
 #: Types of numbers that stand for operands, by operand and by operation; what is chosen has the type of the result,
 #: others have that of the first tensor.

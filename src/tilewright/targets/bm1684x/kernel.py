@@ -32,10 +32,11 @@ from tilewright.targets.bm1684x.elaborate import ENGINES, Elaborated, Step
 from tilewright.targets.bm1684x.engine import Engine
 from tilewright.targets.bm1684x.launched import Launched, finished
 from tilewright.targets.bm1684x.memory import Memories
+from tilewright.targets.bm1684x.operand import Operand
 from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.scratch import Scratch
-from tilewright.targets.bm1684x.tensor import Kernel as Weights
-from tilewright.targets.bm1684x.tensor import Matrix, Operand, Rows, Tensor, sizes_of
+from tilewright.targets.bm1684x.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.tensor import Rows, Tensor, sizes_of
 
 Body = Callable[..., None]
 
@@ -89,10 +90,10 @@ class Tpu:
         """
         return self._scratch.take(bank, lambda offset: Tensor.local(lane, offset, shape, dtype, self.config, kind))
 
-    def weights(self, shape: tuple[int, int, int, int], dtype: DType, bank: int) -> Weights:
+    def weights(self, shape: tuple[int, int, int, int], dtype: DType, bank: int) -> ConvWeights:
         """Room for convolution weights (oc, ic, kh, kw): copy what `Device.put_weights` gave to its `storage`."""
         sizes = sizes_of(shape, dtype)
-        return self._scratch.take(bank, lambda offset: Weights(LOCAL_BASE + offset, sizes, dtype, self.config))
+        return self._scratch.take(bank, lambda offset: ConvWeights(LOCAL_BASE + offset, sizes, dtype, self.config))
 
     def matrix(self, rows: int, columns: int, dtype: DType, bank: int, width: int) -> Matrix:
         """Room for a matrix of `width` columns a channel; of one row: for a vector."""
@@ -113,7 +114,7 @@ class Tpu:
         print(*(self._shown(thing) for thing in things))
 
     def _shown(self, thing: Any) -> Any:
-        if not isinstance(thing, Tensor | Matrix | Rows | Weights):
+        if not isinstance(thing, Tensor | Matrix | Rows | ConvWeights):
             return thing
         values = self.read(thing)
         return f"{thing!r}\n{widen(values, thing.dtype) if thing.dtype.is_float else values}"

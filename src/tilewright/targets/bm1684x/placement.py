@@ -11,7 +11,8 @@ from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.dtypes import dtype_of
 from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.tensor import LARGEST, Kernel, Matrix, Tensor
+from tilewright.targets.bm1684x.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.tensor import LARGEST, Tensor
 
 #: Layouts by name: sizes that they take, what they are.
 KINDS = {
@@ -33,7 +34,7 @@ class Placement:
     """An operand, the name of its layout, and what a user of it should know."""
 
     kind: str
-    operand: Tensor | Matrix | Kernel
+    operand: Tensor | Matrix | ConvWeights
     note: str = ""
 
     def text(self) -> str:
@@ -68,7 +69,7 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
     if width is not None and kind not in ("matrix", "vector"):
         raise InputError("layout", f"{kind} has no columns a channel", "leave --width out")
     element = dtype_of(wanted.dtype)
-    operand: Tensor | Matrix | Kernel
+    operand: Tensor | Matrix | ConvWeights
     note = ""
     if kind in ("matrix", "vector"):
         rows, columns = shape if kind == "matrix" else (1, shape[0])
@@ -78,7 +79,7 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
             raise InputError("layout", f"{kind} is for {8 * KERNEL_BYTES[kind]}-bit weights, not {element}")
         first = Tensor.free(start, offset, (1, 1, 1, 1), (1, 1, 1, 1), element, config)
         oc, ic, kh, kw = shape
-        operand = Kernel(first.address, (oc, ic, kh, kw), element, config)
+        operand = ConvWeights(first.address, (oc, ic, kh, kw), element, config)
     elif stride is not None:
         operand = Tensor.free(start, offset, tuple(shape), tuple(stride), element, config)
     else:

@@ -1,11 +1,9 @@
-"""Operands: where in memory each element of a logical array lies.
-
-`Tensor` is strided, `Matrix` spreads columns over lanes, `Kernel` groups input channels.
-"""
+"""Strided operands: where in memory each element of a logical array lies, and tensors seen as matrices."""
 
 from __future__ import annotations
 
 import operator
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -16,15 +14,12 @@ from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.config import ADDRESS_END, LOCAL_BASE, Config
-from tilewright.targets.bm1684x.dtypes import F32, DType
-from tilewright.targets.bm1684x.flat import Grid, Rows, View
+from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.operand import Drawn, Operand
+from tilewright.targets.bm1684x.operand import Drawn
 
 #: Largest size of a dimension: the device API.
 LARGEST = 65535
-
-__all__ = ["LARGEST", "Grid", "Kernel", "Matrix", "Operand", "Rows", "Tensor", "packed"]
 
 
 def sizes_of(shape: tuple[int, ...], dtype: DType) -> Shape:
@@ -199,78 +194,60 @@ class Tensor(Drawn):
 
 
 @dataclass(frozen=True, repr=False)
-class Matrix(View):
-    """A (rows, columns) matrix in local memory: `width` columns to a channel, as the tensor of `storage`'s shape
-    (rows, ceil(columns / width), 1, width)."""
+class View(Drawn):
+    """The elements of a tensor, in their order, in another shape."""
 
-    axes: ClassVar[tuple[str, ...]] = ("row", "column")
-    columns: int
-
-    @classmethod
-    def local(cls, start: int, offset: int, shape: tuple[int, int], width: int, dtype: DType, config: Config) -> Matrix:
-        """In the aligned layout. A vector is a matrix of one row. Raises InputError."""
-        rows, columns = shape
-        if not 1 <= width <= columns:
-            raise InputError("matrix", f"{width} columns a channel", f"give 1..{columns}")
-        channels = -(-columns // width)
-        return cls(Tensor.local(start, offset, (rows, channels, 1, width), dtype, config), columns)
+    stride: ClassVar[None] = None
+    storage: Tensor
 
     @property
-    def lane_end(self) -> int:
-        return self.storage.lane_end
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def config(self) -> Config:
+        return self.storage.config
+
+    @property
+    def dtype(self) -> DType:
+        return self.storage.dtype
+
+    @cached_property
+    def addresses(self) -> Array:
+        return self.storage.addresses.reshape(self.shape)
+
+
+class Rows(View):
+    """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
+
+    axes: ClassVar[tuple[str, ...]] = ("row", "column")
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.storage.shape.n, self.columns
-
-    @cached_property
-    def addresses(self) -> Array:
-        rows = self.storage.shape.n
-        return self.storage.addresses.reshape(rows, -1)[:, : self.columns]
+        return self.storage.shape.c, self.storage.shape.w
 
 
-@dataclass(frozen=True, repr=False)
-class Kernel(Drawn):
-    """Convolution weights (oc, ic, kh, kw) in local memory: 64IC (8-bit), 32IC (16-bit) or compact (f32).
+class Grid(View):
+    """A (rows, columns) matrix outside of local memory: the tensor (1, 1, rows, columns)."""
 
-    Output channels go from lane to lane; input channels lie side by side in groups as wide as the cube.
-    """
-
-    axes: ClassVar[tuple[str, ...]] = ("oc", "ic", "kh", "kw")
-    stride: ClassVar[None] = None
-    address: int
-    shape: tuple[int, int, int, int]
-    dtype: DType
-    config: Config
+    axes: ClassVar[tuple[str, ...]] = ("row", "column")
 
     @property
-    def group(self) -> int:
-        """Input channels side by side."""
-        return 1 if self.dtype is F32 else self.config.eu_bytes // self.dtype.bytes
+    def shape(self) -> tuple[int, int]:
+        return self.storage.shape.h, self.storage.shape.w
+
+
+class Flat(View):
+    """The elements of a tensor in NCHW order, shape (elements,): what the sorting engine sees."""
+
+    axes: ClassVar[tuple[str, ...]] = ("element",)
 
     @property
-    def storage(self) -> Tensor:
-        """What a copy moves: (1, oc, groups * kh * kw, group), one row an input group and tap."""
-        oc, ic, kh, kw = self.shape
-        rows = -(-ic // self.group) * kh * kw
-        strides = Stride(0, rows * self.group, self.group, 1)
-        return Tensor(self.address, Shape(1, oc, rows, self.group), strides, self.dtype, self.config)
-
-    @property
-    def lane_end(self) -> int:
-        return self.storage.lane_end
-
-    @cached_property
-    def addresses(self) -> Array:
-        _, ic, kh, kw = self.shape
-        i = np.arange(ic, dtype=np.int64)
-        row = (i // self.group * (kh * kw))[:, None, None] + np.arange(kh * kw, dtype=np.int64).reshape(kh, kw)
-        return self.storage.addresses[0][:, row, (i % self.group)[:, None, None]]
+    def shape(self) -> tuple[int]:
+        return (self.storage.shape.elements,)
 
 
-def packed(weights: Array, dtype: DType, config: Config) -> Array:
-    """Weights (oc, ic, kh, kw) in the order of Kernel.storage; channels that fill up a group are 0."""
-    oc, ic, kh, kw = weights.shape
-    group = Kernel(LOCAL_BASE, (oc, ic, kh, kw), dtype, config).group
-    full = np.pad(weights, ((0, 0), (0, -ic % group), (0, 0), (0, 0)))
-    return np.ascontiguousarray(full.reshape(oc, -1, group, kh * kw).transpose(0, 1, 3, 2).reshape(1, oc, -1, group))
+def storage_of(operand: object) -> Tensor | None:
+    """The tensor that an operand is or lies in; none for a constant."""
+    tensor = getattr(operand, "storage", operand)
+    return tensor if isinstance(tensor, Tensor) else None

@@ -20,11 +20,12 @@ from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.conflicts import passes, waits
 from tilewright.targets.bm1684x.elaborate import Elaborated
-from tilewright.targets.bm1684x.flat import Flat
 from tilewright.targets.bm1684x.layout import aligned
+from tilewright.targets.bm1684x.operand import Operand
 from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.operations.base import attribute
-from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows, Tensor
+from tilewright.targets.bm1684x.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.tensor import Rows, Tensor, storage_of
 
 
 class Timing(NamedTuple):
@@ -98,7 +99,7 @@ def _conv(command: Command, config: Config, timing: Timing) -> int:
     """n * oc / lanes * pixels / q * taps * ic / P, each rounded up."""
     n, oc, oh, ow = command.results["y"].shape
     w = command.operands["w"]
-    assert isinstance(w, Kernel)
+    assert isinstance(w, ConvWeights)
     _, ic, kh, kw = w.shape
     pixels = _up(oh * ow, PIXELS[w.dtype.bytes])
     return n * _up(oc, config.lanes) * pixels * kh * kw * _up(ic, w.group)
@@ -248,8 +249,8 @@ def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:
 
 
 def _is_local(operand: Operand) -> bool:
-    tensor = operand.storage if isinstance(operand, Matrix | Rows | Flat) else operand
-    return isinstance(tensor, Tensor) and tensor.is_local
+    tensor = storage_of(operand)
+    return tensor is not None and tensor.is_local
 
 
 def _bytes_of_ddr(command: Command) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from tilewright.targets.bm1684x.capi.names import SCALAR, VECTOR, constant, vari
 from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.dtypes import DTYPES, F32, DType, Rounding
 from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.tensor import Operand
+from tilewright.targets.bm1684x.operand import Operand
 
 #: The source's shape, where it is not the result's.
 SOURCES: dict[str, Callable[[Shape], Shape]] = {

@@ -14,8 +14,9 @@ from tilewright.targets.bm1684x.config import LOCAL_BASE
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.kernel import Tpu
 from tilewright.targets.bm1684x.layout import Shape, Stride
+from tilewright.targets.bm1684x.operand import Operand
 from tilewright.targets.bm1684x.operations import OPERATIONS
-from tilewright.targets.bm1684x.tensor import Operand, Tensor
+from tilewright.targets.bm1684x.tensor import Tensor
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
 Given = Mapping[str, Any]

@@ -11,7 +11,9 @@ from tilewright.targets.bm1684x.capi.names import constant
 from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.dtypes import U32
 from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.tensor import Grid, Matrix, Operand, Tensor
+from tilewright.targets.bm1684x.operand import Operand
+from tilewright.targets.bm1684x.spread import Matrix
+from tilewright.targets.bm1684x.tensor import Grid, Tensor
 
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN = WAYS[:2]

@@ -14,7 +14,9 @@ from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE
 from tilewright.targets.bm1684x.dtypes import F32, I32, U8, DType
 from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows, Tensor
+from tilewright.targets.bm1684x.operand import Operand
+from tilewright.targets.bm1684x.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.tensor import Rows, Tensor
 
 Operands = dict[str, Operand | Constant]
 WINDOW = "kernel padding stride dilation"
@@ -108,7 +110,7 @@ def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> F
         if depthwise:
             operands["w"] = api.local(given["weight"], Shape(1, outputs, *taps), None, weight, layout.compact)
         else:
-            operands["w"] = Kernel(LOCAL_BASE + given["weight"], (outputs, sizes.c, *taps), weight, api.config)
+            operands["w"] = ConvWeights(LOCAL_BASE + given["weight"], (outputs, sizes.c, *taps), weight, api.config)
         if given.get("has_bias"):
             kind = given.get("bias_dtype", dtype if depthwise else F32)
             operands["bias"] = api.local(given["bias"], Shape(1, outputs, 1, 1), None, kind, layout.compact)

@@ -10,10 +10,9 @@ from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attri
 from tilewright.targets.bm1684x.capi.names import constant
 from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.dtypes import F32, I32, U8, DType
-from tilewright.targets.bm1684x.flat import Flat
 from tilewright.targets.bm1684x.kernel import Tpu
 from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.tensor import Flat, Tensor
 
 Sequence = Callable[[Tpu, Tensor, Tensor, Tensor, Tensor, Tensor], None]
 

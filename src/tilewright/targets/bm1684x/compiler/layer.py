@@ -71,7 +71,7 @@ class Operate:
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class WeightValues:
     """Constant weights, (oc, ic, kh, kw) of a convolution or (1, c, kh, kw) of a depthwise one, stored as `dtype`."""
 
     values: Array
@@ -94,7 +94,7 @@ class Layer:
     result: Stored
     operations: tuple[Operate, ...]
     words: tuple[Array, ...] = ()
-    kernel: Kernel | None = None
+    kernel: WeightValues | None = None
     bias: Array | None = None
     window: Window | None = None
     row_tiles: bool = True

@@ -12,7 +12,7 @@ from tilewright.graph.rounding import Rounding as Mode
 from tilewright.targets.bm1684x.arithmetic.rounding import shift_right
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Kernel, Layer, Output, Ref, Weights
+from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Output, Ref, Weights, WeightValues
 from tilewright.targets.bm1684x.compiler.linear import machine_window
 from tilewright.targets.bm1684x.compiler.requant import doubled, real
 from tilewright.targets.bm1684x.compiler.stored import Stored
@@ -113,7 +113,7 @@ def _layer(site: Site, x: Stored, write: Writer, window: Window, bias: int | Non
         result=Stored.of(site.output),
         operations=tuple(write.operations),
         words=tuple(write.words),
-        kernel=None if bias is None else Kernel(ones, I8, True),
+        kernel=None if bias is None else WeightValues(ones, I8, True),
         bias=None if bias is None else np.full(x.c, bias, np.int32),
         window=window,
         row_tiles=False,

@@ -16,10 +16,10 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.bm1684x import timing
 from tilewright.targets.bm1684x.command import Command, Constant
-from tilewright.targets.bm1684x.compiler.spans import lane_span
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.operand import Operand
 from tilewright.targets.bm1684x.operations import DMA, TIU
-from tilewright.targets.bm1684x.tensor import Operand, Tensor
+from tilewright.targets.bm1684x.tensor import Tensor, storage_of
 
 #: Bytes of a lane that are told apart.
 UNIT = 64
@@ -153,5 +153,6 @@ class Stream:
 
     def _units(self, operand: Operand) -> tuple[int, int]:
         """The units of a lane between the first and the last byte of an operand."""
-        low, end = lane_span(operand)
-        return low // UNIT, -(-end // UNIT)
+        tensor = storage_of(operand)
+        assert tensor is not None
+        return tensor.lane_offset // UNIT, -(-tensor.lane_end // UNIT)

@@ -27,7 +27,8 @@ from tilewright.targets.bm1684x.isa.parts import (
 )
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.tensor import Grid, Matrix, Tensor
+from tilewright.targets.bm1684x.spread import Matrix
+from tilewright.targets.bm1684x.tensor import Grid, Tensor
 
 #: Moves keep bits: their types are unsigned.
 BITS, NEAR_BITS = Type("src_data_format"), Type("res0_prec")

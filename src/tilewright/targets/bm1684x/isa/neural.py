@@ -27,7 +27,7 @@ from tilewright.targets.bm1684x.isa.parts import (
 )
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.operations.base import attribute
-from tilewright.targets.bm1684x.tensor import Kernel, Matrix
+from tilewright.targets.bm1684x.spread import ConvWeights, Matrix
 
 #: An operand that is left out is the constant 0.
 NOTHING = {"opd2_const": 1, "opd2_addr": 0}
@@ -86,11 +86,11 @@ class Weights:
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
         oc, ic, kh, kw = self.sizes.read(encoded)
-        return {"w": Kernel(encoded["opd1_addr"] + LOCAL_BASE, (oc, ic, kh, kw), WEIGHT.read(encoded), config)}
+        return {"w": ConvWeights(encoded["opd1_addr"] + LOCAL_BASE, (oc, ic, kh, kw), WEIGHT.read(encoded), config)}
 
     def write(self, command: Command) -> Fields:
         weights = command["w"]
-        if not isinstance(weights, Kernel):
+        if not isinstance(weights, ConvWeights):
             raise refused(command, "w is no kernel in local memory", "give tpu.weights(..)")
         return {"opd1_addr": weights.address - LOCAL_BASE} | WEIGHT.write(weights.dtype)
 

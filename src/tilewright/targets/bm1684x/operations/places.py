@@ -8,7 +8,8 @@ from typing import Any
 
 from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.operations.base import PlaceRule
-from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Rows, Tensor
+from tilewright.targets.bm1684x.spread import ConvWeights
+from tilewright.targets.bm1684x.tensor import Tensor, storage_of
 
 #: Bytes from one element of a row to the next that a transfer can step over; what operands of the cube begin at.
 WIDEST_STEP, CUBE = 128, 64
@@ -16,8 +17,8 @@ WIDEST_STEP, CUBE = 128, 64
 
 def _local(place: Any) -> Tensor | None:
     """The tensor of local memory that an operand is or lies in."""
-    tensor = place.storage if isinstance(place, Matrix | Rows | Kernel) else place
-    return tensor if isinstance(tensor, Tensor) and tensor.is_local else None
+    tensor = storage_of(place)
+    return tensor if tensor is not None and tensor.is_local else None
 
 
 def one_start_lane(places: Mapping[str, Any]) -> str:
@@ -67,7 +68,7 @@ def cube_aligned(places: Mapping[str, Any]) -> str:
     x, w = places.get("x"), places.get("w")
     if isinstance(w, Tensor):
         return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"
-    if isinstance(w, Kernel) and w.group > 1 and w.address % CUBE:
+    if isinstance(w, ConvWeights) and w.group > 1 and w.address % CUBE:
         return f"its weights begin at byte {w.address:#x}; give a multiple of {CUBE}"
     if not isinstance(x, Tensor) or x.stride != layout.aligned(x.shape, x.dtype, x.start_lane, x.config):
         return ""
