@@ -10,10 +10,15 @@ import pytest
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic import iterate
-from tilewright.targets.bm1684x.arithmetic.compare import holds
 from tilewright.targets.bm1684x.arithmetic.conv import float_depthwise
 from tilewright.targets.bm1684x.arithmetic.cube import aligned, alternate, dot
-from tilewright.targets.bm1684x.arithmetic.elementwise import float_binary, integer_binary, multiply_add, polynomial
+from tilewright.targets.bm1684x.arithmetic.elementwise import (
+    float_binary,
+    holds,
+    integer_binary,
+    multiply_add,
+    polynomial,
+)
 from tilewright.targets.bm1684x.arithmetic.floats import narrow, widen
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I32, U32, DType, Rounding

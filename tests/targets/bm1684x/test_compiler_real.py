@@ -14,8 +14,7 @@ from tilewright.cli import main
 from tilewright.program.program import HostStep
 from tilewright.report.metrics import Deviation
 from tilewright.targets.bm1684x.arithmetic import conv, elementwise
-from tilewright.targets.bm1684x.arithmetic.cast import cast
-from tilewright.targets.bm1684x.arithmetic.floats import as_stored, narrow
+from tilewright.targets.bm1684x.arithmetic.floats import as_stored, cast, narrow
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.dtypes import F32, DType, Rounding, dtype_of
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic.floats import narrow, rounded, widen
-from tilewright.targets.bm1684x.arithmetic.rounding import saturate, shift, shift_right, wrap
-from tilewright.targets.bm1684x.dtypes import I16, DType, Rounding
+from tilewright.targets.bm1684x.arithmetic.rounding import saturate, shift, wrap
+from tilewright.targets.bm1684x.dtypes import DType, Rounding
 
 Binary = Callable[[Array, Array], Array]
 
@@ -23,6 +23,7 @@ FLOAT_BINARY: dict[str, Binary] = {
     "min": lambda a, b: np.where(a > b, b, a),  # ... the first operand
 }
 INTEGER_BINARY: dict[str, Binary] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+RELATIONS = ("greater", "less", "equal", "not_equal", "greater_equal", "less_equal")
 BITWISE: dict[str, Binary] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
@@ -65,13 +66,21 @@ def integer_binary(
     return saturate(shift(wide, count, mode), dtype)
 
 
-def integer_mac(a: Array, b: Array, acc: Array, left: int, right: int, mode: Rounding) -> Array:
-    """16-bit accumulator: ((acc << left) + a * b) >> right, clamped."""
-    wide = (acc.astype(np.int64) << left) + a.astype(np.int64) * b.astype(np.int64)
-    return saturate(shift_right(wide, right, mode), I16)
+def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
+    """bool: whether the relation holds, made of greater and equal alone; nothing is rounded.
 
-
-def shift_bits(x: Array, source: DType, out: DType, count: Array, mode: Rounding, arithmetic: bool) -> Array:
-    """Right shifts round; left shifts drop what leaves the type. Logical ones see unsigned bits."""
-    wide = x.astype(np.int64) if arithmetic else x.view(f"<u{source.bytes}").astype(np.int64)
-    return wrap(shift(wide, count, mode), out)
+    So `less` with one NaN holds: it is neither greater nor equal. Two NaN of the same bits are equal.
+    """
+    same = a.view(f"u{dtype.bytes}") == b.view(f"u{dtype.bytes}")
+    if dtype.is_float:
+        a, b = widen(a, dtype), widen(b, dtype)
+    greater, equal = a > b, (a == b) | same
+    found: Array = {
+        "greater": greater,
+        "less": ~(greater | equal),
+        "equal": equal,
+        "not_equal": ~equal,
+        "greater_equal": greater | equal,
+        "less_equal": ~greater,
+    }[relation]
+    return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.arithmetic import iterate, quant
-from tilewright.targets.bm1684x.arithmetic.cast import cast, round_float
-from tilewright.targets.bm1684x.arithmetic.floats import flush, widen
-from tilewright.targets.bm1684x.dtypes import F32
+from tilewright.targets.bm1684x.arithmetic import iterate
+from tilewright.targets.bm1684x.arithmetic.floats import cast, flush, round_float, to_integer, widen
+from tilewright.targets.bm1684x.arithmetic.rounding import saturate, shift
+from tilewright.targets.bm1684x.dtypes import F32, I32, Rounding
 from tilewright.targets.bm1684x.operations import rules
 from tilewright.targets.bm1684x.operations.base import TIU, Values, define
 
@@ -23,25 +23,36 @@ def round_to_integral(v: Values) -> dict[str, Array]:
     return {"y": round_float(v["x"], v.types["x"], v.mode)}
 
 
+def _wide(x: Array) -> Array:
+    return x.astype(np.int64)
+
+
 def integer_requant(v: Values) -> dict[str, Array]:
     """sat(round(x * multiplier * 2**shift) + offset)."""
-    return {"y": quant.requantise(v["x"], v.types["y"], v["multiplier"], v["shift"], v["offset"], v.mode)}
+    scaled = shift(_wide(v["x"]) * _wide(v["multiplier"]), v["shift"], v.mode)
+    return {"y": saturate(scaled + _wide(v["offset"]), v.types["y"])}
 
 
 def float_requant(v: Values) -> dict[str, Array]:
-    """sat(round(f32(x) * scale + offset))."""
-    source = v.attribute("source_mode")
-    return {"y": quant.requantise_float(v["x"], v.types["y"], v["scale"], v["offset"], v.mode, source)}
+    """sat(round(f32(x) * scale + offset)), each operation a float32 rounding; `source_mode` rounds x to float32."""
+    mode, x = v.attribute("source_mode"), v["x"]
+    with np.errstate(all="ignore"):
+        nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
+        real = x.astype(np.float32) if nearest else cast(_wide(x), I32, F32, mode)
+        scaled = flush(flush(real * np.float32(v["scale"])) + np.float32(v["offset"]))
+    return {"y": to_integer(scaled.astype(np.float64), v.types["y"], v.mode)}
 
 
 def integer_dequant(v: Values) -> dict[str, Array]:
     """sat(round((x - offset) * multiplier * 2**shift))."""
-    return {"y": quant.dequantise(v["x"], v.types["y"], v["multiplier"], v["shift"], v["offset"], v.mode)}
+    wide = (_wide(v["x"]) - _wide(v["offset"])) * _wide(v["multiplier"])
+    return {"y": saturate(shift(wide, v["shift"], v.mode), v.types["y"])}
 
 
 def float_dequant(v: Values) -> dict[str, Array]:
     """f32(x - offset) * scale."""
-    return {"y": quant.dequantise_float(v["x"], v["scale"], v["offset"])}
+    with np.errstate(all="ignore"):
+        return {"y": flush((_wide(v["x"]) - _wide(v["offset"])).astype(np.float32) * np.float32(v["scale"]))}
 
 
 def divide(v: Values) -> dict[str, Array]:

@@ -8,8 +8,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.arithmetic import elementwise as e
-from tilewright.targets.bm1684x.arithmetic.compare import RELATIONS, holds
+from tilewright.targets.bm1684x.arithmetic.elementwise import RELATIONS, holds
 from tilewright.targets.bm1684x.arithmetic.floats import narrow, widen
+from tilewright.targets.bm1684x.arithmetic.rounding import saturate, shift, shift_right, wrap
 from tilewright.targets.bm1684x.dtypes import I8, I16, U8
 from tilewright.targets.bm1684x.operations import rules
 from tilewright.targets.bm1684x.operations.base import TIU, Values, define
@@ -40,9 +41,9 @@ def bitwise(name: str, v: Values) -> dict[str, Array]:
 
 
 def shifted(arithmetic: bool, v: Values) -> dict[str, Array]:
-    """a * 2**shift, rounded where bits drop out."""
-    count = v["shift"].astype(np.int64)
-    return {"y": e.shift_bits(v["a"], v.types["a"], v.types["y"], count, v.mode, arithmetic)}
+    """Right shifts round; left shifts drop what leaves the type. Logical ones see unsigned bits."""
+    bits = v["a"] if arithmetic else v["a"].view(f"<u{v.types['a'].bytes}")
+    return {"y": wrap(shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])}
 
 
 def compare(relation: str, v: Values) -> dict[str, Array]:
@@ -105,8 +106,9 @@ def multiply_add(v: Values) -> dict[str, Array]:
 
 def integer_mac(v: Values) -> dict[str, Array]:
     """sat16(((acc << left) + a * b) >> right)."""
-    left, right = v.attribute("left"), v.attribute("right")
-    return {"y": e.integer_mac(v["a"], v["b"], v["acc"], left, right, v.mode)}
+    a, b, acc = (v[name].astype(np.int64) for name in ("a", "b", "acc"))
+    wide = (acc << v.attribute("left")) + a * b
+    return {"y": saturate(shift_right(wide, v.attribute("right"), v.mode), I16)}
 
 
 def taylor(v: Values) -> dict[str, Array]:
