@@ -13,7 +13,7 @@ from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE, Config
-from tilewright.targets.bm1684x.isa.formats import ALL_LANES, heading
+from tilewright.targets.bm1684x.isa.formats import ALL_LANES
 from tilewright.targets.bm1684x.isa.instruction import Instruction
 from tilewright.targets.bm1684x.isa.meaning import INSTRUCTIONS, checked, command_of, instruction_of
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode, encode, fresh
@@ -75,7 +75,7 @@ def test_fields_that_mean_something_are_written_as_they_were(shared: Path) -> No
 def test_every_instruction_is_the_one_that_its_fields_say() -> None:
     """No two have fields in common: the first that fits is the only one, but for a number's type."""
     for instruction in INSTRUCTIONS:
-        fields = {**instruction.constants, "opd0_prec": 2 if instruction.of != "integer" else 4, "res0_prec": 3}
+        fields = {**instruction.head, "opd0_prec": 2 if instruction.of != "integer" else 4, "res0_prec": 3}
         if instruction.same_type:
             fields["res0_prec"] = fields["opd0_prec"]
         command = Encoded(
@@ -143,8 +143,8 @@ def some(instruction: Instruction, rng: np.random.Generator) -> Encoded:
     kind = int(rng.choice((1, 2, 5) if real else (0, 3, 4)))
     for field in instruction.format.layout.fields:
         fields[field.name] = number_of(field.name, field.high, kind, rng)
-    fields = {name: fields[name] for name in instruction.format.names} | dict(heading(instruction.format))
-    fields |= instruction.constants
+    fields = {name: fields[name] for name in instruction.format.names}
+    fields |= instruction.head
     return Encoded(instruction.operation.engine, 0, instruction.format, fields)
 
 

@@ -14,6 +14,7 @@ from tilewright.targets.bm1684x.isa.instruction import FLOAT, INTEGER, Instructi
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
     STRIDED,
+    Computed,
     Fields,
     Local,
     Optional,
@@ -37,19 +38,18 @@ class BitsType(Type):
         return result if result.is_float and not own.is_float and own.bytes == result.bytes else own
 
 
-@dataclass(frozen=True)
-class Strided:
+def _strided(encoded: Encoded) -> list[str]:
     """Which operands the command gives strides: they cost time."""
-
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        names = {"a": "opd0", "b": "opd1"}.items()
-        given = [own for own, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]]
-        return {"strided": given}
-
-    def write(self, command: Command) -> Fields:
-        return {}
+    names = {"a": "opd0", "b": "opd1"}.items()
+    return [own for own, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]]
 
 
+def _ones(encoded: Encoded) -> Constant:
+    dtype = A.type.read(encoded)
+    return Constant((1 << dtype.bits) - 1, dtype)
+
+
+STRIDES = Computed("strided", _strided)
 MODE = Value("mode", "opd2_n_str", Rounding)
 STEPS = Value("steps", "opd2_n_str", lambda code: code + 1, lambda steps: steps - 1)
 
@@ -71,31 +71,19 @@ TRUE = Local("c", "opd2", Type("res0_prec", "opd2_sign", noted="opd2_prec"), CHA
 TRUE_RESULT = Local("y", "res0", TRUE.type)
 
 
-@dataclass(frozen=True)
-class Ones:
-    """An operand b of which all bits are 1."""
-
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        dtype = A.type.read(encoded)
-        return {"b": Constant((1 << dtype.bits) - 1, dtype)}
-
-    def write(self, command: Command) -> Fields:
-        return {}
-
-
 def _ar(function: int, operation: str, *parts: Part, operands: int = 0, **more: Any) -> Instruction:
     written = {"tsk_opd_num": operands} if operands else {}
     return Instruction("AR", operation, parts, {"tsk_eu_typ": function}, written=written, **more)
 
 
 def _binary(function: int, operation: str, of: str = "") -> Instruction:
-    return _ar(function, operation, MODE, A, B, Strided(), EITHER, operands=2, of=of)
+    return _ar(function, operation, MODE, A, B, STRIDES, EITHER, operands=2, of=of)
 
 
 def _integer(function: int, operation: str, clamps: bool) -> Instruction:
     """With a shift. A difference is signed, of unsigned integers too."""
     result = SIGNED if operation == "int_sub" else EITHER
-    return _ar(function, operation, MODE, A, B, Strided(), SHIFT, result, of=INTEGER, fixed={"saturate": clamps})
+    return _ar(function, operation, MODE, A, B, STRIDES, SHIFT, result, of=INTEGER, fixed={"saturate": clamps})
 
 
 AR = (
@@ -114,8 +102,8 @@ AR = (
     _integer(20, "int_mul", clamps=True),
     _integer(15, "int_add", clamps=True),
     _integer(16, "int_sub", clamps=True),
-    _ar(1, "xor", A, Ones(), EITHER, operands=1),  # not
-    _ar(12, "fp_div", STEPS, A, B, Strided(), EITHER, operands=2, of=FLOAT),
+    _ar(1, "xor", A, Computed("b", _ones), EITHER, operands=1),  # not
+    _ar(12, "fp_div", STEPS, A, B, STRIDES, EITHER, operands=2, of=FLOAT),
     _ar(6, "logical_shift", MODE, A, COUNTS, EITHER, operands=2),
     _ar(21, "arithmetic_shift", MODE, A, COUNTS, EITHER, operands=2),
     _ar(10, "greater", A, COMPARED, TRUE, TRUE_RESULT),

@@ -38,7 +38,7 @@ class Instruction:
     of: str = ""
     same_type: bool = False
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    written: Mapping[str, int] = field(default_factory=dict)
+    written: Mapping[str, int | Callable[[Command], int]] = field(default_factory=dict)
     takes: Callable[[Command], bool] | None = None
 
     def only(self, takes: Callable[[Command], bool]) -> Instruction:
@@ -54,8 +54,9 @@ class Instruction:
         return FORMATS[self.format_name, self.operation.engine != DMA]
 
     @cached_property
-    def constants(self) -> Fields:
-        return {**heading(self.format), **self.written, **self.chosen}
+    def head(self) -> Fields:
+        """The fields that every command of this instruction has."""
+        return {**heading(self.format), **self.chosen}
 
     def means(self, encoded: Encoded) -> bool:
         """Whether an encoded command of the format is this instruction."""
@@ -83,7 +84,8 @@ class Instruction:
         fields: Fields = {}
         for part in self.parts:
             fields |= part.write(command)
-        fields |= self.constants
+        fields |= {name: int(value(command) if callable(value) else value) for name, value in self.written.items()}
+        fields |= self.head
         return {name: fields.get(name, 0) for name in self.format.names}
 
     @cached_property

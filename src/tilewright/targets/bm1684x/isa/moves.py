@@ -154,17 +154,6 @@ class End:
         return _end_fields(self.end, tensor) | self.sizes.write(tensor.shape) | self.type.write(tensor.dtype)
 
 
-@dataclass(frozen=True)
-class SameShape:
-    """The flag that source and destination have one shape."""
-
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        return {}
-
-    def write(self, command: Command) -> Fields:
-        return {"nchw_copy": int(_keeps_shape(command))}
-
-
 def _keeps_shape(command: Command) -> bool:
     x, y = command["x"], command["y"]
     return isinstance(x, Constant) or (not isinstance(y, Constant) and x.shape == y.shape)
@@ -173,6 +162,7 @@ def _keeps_shape(command: Command) -> bool:
 SRC, DST = "src_nsize src_csize src_hsize src_wsize", "dst_nsize dst_csize dst_hsize dst_wsize"
 NC, CW = "src_csize src_nsize src_hsize src_wsize", "src_nsize src_wsize src_hsize src_csize"
 TO_ALL, FROM_ONE = "src_nsize dst_csize src_hsize src_wsize", "src_nsize 1 src_hsize src_wsize"
+SAME_SHAPE = {"nchw_copy": _keeps_shape}
 ENDS = (("x", "src"), ("y", "dst"))
 FILL = Number("x", "constant_value", "fill_constant_en", BITS)
 
@@ -194,8 +184,8 @@ def _tensor_moves() -> Iterator[Instruction]:
         packed = operation != "dma_copy"
         x, y = End("x", "src", Sizes(of), packed), End("y", "dst", Sizes(to), packed)
         fills, moves = ({**chosen, "fill_constant_en": fills} for fills in (1, 0))
-        yield Instruction(name, "dma_broadcast", (FILL, SameShape(), y), fills)
-        move = Instruction(name, operation, (x, SameShape(), y), moves)
+        yield Instruction(name, "dma_broadcast", (FILL, y), fills, written=SAME_SHAPE)
+        move = Instruction(name, operation, (x, y), moves, written=SAME_SHAPE)
         yield move.only(_keeps_shape) if chosen.get("nchw_copy") else move
 
 

@@ -15,6 +15,7 @@ from tilewright.targets.bm1684x.isa.instruction import FLOAT, INTEGER, Instructi
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
     Again,
+    Computed,
     Fields,
     Local,
     Number,
@@ -37,7 +38,7 @@ ROTATED = Value("rotated", "kernel_rotate", bool)
 
 
 #: The fields of each part of a window, and what is added to them.
-WINDOW = {
+WINDOW_FIELDS = {
     "kernel": (("opd1_h", "opd1_w"), 0),
     "pads": (("opd0_up_pad", "opd0_dn_pad", "opd0_lf_pad", "opd0_rt_pad"), 0),
     "stride": (("res_op_y_str", "res_op_x_str"), 0),
@@ -46,34 +47,32 @@ WINDOW = {
 }
 
 
-@dataclass(frozen=True)
-class WindowFields:
-    """The window that convolutions and pooling share."""
-
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        parts: dict[str, Any] = {
-            part: tuple(encoded[name] + more for name in names) for part, (names, more) in WINDOW.items()
-        }
-        return {"window": Window(**parts)}
-
-    def write(self, command: Command) -> Fields:
-        parts = ((names, getattr(command.attributes["window"], part), more) for part, (names, more) in WINDOW.items())
-        return {name: value - more for names, values, more in parts for name, value in zip(names, values, strict=True)}
+def _window(encoded: Encoded) -> Window:
+    parts: dict[str, Any] = {
+        part: tuple(encoded[name] + more for name in names) for part, (names, more) in WINDOW_FIELDS.items()
+    }
+    return Window(**parts)
 
 
-@dataclass(frozen=True)
-class Pad:
-    """What integers are padded with; 0 where `flag`, if there is one, is not set."""
+def _window_fields(command: Command) -> Fields:
+    given = command.attributes["window"]
+    parts = ((names, getattr(given, part), more) for part, (names, more) in WINDOW_FIELDS.items())
+    return {name: value - more for names, values, more in parts for name, value in zip(names, values, strict=True)}
 
-    flag: str = ""
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        there = not self.flag or encoded[self.flag]
-        return {"pad": int(SOURCE.read(encoded).from_bits(encoded["opd3_addr"])) if there else 0}
+def _padding(encoded: Encoded) -> int:
+    return int(SOURCE.read(encoded).from_bits(encoded["opd3_addr"]))
 
-    def write(self, command: Command) -> Fields:
-        bits = command.types["x"].bits
-        return {"opd3_const": 1, "opd3_addr": attribute(command.attributes, "pad") & ((1 << bits) - 1)}
+
+def _padding_fields(command: Command) -> Fields:
+    bits = command.types["x"].bits
+    return {"opd3_const": 1, "opd3_addr": attribute(command.attributes, "pad") & ((1 << bits) - 1)}
+
+
+WINDOW = Computed("window", _window, _window_fields)
+#: What integers are padded with; in a convolution 0, where no flag is set.
+PAD = Computed("pad", _padding, _padding_fields)
+FLAGGED_PAD = Computed("pad", lambda c: _padding(c) if c["opd3_const"] else 0, _padding_fields)
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def _signed_conv(encoded: Encoded) -> bool:
 
 def _conv(operation: str, of: str, y: Local, *parts: Part, **more: Any) -> Instruction:
     x = Local("x", "opd0", SOURCE, Sizes("res0_n opd0_c opd0_h opd0_w"))
-    parts = (Weights(), x, WindowFields(), ROTATED, *parts, Again("acc", y, "res_add"), y)
+    parts = (Weights(), x, WINDOW, ROTATED, *parts, Again("acc", y, "res_add"), y)
     return Instruction("CONV", operation, parts, {"tsk_eu_typ": 0, "opd1_const": 0}, of, **more)
 
 
@@ -113,7 +112,7 @@ BIAS_UNLESS_0 = Optional(BIAS, NOTHING, there=lambda c: not c["opd2_const"] or b
 SUMS = Local("y", "res0", Type("res0_prec", _signed_conv))
 CONVOLUTIONS = (
     _conv("fp_conv2d", FLOAT, REAL_RESULT, BIAS_UNLESS_0, written={"opd3_const": 1}),
-    _conv("int8_asym_quant_conv2d", INTEGER, SUMS, Optional(ZERO, NOTHING), Pad("opd3_const")),
+    _conv("int8_asym_quant_conv2d", INTEGER, SUMS, Optional(ZERO, NOTHING), FLAGGED_PAD),
 )
 
 DEPTHWISE, AVERAGE, DEPTHWISE_RELU, MAXIMUM = 0, 1, 2, 4
@@ -124,7 +123,7 @@ RIGHT = Value("right", "opd2_addr", lambda bits: bits & 0xFF)
 
 def _pool(function: int, operation: str, *parts: Part, of: str = "", **more: Any) -> Instruction:
     x = Local("x", "opd0", SOURCE, Sizes("res0_n res0_c opd0_h opd0_w"))
-    return Instruction("PorD", operation, (x, *parts, WindowFields(), ROTATED), {"tsk_eu_typ": function}, of, **more)
+    return Instruction("PorD", operation, (x, *parts, WINDOW, ROTATED), {"tsk_eu_typ": function}, of, **more)
 
 
 def _depthwise(function: int, operation: str, bias: Type, y: Type, *parts: Part, **more: Any) -> Instruction:
@@ -142,7 +141,7 @@ POOLS = (
         for function in (DEPTHWISE, DEPTHWISE_RELU)
     ),
     *(
-        _depthwise(function, "int8_depthwise2d", WIDE_BIAS, y, Pad(), of=INTEGER)
+        _depthwise(function, "int8_depthwise2d", WIDE_BIAS, y, PAD, of=INTEGER)
         for function, y in ((DEPTHWISE, ANY_SIGNED), (DEPTHWISE_RELU, UNSIGNED))
     ),
     _pool(MAXIMUM, "max_pool2d", Number("pad", "opd3_addr", "opd3_const", SOURCE), LIKE_SOURCE),

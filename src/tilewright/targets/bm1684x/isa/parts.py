@@ -267,3 +267,18 @@ class Value:
 
     def write(self, command: Command) -> Fields:
         return {self.name: self.code(attribute(command.attributes, self.own))}
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A part of several fields, by two functions. Without `fields` the function of the command implies it."""
+
+    own: str
+    value: Callable[[Encoded], Any]
+    fields: Callable[[Command], Fields] = lambda command: {}
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        return {self.own: self.value(encoded)}
+
+    def write(self, command: Command) -> Fields:
+        return self.fields(command)
