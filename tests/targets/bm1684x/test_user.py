@@ -14,10 +14,10 @@ import pytest
 from tests.conftest import ROOT
 from tilewright.errors import MachineError, TilewrightError
 from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.config import Knobs
 from tilewright.targets.bm1684x.device import Device
 from tilewright.targets.bm1684x.dtypes import BF16, F32, I8
 from tilewright.targets.bm1684x.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.knobs import Knobs
 from tilewright.targets.bm1684x.launched import Launched
 from tilewright.targets.bm1684x.tensor import Tensor
 

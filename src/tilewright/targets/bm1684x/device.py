@@ -9,9 +9,10 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x import static
-from tilewright.targets.bm1684x.config import DDR_BASE, Config, Knobs
+from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.kernel import Kernel, Launched
+from tilewright.targets.bm1684x.knobs import Knobs
 from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.recording import Recording
 from tilewright.targets.bm1684x.spread import packed

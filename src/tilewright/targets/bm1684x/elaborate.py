@@ -19,9 +19,10 @@ from tilewright.errors import ProgramError
 from tilewright.sim.order import Order, order
 from tilewright.sim.steps import Footprints, Space, StepTable, TokenQueue
 from tilewright.targets.bm1684x.command import Command
-from tilewright.targets.bm1684x.config import Config, Knobs
+from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode
+from tilewright.targets.bm1684x.knobs import Knobs
 from tilewright.targets.bm1684x.memory import SCRATCH, Memories, Region
 from tilewright.targets.bm1684x.operations import DMA, HAU, TIU
 

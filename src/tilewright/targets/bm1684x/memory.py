@@ -8,7 +8,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, L2_BASE, LOCAL_BASE, STATIC_BASE, Config, Knobs
+from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, L2_BASE, LOCAL_BASE, STATIC_BASE, Config
+from tilewright.targets.bm1684x.knobs import Knobs
 
 #: Memories whose contents a program must not expect to find.
 SCRATCH = ("local", "L2")

@@ -16,9 +16,9 @@ from tilewright.targets.bm1684x.arithmetic.floats import as_stored
 from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.command import Command, Constant, read
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.conformance.allocator import Allocator
 from tilewright.targets.bm1684x.conformance.calls import Call, call_of
 from tilewright.targets.bm1684x.conformance.vectors import arrays, described
-from tilewright.targets.bm1684x.conformance.workspace import Workspace
 from tilewright.targets.bm1684x.dtypes import DType
 from tilewright.targets.bm1684x.memory import Memories
 from tilewright.targets.bm1684x.operand import Operand
@@ -77,7 +77,7 @@ def laid_out(
     output: str = "",
 ) -> Command:
     """The call as a command, its operands written to memory."""
-    place = Workspace(CONFIG, memories, call.described, case)
+    place = Allocator(CONFIG, memories, call.described, case)
     given = {name: call.renamed.get(name, name) for name in call.described.inputs}
     types = call.types_of(case, tuple(name for name, own in given.items() if own in values or name in call.constants))
     operands: dict[str, Operand | Constant] = {

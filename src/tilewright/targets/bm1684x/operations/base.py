@@ -96,7 +96,7 @@ OPTIONAL = ("acc", "bias", "zero", "shift", "numbers", "y_before")
 
 
 def define(
-    engine: str, name: str, inputs: str, meaning: Meaning, *rules: Rule, outputs: str = "y", **more: bool
+    engine: str, name: str, inputs: str, meaning: Meaning, *rules: Rule, outputs: str = "y", **more: Any
 ) -> None:
     """Add an operation to OPERATIONS; a name can be given once. `inputs`, `outputs`: names, separated by blanks."""
     if name in OPERATIONS:

@@ -22,7 +22,7 @@ DDR_BYTES = 1 << 20
 
 
 @dataclass
-class Workspace:
+class Allocator:
     """Hands out memory for one command."""
 
     config: Config
