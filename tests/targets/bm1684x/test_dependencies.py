@@ -17,10 +17,10 @@ from tilewright.sim.findings import RACE
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler.image import Image
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.elaborate import Step, elaborate
+from tilewright.targets.bm1684x.isa.elaborate import Step, elaborate
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import decode, encode
-from tilewright.targets.bm1684x.operations import DMA, TIU
-from tilewright.targets.bm1684x.tensor import storage_of
+from tilewright.targets.bm1684x.layouts.tensor import storage_of
 
 SEED = 20261122
 #: Small memories, so that places are used again.

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tilewright.errors import ConfigError, InputError, MachineError
-from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, STATIC_BASE, Config
-from tilewright.targets.bm1684x.dtypes import DTYPES, F16, F32, I8, DType, dtype_of, from_fields, rounding_of
-from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.spread import ConvWeights, Matrix
-from tilewright.targets.bm1684x.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, F16, F32, I8, DType, dtype_of, from_fields, rounding_of
+from tilewright.targets.bm1684x.values.memory import Memories
 
 FOUR = Config(lanes=4)
 

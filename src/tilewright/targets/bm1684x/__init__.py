@@ -16,7 +16,7 @@ from tilewright.targets.bm1684x.config import PRESETS, Config
 
 if TYPE_CHECKING:
     from tilewright.targets.abilities import LayoutRequest
-    from tilewright.targets.bm1684x.placement import Placement
+    from tilewright.targets.bm1684x.layouts.placement import Placement
 
 #: MACs that a lane's cube does a cycle: 4 pixels of 64 or 32 channels, 16 of one; the vendor's timelines.
 CUBE = {"host": 256, "f16": 128, "bf16": 128, "f32": 16}
@@ -97,7 +97,7 @@ class Bm1684x:
 
     def layout(self, wanted: LayoutRequest, config: base.Config) -> Placement:
         """Where the elements of a tensor lie. Raises InputError."""
-        from tilewright.targets.bm1684x.placement import place
+        from tilewright.targets.bm1684x.layouts.placement import place
 
         return place(wanted, _own(config))
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes
 from tilewright.targets.bm1684x.capi.names import SCALAR, VECTOR, constant, variable_t
-from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.dtypes import DTYPES, F32, DType, Rounding
-from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.operand import Operand
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType, Rounding
 
 #: The source's shape, where it is not the result's.
 SOURCES: dict[str, Callable[[Shape], Shape]] = {

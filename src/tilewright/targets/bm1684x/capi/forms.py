@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from tilewright.errors import MachineError
 from tilewright.sim.findings import PORTABILITY, Finding
-from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.capi.names import ATTRIBUTES, dim2, dim4, padding_t
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE
-from tilewright.targets.bm1684x.dtypes import DType
-from tilewright.targets.bm1684x.kernel import Tpu
-from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.operand import Operand
-from tilewright.targets.bm1684x.operations import OPERATIONS
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operations import OPERATIONS
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.kernel import Tpu
+from tilewright.targets.bm1684x.values.dtypes import DType
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
 Given = Mapping[str, Any]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, Layout
 from tilewright.targets.bm1684x.capi.names import constant
-from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.dtypes import U32
-from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.operand import Operand
-from tilewright.targets.bm1684x.spread import Matrix
-from tilewright.targets.bm1684x.tensor import Grid, Tensor
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
+from tilewright.targets.bm1684x.values.dtypes import U32
 
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN = WAYS[:2]

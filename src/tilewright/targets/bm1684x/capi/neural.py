@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes
 from tilewright.targets.bm1684x.capi.names import constant
-from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE
-from tilewright.targets.bm1684x.dtypes import F32, I32, U8, DType
-from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.operand import Operand
-from tilewright.targets.bm1684x.spread import ConvWeights, Matrix
-from tilewright.targets.bm1684x.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, DType
+from tilewright.targets.bm1684x.values.window import Window
 
 Operands = dict[str, Operand | Constant]
 WINDOW = "kernel padding stride dilation"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.targets.bm1684x import functions, layout
-from tilewright.targets.bm1684x.arithmetic.iterate import TERMS
 from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes
 from tilewright.targets.bm1684x.capi.names import constant
 from tilewright.targets.bm1684x.config import STATIC_BASE
-from tilewright.targets.bm1684x.dtypes import F32, I32, U8, DType
-from tilewright.targets.bm1684x.kernel import Tpu
-from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.tensor import Flat, Tensor
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.tensor import Flat, Tensor
+from tilewright.targets.bm1684x.runtime import functions
+from tilewright.targets.bm1684x.runtime.kernel import Tpu
+from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, DType
+from tilewright.targets.bm1684x.values.iterate import TERMS
 
 Sequence = Callable[[Tpu, Tensor, Tensor, Tensor, Tensor, Tensor], None]
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.capi.elementwise import ELEMENTWISE
 from tilewright.targets.bm1684x.capi.forms import Function, Issuer
 from tilewright.targets.bm1684x.capi.moves import MOVES
@@ -28,8 +27,9 @@ from tilewright.targets.bm1684x.capi.names import constant, dim4, range_t
 from tilewright.targets.bm1684x.capi.neural import NEURAL
 from tilewright.targets.bm1684x.capi.special import HAU_CALLS, SPECIAL
 from tilewright.targets.bm1684x.config import L2_BASE, LOCAL_BASE
-from tilewright.targets.bm1684x.dtypes import F32, DType
-from tilewright.targets.bm1684x.layout import Shape
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape
+from tilewright.targets.bm1684x.values.dtypes import F32, DType
 
 TABLES = (("tpu_bdc_", {**ELEMENTWISE, **NEURAL, **SPECIAL}), ("tpu_gdma_", MOVES), ("tpu_hau_", HAU_CALLS))
 FUNCTIONS: Mapping[str, Function] = {prefix + name: made for prefix, table in TABLES for name, made in table.items()}

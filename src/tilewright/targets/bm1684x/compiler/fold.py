@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.compiler.layer import Layer, WeightValues
 from tilewright.targets.bm1684x.compiler.phases import Phases
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.timing import ESTIMATE, PIXELS
+from tilewright.targets.bm1684x.timing.estimate import ESTIMATE, PIXELS
+from tilewright.targets.bm1684x.values.window import Window
 
 
 def fold(layer: Layer, config: Config) -> Layer:

@@ -12,8 +12,8 @@ from tilewright.program.program import Launch
 from tilewright.targets.bm1684x.compiler.phases import Phases
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, Config
-from tilewright.targets.bm1684x.dtypes import dtype_of
-from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
+from tilewright.targets.bm1684x.values.dtypes import dtype_of
 
 #: Bytes of a tensor, and the largest of the numbers that describe it.
 MOST = 1 << 28

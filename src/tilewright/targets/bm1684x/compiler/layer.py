@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.dtypes import DType
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.values.dtypes import DType
+from tilewright.targets.bm1684x.values.window import Window
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from tilewright.targets.bm1684x.compiler.image import Image
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.formats import FORMATS
 from tilewright.targets.bm1684x.isa.meaning import command_of
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode, encode, fresh
-from tilewright.targets.bm1684x.operations import DMA, TIU
 
 #: Bytes of constants in a line.
 ROW = 64

@@ -16,13 +16,13 @@ from tilewright.sim.order import random_sequence, sequence_by_time
 from tilewright.sim.steps import Footprints, Space
 from tilewright.sim.trace import Part, Trace
 from tilewright.targets.base import RunOptions
-from tilewright.targets.bm1684x import timing
 from tilewright.targets.bm1684x.compiler.image import Image
 from tilewright.targets.bm1684x.compiler.touched import footprints, oddity
 from tilewright.targets.bm1684x.compiler.values import Machine
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.elaborate import UNITS, Elaborated, elaborate
-from tilewright.targets.bm1684x.operations import TIU
+from tilewright.targets.bm1684x.isa.elaborate import UNITS, Elaborated, elaborate
+from tilewright.targets.bm1684x.isa.operations import TIU
+from tilewright.targets.bm1684x.timing import estimate
 
 LAYERS = "does not say which of its layers each command belongs to"
 
@@ -63,11 +63,11 @@ class Passes:
 
     @cached_property
     def trace(self) -> Trace:
-        return timing.trace(self.program, self.config)
+        return estimate.trace(self.program, self.config)
 
     @cached_property
     def serial(self) -> Trace:
-        return timing.trace(self.program, self.config, serial=True)
+        return estimate.trace(self.program, self.config, serial=True)
 
     @cached_property
     def layers(self) -> Array:

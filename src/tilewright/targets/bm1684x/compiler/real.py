@@ -15,15 +15,15 @@ from tilewright.array import Array
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops import OnnxOp
 from tilewright.graph.ops.window import Window as GraphWindow
-from tilewright.targets.bm1684x.arithmetic.floats import narrow
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Output, Weights, WeightValues
 from tilewright.targets.bm1684x.compiler.linear import machine_window
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.writer import Refused, Writer
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.dtypes import F32, DType, Rounding, dtype_of
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding, dtype_of
+from tilewright.targets.bm1684x.values.floats import narrow
+from tilewright.targets.bm1684x.values.window import Window
 
 #: Attributes that convolutions and pools may have; others are refused.
 WINDOW = {"kernel_shape", "strides", "pads", "dilations", "group", "auto_pad", "ceil_mode", "count_include_pad"}

@@ -16,7 +16,7 @@ from tilewright.targets.base import LaunchResult, RunOptions
 from tilewright.targets.bm1684x.compiler.image import Image
 from tilewright.targets.bm1684x.compiler.passes import Passes
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.operations import TIU
+from tilewright.targets.bm1684x.isa.operations import TIU
 
 #: Bytes of local memory of all launches that run together.
 TOGETHER_BYTES = 1 << 26

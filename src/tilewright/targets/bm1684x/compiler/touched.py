@@ -15,12 +15,12 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.steps import READ, WRITE, Space
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.layout import slots
-from tilewright.targets.bm1684x.operand import Operand
-from tilewright.targets.bm1684x.spread import ConvWeights
-from tilewright.targets.bm1684x.tensor import Tensor, storage_of
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.layouts.layout import slots
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights
+from tilewright.targets.bm1684x.layouts.tensor import Tensor, storage_of
 
 #: Runs of bytes of one operand.
 MOST_RUNS = 1 << 16

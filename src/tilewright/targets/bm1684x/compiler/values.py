@@ -11,14 +11,14 @@ from numpy.lib.stride_tricks import as_strided
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.compiler.image import Image
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.layout import slots
-from tilewright.targets.bm1684x.operand import Operand
-from tilewright.targets.bm1684x.operations import Values
-from tilewright.targets.bm1684x.spread import ConvWeights
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operations import Values
+from tilewright.targets.bm1684x.layouts.layout import slots
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
 
 
 class Machine:

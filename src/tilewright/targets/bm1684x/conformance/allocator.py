@@ -11,12 +11,12 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
-from tilewright.targets.bm1684x.dtypes import DType
-from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.operand import Operand
-from tilewright.targets.bm1684x.operations import TIU, Operation
-from tilewright.targets.bm1684x.spread import ConvWeights, Matrix
-from tilewright.targets.bm1684x.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.isa.operations import TIU, Operation
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.values.dtypes import DType
+from tilewright.targets.bm1684x.values.memory import Memories
 
 DDR_BYTES = 1 << 20
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from tilewright.errors import InputError
 from tilewright.targets.bm1684x.capi.names import ATTRIBUTES
-from tilewright.targets.bm1684x.dtypes import DTYPES, DType, dtype_of, rounding_of
-from tilewright.targets.bm1684x.operations import OPERATIONS, OPTIONAL, Operation
+from tilewright.targets.bm1684x.isa.operations import OPERATIONS, OPTIONAL, Operation
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, dtype_of, rounding_of
 
 MODES = ("mode", "src_mode")
 

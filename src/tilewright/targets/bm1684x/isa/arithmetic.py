@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, DType, Rounding, from_fields
+from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.instruction import FLOAT, INTEGER, Instruction
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
@@ -27,7 +25,9 @@ from tilewright.targets.bm1684x.isa.parts import (
     refused,
 )
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.layout import Stride
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Stride
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, Rounding, from_fields
 
 
 class BitsType(Type):

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.dtypes import DTYPES
+from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.formats import FORMATS, Format, heading
+from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, Operation
+from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.isa.parts import Fields, Part, Typed, refused
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.operations import DMA, OPERATIONS, Operation
-from tilewright.targets.bm1684x.operations.base import attribute
+from tilewright.targets.bm1684x.values.dtypes import DTYPES
 
 FLOAT, INTEGER = "float", "integer"
 FLOAT_CODES = frozenset(dtype.precision for dtype in DTYPES.values() if dtype.is_float)

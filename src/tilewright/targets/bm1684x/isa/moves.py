@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import ProgramError
-from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE, Config
-from tilewright.targets.bm1684x.dtypes import U32, DType
+from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.formats import ALL_LANES
 from tilewright.targets.bm1684x.isa.instruction import Instruction
 from tilewright.targets.bm1684x.isa.parts import (
@@ -26,9 +24,11 @@ from tilewright.targets.bm1684x.isa.parts import (
     refused,
 )
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.spread import Matrix
-from tilewright.targets.bm1684x.tensor import Grid, Tensor
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.spread import Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
+from tilewright.targets.bm1684x.values.dtypes import U32, DType
 
 #: Moves keep bits: their types are unsigned.
 BITS, NEAR_BITS = Type("src_data_format"), Type("res0_prec")

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.dtypes import F32, I8, I32, U8, Rounding
+from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.instruction import FLOAT, INTEGER, Instruction
+from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
     Again,
@@ -27,8 +25,10 @@ from tilewright.targets.bm1684x.isa.parts import (
     refused,
 )
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.operations.base import attribute
-from tilewright.targets.bm1684x.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U8, Rounding
+from tilewright.targets.bm1684x.values.window import Window
 
 #: An operand that is left out is the constant 0.
 NOTHING = {"opd2_const": 1, "opd2_addr": 0}

@@ -11,14 +11,14 @@ from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from tilewright.errors import ProgramError
-from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.dtypes import DType, from_fields
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.operations.base import attribute
-from tilewright.targets.bm1684x.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.values.dtypes import DType, from_fields
 
 Fields = dict[str, int]
 Layout = Callable[[Shape, DType, int, Config], Stride]

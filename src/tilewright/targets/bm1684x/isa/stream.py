@@ -18,7 +18,7 @@ from tilewright.targets.bm1684x.isa.formats import (
     TIU_TYPES,
     Format,
 )
-from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 
 #: A command of the compute engine begins with bit `short`, ids, then its type and function.
 TIU_TYPE, TIU_FUNCTION, TIU_BYTES = 41, 45, 16
