@@ -25,7 +25,7 @@ class Knobs:
     float type, -1 in integers), before each launch, and reading local memory or L2 that no command wrote is a finding.
     `dma_execution`: commands run when they are called; or transfers run as late as they may.
     `seed`: the commands of a region run in a random order that the machine may choose too; None: as called.
-    `bank_conflicts`: times are with a model of bank conflicts (`conflicts.py`), which nobody measured.
+    `bank_conflicts`: times are with a model of bank conflicts (`timing/conflicts.py`), which nobody measured.
     """
 
     detect_races: bool = True
