@@ -46,7 +46,7 @@ class Timing(NamedTuple):
     strided_pool: int = 3
     #: A division: this often a pass over its operands for each Newton step, and once more.
     division_step: int = 10
-    #: Passes of the sequences that stand for one operation here: `runtime/functions.py`, which compiled programs have too.
+    #: Passes of the sequences that stand for one operation here: `runtime/functions.py`, as in compiled programs.
     exponential: int = 22
     sigmoid: int = 56
     #: Elements a cycle of each of the ceil(log2 n) passes of a sort, of the one of an NMS: guesses, in no timeline.
