@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import F16, F32
-from tilewright.targets.bm1684x.functions import exponential, load_exponential
-from tilewright.targets.bm1684x.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.functions import exponential, load_exponential
+from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.values.dtypes import F16, F32
+from tilewright.targets.bm1684x.values.window import Window
 
 HEADS, POSITIONS, FEATURES = 12, 256, 64
 PAIR, SIDE = 2 * FEATURES, 16

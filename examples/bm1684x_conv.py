@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import I8, I32
-from tilewright.targets.bm1684x.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.values.dtypes import I8, I32
+from tilewright.targets.bm1684x.values.window import Window
 
 BATCH, CHANNELS, SIZE = 8, 128, 28
 PEAK = 64 * 256  # multiply-accumulates a cycle

@@ -25,7 +25,7 @@ from tilewright.targets.bm1684x.host.capi import (
     tpu_kernel_launch_async,
     tpu_kernel_sync,
 )
-from tilewright.targets.bm1684x.kernel import Tpu
+from tilewright.targets.bm1684x.runtime.kernel import Tpu
 
 TILES, TILE = 16, dim4(1, 64, 28, 28)
 TILE_BYTES = 64 * 28 * 28 * 4

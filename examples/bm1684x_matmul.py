@@ -11,10 +11,10 @@ import time
 
 import numpy as np
 
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import I8, I32
-from tilewright.targets.bm1684x.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.values.dtypes import I8, I32
 
 TILE, TILES = 64, 16
 HALF = TILES // 2

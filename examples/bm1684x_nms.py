@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import F32, I32, U8, U32
-from tilewright.targets.bm1684x.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U32
 
 BOXES, BEST, THRESHOLD = 2048, 256, 0.5
 

@@ -16,7 +16,7 @@ from tilewright.cli import main
 from tilewright.errors import InputError, ProgramError
 from tilewright.files import regular
 from tilewright.targets.bm1684x.host.firmware import Firmware
-from tilewright.targets.bm1684x.recording import Recording
+from tilewright.targets.bm1684x.runtime.recording import Recording
 
 DIGITS = str(ROOT / "examples" / "digits" / "digits.tflite")
 SECONDS = 20

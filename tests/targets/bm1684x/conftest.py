@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.compiler import assembly
-from tilewright.targets.bm1684x.isa.encoder import checked
+from tilewright.targets.bm1684x.isa.command import Command
+from tilewright.targets.bm1684x.isa.meaning import checked
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
-from tilewright.targets.bm1684x.dtypes import F32
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import Encoded, encode, fresh
-from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.values.dtypes import F32
+from tilewright.targets.bm1684x.values.memory import Memories
 
 CONFIG = Config()
 SHAPE = (1, 64, 1, 16)

@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.arithmetic import iterate
-from tilewright.targets.bm1684x.arithmetic.compare import holds
-from tilewright.targets.bm1684x.arithmetic.conv import float_depthwise
-from tilewright.targets.bm1684x.arithmetic.cube import aligned, alternate, dot
-from tilewright.targets.bm1684x.arithmetic.elementwise import float_binary, integer_binary, multiply_add, polynomial
-from tilewright.targets.bm1684x.arithmetic.floats import narrow, widen
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I32, U32, DType, Rounding
+from tilewright.targets.bm1684x.values import iterate
+from tilewright.targets.bm1684x.values.conv import float_depthwise
+from tilewright.targets.bm1684x.values.cube import aligned, alternate, dot
+from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I32, U32, DType, Rounding
+from tilewright.targets.bm1684x.values.elementwise import (
+    float_binary,
+    holds,
+    integer_binary,
+    multiply_add,
+    polynomial,
+)
+from tilewright.targets.bm1684x.values.floats import narrow, widen
+from tilewright.targets.bm1684x.values.window import Window
 
 SEED = 11
 NAN = np.float32(np.nan)

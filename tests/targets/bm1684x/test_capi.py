@@ -24,11 +24,11 @@ from tilewright.targets.bm1684x.capi import (
     dim4,
     padding_t,
 )
-from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U32, DType
-from tilewright.targets.bm1684x.kernel import Launched, Tpu, kernel
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.kernel import Launched, Tpu, kernel
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U32, DType
 
 SEED = 11
 CONFIG = Config(lanes=4)

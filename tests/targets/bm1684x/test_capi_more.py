@@ -11,7 +11,6 @@ import pytest
 from tests.targets.bm1684x.test_capi import BANK, CONFIG, Body, run
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.arithmetic.iterate import exponential, inverse_root, sigmoid
 from tilewright.targets.bm1684x.capi import (
     ALIGN,
     DIV_UP,
@@ -36,8 +35,6 @@ from tilewright.targets.bm1684x.capi import (
     variable_t,
 )
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.host import Handle, function
 from tilewright.targets.bm1684x.host.capi import (
     BM_SUCCESS,
@@ -48,7 +45,10 @@ from tilewright.targets.bm1684x.host.capi import (
     tpu_kernel_launch_sync,
     tpu_kernel_sync,
 )
-from tilewright.targets.bm1684x.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32, DType
+from tilewright.targets.bm1684x.values.iterate import exponential, inverse_root, sigmoid
 
 SHAPE = dim4(2, 6, 3, 5)
 SIZES = (2, 6, 3, 5)

@@ -20,8 +20,7 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.bm1684x import TARGET, static
-from tilewright.targets.bm1684x.command import Command
+from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler import run
 from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, copy
 from tilewright.targets.bm1684x.compiler.image import QueueImage
@@ -30,14 +29,16 @@ from tilewright.targets.bm1684x.compiler.lower import lower
 from tilewright.targets.bm1684x.compiler.slabs import Streamed
 from tilewright.targets.bm1684x.compiler.stream import Scheduled, Stream
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.dtypes import U8
-from tilewright.targets.bm1684x.elaborate import elaborate
-from tilewright.targets.bm1684x.isa.encoder import encoded
-from tilewright.targets.bm1684x.isa.meaning import command_of
+from tilewright.targets.bm1684x.isa.command import Command
+from tilewright.targets.bm1684x.isa.elaborate import elaborate
+from tilewright.targets.bm1684x.isa.meaning import command_of, encoded
+from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, TIU
 from tilewright.targets.bm1684x.isa.stream import decode, encode, queue
-from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.operations import DMA, OPERATIONS, TIU
-from tilewright.targets.bm1684x.tensor import Kernel, Tensor
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.values import static
+from tilewright.targets.bm1684x.values.dtypes import U8
+from tilewright.targets.bm1684x.values.memory import Memories
 
 MODES = ("tflm", "litert", "xnnpack", "ort")
 SEEDS = (1, 2, 3)
@@ -169,7 +170,7 @@ def test_every_command_decodes_to_what_was_encoded(monkeypatch: pytest.MonkeyPat
 
 def placed(operand: object) -> object:
     """Where an operand lies; strides of axes of one element, and signs of what is only moved, do not matter."""
-    if isinstance(operand, Kernel):
+    if isinstance(operand, ConvWeights):
         return operand.address, operand.shape, operand.dtype
     if not isinstance(operand, Tensor):
         return operand

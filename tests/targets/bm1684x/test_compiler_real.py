@@ -13,11 +13,10 @@ from tilewright.array import Array
 from tilewright.cli import main
 from tilewright.program.program import HostStep
 from tilewright.report.metrics import Deviation
-from tilewright.targets.bm1684x.arithmetic import conv, elementwise
-from tilewright.targets.bm1684x.arithmetic.cast import cast
-from tilewright.targets.bm1684x.arithmetic.floats import as_stored, narrow
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.dtypes import F32, DType, Rounding, dtype_of
+from tilewright.targets.bm1684x.values import conv, elementwise
+from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding, dtype_of
+from tilewright.targets.bm1684x.values.floats import as_stored, cast, narrow
+from tilewright.targets.bm1684x.values.window import Window
 
 onnx = pytest.importorskip("onnx")
 SEED = 5

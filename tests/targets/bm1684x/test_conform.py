@@ -12,11 +12,11 @@ from tilewright.cli import main
 from tilewright.conform import replay
 from tilewright.errors import InputError
 from tilewright.targets import get
-from tilewright.targets.bm1684x.arithmetic import floats, iterate
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.conformance import conform
-from tilewright.targets.bm1684x.elaborate import elaborate
-from tilewright.targets.bm1684x.timing import trace
+from tilewright.targets.bm1684x.isa.elaborate import elaborate
+from tilewright.targets.bm1684x.timing.estimate import trace
+from tilewright.targets.bm1684x.values import floats, iterate
 
 FAMILIES = (
     *("cast", "fp_arith", "int_arith", "select", "quant", "conv_fp", "conv_int8"),

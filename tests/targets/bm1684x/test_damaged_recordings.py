@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from tilewright.errors import ProgramError, TilewrightError
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import F32
-from tilewright.targets.bm1684x.functions import load_exponential, sigmoid
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import decode, encode
-from tilewright.targets.bm1684x.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.operations import DMA, TIU
-from tilewright.targets.bm1684x.recording import Recording
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.functions import load_exponential, sigmoid
+from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.runtime.recording import Recording
+from tilewright.targets.bm1684x.values.dtypes import F32
 
 SEED, SHAPE = 20261122, (2, 70, 4, 6)
 ODD = (0, 1, 2, 3, 7, 15, 63, 64, 255, 4095, 65535, (1 << 31) - 1)

@@ -16,12 +16,12 @@ import pytest
 from tilewright.cli import main
 from tilewright.errors import InputError
 from tilewright.targets.abilities import LayoutRequest
-from tilewright.targets.bm1684x import drawing
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.dtypes import F16, dtype_of
-from tilewright.targets.bm1684x.picture import LETTER, LINE, MARGIN
-from tilewright.targets.bm1684x.placement import Placement, place
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.layouts import drawing
+from tilewright.targets.bm1684x.layouts.picture import LETTER, LINE, MARGIN
+from tilewright.targets.bm1684x.layouts.placement import Placement, place
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.values.dtypes import F16, dtype_of
 
 FOUR = Config(lanes=4)
 Capture = pytest.CaptureFixture[str]

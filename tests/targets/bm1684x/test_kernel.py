@@ -10,14 +10,14 @@ import pytest
 from tilewright.array import Array
 from tilewright.errors import InputError, MachineError
 from tilewright.sim.findings import RACE
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8
-from tilewright.targets.bm1684x.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8
+from tilewright.targets.bm1684x.values.window import Window
 
 SEED = 17
 

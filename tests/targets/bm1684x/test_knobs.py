@@ -9,12 +9,12 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError, MachineError
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import F32, I8
 from tilewright.targets.bm1684x.host import Handle, function
-from tilewright.targets.bm1684x.kernel import Kernel, Launched, Tpu, kernel
-from tilewright.targets.bm1684x.knobs import Knobs
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.kernel import Kernel, Launched, Tpu, kernel
+from tilewright.targets.bm1684x.values.dtypes import F32, I8
+from tilewright.targets.bm1684x.values.knobs import Knobs
 
 SMALL = Config(lanes=4)
 VALUES = np.arange(1, 33, dtype=np.float32).reshape(1, 4, 2, 4)

@@ -7,16 +7,17 @@ import pytest
 
 from tilewright.array import Array
 from tilewright.errors import InputError, MachineError
-from tilewright.targets.bm1684x.arithmetic.iterate import exponential as exact
-from tilewright.targets.bm1684x.arithmetic.iterate import sigmoid as exact_sigmoid
-from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8, DType
-from tilewright.targets.bm1684x.functions import exponential, load_exponential, sigmoid
-from tilewright.targets.bm1684x.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.tensor import Kernel, Tensor, packed
-from tilewright.targets.bm1684x.timing import ESTIMATE
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights, packed
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.functions import exponential, load_exponential, sigmoid
+from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.timing.estimate import ESTIMATE
+from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, DType
+from tilewright.targets.bm1684x.values.iterate import exponential as exact
+from tilewright.targets.bm1684x.values.iterate import sigmoid as exact_sigmoid
+from tilewright.targets.bm1684x.values.window import Window
 
 SEED = 23
 FOUR = Config(lanes=4)
@@ -49,7 +50,7 @@ def test_packed_weights_lie_where_the_kernel_reads_them(dtype: DType) -> None:
     shape = (6, 70, 2, 3)
     values = np.random.default_rng(SEED).integers(-100, 100, shape).astype(dtype.storage)
     device = Device(FOUR)
-    kernel_of = Kernel(0x0800_0000, shape, dtype, FOUR)
+    kernel_of = ConvWeights(0x0800_0000, shape, dtype, FOUR)
     device.memories.write(kernel_of.storage.addresses, packed(values, dtype, FOUR))
     np.testing.assert_array_equal(device.memories.read(kernel_of.addresses, dtype.storage), values)
 

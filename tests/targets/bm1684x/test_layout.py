@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from tilewright.errors import ConfigError, InputError, MachineError
-from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, STATIC_BASE, Config
-from tilewright.targets.bm1684x.dtypes import DTYPES, F16, F32, I8, DType, dtype_of, from_fields, rounding_of
-from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Rows, Tensor
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, F16, F32, I8, DType, dtype_of, from_fields, rounding_of
+from tilewright.targets.bm1684x.values.memory import Memories
 
 FOUR = Config(lanes=4)
 
@@ -63,7 +64,7 @@ def test_matrices_spread_columns() -> None:
 @pytest.mark.parametrize(("dtype", "group"), [(I8, 64), (F16, 32), (F32, 1)], ids=str)
 def test_kernels_group_input_channels(dtype: DType, group: int) -> None:
     oc, ic, kh, kw = 6, 70, 2, 3
-    kernel = Kernel(LOCAL_BASE, (oc, ic, kh, kw), dtype, FOUR)
+    kernel = ConvWeights(LOCAL_BASE, (oc, ic, kh, kw), dtype, FOUR)
     assert kernel.group == group
     groups = -(-ic // group)
     for o, i, y, x in itertools.product(range(oc), (0, 1, 31, 32, 63, 64, 69), range(kh), range(kw)):
@@ -98,7 +99,7 @@ def test_impossible_places_are_refused() -> None:
     with pytest.raises(InputError, match="ends at byte 262148 of a lane"):
         Tensor.local(3, FOUR.lane_bytes - 4, (1, 2, 1, 1), F32, FOUR, "compact")
     with pytest.raises(InputError, match="ends at byte"):
-        _ = Kernel(LOCAL_BASE + FOUR.lane_bytes - 64, (5, 1, 1, 1), I8, FOUR).addresses
+        _ = ConvWeights(LOCAL_BASE + FOUR.lane_bytes - 64, (5, 1, 1, 1), I8, FOUR).addresses
     with pytest.raises(InputError, match="no layout 'tight'"):
         Tensor.local(0, 0, (1, 1, 1, 1), F32, FOUR, "tight")
     with pytest.raises(InputError, match="columns a channel"):

@@ -9,13 +9,13 @@ import pytest
 
 from tilewright.array import Array
 from tilewright.errors import InputError, MachineError
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.conformance.calls import CALLS, call_of
-from tilewright.targets.bm1684x.dtypes import DTYPES, F32, I16, U8, dtype_of, rounding_of
-from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.operations import OPERATIONS, Values
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operations import OPERATIONS, Values
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, I16, U8, dtype_of, rounding_of
+from tilewright.targets.bm1684x.values.memory import Memories
 
 CONFIG = Config(lanes=4)
 

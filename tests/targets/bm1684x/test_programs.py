@@ -13,12 +13,12 @@ from tilewright.sim.findings import RACE
 from tilewright.sim.hazards import hazards
 from tilewright.sim.order import random_sequence
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE
-from tilewright.targets.bm1684x.dtypes import F32, U8
-from tilewright.targets.bm1684x.elaborate import elaborate
+from tilewright.targets.bm1684x.isa.elaborate import elaborate
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import Encoded, fresh
-from tilewright.targets.bm1684x.operations import DMA, TIU
-from tilewright.targets.bm1684x.tensor import Tensor
-from tilewright.targets.bm1684x.timing import ESTIMATE, cycles, trace
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.timing.estimate import ESTIMATE, cycles, trace
+from tilewright.targets.bm1684x.values.dtypes import F32, U8
 
 
 def test_a_program_computes_and_every_legal_order_gives_the_same() -> None:

@@ -14,13 +14,14 @@ from tests.targets.vta.networks import MACHINE_KINDS, Builder
 from tilewright.errors import ConfigError
 from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, MaxPool2D, Mean
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.targets.bm1684x import TARGET, timing
-from tilewright.targets.bm1684x.command import Constant
+from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler import run
 from tilewright.targets.bm1684x.compiler.image import QueueImage
-from tilewright.targets.bm1684x.compiler.spans import as_tensor
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
-from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
+from tilewright.targets.bm1684x.layouts.tensor import storage_of
+from tilewright.targets.bm1684x.timing import estimate
 
 ROUNDINGS = ("tflm", "ort", "pow2", "litert", "xnnpack")
 FEW = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
@@ -94,11 +95,12 @@ def check_launch(launch: Launch, machine: Config) -> None:
     segments += [(s.address, s.address + s.stored.nbytes * image.batch) for s in (*image.inputs, *image.outputs)]
     work = Counter[str]()
     for step in known.program.steps:
-        work[step.engine] += timing.cycles(step.command, machine)
+        work[step.engine] += estimate.cycles(step.command, machine)
         for operand in (*step.command.operands.values(), *step.command.results.values()):
             if isinstance(operand, Constant):
                 continue
-            tensor = as_tensor(operand)
+            tensor = storage_of(operand)
+            assert tensor is not None
             low, high = int(tensor.addresses.min()), int(tensor.addresses.max()) + tensor.dtype.bytes
             if tensor.is_local:
                 assert low >= LOCAL_BASE

@@ -12,19 +12,18 @@ import pytest
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.sim.findings import RACE
-from tilewright.targets.bm1684x.arithmetic.window import Window
 from tilewright.targets.bm1684x.config import L2_BASE, Config
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType
-from tilewright.targets.bm1684x.functions import load_exponential, sigmoid
-from tilewright.targets.bm1684x.isa.encoder import checked
-from tilewright.targets.bm1684x.isa.meaning import command_of
+from tilewright.targets.bm1684x.isa.meaning import checked, command_of
 from tilewright.targets.bm1684x.isa.stream import decode
-from tilewright.targets.bm1684x.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.launched import Launched
-from tilewright.targets.bm1684x.recording import Recording
-from tilewright.targets.bm1684x.tensor import Tensor
-from tilewright.targets.bm1684x.timing import cycles
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.functions import load_exponential, sigmoid
+from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.runtime.launched import Launched
+from tilewright.targets.bm1684x.runtime.recording import Recording
+from tilewright.targets.bm1684x.timing.estimate import cycles
+from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType
+from tilewright.targets.bm1684x.values.window import Window
 
 SEED = 31
 CONFIG = Config()

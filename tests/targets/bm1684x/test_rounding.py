@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.arithmetic.cast import cast
-from tilewright.targets.bm1684x.arithmetic.floats import LARGEST, from_real, narrow, widen
-from tilewright.targets.bm1684x.arithmetic.rounding import round_real, saturate, shift, shift_right, wrap
-from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I32, U8, U32, DType, Rounding
+from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I32, U8, U32, DType, Rounding
+from tilewright.targets.bm1684x.values.floats import LARGEST, cast, from_real, narrow, widen
+from tilewright.targets.bm1684x.values.rounding import round_real, saturate, shift, shift_right, wrap
 
 SEED = 5
 

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode
-from tilewright.targets.bm1684x.timing import cycles
+from tilewright.targets.bm1684x.timing.estimate import cycles
 
 CONFIG = Config()
 #: Commands by format in all stored networks: none is left out.

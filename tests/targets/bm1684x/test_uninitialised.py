@@ -10,20 +10,20 @@ import pytest
 from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.sim.findings import UNINITIALISED, Finding
-from tilewright.targets.bm1684x import ranges, static
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.conformance.calls import call_of
 from tilewright.targets.bm1684x.conformance.ops import PAIRS, laid_out
 from tilewright.targets.bm1684x.conformance.vectors import arrays, described
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import F32, U32
-from tilewright.targets.bm1684x.elaborate import Elaborated, Step
 from tilewright.targets.bm1684x.host import PCIE, SOC, Handle, function
-from tilewright.targets.bm1684x.kernel import Kernel, Tpu, kernel
-from tilewright.targets.bm1684x.knobs import Knobs
-from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.tensor import Tensor
-from tilewright.targets.bm1684x.undefined import findings
+from tilewright.targets.bm1684x.isa.elaborate import Elaborated, Step
+from tilewright.targets.bm1684x.isa.undefined import findings
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.kernel import Kernel, Tpu, kernel
+from tilewright.targets.bm1684x.values import ranges, static
+from tilewright.targets.bm1684x.values.dtypes import F32, U32
+from tilewright.targets.bm1684x.values.knobs import Knobs
+from tilewright.targets.bm1684x.values.memory import Memories
 
 SEED, SMALL = 5, Config(lanes=4)
 VALUES = np.arange(1, 33, dtype=np.float32).reshape(1, 4, 2, 4)

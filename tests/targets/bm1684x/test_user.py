@@ -13,19 +13,19 @@ import pytest
 
 from tests.conftest import ROOT
 from tilewright.errors import MachineError, TilewrightError
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import BF16, F32, I8
-from tilewright.targets.bm1684x.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.knobs import Knobs
-from tilewright.targets.bm1684x.launched import Launched
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.runtime.launched import Launched
+from tilewright.targets.bm1684x.values.dtypes import BF16, F32, I8
+from tilewright.targets.bm1684x.values.knobs import Knobs
+from tilewright.targets.bm1684x.values.window import Window
 
 PROGRAM = """
 import numpy as np
-from tilewright.targets.bm1684x.device import Device
-from tilewright.targets.bm1684x.dtypes import F32
-from tilewright.targets.bm1684x.kernel import kernel
+from tilewright.targets.bm1684x.runtime.device import Device
+from tilewright.targets.bm1684x.values.dtypes import F32
+from tilewright.targets.bm1684x.runtime.kernel import kernel
 
 @kernel
 def doubles(tpu, y, x):
@@ -77,7 +77,7 @@ def test_tensors_are_printed_with_their_values(capsys: pytest.CaptureFixture[str
 
 
 def test_bf16_is_made_by_a_conversion() -> None:
-    with pytest.raises(MachineError, match=r"bf16 is stored as uint16; arithmetic\.floats\.narrow makes it"):
+    with pytest.raises(MachineError, match=r"bf16 is stored as uint16; values\.floats\.narrow makes it"):
         Device().put(np.zeros(3, np.float32), BF16)
 
 

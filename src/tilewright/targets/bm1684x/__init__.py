@@ -17,7 +17,7 @@ from tilewright.targets.bm1684x.config import CUBE_MACS, PRESETS, Config
 
 if TYPE_CHECKING:
     from tilewright.targets.abilities import LayoutRequest
-    from tilewright.targets.bm1684x.placement import Placement
+    from tilewright.targets.bm1684x.layouts.placement import Placement
 
 #: Bytes of what the machine multiplies, by `precision`: codes where the host computes real numbers.
 OPERAND_BYTES = {"host": 1, "f16": 2, "bf16": 2, "f32": 4}
@@ -106,7 +106,7 @@ class Bm1684x:
 
     def layout(self, wanted: LayoutRequest, config: base.Config) -> Placement:
         """Where the elements of a tensor lie. Raises InputError."""
-        from tilewright.targets.bm1684x.placement import place
+        from tilewright.targets.bm1684x.layouts.placement import place
 
         return place(wanted, _own(config))
 

@@ -8,28 +8,16 @@ of its name (`src0_stride`, `src0_dtype`), else the type of all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.capi.forms import Function, Given
+from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes
 from tilewright.targets.bm1684x.capi.names import SCALAR, VECTOR, constant, variable_t
-from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.dtypes import DTYPES, F32, DType, Rounding
-from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.tensor import Operand
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType, Rounding
 
-if TYPE_CHECKING:
-    from tilewright.targets.bm1684x.capi.tpu import DeviceApi
-
-#: Parameters that are attributes of the command.
-ATTRIBUTES = {
-    "mode": "mode",
-    "src_mode": "source_mode",
-    "saturation": "saturate",
-    "num_iter": "steps",
-    "lshift": "left",
-    "rshift": "right",
-}
 #: The source's shape, where it is not the result's.
 SOURCES: dict[str, Callable[[Shape], Shape]] = {
     "tpu_bdc_npu_bcast": lambda s: s._replace(c=1),
@@ -38,21 +26,20 @@ SOURCES: dict[str, Callable[[Shape], Shape]] = {
 RESULTS = ("y", "y0")
 
 
-def function(parameters: str, operation: str, operands: str, attributes: Mapping[str, Any] | None = None) -> Function:
+def function(parameters: str, operation: str, operands: str, fixed: Mapping[str, Any] | None = None) -> Function:
     """One call; results are named y and y0."""
     places = [word.split("=") for word in operands.split()]
 
-    def run(api: DeviceApi, given: Given) -> None:
+    def run(api: Issuer, given: Given) -> None:
         found = {name: operand(api, given, operation, place) for name, place in places}
-        fixed = {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
         results = {name: place for name, place in found.items() if name in RESULTS}
         sources = {name: place for name, place in found.items() if name not in RESULTS}
-        api.issue(operation, sources, results, {**fixed, **(attributes or {})})  # type: ignore[arg-type]
+        api.issue(operation, sources, results, {**attributes(given), **(fixed or {})})  # type: ignore[arg-type]
 
     return Function(parameters, run)
 
 
-def operand(api: DeviceApi, given: Given, operation: str, place: str) -> Operand | Constant:
+def operand(api: Issuer, given: Given, operation: str, place: str) -> Operand | Constant:
     """One operand or result, where the call says."""
     place, _, fixed = place.partition(":")
     name, _, skipped = place.partition("+")
@@ -152,7 +139,7 @@ def _typed_select(parameters: str, operation: str, compared: str, chosen: str, r
     """Compared operands have one type parameter, chosen ones another."""
     plain = function(parameters, operation, f"{results} {_CHOICES}")
 
-    def run(api: DeviceApi, given: Given) -> None:
+    def run(api: Issuer, given: Given) -> None:
         types = {f"{name}_dtype": given[compared] for name in ("src0", "src1", "dst0")}
         plain.run(
             api, {**given, **types, **{f"{name}_dtype": given[chosen] for name in ("src2", "src3", "dst", "dst1")}}

@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.capi.forms import Function, Given
-from tilewright.targets.bm1684x.capi.names import constant, dim4
-from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.dtypes import U32, DType
-from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.tensor import Grid, Matrix, Operand, Tensor
-
-if TYPE_CHECKING:
-    from tilewright.targets.bm1684x.capi.tpu import DeviceApi, Layout
+from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, Layout
+from tilewright.targets.bm1684x.capi.names import constant
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
+from tilewright.targets.bm1684x.values.dtypes import U32
 
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN = WAYS[:2]
 ADDRESSES, STRIDES = "dst src", "dst_stride src_stride"
 Sides = Callable[[Given], tuple[Shape, Shape]]
-Extras = Callable[["DeviceApi", Given], Mapping[str, Operand | Constant]]
-
-
-def _place(
-    api: DeviceApi, letter: str, address: int, shape: Shape, stride: dim4 | None, dtype: DType, default: Layout
-) -> Tensor:
-    if letter == "L":
-        return api.local(address, shape, stride, dtype, default)
-    return api.system(address, shape, stride, dtype)
+Extras = Callable[[Issuer, Given], Mapping[str, Operand | Constant]]
 
 
 def _same(given: Given) -> tuple[Shape, Shape]:
     return given["shape"].shape, given["shape"].shape
 
 
-def _none(api: DeviceApi, given: Given) -> Mapping[str, Operand | Constant]:
+def _none(api: Issuer, given: Given) -> Mapping[str, Operand | Constant]:
     return {}
 
 
@@ -53,14 +44,14 @@ def _move(
     `warns`: of the default where it is not that of the compute engine.
     """
 
-    def run(api: DeviceApi, given: Given) -> None:
+    def run(api: Issuer, given: Given) -> None:
         to, of = sides(given)
         ends = {}
         for end, letter, shape in (("dst", way[2], to), ("src", way[0], of)):
             stride = given.get(f"{end}_stride")
             if warns and letter == "L" and stride is None:
                 api.warn_of_dma_default(given["name"], shape, given[end])
-            ends[end] = _place(api, letter, given[end], shape, stride, given["dtype"], default)
+            ends[end] = api.place(letter, given[end], shape, stride, given["dtype"], default)
         operands = {"x": ends["src"], **extras(api, given)}
         if operation == "dma_h_scatter":  # what is not scattered to stays
             operands["y_before"] = ends["dst"]
@@ -93,9 +84,9 @@ def _line(given: Given) -> tuple[Shape, Shape]:
 def _index(rows: Callable[[Given], int], fills: bool) -> Extras:
     """Numbers of rows, one for each channel and row; what stands for numbers beyond the rows."""
 
-    def extras(api: DeviceApi, given: Given) -> Mapping[str, Operand | Constant]:
+    def extras(api: Issuer, given: Given) -> Mapping[str, Operand | Constant]:
         letter, shape = "L" if given["index_is_local"] else "S", Shape(1, given["shape"].c, rows(given), 1)
-        numbers = _place(api, letter, given["index"], shape, given["index_stride"], U32, layout.aligned)
+        numbers = api.place(letter, given["index"], shape, given["index_stride"], U32, layout.aligned)
         return {"index": numbers, **({"fill": constant(given["C"], given["dtype"])} if fills else {})}
 
     return extras
@@ -106,9 +97,9 @@ _GATHER = "dst src index index_is_local C shape param_h dst_stride src_stride in
 
 
 def _set(letter: str) -> Function:
-    def run(api: DeviceApi, given: Given) -> None:
+    def run(api: Issuer, given: Given) -> None:
         shape, dtype = given["shape"].shape, given["dtype"]
-        y = _place(api, letter, given["dst"], shape, given["dst_stride"], dtype, layout.aligned)
+        y = api.place(letter, given["dst"], shape, given["dst_stride"], dtype, layout.aligned)
         api.issue("dma_broadcast", {"x": constant(given["C"], dtype)}, {"y": y})
 
     return Function("dst C shape dst_stride dtype", run)
@@ -118,7 +109,7 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Function:
     """Between rows outside and columns spread over lanes; sizes are the source's, the width is of the local side."""
     sizes = "length width" if vector else "rows columns width row_stride"
 
-    def run(api: DeviceApi, given: Given) -> None:
+    def run(api: Issuer, given: Given) -> None:
         dtype, width = given["dtype"], given["width"]
         rows, columns = (1, given["length"]) if vector else (given["rows"], given["columns"])
         near, far = ("dst", "src") if way == "S2L" else ("src", "dst")
@@ -141,12 +132,12 @@ def _selected(letter: str, masked: bool) -> Function:
     mask = "mask mask_is_local " if masked else ""
     tail = "dtype mask_dtype" if masked else "dtype base"
 
-    def run(api: DeviceApi, given: Given) -> None:
+    def run(api: Issuer, given: Given) -> None:
         shape, dtype = given["shape"].shape, given["dtype"]
-        operands = {"x": _place(api, letter, given["src"], shape, None, dtype, layout.aligned)}
+        operands = {"x": api.place(letter, given["src"], shape, None, dtype, layout.aligned)}
         if masked:
             where = "L" if given["mask_is_local"] else "S"
-            operands["mask"] = _place(api, where, given["mask"], shape, None, given["mask_dtype"], layout.aligned)
+            operands["mask"] = api.place(where, given["mask"], shape, None, given["mask_dtype"], layout.aligned)
         y = api.system(given["dst"], shape, None, dtype if masked else U32)
         attributes = {} if masked else {"base": given["base"]}
         api.issue("dma_mask_select" if masked else "dma_nonzero", operands, {"y": y}, attributes)

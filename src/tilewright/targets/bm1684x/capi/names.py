@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
-from tilewright.targets.bm1684x.layout import Shape, Stride
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
 
 DT_INT8, DT_UINT8, DT_INT16, DT_UINT16, DT_INT32, DT_UINT32 = I8, U8, I16, U16, I32, U32
 DT_FP16, DT_BFP16, DT_FP32 = F16, BF16, F32
@@ -73,6 +73,17 @@ def ALIGN(x: int, a: int) -> int:
 
 
 TENSOR, SCALAR, VECTOR = range(3)
+#: Parameters that are attributes of a command.
+ATTRIBUTES = {
+    "mode": "mode",
+    "src_mode": "source_mode",
+    "saturation": "saturate",
+    "num_iter": "steps",
+    "lshift": "left",
+    "rshift": "right",
+    "result_relu": "relu",
+    "descended": "descending",
+}
 
 
 @dataclass

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.capi.forms import Function, Given
+from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes
 from tilewright.targets.bm1684x.capi.names import constant
-from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE
-from tilewright.targets.bm1684x.dtypes import F32, I32, U8, DType
-from tilewright.targets.bm1684x.layout import Shape
-from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows, Tensor
-
-if TYPE_CHECKING:
-    from tilewright.targets.bm1684x.capi.tpu import DeviceApi
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, DType
+from tilewright.targets.bm1684x.values.window import Window
 
 Operands = dict[str, Operand | Constant]
 WINDOW = "kernel padding stride dilation"
 
 
-def _by_rows(attributes: Mapping[str, Any], integer: bool) -> Function:
+def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
     """Products whose rows go from lane to lane. Sizes are those of the stored factors."""
-    swapped, turned = attributes.get("both_transposed"), attributes.get("right_transposed")
+    swapped, turned = turns.get("both_transposed"), turns.get("right_transposed")
     types = "left_dtype right_dtype" if integer else "out_dtype dtype"
     adds = "" if turned else " result_add"
     parameters = f"output left right {'zero ' * integer}left_rows left_columns right_size {types}{adds}"
 
-    def run(api: DeviceApi, given: Given) -> None:
+    def run(api: Issuer, given: Given) -> None:
         rows, depth, size = given["left_rows"], given["left_columns"], given["right_size"]
         sizes = {"L": (rows, depth), "R": (depth, size), "y": (rows, size)}
         if turned:
@@ -53,7 +52,7 @@ def _by_rows(attributes: Mapping[str, Any], integer: bool) -> Function:
             operands["zero"] = constant(given["zero"], types["R"])
         if given.get("result_add"):
             operands["acc"] = y
-        api.issue("int8_zp_mm" if integer else "fp_mm", operands, {"y": y}, attributes)
+        api.issue("int8_zp_mm" if integer else "fp_mm", operands, {"y": y}, turns)
 
     return Function(parameters, run)
 
@@ -64,7 +63,7 @@ def _spread(integer: bool, transposed: bool) -> Function:
     sizes = "left_rows left_columns right_columns left_width right_width"
     parameters = f"output left right bias {sizes} {types}has_bias result_add{' result_relu' * integer}"
 
-    def run(api: DeviceApi, given: Given) -> None:
+    def run(api: Issuer, given: Given) -> None:
         rows, depth, columns = given["left_rows"], given["left_columns"], given["right_columns"]
         if integer and given["result_add"]:
             reason = "what it adds to the old result, shifted left, no vector shows"
@@ -83,10 +82,8 @@ def _spread(integer: bool, transposed: bool) -> Function:
             operands["bias"] = spread("bias", 1, columns, "right_width", given.get("bias_dtype", F32))
         if given["result_add"]:
             operands["acc"] = y
-        attributes = {"left_transposed": transposed}
-        if integer:
-            attributes |= {"right": given["rshift"], "relu": given["result_relu"]}
-        api.issue("int8_mm" if integer else "fp_mm", operands, {"y": y}, attributes)
+        said = {"left_transposed": transposed, **attributes(given)}
+        api.issue("int8_mm" if integer else "fp_mm", operands, {"y": y}, said)
 
     return Function(parameters, run)
 
@@ -101,7 +98,7 @@ def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> F
     """Convolutions; `before` stands between weights and shape, `after` behind the window."""
     shape = "shape" if depthwise else "shape input_stride output_c"
 
-    def run(api: DeviceApi, given: Given) -> None:
+    def run(api: Issuer, given: Given) -> None:
         window, sizes = _window(given), given["shape"].shape
         dtype = given.get("input_dtype", given.get("dtype"))
         weight = given.get("weight_dtype", dtype)
@@ -113,7 +110,7 @@ def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> F
         if depthwise:
             operands["w"] = api.local(given["weight"], Shape(1, outputs, *taps), None, weight, layout.compact)
         else:
-            operands["w"] = Kernel(LOCAL_BASE + given["weight"], (outputs, sizes.c, *taps), weight, api.config)
+            operands["w"] = ConvWeights(LOCAL_BASE + given["weight"], (outputs, sizes.c, *taps), weight, api.config)
         if given.get("has_bias"):
             kind = given.get("bias_dtype", dtype if depthwise else F32)
             operands["bias"] = api.local(given["bias"], Shape(1, outputs, 1, 1), None, kind, layout.compact)
@@ -121,11 +118,10 @@ def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> F
             operands["zero"] = constant(given["zero"], given["zero_dtype"])
         if given.get("result_add"):
             operands["acc"] = y
-        named = {"rshift": "right", "result_relu": "relu", "mode": "mode"}
-        attributes = {"window": window, **{own: given[name] for name, own in named.items() if name in given}}
+        said = {"window": window, **attributes(given)}
         if "pad" in given:
-            attributes["pad"] = int(constant(given["pad"], dtype).value)
-        api.issue(operation, operands, {"y": y}, attributes)
+            said["pad"] = int(constant(given["pad"], dtype).value)
+        api.issue(operation, operands, {"y": y}, said)
 
     return Function(f"output input weight {before} {shape} {WINDOW} {after}", run)
 
@@ -133,15 +129,14 @@ def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> F
 def _pool(operation: str, tail: str, value: str, dtype: DType | None = None) -> Function:
     """Pools; `value` is a constant operand: what is padded with, or the factor of each element."""
 
-    def run(api: DeviceApi, given: Given) -> None:
+    def run(api: Issuer, given: Given) -> None:
         window, shape = _window(given), given["shape"].shape
         source = given.get("input_dtype", given.get("dtype"))
         x: Tensor = api.local(given["input"], shape, None, source)
         result = Shape(shape.n, shape.c, *window.out(shape.h, shape.w))
         y = api.local(given["output"], result, None, given.get("output_dtype", source))
-        shift = {"right": given["rshift"]} if "rshift" in given else {}
         operands: Operands = {"x": x, value: constant(given[value], dtype or source)}
-        api.issue(operation, operands, {"y": y}, {"window": window, **shift})
+        api.issue(operation, operands, {"y": y}, {"window": window, **attributes(given)})
 
     return Function(f"output input shape {WINDOW} {tail}", run)
 
@@ -152,9 +147,9 @@ _LIMIT = _pool("max_pool2d", "dtype pad", "pad")
 #: By name without tpu_bdc_.
 NEURAL: dict[str, Function] = {
     **{
-        f"{name}_mm{which}": _by_rows(attributes, name == "int8_zp")
+        f"{name}_mm{which}": _by_rows(turns, name == "int8_zp")
         for name in ("fp", "int8_zp")
-        for which, attributes in (
+        for which, turns in (
             ("", {}),
             ("_R_trans", {"right_transposed": True}),
             ("_all_trans", {"both_transposed": True}),

@@ -20,34 +20,23 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from tilewright.errors import MachineError
-from tilewright.sim.findings import PORTABILITY, Finding
-from tilewright.targets.bm1684x import layout
 from tilewright.targets.bm1684x.capi.elementwise import ELEMENTWISE
-from tilewright.targets.bm1684x.capi.forms import Function
+from tilewright.targets.bm1684x.capi.forms import Function, Issuer
 from tilewright.targets.bm1684x.capi.moves import MOVES
 from tilewright.targets.bm1684x.capi.names import constant, dim4, range_t
 from tilewright.targets.bm1684x.capi.neural import NEURAL
 from tilewright.targets.bm1684x.capi.special import HAU_CALLS, SPECIAL
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import L2_BASE, LOCAL_BASE
-from tilewright.targets.bm1684x.dtypes import F32, DType
-from tilewright.targets.bm1684x.kernel import Tpu
-from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.operations import OPERATIONS
-from tilewright.targets.bm1684x.tensor import Operand, Tensor
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape
+from tilewright.targets.bm1684x.values.dtypes import F32, DType
 
-Layout = Callable[[Shape, DType, int, Any], Stride]
 TABLES = (("tpu_bdc_", {**ELEMENTWISE, **NEURAL, **SPECIAL}), ("tpu_gdma_", MOVES), ("tpu_hau_", HAU_CALLS))
 FUNCTIONS: Mapping[str, Function] = {prefix + name: made for prefix, table in TABLES for name, made in table.items()}
 
 
-class DeviceApi:
+class DeviceApi(Issuer):
     """The device API of one launch."""
-
-    def __init__(self, tpu: Tpu) -> None:
-        self.tpu, self.config = tpu, tpu.config
-        self._initialised = False
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         function = FUNCTIONS.get(name)
@@ -61,7 +50,7 @@ class DeviceApi:
 
     def tpu_initialize(self) -> None:
         """Must come before any command."""
-        self._initialised = True
+        self.initialised = True
 
     def tpu_poll(self) -> None:
         self.tpu.poll()
@@ -158,40 +147,3 @@ class DeviceApi:
     def tpu_bdc_set_C(self, dst: int, C: Any, shape: dim4, dst_stride: dim4 | None, dtype: DType) -> None:
         y = self.local(dst, shape.shape, dst_stride, dtype)
         self.issue("copy", {"a": constant(C, dtype)}, {"y": y})
-
-    def local(
-        self, address: int, shape: Shape, stride: dim4 | None, dtype: DType, default: Layout = layout.aligned
-    ) -> Tensor:
-        """The tensor at a local address; without strides, in the `default` layout. Raises MachineError."""
-        if not 0 <= address < self.config.local_bytes:
-            reason = f"{address:#x} is no local address"
-            raise MachineError("local memory", reason, f"give 0..{self.config.local_bytes - 1:#x}")
-        lane = address // self.config.lane_bytes
-        strides = stride.stride if stride else default(shape, dtype, lane, self.config)
-        return Tensor(LOCAL_BASE + address, shape, strides, dtype, self.config)
-
-    def system(self, address: int, shape: Shape, stride: dim4 | None, dtype: DType) -> Tensor:
-        """The tensor at a bus address; without strides, without gaps."""
-        return Tensor(address, shape, stride.stride if stride else layout.continuous(shape), dtype, self.config)
-
-    def warn_of_dma_default(self, name: str, shape: Shape, address: int) -> None:
-        """A finding where the layout that a copy takes is not the one that the compute engine takes."""
-        if layout.dma_default_differs(shape, address // self.config.lane_bytes, self.config):
-            reason = "without local strides its n stride ignores the start lane, the compute engine's does not"
-            self.tpu.findings.append(Finding(PORTABILITY, f"{name}, shape {list(shape)}: {reason}; give the strides"))
-
-    def issue(
-        self,
-        operation: str,
-        operands: Mapping[str, Operand | Constant],
-        results: Mapping[str, Operand],
-        attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Raises MachineError for a refused command, and before tpu_initialize."""
-        self.check(operation)
-        self.tpu.issue(Command(OPERATIONS[operation], operands, results, attributes or {}))
-
-    def check(self, operation: str) -> None:
-        """Raises MachineError before tpu_initialize."""
-        if not self._initialised:
-            raise MachineError(operation, "tpu_initialize was not called", "call it first")

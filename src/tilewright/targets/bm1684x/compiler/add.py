@@ -12,12 +12,12 @@ from tilewright.graph.arithmetic import clamp_range, quantize_multiplier
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add
 from tilewright.graph.rounding import Rounding as Mode
-from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Input, Layer, Ref
 from tilewright.targets.bm1684x.compiler.requant import bounds, clamp
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.writer import HIGH_PRODUCT, Into, Refused, Writer, same_shapes
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, Rounding
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
 
 #: Bits that TFLite's addition shifts its operands up by.
 EXTRA_BITS = 20

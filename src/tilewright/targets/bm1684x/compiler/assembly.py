@@ -10,19 +10,19 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.program import Launch
-from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.local import Ring
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.stream import Stream
 from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.dtypes import U8
-from tilewright.targets.bm1684x.isa.encoder import encoded
+from tilewright.targets.bm1684x.isa.command import Command
+from tilewright.targets.bm1684x.isa.meaning import encoded
+from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, TIU
 from tilewright.targets.bm1684x.isa.stream import queue
-from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.operations import DMA, OPERATIONS, TIU
-from tilewright.targets.bm1684x.tensor import LARGEST, Tensor
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.tensor import LARGEST, Tensor
+from tilewright.targets.bm1684x.values.dtypes import U8
 
 #: Segments of DDR begin at multiples of so many bytes.
 PAGE = 4096

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Output, PerChannel, Ref, Temp, Weights
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.tiles import WORD_BYTES, Cut, Tile
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.operations import OPERATIONS
-from tilewright.targets.bm1684x.tensor import Kernel, Operand, Tensor
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operations import OPERATIONS
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class _Tile:
         dtype = self._layer.kernel.dtype
         if self._layer.kernel.depthwise:
             return Tensor.local(0, block + kernel, (1, self._channels, kh, kw), dtype, config, "compact")
-        return Kernel(LOCAL_BASE + block + kernel, (self._channels, ic, kh, kw), dtype, config)
+        return ConvWeights(LOCAL_BASE + block + kernel, (self._channels, ic, kh, kw), dtype, config)
 
     def attributes(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """With the window of the tile's rows."""

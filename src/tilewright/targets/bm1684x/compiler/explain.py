@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tilewright.program.program import Launch, Program
 from tilewright.targets.bm1684x.compiler.run import prepared
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.elaborate import UNITS
+from tilewright.targets.bm1684x.isa.elaborate import UNITS
 
 
 def text(program: Program, config: Config) -> str:

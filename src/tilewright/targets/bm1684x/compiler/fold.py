@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.compiler.layer import Kernel, Layer
+from tilewright.targets.bm1684x.compiler.layer import Layer, WeightValues
 from tilewright.targets.bm1684x.compiler.phases import Phases
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.timing import ESTIMATE, PIXELS
+from tilewright.targets.bm1684x.timing.estimate import ESTIMATE, PIXELS
+from tilewright.targets.bm1684x.values.window import Window
 
 
 def fold(layer: Layer, config: Config) -> Layer:
@@ -48,7 +48,7 @@ def _cost(layer: Layer, elements: int, config: Config) -> float:
     return max(products, elements * size / ESTIMATE.read_rate)
 
 
-def _folded(layer: Layer, kernel: Kernel, window: Window, x: Stored, down: bool, across: bool) -> Layer:
+def _folded(layer: Layer, kernel: WeightValues, window: Window, x: Stored, down: bool, across: bool) -> Layer:
     (sh, sw), (kh, kw), result = window.stride, window.kernel, layer.result
     taps, steps = -(-kh // sh), -(-kw // sw)  # of the phases
     rows, columns = result.h + taps - 1, result.w + steps - 1
@@ -72,5 +72,5 @@ def _folded(layer: Layer, kernel: Kernel, window: Window, x: Stored, down: bool,
         else operate
         for operate in layer.operations
     )
-    kernel = Kernel(values, kernel.dtype)
+    kernel = WeightValues(values, kernel.dtype)
     return replace(layer, shapes=(shape,), kernel=kernel, window=plain, operations=operations, note=note)

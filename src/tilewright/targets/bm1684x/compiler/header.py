@@ -5,8 +5,8 @@ from __future__ import annotations
 from tilewright.program.header import Group, header
 from tilewright.targets.bm1684x import config as machine
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.dtypes import DTYPES, Rounding
 from tilewright.targets.bm1684x.isa.formats import DMA_TYPES, TIU_TYPES
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, Rounding
 
 
 def text(config: Config) -> str:

@@ -14,8 +14,8 @@ from tilewright.program.serial import decode
 from tilewright.targets.bm1684x.compiler.phases import Phases
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, Config
-from tilewright.targets.bm1684x.dtypes import DTYPES
-from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
+from tilewright.targets.bm1684x.values.dtypes import DTYPES
 
 #: Bytes of a tensor, and the largest of the numbers that describe it.
 MOST = 1 << 28

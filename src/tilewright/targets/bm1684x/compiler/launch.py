@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import groupby
 
 from tilewright.program.program import Launch
-from tilewright.targets.bm1684x.command import Command
 from tilewright.targets.bm1684x.compiler.assembly import Assembly, block_name
 from tilewright.targets.bm1684x.compiler.emit import Places, commands, sample
 from tilewright.targets.bm1684x.compiler.fold import fold
@@ -19,9 +18,10 @@ from tilewright.targets.bm1684x.compiler.slabs import build_streamed, is_chain
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.tiles import Tile
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.dtypes import U8, U16, U32
-from tilewright.targets.bm1684x.operations import OPERATIONS
-from tilewright.targets.bm1684x.tensor import Tensor
+from tilewright.targets.bm1684x.isa.command import Command
+from tilewright.targets.bm1684x.isa.operations import OPERATIONS
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
 
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.dtypes import DType
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.values.dtypes import DType
+from tilewright.targets.bm1684x.values.window import Window
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Operate:
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class WeightValues:
     """Constant weights, (oc, ic, kh, kw) of a convolution or (1, c, kh, kw) of a depthwise one, stored as `dtype`."""
 
     values: Array
@@ -94,7 +94,7 @@ class Layer:
     result: Stored
     operations: tuple[Operate, ...]
     words: tuple[Array, ...] = ()
-    kernel: Kernel | None = None
+    kernel: WeightValues | None = None
     bias: Array | None = None
     window: Window | None = None
     row_tiles: bool = True

@@ -14,13 +14,13 @@ from tilewright.graph.ops.linear import Linear
 from tilewright.graph.ops.window import Window as GraphWindow
 from tilewright.graph.requant import Requant
 from tilewright.graph.rounding import Rounding
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Kernel, Layer, Weights
+from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Weights, WeightValues
 from tilewright.targets.bm1684x.compiler.requant import requantise
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.writer import Refused, Writer
-from tilewright.targets.bm1684x.dtypes import I8, I32
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.values.dtypes import I8, I32
+from tilewright.targets.bm1684x.values.window import Window
 
 #: Pads and strides are fields of four bits, strides of operands of sixteen.
 LARGEST_PAD = LARGEST_STRIDE = 15
@@ -67,7 +67,7 @@ def linear(site: Site, x: Stored, mode: Rounding) -> Layer:
         result=result,
         operations=tuple(write.operations),
         words=tuple(write.words),
-        kernel=Kernel(kernel, I8, depthwise),
+        kernel=WeightValues(kernel, I8, depthwise),
         bias=bias.astype(np.int32) if depthwise else None,
         window=window,
         row_tiles=not depthwise,

@@ -25,11 +25,11 @@ from tilewright.program.program import Launch, Program
 from tilewright.program.words import QUOTED, Word, choice, number
 from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.dtypes import DTYPES
 from tilewright.targets.bm1684x.isa.formats import FORMATS, Format
 from tilewright.targets.bm1684x.isa.meaning import command_of
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode, encode, fresh
-from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.values.dtypes import DTYPES
 
 SIZES = ("short", "long")
 COUNT, INTEGER = number(), number(low=-(1 << 63))

@@ -23,7 +23,7 @@ from tilewright.targets.bm1684x.compiler.real import real
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.writer import Refused
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.tensor import LARGEST
+from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 
 POOLS = {MaxPool2D: pool.maximum, AveragePool2D: pool.average, Mean: pool.mean}
 

@@ -14,13 +14,13 @@ from tilewright.sim.findings import Finding
 from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.steps import Footprints, Space
 from tilewright.sim.trace import Part, Trace
-from tilewright.targets.bm1684x import products, timing
 from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.touched import footprints, oddity
 from tilewright.targets.bm1684x.compiler.values import Machine
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.elaborate import UNITS, Elaborated, elaborate
-from tilewright.targets.bm1684x.operations import TIU
+from tilewright.targets.bm1684x.isa.elaborate import UNITS, Elaborated, elaborate
+from tilewright.targets.bm1684x.isa.operations import TIU
+from tilewright.targets.bm1684x.timing import estimate, products
 
 LAYERS = "does not say which of its layers each command belongs to"
 
@@ -54,7 +54,7 @@ class Prepared:
     def passes(self) -> Passes:
         """The passes that all machines share."""
         program, config = self.program, self.config
-        return Passes(program.table, program.order, lambda: timing.times(program, config))
+        return Passes(program.table, program.order, lambda: estimate.times(program, config))
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
         """What the passes have found; of a pair of commands one finding, not one a part of lanes."""

@@ -9,15 +9,15 @@ from tilewright.graph.arithmetic import mean_factor, power_of_two
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import AveragePool2D, MaxPool2D, Mean
 from tilewright.graph.rounding import Rounding as Mode
-from tilewright.targets.bm1684x.arithmetic.rounding import shift_right
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Kernel, Layer, Output, Ref, Weights
+from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Output, Ref, Weights, WeightValues
 from tilewright.targets.bm1684x.compiler.linear import machine_window
 from tilewright.targets.bm1684x.compiler.requant import doubled, real
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.writer import Refused, Writer
-from tilewright.targets.bm1684x.dtypes import I8, I16, I32, Rounding
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, Rounding
+from tilewright.targets.bm1684x.values.rounding import shift_right
+from tilewright.targets.bm1684x.values.window import Window
 
 #: Bits of the factor of a mean: sums of 16 bits times it stay below 2**62.
 FACTOR_BITS = 30
@@ -114,7 +114,7 @@ def _layer(site: Site, x: Stored, write: Writer, window: Window, bias: int | Non
         result=Stored.of(site.output),
         operations=tuple(write.operations),
         words=tuple(write.words),
-        kernel=None if bias is None else Kernel(ones, I8, True),
+        kernel=None if bias is None else WeightValues(ones, I8, True),
         bias=None if bias is None else np.full(x.c, bias, np.int32),
         window=window,
         row_tiles=False,

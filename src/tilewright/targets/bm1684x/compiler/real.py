@@ -15,15 +15,15 @@ from tilewright.array import Array
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops import OnnxOp
 from tilewright.graph.ops.window import Window as GraphWindow
-from tilewright.targets.bm1684x.arithmetic.floats import narrow
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.command import Constant
-from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Kernel, Layer, Output, Weights
+from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Output, Weights, WeightValues
 from tilewright.targets.bm1684x.compiler.linear import grouped, machine_window
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.writer import Refused, Writer, same_shapes
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.dtypes import F32, DType, Rounding, dtype_of
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding, dtype_of
+from tilewright.targets.bm1684x.values.floats import narrow
+from tilewright.targets.bm1684x.values.window import Window
 
 #: Attributes that convolutions and pools may have; others are refused.
 WINDOW = {"kernel_shape", "strides", "pads", "dilations", "group", "auto_pad", "ceil_mode", "count_include_pad"}
@@ -64,7 +64,7 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
         return _product(site, w, window, dtype)
     bias, write = _bias(site, len(w)), Writer(len(w))
     write.add("fp_depthwise2d", Output(), x=Input(0), w=Weights(), bias=Bias(dtype), window=window)
-    kernel = Kernel(narrow(w.transpose(1, 0, 2, 3).astype(np.float32), dtype), dtype, True)
+    kernel = WeightValues(narrow(w.transpose(1, 0, 2, 3).astype(np.float32), dtype), dtype, True)
     return _layer(site, write, dtype, window, kernel, narrow(bias, dtype))
 
 
@@ -85,7 +85,7 @@ def product(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
 def _product(site: Site, w: Array, window: Window, dtype: DType) -> Layer:
     bias, write = _bias(site, len(w)), Writer(len(w))
     write.add("fp_conv2d", Output(), x=Input(0, whole=True), w=Weights(), bias=Bias(F32), window=window)
-    kernel = Kernel(narrow(w.astype(np.float32), dtype), dtype)
+    kernel = WeightValues(narrow(w.astype(np.float32), dtype), dtype)
     return _layer(site, write, dtype, window, kernel, bias)
 
 
@@ -187,7 +187,7 @@ def _layer(
     write: Writer,
     dtype: DType,
     window: Window | None = None,
-    kernel: Kernel | None = None,
+    kernel: WeightValues | None = None,
     bias: Array | None = None,
     operands: int = 1,
 ) -> Layer:

@@ -7,11 +7,11 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.arithmetic import RequantRule, power_of_two, quantize_multiplier
 from tilewright.graph.requant import Requant
-from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Output, Ref
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.writer import Into, Refused, Writer
-from tilewright.targets.bm1684x.dtypes import I16, Rounding
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.values.dtypes import I16, Rounding
 
 
 def requantise(write: Writer, total: Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:

@@ -16,7 +16,7 @@ from tilewright.targets.base import LaunchResult
 from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.passes import Prepared
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.operations import TIU
+from tilewright.targets.bm1684x.isa.operations import TIU
 
 #: Bytes of local memory of all launches that run together.
 TOGETHER_BYTES = 1 << 26

@@ -9,10 +9,10 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Tensor
-from tilewright.targets.bm1684x.arithmetic.floats import as_stored, narrow
 from tilewright.targets.bm1684x.compiler.phases import Phases
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.dtypes import I8, U8, DType
+from tilewright.targets.bm1684x.values.dtypes import I8, U8, DType
+from tilewright.targets.bm1684x.values.floats import as_stored, narrow
 
 
 @dataclass(frozen=True)

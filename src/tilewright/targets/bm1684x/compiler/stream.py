@@ -14,12 +14,12 @@ from itertools import pairwise
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x import timing
-from tilewright.targets.bm1684x.command import Command, Constant
-from tilewright.targets.bm1684x.compiler.spans import lane_span
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.operations import DMA, TIU
-from tilewright.targets.bm1684x.tensor import Operand, Tensor
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.tensor import Tensor, storage_of
+from tilewright.targets.bm1684x.timing import estimate
 
 #: Bytes of a lane that are told apart.
 UNIT = 64
@@ -96,7 +96,7 @@ class Stream:
 
     def schedule(self) -> Scheduled:
         """Both queues. The transfer that can start first comes next; of several, the one that is needed first."""
-        cost = [timing.cycles(issued.command, self._config) for issued in self._compute]
+        cost = [estimate.cycles(issued.command, self._config) for issued in self._compute]
         heads: dict[str, deque[int]] = {}
         for number, issued in enumerate(self._moves):
             heads.setdefault(issued.kind, deque()).append(number)
@@ -117,7 +117,7 @@ class Stream:
                 and all(other in arrived for other in move.needs)
             ]
             start, _, number = min(ready)
-            now = start + timing.cycles(self._moves[number].command, self._config)
+            now = start + estimate.cycles(self._moves[number].command, self._config)
             arrived[number] = now
             order.append(number)
             heads[self._moves[number].kind].popleft()
@@ -153,5 +153,6 @@ class Stream:
 
     def _units(self, operand: Operand) -> tuple[int, int]:
         """The units of a lane between the first and the last byte of an operand."""
-        low, end = lane_span(operand)
-        return low // UNIT, -(-end // UNIT)
+        tensor = storage_of(operand)
+        assert tensor is not None
+        return tensor.lane_offset // UNIT, -(-tensor.lane_end // UNIT)

@@ -13,7 +13,7 @@ from tilewright.array import Array
 from tilewright.targets.bm1684x.compiler.layer import Layer, Temp
 from tilewright.targets.bm1684x.compiler.stored import plane_bytes
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.dtypes import I32
+from tilewright.targets.bm1684x.values.dtypes import I32
 
 #: Bytes of a lane that one temporary buffer takes at most, where tiles can be that small: a bank.
 TEMP_BYTES = 1 << 14

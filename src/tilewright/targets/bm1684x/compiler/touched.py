@@ -15,11 +15,12 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.steps import READ, WRITE, Space
-from tilewright.targets.bm1684x.command import Command, Constant
-from tilewright.targets.bm1684x.compiler.spans import as_tensor
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.layout import slots
-from tilewright.targets.bm1684x.tensor import Kernel, Tensor
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.layouts.layout import slots
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights
+from tilewright.targets.bm1684x.layouts.tensor import Tensor, storage_of
 
 #: Runs of bytes of one operand.
 MOST_RUNS = 1 << 16
@@ -34,9 +35,9 @@ def oddity(command: Command, config: Config) -> str:
     for operand in (*command.operands.values(), *command.results.values()):
         if isinstance(operand, Constant):
             continue
-        if not isinstance(operand, Kernel | Tensor):
+        if not isinstance(operand, ConvWeights | Tensor):
             return f"{command.operation.name} is no operation of compiled networks"
-        tensor = as_tensor(operand)
+        tensor = _storage(operand)
         if prod(tensor.shape) > config.local_bytes:
             return f"its operand of {prod(tensor.shape)} elements is larger than local memory"
         if tensor.shape.n * _lines(tensor)[0] * (1 if tensor.is_local else tensor.shape.c) > MOST_RUNS:
@@ -64,9 +65,15 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
 def _touched(command: Command) -> Iterator[tuple[int, Tensor]]:
     for operand in command.operands.values():
         if not isinstance(operand, Constant):
-            yield READ, as_tensor(operand)
+            yield READ, _storage(operand)
     for result in command.results.values():
-        yield WRITE, as_tensor(result)
+        yield WRITE, _storage(result)
+
+
+def _storage(operand: Operand) -> Tensor:
+    tensor = storage_of(operand)
+    assert tensor is not None
+    return tensor
 
 
 def _lanes(tensor: Tensor, config: Config) -> Iterator[tuple[int, int, int]]:

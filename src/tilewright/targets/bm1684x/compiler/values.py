@@ -11,13 +11,14 @@ from numpy.lib.stride_tricks import as_strided
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.compiler.image import QueueImage
-from tilewright.targets.bm1684x.compiler.spans import as_tensor
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.layout import slots
-from tilewright.targets.bm1684x.operations import Values
-from tilewright.targets.bm1684x.tensor import Kernel, Operand, Tensor
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operations import Values
+from tilewright.targets.bm1684x.layouts.layout import slots
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
 
 
 class Machine:
@@ -59,7 +60,7 @@ class Machine:
     def _read(self, operand: Operand | Constant) -> Array:
         if isinstance(operand, Constant):
             return operand.value
-        if isinstance(operand, Kernel):
+        if isinstance(operand, ConvWeights):
             return self._kernel(operand)
         assert isinstance(operand, Tensor)
         values = self._view(operand)
@@ -67,12 +68,12 @@ class Machine:
         merged = values.reshape(launches * n, -1, *values.shape[4:])  # (L, n, slots, lanes, h, w)
         return merged[:, operand.start_lane : operand.start_lane + c] if operand.is_local else merged
 
-    def _kernel(self, kernel: Kernel) -> Array:
+    def _kernel(self, kernel: ConvWeights) -> Array:
         """Weights (oc, ic, kh, kw), kept until something is written where constants are."""
         key = (kernel.address, kernel.shape)
         if key not in self._kernels:
             oc, ic, kh, kw = kernel.shape
-            rows = self._read(as_tensor(kernel))[0, :oc]
+            rows = self._read(kernel.storage)[0, :oc]
             taps = rows.reshape(oc, -1, kh * kw, kernel.group).transpose(0, 1, 3, 2)
             self._kernels[key] = np.ascontiguousarray(taps.reshape(oc, -1, kh, kw)[:, :ic])
         return self._kernels[key]

@@ -9,9 +9,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Site
-from tilewright.targets.bm1684x.command import Constant
 from tilewright.targets.bm1684x.compiler.layer import Operate, Output, PerChannel, Ref, Temp
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, DType, Rounding
+from tilewright.targets.bm1684x.isa.command import Constant
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, Rounding
 
 #: Where an operation's result goes: into a new buffer of a type, or to the layer's result.
 Into = DType | Output

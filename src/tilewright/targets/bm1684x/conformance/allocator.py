@@ -11,10 +11,12 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
-from tilewright.targets.bm1684x.dtypes import DType
-from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.operations import TIU, Operation
-from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows, Tensor
+from tilewright.targets.bm1684x.isa.operations import TIU, Operation
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.values.dtypes import DType
+from tilewright.targets.bm1684x.values.memory import Memories
 
 DDR_BYTES = 1 << 20
 
@@ -48,7 +50,7 @@ class Allocator:
             return Linear(DDR_BASE + self.offset, shape, dtype)
         if name == "w" and "conv2d" in self.operation.name:
             oc, ic, kh, kw = shape
-            return Kernel(LOCAL_BASE + self.offset, (oc, ic, kh, kw), dtype, self.config)
+            return ConvWeights(LOCAL_BASE + self.offset, (oc, ic, kh, kw), dtype, self.config)
         if len(shape) == 2:
             rows, columns = shape
             width = {"L": self.case.get("lw"), "R": self.case.get("rw"), "y": self.case.get("rw")}.get(name)

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InputError
-from tilewright.targets.bm1684x.dtypes import DTYPES, DType, dtype_of, rounding_of
-from tilewright.targets.bm1684x.operations import OPERATIONS, OPTIONAL, Operation
+from tilewright.targets.bm1684x.capi.names import ATTRIBUTES
+from tilewright.targets.bm1684x.isa.operations import OPERATIONS, OPTIONAL, Operation
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, dtype_of, rounding_of
 
-#: Attributes that a call names otherwise than the operation.
-RENAMED = {"num_iter": "steps", "rshift": "right", "lshift": "left", "descended": "descending"}
-MODES = {"mode": "mode", "src_mode": "source_mode"}
+MODES = ("mode", "src_mode")
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,8 @@ class Call:
 
     def attributes_of(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The operation's attributes."""
-        found = {RENAMED.get(key, key): value for key, value in parameters.items() if key not in MODES}
-        modes = {own: rounding_of(parameters[key]) for key, own in MODES.items() if key in parameters}
+        found = {ATTRIBUTES.get(key, key): value for key, value in parameters.items() if key not in MODES}
+        modes = {ATTRIBUTES[key]: rounding_of(parameters[key]) for key in MODES if key in parameters}
         return {**found, **modes, **self.attributes}
 
 

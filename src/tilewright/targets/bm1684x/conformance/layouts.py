@@ -12,8 +12,9 @@ from tilewright.array import Array
 from tilewright.targets.base import ConformCase
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.conformance.vectors import arrays, described
-from tilewright.targets.bm1684x.dtypes import dtype_of
-from tilewright.targets.bm1684x.tensor import Matrix, Tensor
+from tilewright.targets.bm1684x.layouts.spread import Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.values.dtypes import dtype_of
 
 CONFIG = Config()
 

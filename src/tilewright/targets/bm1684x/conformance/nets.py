@@ -12,14 +12,14 @@ from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.sim.findings import Finding
 from tilewright.targets.base import ConformCase
-from tilewright.targets.bm1684x import static
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.conformance.vectors import arrays, described
-from tilewright.targets.bm1684x.elaborate import elaborate
+from tilewright.targets.bm1684x.isa.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.stream import decode, encode
-from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.timing import trace
-from tilewright.targets.bm1684x.undefined import findings as hazards_of
+from tilewright.targets.bm1684x.isa.undefined import findings as hazards_of
+from tilewright.targets.bm1684x.timing.estimate import trace
+from tilewright.targets.bm1684x.values import static
+from tilewright.targets.bm1684x.values.memory import Memories
 
 CONFIG = Config()
 #: DDR behind the last address that a package names: intermediate results.

@@ -11,17 +11,18 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.targets.base import ConformCase
-from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.arithmetic.floats import as_stored
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.command import Command, Constant, read
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.conformance.allocator import Allocator
 from tilewright.targets.bm1684x.conformance.calls import Call, call_of
 from tilewright.targets.bm1684x.conformance.vectors import arrays, described
-from tilewright.targets.bm1684x.dtypes import DType
-from tilewright.targets.bm1684x.memory import Memories
-from tilewright.targets.bm1684x.tensor import Operand, Tensor
+from tilewright.targets.bm1684x.isa.command import Command, Constant, read
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.values.dtypes import DType
+from tilewright.targets.bm1684x.values.floats import as_stored
+from tilewright.targets.bm1684x.values.memory import Memories
+from tilewright.targets.bm1684x.values.window import Window
 
 CONFIG = Config()
 #: Units in the last place within which iterated functions are compared.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InputError
-from tilewright.targets.bm1684x.kernel import Kernel, kernel
+from tilewright.targets.bm1684x.runtime.kernel import Kernel, kernel
 
 #: Largest argument in bytes: a bound against mistakes, not the vendor's.
 MAX_ARGUMENT = 1 << 20

@@ -19,16 +19,16 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.sim.findings import Finding
-from tilewright.targets.bm1684x import static
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.host.firmware import Firmware, by_name
 from tilewright.targets.bm1684x.host.function import Function, packed
 from tilewright.targets.bm1684x.host.heap import DeviceMemory, Heap
 from tilewright.targets.bm1684x.host.platform import PCIE, Platform
 from tilewright.targets.bm1684x.host.status import HostError, Status
-from tilewright.targets.bm1684x.kernel import Launched
-from tilewright.targets.bm1684x.knobs import Knobs
-from tilewright.targets.bm1684x.memory import Memories
+from tilewright.targets.bm1684x.runtime.kernel import Launched
+from tilewright.targets.bm1684x.values import static
+from tilewright.targets.bm1684x.values.knobs import Knobs
+from tilewright.targets.bm1684x.values.memory import Memories
 
 #: One kernel of this process runs at a time: what BLAS and Python share makes two no faster.
 _RUNNING = threading.Lock()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.targets.bm1684x.config import DDR_BASE
 from tilewright.targets.bm1684x.host.status import HostError, Status
-from tilewright.targets.bm1684x.memory import Memories, Region
+from tilewright.targets.bm1684x.values.memory import Memories, Region
 
 #: Pieces begin at multiples of so many bytes.
 PAGE = 4096

@@ -21,7 +21,7 @@ class Platform(NamedTuple):
     copy_latency: float
     #: Bytes a microsecond between host and device, either way.
     copy_rate: float
-    #: Bytes a microsecond from device memory to device memory: DMA, as fast as it writes (timing.py).
+    #: Bytes a microsecond from device memory to device memory: DMA, as fast as it writes (timing/estimate.py).
     inside_rate: float = 40_977.5
 
     def microseconds(self, size: int, inside: bool = False) -> float:

@@ -1,0 +1,1 @@
+"""Commands: what each means on arrays, in fields, and on the machine's queues."""

@@ -1,171 +1,217 @@
-"""Arithmetic, quantisation and special functions: what their encoded commands do."""
+"""Arithmetic, quantisation and special functions as fields: AR, RQ&DQ, SFU, CMP and LIN."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.targets.bm1684x.command import Command, Constant
-from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.dtypes import F32, I8, I16, I32, DType, Rounding, from_fields
-from tilewright.targets.bm1684x.isa.operands import ALIGNED, COMPACT, STRIDED, local, place, res0_shape, result, unknown
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.instruction import FLOAT, INTEGER, Instruction
+from tilewright.targets.bm1684x.isa.parts import (
+    CHANNEL,
+    STRIDED,
+    Computed,
+    Fields,
+    Local,
+    Optional,
+    Part,
+    Sizes,
+    Type,
+    Value,
+    local_tensor,
+    located,
+    refused,
+)
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.layout import Stride
-from tilewright.targets.bm1684x.operations import OPERATIONS
-from tilewright.targets.bm1684x.tensor import Operand, Tensor
-
-#: Functions of AR with two operands: operation on floats, on integers, whether integers clamp.
-BINARY = {
-    0: ("fp_mul", "int_mul", False),
-    2: ("fp_add", "int_add", False),
-    3: ("fp_sub", "int_sub", False),
-    4: ("max", "max", False),
-    5: ("min", "min", False),
-    7: ("", "and", False),
-    8: ("", "or", False),
-    9: ("", "xor", False),
-    12: ("fp_div", "", False),
-    15: ("", "int_add", True),
-    16: ("", "int_sub", True),
-    20: ("", "int_mul", True),
-    27: ("fp_diff_abs", "", False),
-}
-SHIFTS = {6: "logical_shift", 21: "arithmetic_shift"}
-SELECT = {10: "greater", 11: "equal", 13: "less"}
-NOT, DIVIDE, CAST, COPY, ABSOLUTE, COPY_TO_ALL = 1, 12, 14, 19, 26, 28
-COMPARISONS = {
-    22: "maximum_greater_select",
-    23: "greater_select",
-    24: "equal_select",
-    25: "minimum_less_select",
-    26: "less_select",
-}
-DIFFERENCES = (3, 16)  # of unsigned integers too
-TAYLOR, RSQRT = (12, 13), 17
-Operands = dict[str, Operand | Constant]
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Stride
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, Rounding, from_fields
 
 
-def arithmetic(command: Encoded, config: Config) -> Command:
-    """AR. Raises ProgramError for a function that is not modelled."""
-    function = command["tsk_eu_typ"]
-    shape = res0_shape(command)
-    first = from_fields(command["opd0_prec"], command["opd0_sign"])
-    a = place(command, "opd0", shape, first, config)
-    mode = Rounding(command["opd2_n_str"]) if function != DIVIDE else Rounding.HALF_TO_EVEN
-    if function == CAST:
-        y = result(command, from_fields(command["res0_prec"], command["opd2_sign"]), config)
-        same = y.dtype == first and first.is_float
-        return Command(OPERATIONS["fp_round" if same else "cast"], {"x": a}, {"y": y}, {"mode": mode})
-    sign = command["opd0_sign"] or command["opd1_sign"] or function in DIFFERENCES
-    y = result(command, from_fields(command["res0_prec"], sign), config)
-    if function in (COPY, ABSOLUTE, COPY_TO_ALL):
-        y = result(command, from_fields(command["res0_prec"], command["opd0_sign"]), config)
-        if function == COPY_TO_ALL:  # the first of n to all
-            a = place(command, "opd0", (1, *shape[1:]), first, config)
-        return Command(OPERATIONS["abs" if function == ABSOLUTE else "copy"], {"a": a}, {"y": y})
-    if function == NOT:
-        return Command(OPERATIONS["xor"], {"a": a, "b": Constant((1 << first.bits) - 1, first)}, {"y": y})
-    if function in SHIFTS:
-        count = place(command, "opd1", shape, I8, config)
-        return Command(OPERATIONS[SHIFTS[function]], {"a": a, "shift": count}, {"y": y}, {"mode": mode})
-    b = place(command, "opd1", shape, from_fields(command["opd1_prec"], command["opd1_sign"]), config)
-    if function in SELECT:
-        chosen = from_fields(command["res0_prec"], command["opd2_sign"])
-        true = place(command, "opd2", (1, shape[1], 1, 1), chosen, config, COMPACT)
-        return Command(
-            OPERATIONS[SELECT[function]], {"a": a, "b": b, "c": true}, {"y": result(command, chosen, config)}
-        )
-    on_floats, on_integers, saturate = BINARY.get(function, ("", "", False))
-    name = on_floats if first.is_float else on_integers
-    if not name:
-        raise unknown(command)
-    operands: Operands = {"a": _as_float(a, y.dtype), "b": _as_float(b, y.dtype)}
-    codes = {"a": command["opd0_str"], "b": command["opd1_str"]}
-    strided = [own for own, code in codes.items() if code == STRIDED and not isinstance(operands[own], Constant)]
-    attributes: dict[str, Any] = {"mode": mode, "saturate": saturate, "strided": strided}
-    if function == DIVIDE:
-        attributes["steps"] = command["opd2_n_str"] + 1
-    elif command["tsk_opd_num"] == 3:
-        operands["shift"] = place(command, "opd2", (1, shape[1], 1, 1), I8, config, COMPACT)
-    return Command(OPERATIONS[name], operands, {"y": y}, attributes)
-
-
-def _as_float(operand: Tensor | Constant, dtype: DType) -> Tensor | Constant:
+class BitsType(Type):
     """Integer bits that a float operation reads as floats: how a power of two made of its exponent is multiplied."""
-    if dtype.is_float and not operand.dtype.is_float and operand.dtype.bytes == dtype.bytes:
-        return replace(operand, dtype=dtype)
-    return operand
+
+    def read(self, encoded: Encoded) -> DType:
+        own, result = super().read(encoded), from_fields(encoded["res0_prec"], 1)
+        return result if result.is_float and not own.is_float and own.bytes == result.bytes else own
 
 
-def quantisation(command: Encoded, config: Config) -> Command:
-    """RQ&DQ: parameters are constants, or lie side by side for each channel."""
-    function = command["tsk_eu_typ"]
-    x = place(command, "opd0", res0_shape(command), from_fields(command["opd0_prec"], command["opd0_sign"]), config)
-    y = result(command, from_fields(command["res0_prec"], command["opd2_sign"]), config)
-    names: dict[int, tuple[str, tuple[tuple[str, DType], ...]]] = {
-        0: ("fp32_requant", (("scale", F32), ("offset", F32))),
-        1: ("int_requant", (("multiplier", I32), ("shift", I32), ("offset", I32))),
-        3: ("fp32_dequant", (("offset", I32), ("scale", F32))),
-        4: ("int_dequant", (("offset", I32), ("multiplier", I32), ("shift", I32))),
-    }
-    if function not in names:
-        raise unknown(command)
-    name, parameters = names[function]
-    first, second = command["opd1_addr"], command["opd2_addr"]
-    operands: Operands = {"x": x}
-    if not command["opd1_const"]:
-        for number, (parameter, dtype) in enumerate(parameters):
-            shape = (1, command["res0_c"], 1, 1)
-            operands[parameter] = local(first + 4 * number, shape, ALIGNED, dtype, config)
-    elif function == 1:
-        operands |= {"multiplier": Constant(first, I32), "shift": Constant(second & 0xFF, I8)}
-        operands["offset"] = Constant(second >> 8 & 0xFFFF, I16)
-    elif function == 4:
-        operands |= {"multiplier": Constant(second, I32), "shift": Constant(first >> 16, I16)}
-        operands["offset"] = Constant(first & 0xFFFF, I16)
-    else:
-        values = dict(zip((own for own, _ in parameters), (first, second), strict=True))
-        operands |= {own: Constant(values[own], dtype) for own, dtype in parameters}
-    return Command(OPERATIONS[name], operands, {"y": y}, {"mode": Rounding(command["opd2_n_str"])})
+def _strided(encoded: Encoded) -> list[str]:
+    """Which operands the command gives strides: they cost time."""
+    names = {"a": "opd0", "b": "opd1"}.items()
+    return [own for own, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]]
 
 
-def special(command: Encoded, config: Config) -> Command:
-    """SFU: polynomials whose coefficients every lane holds, inverse roots."""
-    function = command["tsk_eu_typ"]
-    dtype = from_fields(command["opd0_prec"], 1)
-    a = place(command, "opd0", res0_shape(command), dtype, config)
-    y = result(command, from_fields(command["res0_prec"], 1), config)
-    if function == RSQRT:
-        return Command(OPERATIONS["fp_rsqrt"], {"a": a}, {"y": y}, {"steps": command["opd2_n_str"] + 1})
-    if function not in TAYLOR:
-        raise unknown(command)
-    channels, count = command["res0_c"], command["opd1_n"]
-    table = local(command["opd1_addr"], (1, channels, 1, count), STRIDED, dtype, config, Stride(0, 0, count, 1))
-    return Command(OPERATIONS["fp_taylor"], {"a": a, "coefficients": table}, {"y": y})
+def _ones(encoded: Encoded) -> Constant:
+    dtype = A.type.read(encoded)
+    return Constant((1 << dtype.bits) - 1, dtype)
 
 
-def comparison(command: Encoded, config: Config) -> Command:
-    """CMP: selects c or d by a comparison of a and b; with the extreme of a and b, or without."""
-    name = COMPARISONS.get(command["tsk_eu_typ"])
-    if name is None:
-        raise unknown(command)
-    compared = from_fields(command["opd0_prec"], command["opd0_sign"])
-    chosen = from_fields(command["opd2_prec"], 0)
-    types = {"opd0": compared, "opd1": compared, "opd2": chosen, "opd3": chosen}
-    a, b, c, d = (place(command, own, res0_shape(command), dtype, config) for own, dtype in types.items())
-    second = local(command["res1_addr"], res0_shape(command), ALIGNED, chosen, config)
-    results: dict[str, Operand] = {"y": result(command, chosen, config)}
-    if "y0" in OPERATIONS[name].outputs:
-        results = {"y0": result(command, compared, config), "y": second}
-    return Command(OPERATIONS[name], {"a": a, "b": b, "c": c, "d": d}, results)
+STRIDES = Computed("strided", _strided)
+MODE = Value("mode", "opd2_n_str", Rounding)
+STEPS = Value("steps", "opd2_n_str", lambda code: code + 1, lambda steps: steps - 1)
 
 
-def linear(command: Encoded, config: Config) -> Command:
-    """LIN: x * scale + offset by channel."""
-    if command["tsk_eu_typ"] != 1:
-        raise unknown(command)
-    dtype = from_fields(command["res0_prec"], 1)
-    a = place(command, "opd0", res0_shape(command), dtype, config)
-    channels = (1, command["res0_c"], 1, 1)
-    b, offset = (place(command, own, channels, dtype, config, COMPACT) for own in ("opd1", "opd2"))
-    return Command(OPERATIONS["fp_mac"], {"a": a, "b": b, "acc": offset}, {"y": result(command, dtype, config)})
+def _type(name: str) -> Type:
+    """In AR and RQ&DQ floats count as signed."""
+    return Type(f"{name}_prec", f"{name}_sign", of_floats=1)
+
+
+A, X = Local("a", "opd0", _type("opd0")), Local("x", "opd0", _type("opd0"))
+B, COMPARED = Local("b", "opd1", BitsType("opd1_prec", "opd1_sign", of_floats=1)), Local("b", "opd1", _type("opd1"))
+#: Results that are signed if an operand is, if the first one is, always, and as the command says.
+EITHER, FIRST = (Local("y", "res0", Type("res0_prec", signs)) for signs in (("opd0_sign", "opd1_sign"), ("opd0_sign",)))
+SIGNED, CONVERTED = (Local("y", "res0", Type("res0_prec", sign, of_floats=1)) for sign in (1, "opd2_sign"))
+COUNTS = Local("shift", "opd1", Type("opd1_prec", "opd1_sign", always=I8))
+COUNT = Local("shift", "opd2", Type("opd2_prec", "opd2_sign", always=I8), CHANNEL, layout.compact)
+SHIFT = Optional(COUNT, absent={"tsk_opd_num": 2}, present={"tsk_opd_num": 3}, there=lambda c: c["tsk_opd_num"] == 3)
+TRUE = Local("c", "opd2", Type("res0_prec", "opd2_sign", noted="opd2_prec"), CHANNEL, layout.compact)
+TRUE_RESULT = Local("y", "res0", TRUE.type)
+
+
+def _ar(function: int, operation: str, *parts: Part, operands: int = 0, **more: Any) -> Instruction:
+    written = {"tsk_opd_num": operands} if operands else {}
+    return Instruction("AR", operation, parts, {"tsk_eu_typ": function}, written=written, **more)
+
+
+def _binary(function: int, operation: str, of: str = "") -> Instruction:
+    return _ar(function, operation, MODE, A, B, STRIDES, EITHER, operands=2, of=of)
+
+
+def _integer(function: int, operation: str, clamps: bool) -> Instruction:
+    """With a shift. A difference is signed, of unsigned integers too."""
+    result = SIGNED if operation == "int_sub" else EITHER
+    return _ar(function, operation, MODE, A, B, STRIDES, SHIFT, result, of=INTEGER, fixed={"saturate": clamps})
+
+
+AR = (
+    _binary(0, "fp_mul", FLOAT),
+    _binary(2, "fp_add", FLOAT),
+    _binary(3, "fp_sub", FLOAT),
+    _binary(27, "fp_diff_abs", FLOAT),
+    _binary(4, "max"),
+    _binary(5, "min"),
+    _binary(7, "and", INTEGER),
+    _binary(8, "or", INTEGER),
+    _binary(9, "xor", INTEGER),
+    _integer(0, "int_mul", clamps=False),
+    _integer(2, "int_add", clamps=False),
+    _integer(3, "int_sub", clamps=False),
+    _integer(20, "int_mul", clamps=True),
+    _integer(15, "int_add", clamps=True),
+    _integer(16, "int_sub", clamps=True),
+    _ar(1, "xor", A, Computed("b", _ones), EITHER, operands=1),  # not
+    _ar(12, "fp_div", STEPS, A, B, STRIDES, EITHER, operands=2, of=FLOAT),
+    _ar(6, "logical_shift", MODE, A, COUNTS, EITHER, operands=2),
+    _ar(21, "arithmetic_shift", MODE, A, COUNTS, EITHER, operands=2),
+    _ar(10, "greater", A, COMPARED, TRUE, TRUE_RESULT),
+    _ar(11, "equal", A, COMPARED, TRUE, TRUE_RESULT),
+    _ar(13, "less", A, COMPARED, TRUE, TRUE_RESULT),
+    _ar(14, "fp_round", MODE, X, CONVERTED, operands=1, of=FLOAT, same_type=True),
+    _ar(14, "cast", MODE, X, CONVERTED, operands=1),
+    _ar(19, "copy", A, FIRST, operands=1),
+    _ar(26, "abs", A, FIRST, operands=1),
+    _ar(28, "copy", replace(A, sizes=Sizes("1 res0_c res0_h res0_w")), FIRST, operands=1),  # the first of n to all
+)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of a requantisation: side by side for each channel, or numbers.
+
+    `types`: in the table of a channel; `numbers`: the field, lowest bit and type of each as a number.
+    """
+
+    types: Mapping[str, DType]
+    numbers: Mapping[str, tuple[str, int, DType]]
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        if encoded["opd1_const"]:
+            fields = {own: (encoded[name] >> low, dtype) for own, (name, low, dtype) in self.numbers.items()}
+            return {own: Constant(bits & ((1 << dtype.bits) - 1), dtype) for own, (bits, dtype) in fields.items()}
+        shape, address = CHANNEL.read(encoded), encoded["opd1_addr"]
+        places = enumerate(self.types.items())
+        return {own: located(address + 4 * number, shape, dtype, config) for number, (own, dtype) in places}
+
+    def write(self, command: Command) -> Fields:
+        given = {own: command[own] for own in self.types}
+        constants = {own: operand for own, operand in given.items() if isinstance(operand, Constant)}
+        if not constants:
+            return {"opd1_addr": local_tensor(command, next(iter(self.types))).address - LOCAL_BASE}
+        if len(constants) < len(given):
+            raise refused(command, "some of its parameters are constants", "give all as tensors, or all as numbers")
+        fields = {"opd1_const": 1, "opd1_addr": 0, "opd2_addr": 0}
+        for own, (name, low, dtype) in self.numbers.items():
+            number = constants[own].bits if dtype.is_float else int(constants[own].value)
+            fields[name] |= (number & ((1 << dtype.bits) - 1)) << low
+        return fields
+
+
+def _quantised(
+    function: int, operation: str, types: Mapping[str, DType], numbers: Mapping[str, tuple[str, int, DType]]
+) -> Instruction:
+    parts = (Local("x", "opd0", _type("opd0")), Parameters(types, numbers), MODE, CONVERTED)
+    return Instruction("RQ&DQ", operation, parts, {"tsk_eu_typ": function})
+
+
+FIRST_WORD, SECOND_WORD = "opd1_addr", "opd2_addr"
+QUANTISATION = (
+    _quantised(
+        *(0, "fp32_requant", {"scale": F32, "offset": F32}),
+        {"scale": (FIRST_WORD, 0, F32), "offset": (SECOND_WORD, 0, F32)},
+    ),
+    _quantised(
+        *(1, "int_requant", {"multiplier": I32, "shift": I32, "offset": I32}),
+        {"multiplier": (FIRST_WORD, 0, I32), "shift": (SECOND_WORD, 0, I8), "offset": (SECOND_WORD, 8, I16)},
+    ),
+    _quantised(
+        *(3, "fp32_dequant", {"offset": I32, "scale": F32}),
+        {"offset": (FIRST_WORD, 0, I32), "scale": (SECOND_WORD, 0, F32)},
+    ),
+    _quantised(
+        *(4, "int_dequant", {"offset": I32, "multiplier": I32, "shift": I32}),
+        {"offset": (FIRST_WORD, 0, I16), "shift": (FIRST_WORD, 16, I16), "multiplier": (SECOND_WORD, 0, I32)},
+    ),
+)
+
+#: Every lane holds the coefficients.
+TABLE = Local(
+    *("coefficients", "opd1", Type("opd0_prec", 1), Sizes("1 res0_c 1 opd1_n")),
+    lambda shape, dtype, start, config: Stride(0, 0, shape.w, 1),
+)
+REAL, REAL_RESULT = Local("a", "opd0", Type("opd0_prec", 1)), Local("y", "res0", Type("res0_prec", 1))
+SPECIAL = tuple(
+    Instruction("SFU", operation, (part, REAL, REAL_RESULT), {"tsk_eu_typ": function})
+    for function, operation, part in ((13, "fp_taylor", TABLE), (12, "fp_taylor", TABLE), (17, "fp_rsqrt", STEPS))
+)
+
+#: Compared operands have one type, chosen ones another, of which only the size counts.
+COMPARED_TYPE, CHOSEN_TYPE = Type("opd0_prec", "opd0_sign"), Type("opd2_prec", 0)
+OPERANDS = tuple(
+    Local(own, f"opd{number}", COMPARED_TYPE if number < 2 else CHOSEN_TYPE, has_strides=False)
+    for number, own in enumerate("abcd")
+)
+ONE_RESULT = (Local("y", "res0", CHOSEN_TYPE),)
+TWO_RESULTS = (Local("y0", "res0", COMPARED_TYPE), Local("y", "res1", CHOSEN_TYPE))
+COMPARISON = tuple(
+    Instruction("CMP", operation, (*OPERANDS, *results), {"tsk_eu_typ": function})
+    for function, operation, results in (
+        (22, "maximum_greater_select", TWO_RESULTS),
+        (23, "greater_select", ONE_RESULT),
+        (24, "equal_select", ONE_RESULT),
+        (25, "minimum_less_select", TWO_RESULTS),
+        (26, "less_select", ONE_RESULT),
+    )
+)
+
+#: x * scale + offset by channel.
+SCALE, OFFSET = (
+    Local(own, name, REAL_RESULT.type, CHANNEL, layout.compact) for own, name in (("b", "opd1"), ("acc", "opd2"))
+)
+LINEAR = Instruction(
+    "LIN", "fp_mac", (Local("a", "opd0", REAL_RESULT.type), SCALE, OFFSET, REAL_RESULT), {"tsk_eu_typ": 1}
+)
+
+INSTRUCTIONS = (*AR, *QUANTISATION, *SPECIAL, *COMPARISON, LINEAR)

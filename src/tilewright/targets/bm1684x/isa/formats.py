@@ -127,7 +127,10 @@ DMA_TYPES = {
     7: "DMA_gather",
     8: "DMA_scatter",
 }
+_TIU_NUMBERS = {name: number for number, name in TIU_TYPES.items()} | {"MM2": 2, "SGL": 6}
+_DMA_NUMBERS = {name: number for number, name in DMA_TYPES.items()}
 RESERVED = "-"
+ALL_LANES = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,14 @@ class Format:
     def names(self) -> tuple[str, ...]:
         """Fields that mean something."""
         return tuple(field.name for field in self.layout.fields if not field.name.startswith(RESERVED))
+
+
+def heading(form: Format) -> dict[str, int]:
+    """The fields that tell a format from others, and those that its commands have alike."""
+    if form.name in _TIU_NUMBERS:
+        return {"cmd_short": int(form.short), "tsk_typ": _TIU_NUMBERS[form.name]}
+    masks = dict.fromkeys(("localmem_mask_l32", "localmem_mask_h32"), ALL_LANES)
+    return {"cmd_short": int(form.short), "cmd_type": _DMA_NUMBERS[form.name], "stride_enable": 1, **masks}
 
 
 def _format(name: str, short: bool, text: str) -> Format:

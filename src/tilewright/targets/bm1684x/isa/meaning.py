@@ -1,57 +1,147 @@
-"""Which operation an encoded command is, on which memory."""
+"""Which command an encoded one is, on which memory; and commands as encoded ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
 from math import prod
 
+import numpy as np
+
+from tilewright.array import Array
 from tilewright.errors import ProgramError, TilewrightError
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa import arithmetic, moves, neural
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.instruction import Instruction
+from tilewright.targets.bm1684x.isa.operations import DMA, OPTIONAL
+from tilewright.targets.bm1684x.isa.operations.base import ATTRIBUTES, attribute
+from tilewright.targets.bm1684x.isa.parts import refused
 from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.layouts.operand import Operand
 
+INSTRUCTIONS = (*arithmetic.INSTRUCTIONS, *neural.INSTRUCTIONS, *moves.INSTRUCTIONS)
 #: Elements of an operand: with strides of 0, fields of a few bits could else name more than any computer holds.
 MOST_ELEMENTS = 1 << 26
-FORMATS: dict[str, Callable[[Encoded, Config], Command]] = {
-    "AR": arithmetic.arithmetic,
-    "RQ&DQ": arithmetic.quantisation,
-    "SFU": arithmetic.special,
-    "CMP": arithmetic.comparison,
-    "LIN": arithmetic.linear,
-    "CONV": neural.convolution,
-    "PorD": neural.pooling,
-    "MM": neural.matrix,
-    "MM2": neural.matrix_by_rows,
-    "TRANS&BC": moves.transposed,
-    "SG": moves.gathered,
-    "DMA_tensor": moves.tensor,
-    "DMA_cw_transpose": moves.cw_transposed,
-    "DMA_matrix": moves.matrix,
-    "DMA_general": moves.general,
-    "DMA_gather": moves.by_index,
-    "DMA_scatter": moves.by_index,
-}
+#: Operations that are sequences of commands.
+SEQUENCES = ("fp_exp", "fp_sigmoid", "fp_log")
+#: Fields that have a function's number.
+FUNCTION = ("tsk_eu_typ", "cmd_special_function")
+
+_of_function: dict[tuple[str, int | None], list[Instruction]] = defaultdict(list)
+_of_operation: dict[str, list[Instruction]] = defaultdict(list)
+for _instruction in INSTRUCTIONS:
+    _number = next((_instruction.chosen[name] for name in FUNCTION if name in _instruction.chosen), None)
+    _of_function[_instruction.format_name, _number].append(_instruction)
+    _of_operation[_instruction.operation_name].append(_instruction)
+MODELLED = frozenset(name for name, _ in _of_function)
 
 
-def command_of(encoded: Encoded, config: Config) -> Command:
-    """What a command does. Raises ProgramError for what is not modelled, or names nothing that exists.
+def instruction_of(encoded: Encoded) -> Instruction:
+    """The instruction that a command is. Raises ProgramError for one that is not modelled.
 
     Long forms of the compute engine are decoded but not run: no program with one was available to learn from.
     """
-    build = FORMATS.get(encoded.format.name)
-    long = not encoded.format.short and encoded.engine == "tiu"
-    if build is None or long:
-        raise ProgramError(str(encoded), f"{'long ' if long else ''}{encoded.format.name} commands are not modelled")
+    name = encoded.format.name
+    long = not encoded.format.short and encoded.engine != DMA
+    if name not in MODELLED or long:
+        raise ProgramError(str(encoded), f"{'long ' if long else ''}{name} commands are not modelled")
+    number = next((encoded[own] for own in FUNCTION if own in encoded.fields), 0)
+    for instruction in (*_of_function.get((name, number), ()), *_of_function.get((name, None), ())):
+        if instruction.means(encoded):
+            return instruction
+    raise ProgramError(str(encoded), f"function {number} of {name} is not modelled")
+
+
+def command_of(encoded: Encoded, config: Config) -> Command:
+    """What a command does. Raises ProgramError for what is not modelled, or names nothing that exists."""
+    instruction = instruction_of(encoded)
+    if encoded.engine == DMA:
+        moves.check(encoded)
     try:
-        command = build(encoded, config)
-    except ProgramError:
-        raise
+        command = instruction.read(encoded, config)
     except (TilewrightError, ValueError, KeyError) as error:
-        raise ProgramError(str(encoded), str(error)) from None
+        raise error if isinstance(error, ProgramError) else ProgramError(str(encoded), str(error)) from None
     for operand in (*command.operands.values(), *command.results.values()):
         if not isinstance(operand, Constant) and prod(operand.shape) > MOST_ELEMENTS:
-            raise ProgramError(
-                str(encoded), f"an operand has {prod(operand.shape)} elements; {MOST_ELEMENTS} can be run"
-            )
+            reason = f"an operand has {prod(operand.shape)} elements; {MOST_ELEMENTS} can be run"
+            raise ProgramError(str(encoded), reason)
     return command
+
+
+def encoded(command: Command, number: int, needs: int) -> Encoded:
+    """The command with its `number` (from 0) in its queue; `needs`: the other engine's command that it waits for.
+
+    Raises ProgramError for an operation without a known format. That the fields say all of it is the caller's to know,
+    or to have `checked`.
+    """
+    return _encoded(command, number, needs)[1]
+
+
+def _encoded(command: Command, number: int, needs: int) -> tuple[Instruction, Encoded]:
+    """The first instruction that can say the command, and the command in it."""
+    name = command.operation.name
+    if name in SEQUENCES:
+        raise refused(command, "it is a sequence of commands", "use `functions`, which issues them one by one")
+    why = refused(command, "the fields of such a command are not known", "use other commands, or do not save it")
+    for instruction in _of_operation.get(name, ()):
+        if instruction.takes and not instruction.takes(command):
+            continue
+        try:
+            fields = instruction.write(command)
+        except ProgramError as error:
+            why = error
+            continue
+        fields |= {"cmd_id": number + 1, "cmd_id_dep": needs, "cmd_id_en": 1}
+        return instruction, Encoded(command.operation.engine, number, instruction.format, fields)
+    raise why
+
+
+def checked(command: Command, number: int, needs: int, config: Config) -> Encoded:
+    """`encoded`, and read again. Raises ProgramError where the format has no field for a part of the command."""
+    instruction, found = _encoded(command, number, needs)
+    if reason := _difference(command, command_of(found, config), instruction):
+        name = found.format.name
+        raise refused(command, f"{name} has no field for it: {reason}", "lay operands out as it takes them")
+    return found
+
+
+def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
+    """What is not said by the fields, empty where all is."""
+    if meant.operation is not read.operation:
+        return f"it would be {read.operation.name}"
+    shape = next(iter(meant.results.values())).shape
+    for name in sorted({*meant.places, *read.places}):
+        if not _same(name, meant.places.get(name), read.places.get(name), shape, name in instruction.bits_only):
+            return f"{name} lies otherwise or has another type"
+    for name in ATTRIBUTES:
+        wanted, found = (attribute(command.attributes, name) for command in (meant, read))
+        if wanted != found:
+            return f"{name} is {found}, not {wanted}"
+    return ""
+
+
+def _same(
+    name: str, meant: Operand | Constant | None, read: Operand | Constant | None, shape: tuple[int, ...], bits: bool
+) -> bool:
+    """Whether two operands are the same elements, or the same number. `bits`: whatever their type."""
+    if isinstance(meant, Constant | None) and isinstance(read, Constant | None):
+        if meant is None or read is None:  # a constant of 0 is none
+            given = meant or read
+            return given is None or (name in OPTIONAL and not given.bits)
+        if bits:
+            return meant.bits == read.bits
+        return bool(meant.value == read.value) or (meant.dtype, meant.bits) == (read.dtype, read.bits)
+    if meant is None or read is None or isinstance(meant, Constant) or isinstance(read, Constant):
+        return False
+    if meant.dtype.bytes != read.dtype.bytes or (meant.dtype != read.dtype and not bits):
+        return False
+    return meant == read or bool(np.array_equal(_spread(meant, shape), _spread(read, shape)))
+
+
+def _spread(operand: Operand, shape: tuple[int, ...]) -> Array:
+    """Addresses; over the result's shape, where it is one of repeated elements."""
+    addresses = operand.addresses
+    try:
+        return np.broadcast_to(addresses, shape)
+    except ValueError:
+        return addresses

@@ -1,179 +1,254 @@
-"""Transposes and broadcasts of the compute engine, and moves of the DMA engine: what their encoded commands do."""
+"""Transposes, broadcasts and gathers of the compute engine, and moves of the DMA engine, as fields."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
 from tilewright.errors import ProgramError
-from tilewright.targets.bm1684x import layout
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE, Config
-from tilewright.targets.bm1684x.dtypes import U32, DType, from_fields
-from tilewright.targets.bm1684x.isa.operands import ALIGNED, STRIDED, local, res0_shape, result, unknown
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.formats import ALL_LANES
+from tilewright.targets.bm1684x.isa.instruction import Instruction
+from tilewright.targets.bm1684x.isa.parts import (
+    Again,
+    Fields,
+    Layout,
+    Local,
+    Number,
+    Part,
+    Sizes,
+    Type,
+    local_tensor,
+    refused,
+)
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.layout import Shape, Stride
-from tilewright.targets.bm1684x.operations import OPERATIONS
-from tilewright.targets.bm1684x.tensor import Grid, Matrix, Operand, Tensor
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.spread import Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
+from tilewright.targets.bm1684x.values.dtypes import U32, DType
 
-CW, WC, COPY, BROADCAST, STATIC = 0, 1, 2, 3, 4
-ALL_LANES = 0xFFFF_FFFF
-#: Special functions of DMA_tensor: its operation. 5 and 6 write four banks.
-TENSOR = {0: "dma_copy", 1: "dma_nc_trans", 2: "dma_cw_trans", 3: "dma_broadcast", 4: "dma_cw_trans"}
-COPIES, CW_TRANSPOSE = 0, 2
-#: Gathers of SG that read each channel by an index of its own.
-GATHERS = (5, 13)
+#: Moves keep bits: their types are unsigned.
+BITS, NEAR_BITS = Type("src_data_format"), Type("res0_prec")
 
 
-def transposed(command: Encoded, config: Config) -> Command:
-    """TRANS&BC. Moves keep bits: their types are unsigned."""
-    function = command["tsk_eu_typ"]
-    dtype = from_fields(command["res0_prec"], 0)
-    n, c, h, w = (command[f"res0_{axis}"] for axis in "nchw")
-    y = result(command, dtype, config)
-    source = command["opd0_addr"]
-    if function in (CW, WC):
-        if function == CW:  # its result is aligned by rows
-            strides = layout.line(Shape(n, c, h, w), dtype, y.start_lane, config)
-            y = Tensor(y.address, y.shape, strides, dtype, config)
-        x = local(source, (n, w, h, c), ALIGNED, dtype, config)
-        return Command(OPERATIONS["cw_trans" if function == CW else "wc_trans"], {"x": x}, {"y": y})
-    if function == STATIC:
-        if not STATIC_BASE <= source < STATIC_BASE + config.static_bytes:
-            raise ProgramError(str(command), f"its source {source:#x} is not in static memory")
-        x = Tensor.ddr(source, (1, 1, 1, w), dtype, config)
-        return Command(OPERATIONS["static_bcast"], {"x": x}, {"y": y})
-    if function in (COPY, BROADCAST):
-        x = local(source, (n, 1 if function == BROADCAST else c, h, w), ALIGNED, dtype, config)
-        return Command(OPERATIONS["npu_bcast"], {"x": x}, {"y": y})
-    raise unknown(command)
+@dataclass(frozen=True)
+class Static:
+    """One row of static memory."""
+
+    own = "x"
+    type = NEAR_BITS
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        address = encoded["opd0_addr"]
+        if not STATIC_BASE <= address < STATIC_BASE + config.static_bytes:
+            raise ProgramError(str(encoded), f"its source {address:#x} is not in static memory")
+        return {"x": Tensor.ddr(address, (1, 1, 1, encoded["res0_w"]), NEAR_BITS.read(encoded), config)}
+
+    def write(self, command: Command) -> Fields:
+        return {"opd0_addr": _tensor(command, "x").address}
 
 
-def gathered(command: Encoded, config: Config) -> Command:
-    """SG: elements of each channel by index, as in a table lookup. A table may be one for all channels of a lane."""
-    if command["tsk_eu_typ"] not in GATHERS:
-        raise unknown(command)
-    dtype, index_type = from_fields(command["res0_prec"], 0), from_fields(command["opd1_prec"], 0)
-    n, c, _, _ = res0_shape(command)
-    sizes = (1, c, command["opd0_h"], command["opd0_w"])
-    row = layout.line(Shape(*sizes), dtype, 0, config).h
-    code = STRIDED if command["opd0_str"] else ALIGNED
-    x = local(command["opd0_addr"], sizes, code, dtype, config, Stride(0, 0, row, 1))
-    index = local(command["opd1_addr"], (n, c, 1, command["opd1_w"]), ALIGNED, index_type, config)
-    fill = Constant(command["opd2_addr"] & ((1 << dtype.bits) - 1), dtype)
-    operands: dict[str, Operand | Constant] = {"x": x, "index": index, "fill": fill}
-    return Command(OPERATIONS["pe_gather"], operands, {"y": result(command, dtype, config)})
+def _tensor(command: Command, own: str) -> Tensor:
+    """An operand that must be a tensor, in any memory. Raises ProgramError."""
+    operand = command[own]
+    if not isinstance(operand, Tensor):
+        raise refused(command, f"{own} is no tensor")
+    return operand
 
 
-def cw_transposed(command: Encoded, config: Config) -> Command:
-    """DMA_cw_transpose: the tensor format, with this one function."""
-    return tensor(command, config, CW_TRANSPOSE)
+def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None) -> Instruction:
+    """`sizes`: those of the source, in fields of the result."""
+    x = Local("x", "opd0", NEAR_BITS, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
+    y = Local("y", "res0", NEAR_BITS, layout=y_layout)
+    return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function})
 
 
-def tensor(command: Encoded, config: Config, function: int | None = None) -> Command:
-    """DMA_tensor: copies, transposes, broadcasts, fills; `function` where the format has no field for it."""
-    function = command["cmd_special_function"] if function is None else function
-    if function not in TENSOR:
-        raise unknown(command)
-    _check(command)
-    dtype = from_fields(command["src_data_format"], 0)
-    sizes = _sizes(command, "src")
-    n, c, h, w = sizes
-    shapes = {1: Shape(c, n, h, w), 2: Shape(n, w, h, c), 3: Shape(n, command["dst_csize"], h, w), 4: Shape(n, w, h, c)}
-    given = sizes if command["nchw_copy"] else _sizes(command, "dst")
-    y = _end(command, "dst", shapes.get(function, given), dtype, config, function != COPIES)
-    if command["fill_constant_en"]:
-        fill = Constant(command["constant_value"] & ((1 << dtype.bits) - 1), dtype)
-        return Command(OPERATIONS["dma_broadcast"], {"x": fill}, {"y": y})
-    source = sizes._replace(c=1) if TENSOR[function] == "dma_broadcast" else sizes
-    x = _end(command, "src", source, dtype, config, function != COPIES)
-    return Command(OPERATIONS[TENSOR[function]], {"x": x}, {"y": y})
+def _from_one_channel(command: Command) -> bool:
+    return local_tensor(command, "x").shape.c == 1
 
 
-def matrix(command: Encoded, config: Config) -> Command:
-    """DMA_matrix: rows and columns in DDR, columns spread over lanes in local memory."""
-    _check(command)
-    dtype = from_fields(command["src_data_format"], 0)
-    addresses = {
-        end: command[f"{end}_start_addr_l8"] << 32 | command[f"{end}_start_addr_h32"] for end in ("src", "dst")
+class Table(Local):
+    """The rows that elements are picked from: of each channel, or one in each lane."""
+
+    def strides(self, encoded: Encoded) -> Layout | Stride:
+        return _one_in_each_lane if encoded["opd0_str"] else layout.aligned
+
+    def codes(self, command: Command, tensor: Tensor) -> Fields:
+        return {"opd0_str": int(tensor.stride.c == 0)}
+
+
+def _one_in_each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
+    return Stride(0, 0, layout.line(shape, dtype, 0, config).h, 1)
+
+
+COMPUTE = (
+    _turning(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
+    _turning(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
+    _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w").only(_from_one_channel),
+    _turning(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
+    Instruction("TRANS&BC", "static_bcast", (Static(), Local("y", "res0", NEAR_BITS)), {"tsk_eu_typ": 4}),
+    *(
+        Instruction(
+            *("SG", "pe_gather"),
+            (
+                Table("x", "opd0", NEAR_BITS, Sizes("1 res0_c opd0_h opd0_w")),
+                Local("index", "opd1", Type("opd1_prec"), Sizes("res0_n res0_c 1 opd1_w"), layout.aligned),
+                Number("fill", "opd2_addr", "opd2_const", NEAR_BITS),
+                Local("y", "res0", NEAR_BITS),
+            ),
+            {"tsk_eu_typ": function},
+        )
+        for function in (5, 13)  # the gathers that read each channel by an index of its own
+    ),
+)
+
+
+def check(encoded: Encoded) -> None:
+    """Raises ProgramError for what transfers of this model do not have."""
+    if encoded["decompress_enable"]:
+        raise ProgramError(str(encoded), "it decompresses, which is not modelled")
+    if not encoded["localmem_mask_l32"] == encoded["localmem_mask_h32"] == ALL_LANES:
+        raise ProgramError(str(encoded), "it masks lanes, which is not modelled")
+
+
+def _end_fields(end: str, tensor: Tensor) -> Fields:
+    """Sizes, strides and address."""
+    fields = {f"{end}_{axis}size": size for axis, size in zip("nchw", tensor.shape, strict=True)}
+    fields |= {f"{end}_{axis}stride": step for axis, step in zip("nchw", tensor.stride, strict=True)}
+    return fields | {
+        f"{end}_start_addr_l32": tensor.address & 0xFFFF_FFFF,
+        f"{end}_start_addr_h8": tensor.address >> 32,
     }
-    into = not LOCAL_BASE <= addresses["src"] < LOCAL_BASE + config.local_bytes
-    far, near = ("src", "dst") if into else ("dst", "src")
-    transposing = command["cmd_special_function"] == 1
-    rows, columns = command[f"{far}_hsize"], command[f"{far}_wsize"]
-    linear = Tensor(
-        addresses[far], Shape(1, 1, rows, columns), Stride(0, 0, command[f"{far}_hstride"], 1), dtype, config
-    )
-    if transposing:
-        rows, columns = columns, rows
-    sizes = Shape(rows, command[f"{near}_csize"], 1, command[f"{near}_wsize"])
-    strides = Stride(command[f"{near}_nstride"], command[f"{near}_cstride"], 0, 1)
-    spread = Matrix(Tensor(addresses[near], sizes, strides, dtype, config), columns)
-    ends: dict[str, Operand] = {far: Grid(linear), near: spread}
-    operation = OPERATIONS["dma_matrix_trans" if transposing else "dma_copy"]
-    return Command(operation, {"x": ends["src"]}, {"y": ends["dst"]})
 
 
-def general(command: Encoded, config: Config) -> Command:
-    """DMA_general: elements one behind the other."""
-    if command["cmd_special_function"] or command["fill_constant_en"]:
-        raise unknown(command)
-    _check(command)
-    dtype = from_fields(command["src_data_format"], 0)
-    count = command["src_cstride"]
-    ends = {end: _address(command, end) for end in ("src", "dst")}
-    shape = Shape(1, 1, 1, count)
-    x, y = (Tensor(ends[end], shape, Stride(0, 0, 0, 1), dtype, config) for end in ("src", "dst"))
-    return Command(OPERATIONS["dma_copy"], {"x": x}, {"y": y})
+@dataclass(frozen=True)
+class End:
+    """Source, destination or index of a transfer; without strides, in the layout that is usual in its memory.
 
-
-def by_index(command: Encoded, config: Config) -> Command:
-    """DMA_gather, DMA_scatter: rows of each channel by u32 numbers. By the debugger's names of fields: no stored
-    program has one."""
-    if command["cmd_special_function"]:
-        raise unknown(command)
-    _check(command)
-    gathers = command.format.name == "DMA_gather"
-    dtype = from_fields(command["src_data_format"], 0)
-
-    def end(name: str, shape: Shape, kind: DType) -> Tensor:
-        strides = Stride(0, command[f"{name}_cstride"], command[f"{name}_hstride"], 1)
-        return Tensor(_address(command, name), shape, strides, kind, config)
-
-    x, y = (end(name, Shape(1, *(command[f"{name}_{axis}size"] for axis in "chw")), dtype) for name in ("src", "dst"))
-    index = end("index", Shape(1, command["index_csize"], command["index_hsize"], 1), U32)
-    if not gathers:
-        return Command(OPERATIONS["dma_h_scatter"], {"x": x, "index": index, "y_before": y}, {"y": y})
-    fill = Constant(command["constant_value"] & ((1 << dtype.bits) - 1), dtype)
-    return Command(OPERATIONS["dma_h_gather"], {"x": x, "index": index, "fill": fill}, {"y": y})
-
-
-def _check(command: Encoded) -> None:
-    """What moves of this model do not have."""
-    if command["decompress_enable"]:
-        raise ProgramError(str(command), "it decompresses, which is not modelled")
-    if not command["localmem_mask_l32"] == command["localmem_mask_h32"] == ALL_LANES:
-        raise ProgramError(str(command), "it masks lanes, which is not modelled")
-
-
-def _sizes(command: Encoded, end: str) -> Shape:
-    return Shape(*(command[f"{end}_{axis}size"] for axis in "nchw"))
-
-
-def _address(command: Encoded, end: str) -> int:
-    return command[f"{end}_start_addr_h8"] << 32 | command[f"{end}_start_addr_l32"]
-
-
-def _end(command: Encoded, end: str, shape: Shape, dtype: DType, config: Config, moves: bool) -> Tensor:
-    """Source or destination; without strides the layout that is usual in its memory.
-
-    What is no plain copy (`moves`) has no stride along w.
+    `packed`: it has no stride along w, whatever the field says. `strided`: strides, whatever the flag says.
     """
-    address = _address(command, end)
-    if command["stride_enable"]:
-        strides = Stride(*(command[f"{end}_{axis}stride"] for axis in "nchw"))
-        if moves:
-            strides = strides._replace(w=1)
-        return Tensor(address, shape, strides, dtype, config)
-    inside = LOCAL_BASE <= address < LOCAL_BASE + config.local_bytes
-    if inside:
-        lane = (address - LOCAL_BASE) // config.lane_bytes
-        return Tensor(address, shape, layout.dma_default(shape, dtype, lane, config), dtype, config)
-    return Tensor.ddr(address, shape, dtype, config)
+
+    own: str
+    end: str
+    sizes: Sizes
+    packed: bool = False
+    strided: bool = False
+    type: Type = BITS
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        address = encoded[f"{self.end}_start_addr_h8"] << 32 | encoded[f"{self.end}_start_addr_l32"]
+        shape, dtype = self.sizes.read(encoded), self.type.read(encoded)
+        if self.strided or encoded["stride_enable"]:
+            stride = Stride(*(encoded.get(f"{self.end}_{axis}stride") for axis in "nchw"))
+            return {self.own: Tensor(address, shape, stride._replace(w=1) if self.packed else stride, dtype, config)}
+        if LOCAL_BASE <= address < LOCAL_BASE + config.local_bytes:
+            lane = (address - LOCAL_BASE) // config.lane_bytes
+            return {self.own: Tensor(address, shape, layout.dma_default(shape, dtype, lane, config), dtype, config)}
+        return {self.own: Tensor.ddr(address, shape, dtype, config)}
+
+    def write(self, command: Command) -> Fields:
+        tensor = _tensor(command, self.own)
+        return _end_fields(self.end, tensor) | self.sizes.write(tensor.shape) | self.type.write(tensor.dtype)
+
+
+def _keeps_shape(command: Command) -> bool:
+    x, y = command["x"], command["y"]
+    return isinstance(x, Constant) or (not isinstance(y, Constant) and x.shape == y.shape)
+
+
+SRC, DST = "src_nsize src_csize src_hsize src_wsize", "dst_nsize dst_csize dst_hsize dst_wsize"
+NC, CW = "src_csize src_nsize src_hsize src_wsize", "src_nsize src_wsize src_hsize src_csize"
+TO_ALL, FROM_ONE = "src_nsize dst_csize src_hsize src_wsize", "src_nsize 1 src_hsize src_wsize"
+SAME_SHAPE = {"nchw_copy": _keeps_shape}
+ENDS = (("x", "src"), ("y", "dst"))
+FILL = Number("x", "constant_value", "fill_constant_en", BITS)
+
+
+def _tensor_moves() -> Iterator[Instruction]:
+    """DMA_tensor: its functions, what they are, sizes of the result and of the source. 5 and 6 write four banks.
+
+    DMA_cw_transpose has one function, and no field for it.
+    """
+    for name, chosen, operation, to, of in (
+        ("DMA_tensor", {"cmd_special_function": 0, "nchw_copy": 1}, "dma_copy", SRC, SRC),
+        ("DMA_tensor", {"cmd_special_function": 0, "nchw_copy": 0}, "dma_copy", DST, SRC),
+        ("DMA_tensor", {"cmd_special_function": 1}, "dma_nc_trans", NC, SRC),
+        ("DMA_tensor", {"cmd_special_function": 2}, "dma_cw_trans", CW, SRC),
+        ("DMA_tensor", {"cmd_special_function": 3}, "dma_broadcast", TO_ALL, FROM_ONE),
+        ("DMA_tensor", {"cmd_special_function": 4}, "dma_cw_trans", CW, SRC),
+        ("DMA_cw_transpose", {}, "dma_cw_trans", CW, SRC),
+    ):
+        packed = operation != "dma_copy"
+        x, y = End("x", "src", Sizes(of), packed), End("y", "dst", Sizes(to), packed)
+        fills, moves = ({**chosen, "fill_constant_en": fills} for fills in (1, 0))
+        yield Instruction(name, "dma_broadcast", (FILL, y), fills, written=SAME_SHAPE)
+        move = Instruction(name, operation, (x, y), moves, written=SAME_SHAPE)
+        yield move.only(_keeps_shape) if chosen.get("nchw_copy") else move
+
+
+@dataclass(frozen=True)
+class MatrixEnd:
+    """Rows and columns outside, or columns spread over lanes in local memory: one of the ends is this, one that.
+
+    The fields of low and high address bits have each other's names. `transposed`: rows of one are columns of the other.
+    """
+
+    own: str
+    end: str
+    transposed: bool
+    type = BITS
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        from_lanes = LOCAL_BASE <= _matrix_address(encoded, "src") < LOCAL_BASE + config.local_bytes
+        end, near, far = self.end, *(("src", "dst") if from_lanes else ("dst", "src"))
+        rows, columns = encoded[f"{far}_hsize"], encoded[f"{far}_wsize"]
+        shape, stride = Shape(1, 1, rows, columns), Stride(0, 0, encoded[f"{far}_hstride"], 1)
+        if end == near:
+            rows, columns = (columns, rows) if self.transposed else (rows, columns)
+            shape = Shape(rows, encoded[f"{end}_csize"], 1, encoded[f"{end}_wsize"])
+            stride = Stride(encoded[f"{end}_nstride"], encoded[f"{end}_cstride"], 0, 1)
+        tensor = Tensor(_matrix_address(encoded, end), shape, stride, BITS.read(encoded), config)
+        return {self.own: Matrix(tensor, columns) if end == near else Grid(tensor)}
+
+    def write(self, command: Command) -> Fields:
+        operand, end = command[self.own], self.end
+        if not isinstance(operand, Matrix | Grid):
+            raise refused(command, f"its {end} is no matrix", "copy between a matrix in lanes and a grid outside")
+        fields = _end_fields(end, operand.storage) | BITS.write(operand.dtype)
+        fields[f"{end}_start_addr_h32"] = fields.pop(f"{end}_start_addr_l32")
+        fields[f"{end}_start_addr_l8"] = fields.pop(f"{end}_start_addr_h8")
+        return fields
+
+
+def _matrix_address(encoded: Encoded, end: str) -> int:
+    return encoded[f"{end}_start_addr_l8"] << 32 | encoded[f"{end}_start_addr_h32"]
+
+
+def _by_index(format_name: str, operation: str, *parts: Part) -> Instruction:
+    """DMA_gather, DMA_scatter: rows of each channel by numbers, by the debugger's names of fields.
+
+    No stored program has one.
+    """
+    index_sizes, index_type = Sizes("1 index_csize index_hsize 1"), Type(0, always=U32)
+    index = End("index", "index", index_sizes, packed=True, strided=True, type=index_type)
+    x = End("x", "src", Sizes("1 src_csize src_hsize src_wsize"), packed=True, strided=True)
+    return Instruction(*(format_name, operation, (x, index, *parts, ROWS)), {"cmd_special_function": 0})
+
+
+ROWS = End("y", "dst", Sizes("1 dst_csize dst_hsize dst_wsize"), packed=True, strided=True)
+LINE = Sizes("1 1 1 src_cstride")
+PLAIN = {"cmd_special_function": 0, "fill_constant_en": 0}
+INSTRUCTIONS = (
+    *COMPUTE,
+    *_tensor_moves(),
+    Instruction("DMA_general", "dma_copy", tuple(End(*end, LINE, packed=True, strided=True) for end in ENDS), PLAIN),
+    Instruction(
+        "DMA_matrix", "dma_matrix_trans", tuple(MatrixEnd(*end, True) for end in ENDS), {"cmd_special_function": 1}
+    ),
+    Instruction("DMA_matrix", "dma_copy", tuple(MatrixEnd(*end, False) for end in ENDS), {}),
+    _by_index("DMA_gather", "dma_h_gather", Number("fill", "constant_value", "fill_constant_en", BITS)),
+    _by_index("DMA_scatter", "dma_h_scatter", Again("y_before", ROWS)),
+)

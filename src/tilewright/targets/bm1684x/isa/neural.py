@@ -1,156 +1,244 @@
-"""Convolutions, pooling and matrix products: what their encoded commands do."""
+"""Convolutions, pooling and matrix products as fields: CONV, PorD, MM and MM2."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tilewright.targets.bm1684x.arithmetic.window import Window
-from tilewright.targets.bm1684x.command import Command, Constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.dtypes import F32, I8, I32, U8, DType, Rounding, from_fields
-from tilewright.targets.bm1684x.isa.operands import ALIGNED, COMPACT, local, place, result, unknown
+from tilewright.targets.bm1684x.isa.command import Command
+from tilewright.targets.bm1684x.isa.instruction import FLOAT, INTEGER, Instruction
+from tilewright.targets.bm1684x.isa.operations.base import attribute
+from tilewright.targets.bm1684x.isa.parts import (
+    CHANNEL,
+    Again,
+    Computed,
+    Fields,
+    Local,
+    Number,
+    Optional,
+    Part,
+    Sizes,
+    Type,
+    Value,
+    refused,
+)
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.operations import OPERATIONS
-from tilewright.targets.bm1684x.tensor import Kernel, Matrix, Operand, Rows
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U8, Rounding
+from tilewright.targets.bm1684x.values.window import Window
+
+#: An operand that is left out is the constant 0.
+NOTHING = {"opd2_const": 1, "opd2_addr": 0}
+SOURCE, WEIGHT = Type("opd0_prec", "opd0_sign"), Type("opd0_prec", "opd1_sign")
+REAL_RESULT = Local("y", "res0", Type("res0_prec", 1))
+ROTATED = Value("rotated", "kernel_rotate", bool)
+
+
+#: The fields of each part of a window, and what is added to them.
+WINDOW_FIELDS = {
+    "kernel": (("opd1_h", "opd1_w"), 0),
+    "pads": (("opd0_up_pad", "opd0_dn_pad", "opd0_lf_pad", "opd0_rt_pad"), 0),
+    "stride": (("res_op_y_str", "res_op_x_str"), 0),
+    "dilation": (("opd1_y_ins0", "opd1_x_ins0"), 1),
+    "inserted": (("opd0_y_ins0", "opd0_x_ins0"), 0),
+}
+
+
+def _window(encoded: Encoded) -> Window:
+    parts: dict[str, Any] = {
+        part: tuple(encoded[name] + more for name in names) for part, (names, more) in WINDOW_FIELDS.items()
+    }
+    return Window(**parts)
+
+
+def _window_fields(command: Command) -> Fields:
+    given = command.attributes["window"]
+    parts = ((names, getattr(given, part), more) for part, (names, more) in WINDOW_FIELDS.items())
+    return {name: value - more for names, values, more in parts for name, value in zip(names, values, strict=True)}
+
+
+def _padding(encoded: Encoded) -> int:
+    return int(SOURCE.read(encoded).from_bits(encoded["opd3_addr"]))
+
+
+def _padding_fields(command: Command) -> Fields:
+    bits = command.types["x"].bits
+    return {"opd3_const": 1, "opd3_addr": attribute(command.attributes, "pad") & ((1 << bits) - 1)}
+
+
+WINDOW = Computed("window", _window, _window_fields)
+#: What integers are padded with; in a convolution 0, where no flag is set.
+PAD = Computed("pad", _padding, _padding_fields)
+FLAGGED_PAD = Computed("pad", lambda c: _padding(c) if c["opd3_const"] else 0, _padding_fields)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a convolution."""
+
+    own = "w"
+    type = WEIGHT
+    sizes = Sizes("res0_c opd0_c opd1_h opd1_w")
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        oc, ic, kh, kw = self.sizes.read(encoded)
+        return {"w": ConvWeights(encoded["opd1_addr"] + LOCAL_BASE, (oc, ic, kh, kw), WEIGHT.read(encoded), config)}
+
+    def write(self, command: Command) -> Fields:
+        weights = command["w"]
+        if not isinstance(weights, ConvWeights):
+            raise refused(command, "w is no kernel in local memory", "give tpu.weights(..)")
+        return {"opd1_addr": weights.address - LOCAL_BASE} | WEIGHT.write(weights.dtype)
+
+
+def _signed_conv(encoded: Encoded) -> bool:
+    """Integer sums are signed if a factor is, or if a zero point is subtracted."""
+    zero = encoded["opd2_const"] and I8.from_bits(encoded["opd2_addr"])
+    return bool(encoded["opd0_sign"] or encoded["opd1_sign"] or zero)
+
+
+def _conv(operation: str, of: str, y: Local, *parts: Part, **more: Any) -> Instruction:
+    x = Local("x", "opd0", SOURCE, Sizes("res0_n opd0_c opd0_h opd0_w"))
+    parts = (Weights(), x, WINDOW, ROTATED, *parts, Again("acc", y, "res_add"), y)
+    return Instruction("CONV", operation, parts, {"tsk_eu_typ": 0, "opd1_const": 0}, of, **more)
+
+
+BIAS = Local("bias", "opd2", Type(0, always=F32), CHANNEL, layout.compact)
+ZERO = Local("zero", "opd2", Type(I8.precision, "opd2_sign"), CHANNEL, layout.compact)
+BIAS_UNLESS_0 = Optional(BIAS, NOTHING, there=lambda c: not c["opd2_const"] or bool(c["opd2_addr"]))
+SUMS = Local("y", "res0", Type("res0_prec", _signed_conv))
+CONVOLUTIONS = (
+    _conv("fp_conv2d", FLOAT, REAL_RESULT, BIAS_UNLESS_0, written={"opd3_const": 1}),
+    _conv("int8_asym_quant_conv2d", INTEGER, SUMS, Optional(ZERO, NOTHING), FLAGGED_PAD),
+)
 
 DEPTHWISE, AVERAGE, DEPTHWISE_RELU, MAXIMUM = 0, 1, 2, 4
+LIKE_SOURCE = Local("y", "res0", Type("res0_prec", ("opd0_sign",)))
+TAPS = Local("w", "opd1", WEIGHT, Sizes("1 res0_c opd1_h opd1_w"), layout.compact)
+RIGHT = Value("right", "opd2_addr", lambda bits: bits & 0xFF)
+
+
+def _pool(function: int, operation: str, *parts: Part, of: str = "", **more: Any) -> Instruction:
+    x = Local("x", "opd0", SOURCE, Sizes("res0_n res0_c opd0_h opd0_w"))
+    return Instruction("PorD", operation, (x, *parts, WINDOW, ROTATED), {"tsk_eu_typ": function}, of, **more)
+
+
+def _depthwise(function: int, operation: str, bias: Type, y: Type, *parts: Part, **more: Any) -> Instruction:
+    addend = Optional(Local("bias", "opd2", bias, CHANNEL, layout.compact), NOTHING)
+    scaling = (Value("right", "res1_addr", lambda bits: bits & 0xFF), Value("mode", "opd2_n_str", Rounding))
+    fixed = {"relu": function == DEPTHWISE_RELU}
+    return _pool(function, operation, TAPS, addend, *parts, *scaling, Local("y", "res0", y), fixed=fixed, **more)
+
+
+REAL_BIAS, WIDE_BIAS = Type("opd0_prec", 1), Type(0, "opd2_sign", always=I32)
+ANY_SIGNED, UNSIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign")), Type("res0_prec", ())
+POOLS = (
+    *(
+        _depthwise(function, "fp_depthwise2d", REAL_BIAS, REAL_RESULT.type, of=FLOAT, written={"opd3_const": 1})
+        for function in (DEPTHWISE, DEPTHWISE_RELU)
+    ),
+    *(
+        _depthwise(function, "int8_depthwise2d", WIDE_BIAS, y, PAD, of=INTEGER)
+        for function, y in ((DEPTHWISE, ANY_SIGNED), (DEPTHWISE_RELU, UNSIGNED))
+    ),
+    _pool(MAXIMUM, "max_pool2d", Number("pad", "opd3_addr", "opd3_const", SOURCE), LIKE_SOURCE),
+    *(
+        _pool(AVERAGE, operation, Number("scale", "opd1_addr", "opd1_const", scale), RIGHT, LIKE_SOURCE, of=of)
+        for operation, of, scale in (
+            ("fp_avg_pool2d", FLOAT, SOURCE),
+            ("int8_avg_pool2d", INTEGER, Type(0, always=U8)),
+        )
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A matrix whose columns are spread over lanes, `width` of them a channel, of the `shape` that fields say.
+
+    `noted`: the fields of its storage's sizes; `last`: that of the columns of its last channel.
+    """
+
+    own: str
+    name: str
+    type: Type
+    shape: Callable[[Encoded], tuple[int, int]]
+    width: str
+    noted: str = "1 1 1 1"
+    last: str = ""
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        start, offset = divmod(encoded[f"{self.name}_addr"], config.lane_bytes)
+        dtype, width = self.type.read(encoded), encoded[self.width]
+        return {self.own: Matrix.local(start, offset, self.shape(encoded), width, dtype, config)}
+
+    def write(self, command: Command) -> Fields:
+        matrix = command[self.own]
+        if not isinstance(matrix, Matrix):
+            reason = f"{self.own} is no matrix whose columns are spread over lanes"
+            raise refused(command, reason, "give tpu.matrix(..), or rows() of all factors and the result")
+        stored = matrix.storage
+        fields = {f"{self.name}_addr": stored.address - LOCAL_BASE} | self.type.write(matrix.dtype)
+        if self.last:
+            fields[self.last] = matrix.columns - stored.shape.w * (stored.shape.c - 1)
+        return fields | Sizes(self.noted).write(stored.shape)
+
+
+def _columns(encoded: Encoded) -> int:
+    return encoded["res0_c"] * encoded["res0_w"]
+
+
+def _left(encoded: Encoded) -> tuple[int, int]:
+    return encoded["opd0_n"], encoded["opd0_w"] * (encoded["opd0_c"] - 1) + encoded["opd1_w"]
+
+
+def _rows_and_depth(encoded: Encoded) -> tuple[int, int]:
+    stored = _left(encoded)
+    return stored[::-1] if encoded["left_tran"] else stored
+
+
+PRODUCT = Spread(
+    "y", "res0", REAL_RESULT.type, lambda c: (_rows_and_depth(c)[0], _columns(c)), "res0_w", "1 res0_c 1 res0_w"
+)
+LEFT = Spread("L", "opd0", SOURCE, _left, "opd0_w", "opd0_n opd0_c 1 opd0_w", "opd1_w")
+RIGHT_SIDE = Spread("R", "opd1", WEIGHT, lambda c: (_rows_and_depth(c)[1], _columns(c)), "res0_w")
+SPREAD_BIAS = Spread("bias", "opd2", Type(0, always=F32), lambda c: (1, _columns(c)), "res0_w")
+
+
+def _product(operation: str, of: str, *parts: Part, **more: Any) -> Instruction:
+    turned, sums = Value("left_transposed", "left_tran", bool), Again("acc", PRODUCT, "res_add")
+    parts = (RIGHT_SIDE, LEFT, turned, *parts, sums, PRODUCT)
+    return Instruction("MM", operation, parts, {"tsk_eu_typ": 1, "opd0_const": 0}, of, **more)
+
+
+#: The rows of L and R of each function of MM2, and their columns.
 NN, NT, TT = 4, 5, 6
-Operands = dict[str, Operand | Constant]
+LEFTS = {NN: "1 res0_c 1 opd1_c", NT: "1 res0_c 1 opd1_w", TT: "1 opd1_w 1 res0_c"}
 
 
-def window(command: Encoded) -> Window:
-    """The window fields that convolutions and pooling share."""
-    return Window(
-        kernel=(command["opd1_h"], command["opd1_w"]),
-        pads=(command["opd0_up_pad"], command["opd0_dn_pad"], command["opd0_lf_pad"], command["opd0_rt_pad"]),
-        stride=(command["res_op_y_str"], command["res_op_x_str"]),
-        dilation=(command["opd1_y_ins0"] + 1, command["opd1_x_ins0"] + 1),
-        inserted=(command["opd0_y_ins0"], command["opd0_x_ins0"]),
-    )
+def _by_rows(function: int, operation: str, of: str) -> Instruction:
+    left = Local("L", "opd0", SOURCE, Sizes(LEFTS[function]), layout.aligned, by_rows=True)
+    right = Local("R", "opd1", WEIGHT, Sizes("1 opd1_c 1 opd1_w"), layout.aligned, by_rows=True)
+    y = Local("y", "res0", REAL_RESULT.type, Sizes("1 res0_c 1 res0_w"), layout.aligned, by_rows=True)
+    parts: tuple[Part, ...] = (left, right, Again("acc", y, "res_add"), y)
+    chosen = {"tsk_eu_typ": function, "opd0_const": 0, "opd1_const": 0}
+    fixed = {"left_transposed": function == TT, "right_transposed": function in (NT, TT), "both_transposed": False}
+    if of == FLOAT:
+        return Instruction("MM2", operation, parts, chosen, of, fixed=fixed, written=NOTHING)
+    zero = Optional(Number("zero", "opd2_addr", "opd2_const", WEIGHT), NOTHING)
+    return Instruction("MM2", operation, (*parts, zero), {**chosen, "opd2_const": 1}, of, fixed=fixed)
 
 
-def convolution(command: Encoded, config: Config) -> Command:
-    """CONV without fused requantisation."""
-    if command["tsk_eu_typ"] != 0 or command["opd1_const"]:
-        raise unknown(command)
-    oc, ic = command["res0_c"], command["opd0_c"]
-    source = from_fields(command["opd0_prec"], command["opd0_sign"])
-    weight = from_fields(command["opd0_prec"], command["opd1_sign"])
-    x = place(command, "opd0", (command["res0_n"], ic, command["opd0_h"], command["opd0_w"]), source, config)
-    shape = (oc, ic, command["opd1_h"], command["opd1_w"])
-    operands: Operands = {"x": x, "w": Kernel(command["opd1_addr"] + LOCAL_BASE, shape, weight, config)}
-    attributes: dict[str, Any] = {"window": window(command), "rotated": bool(command["kernel_rotate"])}
-    if source.is_float:
-        y = result(command, from_fields(command["res0_prec"], 1), config)
-        _bias(operands, command, (1, oc, 1, 1), F32, config)
-        name = "fp_conv2d"
-    else:
-        zero = place(command, "opd2", (1, oc, 1, 1), from_fields(I8.precision, command["opd2_sign"]), config, COMPACT)
-        signed = source.signed or weight.signed or (isinstance(zero, Constant) and bool(zero.bits))
-        y = result(command, from_fields(command["res0_prec"], signed), config)
-        operands["zero"] = zero
-        attributes["pad"] = int(source.from_bits(command["opd3_addr"])) if command["opd3_const"] else 0
-        name = "int8_asym_quant_conv2d"
-    if command["res_add"]:
-        operands["acc"] = y
-    return Command(OPERATIONS[name], operands, {"y": y}, attributes)
-
-
-def pooling(command: Encoded, config: Config) -> Command:
-    """PorD: pooling and depthwise convolution."""
-    function = command["tsk_eu_typ"]
-    n, c = command["res0_n"], command["res0_c"]
-    source = from_fields(command["opd0_prec"], command["opd0_sign"])
-    x = place(command, "opd0", (n, c, command["opd0_h"], command["opd0_w"]), source, config)
-    operands: Operands = {"x": x}
-    attributes: dict[str, Any] = {"window": window(command), "rotated": bool(command["kernel_rotate"])}
-    signed = command["opd0_sign"]
-    if function == MAXIMUM:
-        operands["pad"] = Constant(command["opd3_addr"] & ((1 << source.bits) - 1), source)
-        name = "max_pool2d"
-    elif function == AVERAGE:
-        operands["scale"] = Constant(command["opd1_addr"], source if source.is_float else U8)
-        attributes["right"] = command["opd2_addr"] & 0xFF
-        name = "fp_avg_pool2d" if source.is_float else "int8_avg_pool2d"
-    elif function in (DEPTHWISE, DEPTHWISE_RELU):
-        weight = from_fields(command["opd0_prec"], command["opd1_sign"])
-        kernel = (1, c, command["opd1_h"], command["opd1_w"])
-        operands["w"] = local(command["opd1_addr"], kernel, COMPACT, weight, config)
-        operands["bias"] = place(command, "opd2", (1, c, 1, 1), source if source.is_float else I32, config, COMPACT)
-        pad = int(source.from_bits(command["opd3_addr"])) if not source.is_float else 0
-        attributes |= {"right": command["res1_addr"] & 0xFF, "pad": pad, "mode": Rounding(command["opd2_n_str"])}
-        attributes["relu"] = function == DEPTHWISE_RELU
-        signed = signed or command["opd1_sign"] or command["opd2_sign"]
-        if function == DEPTHWISE_RELU and not source.is_float:
-            signed = False
-        name = "fp_depthwise2d" if source.is_float else "int8_depthwise2d"
-    else:
-        raise unknown(command)
-    return Command(
-        OPERATIONS[name],
-        operands,
-        {"y": result(command, from_fields(command["res0_prec"], signed), config)},
-        attributes,
-    )
-
-
-def matrix(command: Encoded, config: Config) -> Command:
-    """MM: columns of all three matrices are spread over lanes."""
-    if command["tsk_eu_typ"] != 1 or command["opd0_const"]:
-        raise unknown(command)
-    left_type = from_fields(command["opd0_prec"], command["opd0_sign"])
-    right_type = from_fields(command["opd0_prec"], command["opd1_sign"])
-    stored = (command["opd0_n"], command["opd0_w"] * (command["opd0_c"] - 1) + command["opd1_w"])
-    rows, depth = stored[::-1] if command["left_tran"] else stored
-    width, columns = command["res0_w"], command["res0_c"] * command["res0_w"]
-
-    def spread(address: int, shape: tuple[int, int], per_channel: int, dtype: DType) -> Matrix:
-        start, offset = divmod(address, config.lane_bytes)
-        return Matrix.local(start, offset, shape, per_channel, dtype, config)
-
-    y = spread(command["res0_addr"], (rows, columns), width, from_fields(command["res0_prec"], 1))
-    operands: Operands = {
-        "L": spread(command["opd0_addr"], stored, command["opd0_w"], left_type),
-        "R": spread(command["opd1_addr"], (depth, columns), width, right_type),
-    }
-    name = "int8_zp_mm"
-    if left_type.is_float:
-        name = "fp_mm"
-        if not command["opd2_const"]:
-            operands["bias"] = spread(command["opd2_addr"], (1, columns), width, F32)
-    if command["res_add"]:
-        operands["acc"] = y
-    return Command(OPERATIONS[name], operands, {"y": y}, {"left_transposed": bool(command["left_tran"])})
-
-
-def matrix_by_rows(command: Encoded, config: Config) -> Command:
-    """MM2: rows go from lane to lane."""
-    function = command["tsk_eu_typ"]
-    left_type = from_fields(command["opd0_prec"], command["opd0_sign"])
-    right_type = from_fields(command["opd0_prec"], command["opd1_sign"])
-    rows, columns, right = command["res0_c"], command["res0_w"], (command["opd1_c"], command["opd1_w"])
-    left = {NN: (rows, right[0]), NT: (rows, right[1]), TT: (right[1], rows)}[function]
-
-    def by_rows(name: str, shape: tuple[int, int], dtype: DType) -> Rows:
-        address = command[f"{name}_addr"]
-        return Rows(local(address, (1, shape[0], 1, shape[1]), ALIGNED, dtype, config))
-
-    if command["opd0_const"] or command["opd1_const"]:
-        raise unknown(command)
-    y = by_rows("res0", (rows, columns), from_fields(command["res0_prec"], 1))
-    operands: Operands = {"L": by_rows("opd0", left, left_type), "R": by_rows("opd1", right, right_type)}
-    if not left_type.is_float:
-        if not command["opd2_const"]:
-            raise unknown(command)
-        operands["zero"] = Constant(command["opd2_addr"] & 0xFF, right_type)
-    if command["res_add"]:
-        operands["acc"] = y
-    attributes = {"left_transposed": function == TT, "right_transposed": function in (NT, TT)}
-    return Command(OPERATIONS["fp_mm" if left_type.is_float else "int8_zp_mm"], operands, {"y": y}, attributes)
-
-
-def _bias(operands: Operands, command: Encoded, shape: tuple[int, ...], dtype: DType, config: Config) -> None:
-    """The second operand, where it is not the constant 0."""
-    bias = place(command, "opd2", shape, dtype, config, COMPACT)
-    if not isinstance(bias, Constant) or bias.bits:
-        operands["bias"] = bias
+PRODUCTS = (
+    _product("fp_mm", FLOAT, Optional(SPREAD_BIAS, NOTHING, there=lambda c: not c["opd2_const"])),
+    _product("int8_zp_mm", INTEGER, written=NOTHING),
+    *(
+        _by_rows(function, operation, of)
+        for function in (NN, NT, TT)
+        for operation, of in (("fp_mm", FLOAT), ("int8_zp_mm", INTEGER))
+    ),
+)
+INSTRUCTIONS = (*CONVOLUTIONS, *POOLS, *PRODUCTS)

@@ -18,7 +18,7 @@ from tilewright.targets.bm1684x.isa.formats import (
     TIU_TYPES,
     Format,
 )
-from tilewright.targets.bm1684x.operations import DMA, TIU
+from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 
 #: A command of the compute engine begins with bit `short`, ids, then its type and function.
 TIU_TYPE, TIU_FUNCTION, TIU_BYTES = 41, 45, 16
@@ -41,15 +41,19 @@ class Encoded:
     def __getitem__(self, name: str) -> int:
         return self.fields[name]
 
+    def get(self, name: str) -> int:
+        """A field, 0 where the format does not have it."""
+        return self.fields.get(name, 0)
+
     @property
     def id(self) -> int:
         """The command's number in its engine: the first has 1; 0 where its format has none."""
-        return self.fields.get("cmd_id", 0)
+        return self.get("cmd_id")
 
     @property
     def needs(self) -> int:
         """The number of the other engine's command that must have ended before this one starts; 0: none."""
-        return self.fields.get("cmd_id_dep", 0)
+        return self.get("cmd_id_dep")
 
     @property
     def is_end(self) -> bool:

@@ -1,0 +1,185 @@
+"""Queues as steps: what each command does and touches, and which command of the other engine it waits for.
+
+An encoded command names the number of the other engine's command that it needs; one of a kernel may need one of each.
+As engines run in order, that is a token: the first command that needs a newer one than those before it takes the token
+which the named command gives.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from tilewright.array import Array, one_thread
+from tilewright.errors import ProgramError
+from tilewright.sim.order import Order, order
+from tilewright.sim.steps import MODE, SPACE, WRITE, Footprints, Space, StepTable, TokenQueue
+from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.isa.command import Command
+from tilewright.targets.bm1684x.isa.meaning import command_of
+from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
+from tilewright.targets.bm1684x.isa.stream import Encoded, decode
+from tilewright.targets.bm1684x.values.knobs import Knobs
+from tilewright.targets.bm1684x.values.memory import SCRATCH, Memories, Region
+from tilewright.targets.bm1684x.values.ranges import of_rows
+
+#: Engines with queues of encoded commands, and all.
+UNITS = (TIU, DMA)
+ENGINES = (TIU, DMA, HAU)
+
+
+DEFAULT = Knobs()
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A command in its engine's queue: its `id` there, counted from 1, and by other engine the one that it `needs`."""
+
+    engine: str
+    id: int
+    needs: Mapping[str, int]
+    command: Command
+    name: str
+
+    def having(self, touched: Mapping[str, Array]) -> Step:
+        """The step after it ran."""
+        return replace(self, command=replace(self.command, touched=touched)) if touched else self
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.command.operation.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Elaborated:
+    """The commands of all queues in one legal order, and the step table they make.
+
+    `regions` are the memories that the table's footprints are in; without any it has no footprints.
+    """
+
+    steps: tuple[Step, ...]
+    table: StepTable
+    regions: tuple[Region, ...] = ()
+
+    @classmethod
+    def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> Elaborated:
+        """From steps in an order that they allow; with `regions` (the memories) hazards can be looked for."""
+        return cls(tuple(steps), _table(steps, regions, knobs), tuple(regions))
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        return tuple(step.command for step in self.steps)
+
+    @cached_property
+    def order(self) -> Order:
+        return order(self.table)
+
+    def run(self, memories: Memories, sequence: Array | None = None) -> Elaborated:
+        """Run all commands, in one order that dependencies allow (None: the queues' own). Raises MachineError.
+
+        What is returned has the footprints of what commands touched that choose it by values.
+        """
+        steps, ran = list(self.steps), []
+        try:
+            with one_thread():
+                for row in (self.order.sequence if sequence is None else sequence).tolist():
+                    touched: dict[str, Array] = {}
+                    steps[row].command.run(memories, touched)
+                    steps[row] = steps[row].having(touched)
+                    ran.append(row)
+        finally:
+            found = self if steps == list(self.steps) else self._having(steps, memories.knobs)
+            found.wrote(ran)
+        return found
+
+    def _having(self, steps: Sequence[Step], knobs: Knobs) -> Elaborated:
+        """With commands that know what they touched."""
+        own = [step.command.footprint(self.regions, knobs.ignores_bounds) for step in steps]
+        return replace(self, steps=tuple(steps), table=replace(self.table, footprints=Footprints.of(own)))
+
+    def wrote(self, ran: Sequence[int] | None = None) -> None:
+        """Note in the memories what these steps (None: all) wrote: later launches may read it."""
+        footprints = self.table.footprints
+        mine = (footprints.rows[:, MODE] & WRITE) > 0
+        if ran is not None:
+            mine &= np.isin(footprints.owner(), self.table.footprint[ran])
+        rows = footprints.rows[mine]
+        for space in np.unique(rows[:, SPACE]).tolist():
+            self.regions[space].written.add(of_rows(rows[rows[:, SPACE] == space]))
+
+
+def elaborate(
+    queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = (), knobs: Knobs = DEFAULT
+) -> Elaborated:
+    """Decode queues (uint8 by engine), and order them. Raises ProgramError for what is no queue or never starts."""
+    encoded = _merged({unit: decode(unit, queues[unit]) for unit in UNITS if unit in queues})
+    others = {unit: UNITS[1 - number] for number, unit in enumerate(UNITS)}
+    steps = [Step(c.engine, c.id, {others[c.engine]: c.needs}, command_of(c, config), str(c)) for c in encoded]
+    return Elaborated.of(steps, regions, knobs)
+
+
+def _idle(command: Encoded) -> bool:
+    """Ends and nops."""
+    return command.is_end or command.format.name == "SYSID"
+
+
+def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
+    """Commands in an order that respects what each needs: DMA as early as it can."""
+    waiting = {unit: list(reversed(commands)) for unit, commands in decoded.items()}
+    ended = dict.fromkeys(UNITS, 0)
+    steps: list[Encoded] = []
+    while any(waiting.values()):
+        for unit, other in ((DMA, TIU), (TIU, DMA)):
+            queue = waiting.get(unit, [])
+            if queue and queue[-1].needs <= ended[other]:
+                command = queue.pop()
+                ended[unit] = command.id
+                if not _idle(command):
+                    steps.append(command)
+                break
+        else:
+            heads = [queue[-1] for queue in waiting.values() if queue]
+            waits = "; ".join(f"{head} needs number {head.needs} of the other engine" for head in heads)
+            raise ProgramError("queues", f"no command can start: {waits}", "correct cmd_id_dep")
+    return steps
+
+
+def _known(region: Region, knobs: Knobs) -> tuple[tuple[int, int], ...]:
+    """What of a memory is defined when a launch begins."""
+    if knobs.forgets and region.name in SCRATCH:
+        return ()
+    return tuple((low, high) for low, high in region.written.array.tolist())
+
+
+def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> StepTable:
+    units = UNITS if all(step.engine in UNITS for step in steps) else ENGINES
+    pairs = [(giver, taker) for taker in units for giver in units if giver != taker]
+    unit = np.array([units.index(step.engine) for step in steps], np.int64)
+    pops, pushes = np.zeros((2, len(steps)), np.int64)
+    rows: dict[str, list[int]] = {engine: [] for engine in units}
+    newest = dict.fromkeys(pairs, 0)  # commands of one engine that another knows to have ended
+    for row, step in enumerate(steps):
+        for queue, (giver, taker) in enumerate(pairs):
+            if taker != step.engine:
+                continue
+            known = bisect_right(rows[giver], step.needs.get(giver, 0), key=lambda other: steps[other].id)
+            if known > newest[giver, taker]:
+                newest[giver, taker] = known
+                pops[row] |= 1 << queue
+                pushes[rows[giver][known - 1]] |= 1 << queue
+        rows[step.engine].append(row)
+    tokens = [TokenQueue(f"{g}->{t}", units.index(g), units.index(t), len(steps) + 1) for g, t in pairs]
+    return StepTable(
+        units=units,
+        queues=tuple(tokens),
+        spaces=tuple(Space(f"{r.name} {r.base:#x}", len(r.data), _known(r, knobs)) for r in regions),
+        unit=unit,
+        pops=pops,
+        pushes=pushes,
+        footprint=np.arange(len(steps), dtype=np.int64),
+        footprints=Footprints.of([step.command.footprint(regions, knobs.ignores_bounds) for step in steps]),
+        describe=lambda row: str(steps[row]),
+    )

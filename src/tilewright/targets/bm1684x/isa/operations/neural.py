@@ -1,0 +1,175 @@
+"""Convolutions, pooling and matrix products; `window` is the command's Window. Section 6.3 of the specification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import MachineError
+from tilewright.targets.bm1684x.isa.operations import rules
+from tilewright.targets.bm1684x.isa.operations.base import TIU, Rule, Signature, Values, define
+from tilewright.targets.bm1684x.values import conv
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32
+from tilewright.targets.bm1684x.values.floats import narrow, widen
+from tilewright.targets.bm1684x.values.rounding import wrap
+from tilewright.targets.bm1684x.values.window import Window
+
+
+def _window(v: Values) -> Window:
+    window: Window | None = v.attribute("window")
+    if window is None:
+        raise MachineError("window", "none is given", "give window=Window((height, width), pads, stride, dilation)")
+    return window
+
+
+def _weights(v: Values) -> Array:
+    """Weights; rotated by half a turn where the command says so."""
+    w = v["w"]
+    return w[..., ::-1, ::-1] if v.attribute("rotated") else w
+
+
+def _first(v: Values) -> list[Array]:
+    """What stands before the products: bias, then what the result held."""
+    return [v[name].astype(np.float32) for name in ("bias", "acc") if name in v.data]
+
+
+def float_conv(v: Values) -> dict[str, Array]:
+    """x (n, ic, h, w) with w (oc, ic, kh, kw), plus bias (1, oc, 1, 1) and acc, both f32 and optional."""
+    return {"y": conv.float_conv(v["x"], _weights(v), v.types["x"], v.types["y"], _window(v), _first(v))}
+
+
+def symmetric_conv(v: Values) -> dict[str, Array]:
+    """sat(round_half_up((sum + bias) >> right)), clamped at 0 by an unsigned result type."""
+    total = conv.integer_conv(v["x"], _weights(v), _window(v), 0, 0).astype(np.int64)
+    if "bias" in v.data:
+        total = total + v["bias"]
+    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"))}
+
+
+def asymmetric_conv(v: Values) -> dict[str, Array]:
+    """int32 sums of padded x times (w - zero), plus acc."""
+    zero = v["zero"].astype(np.int32) if "zero" in v.data else 0
+    total = conv.integer_conv(v["x"], _weights(v), _window(v), v.attribute("pad"), zero)
+    if "acc" in v.data:
+        total = total + v["acc"]
+    return {"y": wrap(total, v.types["y"])}
+
+
+def float_depthwise(v: Values) -> dict[str, Array]:
+    """x (n, c, h, w) with w (1, c, kh, kw), plus bias (1, c, 1, 1), all of one type."""
+    dtype = v.types["x"]
+    taps = _window(v).taps(v["x"])
+    first = [widen(v["bias"], dtype)] if "bias" in v.data else []
+    return {"y": conv.float_depthwise(taps, _weights(v).reshape(-1, *taps.shape[2:4]), dtype, first)}
+
+
+def integer_depthwise(v: Values) -> dict[str, Array]:
+    """sat(round((sum + bias) >> right)) of 8-bit x and w, int32 bias."""
+    taps = _window(v).taps(v["x"], v.attribute("pad"))
+    total = conv.integer_depthwise(taps, _weights(v).reshape(-1, *taps.shape[2:4]))
+    if "bias" in v.data:
+        total = total + v["bias"].astype(np.int64)
+    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"), v.mode)}
+
+
+def float_average(v: Values) -> dict[str, Array]:
+    """Each tap is multiplied by scale, then added."""
+    dtype = v.types["x"]
+    return {"y": conv.float_depthwise(_window(v).taps(v["x"]), v["scale"], dtype, [])}
+
+
+def integer_average(v: Values) -> dict[str, Array]:
+    """sat(round_half_up((sum * scale) >> right)), scale u8."""
+    total = _window(v).taps(v["x"]).astype(np.int64).sum((2, 3)) * v["scale"].astype(np.int64)
+    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"))}
+
+
+def maximum(v: Values) -> dict[str, Array]:
+    """The largest tap; padding is `pad`."""
+    dtype = v.types["x"]
+    taps = _window(v).taps(v["x"], v["pad"])
+    if dtype.is_float:
+        return {"y": narrow(widen(taps, dtype).max((2, 3)), dtype)}
+    return {"y": taps.max((2, 3))}
+
+
+def _sides(v: Values) -> tuple[Array, Array]:
+    """The factors as (M, K) and (K, N), R without its zero point."""
+    right = v["R"].astype(np.int32) - v["zero"] if "zero" in v.data else v["R"]
+    return sides(v["L"], right, v.attributes)
+
+
+def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Array, Array]:
+    """The factors as (M, K) and (K, N).
+
+    `both_transposed` swaps roles: y (N, M) = R (N, K) times L (K, M).
+    """
+    if attributes.get("both_transposed"):
+        return right, left
+    turned = attributes.get("left_transposed"), attributes.get("right_transposed")
+    return (left.T if turned[0] else left), (right.T if turned[1] else right)
+
+
+def float_matmul(v: Values) -> dict[str, Array]:
+    """L (M, K) times R (K, N), plus bias (1, N) and acc, both f32 and optional."""
+    left, right = _sides(v)
+    return {"y": conv.float_matmul(left, right, v.types["L"], v.types["y"], _first(v))}
+
+
+def integer_matmul(v: Values) -> dict[str, Array]:
+    """sat(round_half_up((sum + bias) >> right)), bias i16."""
+    total = conv.integer_matmul(*_sides(v)).astype(np.int64)
+    if "bias" in v.data:
+        total = total + v["bias"]
+    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"))}
+
+
+def wide_matmul(v: Values) -> dict[str, Array]:
+    """int32 sums of L times (R - zero), plus acc."""
+    total = conv.integer_matmul(*_sides(v))
+    return {"y": wrap(total + v["acc"] if "acc" in v.data else total, v.types["y"])}
+
+
+def _accumulates_wide(found: Signature) -> str:
+    """A result that is added to has the accumulator's type."""
+    wide = F32 if found.types.get("x", found.types.get("L", F32)).is_float else I32
+    if "acc" in found.types and not {found.types["acc"], found.types["y"]} <= {wide, U32 if wide is I32 else wide}:
+        return f"a result that is added to is {wide}, not {found.types['y']}"
+    return ""
+
+
+def _float_result(found: Signature) -> str:
+    """f32, or the type of the factors."""
+    source = found.types.get("x", found.types.get("L", F32))
+    if found.types["y"] not in (F32, source):
+        return f"the result is {found.types['y']}; it must be f32 or {source}"
+    return ""
+
+
+def _eight_bits(*names: str) -> tuple[Rule, ...]:
+    """Each of the operands named is of 8 bits."""
+    return tuple(rules.of(name, I8, U8) for name in names)
+
+
+short = rules.of("y", I8, U8, I16, U16)
+wide = (rules.of("y", I32, U32), _accumulates_wide)
+convolved, multiplied = _eight_bits("x", "w"), _eight_bits("L", "R")
+signed = rules.signed_as_its_sources
+bias, bias16, bias32 = rules.of("bias", F32), rules.of("bias", I16, U16), rules.of("bias", I32, U32)
+accumulates = (bias, _float_result, _accumulates_wide)
+depthwise = (*convolved, bias32, rules.integers("y"), signed("x", "w", "bias"))
+averaged = (*_eight_bits("x"), rules.of("scale", U8), short, signed("x"))
+define(TIU, "fp_conv2d", "x w bias acc", float_conv, rules.floats("x", "w"), *accumulates)
+define(TIU, "int8_sym_quant_conv2d", "x w bias", symmetric_conv, *convolved, bias16, short, signed("x", "w", "bias"))
+define(TIU, "int8_asym_quant_conv2d", "x w zero acc", asymmetric_conv, *convolved, *wide)
+define(TIU, "fp_depthwise2d", "x w bias", float_depthwise, rules.floats("x", "w", "bias", "y"))
+define(TIU, "int8_depthwise2d", "x w bias", integer_depthwise, *depthwise)
+define(TIU, "fp_avg_pool2d", "x scale", float_average, rules.floats("x", "scale", "y"))
+define(TIU, "int8_avg_pool2d", "x scale", integer_average, *averaged)
+define(TIU, "max_pool2d", "x pad", maximum, rules.alike("x", "y"))
+define(TIU, "fp_mm", "L R bias acc", float_matmul, rules.floats("L", "R"), *accumulates)
+define(TIU, "int8_mm", "L R bias", integer_matmul, *multiplied, bias16, short, signed("L", "R", "bias"))
+define(TIU, "int8_zp_mm", "L R zero acc", wide_matmul, *multiplied, *wide)

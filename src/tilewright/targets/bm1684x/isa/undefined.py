@@ -1,0 +1,156 @@
+"""Which uninitialised reads matter: those whose values reach DDR, or decide what a command does.
+
+Commands work on whole rows of the array. The vendor's compiler, too, multiplies columns that nothing has loaded, whose
+results nothing stores. So where the check finds uninitialised reads, what they read is followed through the commands
+of the launch, element by element, as Memcheck follows undefined bits (Seward and Nethercote, USENIX 2005).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.findings import UNINITIALISED, Finding
+from tilewright.sim.hazards import UNWRITTEN, finding, hazards
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.elaborate import Elaborated
+from tilewright.targets.bm1684x.isa.operations import Values
+from tilewright.targets.bm1684x.isa.operations.neural import sides
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.timing.products import PRODUCTS
+from tilewright.targets.bm1684x.values.ranges import of_addresses
+
+#: In the shadow of a byte: it is defined; nothing wrote it. Above: 1 + the step whose uninitialised read it comes from.
+DEFINED, NEVER = 0, -1
+#: Moves whose meaning moves origins as it moves values.
+MOVES = (
+    *("dma_copy", "dma_broadcast", "dma_nc_trans", "dma_cw_trans", "dma_matrix_trans", "dma_reverse"),
+    *("cw_trans", "wc_trans", "npu_bcast", "static_bcast"),
+)
+#: Element-wise operations on x; those on a are all the others.
+CONVERSIONS = ("cast", "fp_round", "int_requant", "fp32_requant", "int_dequant", "fp32_dequant")
+#: Operands of element-wise operations that are read at the place of the result; the others serve many places.
+PLACED = ("a", "b", "c", "d", "x", "acc")
+#: Operands that decide which elements are moved.
+DECIDING = {
+    **dict.fromkeys(("dma_h_gather", "dma_h_scatter", "pe_gather", "w_gather"), ("index",)),
+    **{"table_lookup": ("x",), "dma_mask_select": ("mask",), "dma_nonzero": ("x",), "hau_sort": ("x",)},
+    **{"hau_hard_nms": ("x",), "hau_soft_nms": ("x", "scores")},
+}
+#: Ranges that a finding lists.
+MOST = 256
+
+
+def findings(program: Elaborated) -> list[Finding]:
+    """Races and uninitialised reads, without those reads whose values go nowhere."""
+    found = hazards(program.table, program.order)
+    if all(one.kind != UNINITIALISED for one in found):
+        return found
+    return [*_Shadow(program).run(), *(one for one in found if one.kind != UNINITIALISED)]
+
+
+class _Shadow:
+    """Where the value of each byte comes from, as far as that is undefined."""
+
+    def __init__(self, program: Elaborated) -> None:
+        self._program = program
+        self._of: list[Array] = []
+        for space in program.table.spaces:
+            shadow = np.zeros(space.size, np.int32)
+            edges = [0, *(edge for known in space.initialised for edge in known), space.size]
+            for low, high in zip(edges[::2], edges[1::2], strict=True):
+                shadow[low:high] = NEVER
+            self._of.append(shadow)
+        self._reads: dict[int, list[tuple[int, int, int]]] = {}  # step: space, low, high
+        self._blamed: set[int] = set()
+
+    def run(self) -> list[Finding]:
+        for step in self._program.order.sequence.tolist():
+            self._step(step, self._program.steps[step].command)
+        found = []
+        for step in sorted(self._blamed):
+            reads = self._reads[step]
+            ranges = [(low, high) for space, low, high in reads if space == reads[0][0]]
+            found.append(finding(self._program.table, (UNWRITTEN, step, reads[0][0]), ranges[:MOST]))
+        return found
+
+    def _step(self, step: int, command: Command) -> None:
+        origins = {
+            name: self._read(step, command, name, operand)
+            for name, operand in command.operands.items()
+            if not isinstance(operand, Constant)
+        }
+        bad = {name: own for name, own in origins.items() if own.any()}
+        for name in DECIDING.get(command.operation.name, ()):
+            self._blame(bad.get(name, np.zeros(0, np.int32)))
+        for name, result in command.results.items():
+            self._write(command, name, result, _flow(command, result, origins) if bad else np.zeros((), np.int32))
+
+    def _place(self, addresses: Array, size: int) -> tuple[int, Array] | None:
+        """The memory and the bytes [elements, size] of elements; None for those outside of all memories."""
+        if addresses.size:
+            for space, region in enumerate(self._program.regions):
+                if region.base <= addresses.flat[0] < region.end:
+                    at = (addresses.reshape(-1, 1) - region.base) + np.arange(size)
+                    return space, at.clip(0, len(region.data) - 1)
+        return None
+
+    def _read(self, step: int, command: Command, name: str, operand: Operand) -> Array:
+        """The origins of an operand, of its shape; those that it does not touch are defined."""
+        addresses, size = operand.addresses, operand.dtype.bytes
+        place = self._place(addresses, size)
+        if place is None:
+            return np.zeros(addresses.shape, np.int32)
+        space, at = place
+        found = self._of[space][at]
+        used = np.broadcast_to(command.touched.get(name, np.True_), addresses.shape).reshape(-1)
+        never = (found == NEVER).any(1) & used
+        if never.any():
+            base = self._program.regions[space].base
+            ranges = of_addresses(np.sort(addresses.reshape(-1)[never]) - base, size)
+            self._reads.setdefault(step, []).extend((space, low, high) for low, high in ranges.tolist())
+        origins = np.where(never, step + 1, found.max(1).clip(0)) * used
+        return origins.astype(np.int32).reshape(addresses.shape)
+
+    def _write(self, command: Command, name: str, result: Operand, origins: Array) -> None:
+        addresses, size = result.addresses, result.dtype.bytes
+        place = self._place(addresses, size)
+        if place is None:
+            return
+        space, at = place
+        used = np.broadcast_to(command.touched.get(name, np.True_), addresses.shape).reshape(-1)
+        values = np.broadcast_to(origins, addresses.shape).reshape(-1)
+        self._of[space][at[used]] = values[used, None]
+        if self._program.regions[space].name == "DDR":
+            self._blame(values[used])
+
+    def _blame(self, origins: Array) -> None:
+        self._blamed |= {int(origin) - 1 for origin in np.unique(origins) if origin != DEFINED}
+
+
+def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Array:
+    """The origins of a result, broadcast to its shape: one of those that it depends on."""
+    name, shape = command.operation.name, result.shape
+    if name in MOVES and "x" in origins:
+        values = Values(origins, command.types, {"y": tuple(shape)}, command.attributes)
+        return command.operation.meaning(values)["y"]
+    if name in PRODUCTS and {"L", "R"} <= origins.keys():
+        left, right = sides(origins["L"], origins["R"], command.attributes)
+        parts = [left.max(1)[:, None], right.max(0)[None], *(origins[key] for key in ("bias", "acc") if key in origins)]
+        return _joined(parts, tuple(shape))
+    placed = command.operation.inputs[0] == "a" or name in CONVERSIONS
+    whole = [own.max(initial=0) for key, own in origins.items() if not (placed and key in PLACED)]
+    parts = [own for key, own in origins.items() if placed and key in PLACED]
+    return _joined([*parts, np.array(max(whole, default=0), np.int32)], tuple(shape))
+
+
+def _joined(parts: list[Array], shape: tuple[int, ...]) -> Array:
+    found = np.zeros(shape, np.int32)
+    for part in parts:
+        try:
+            np.maximum(found, np.broadcast_to(part, shape), out=found)
+        except ValueError:  # of another shape: it may serve any place
+            np.maximum(found, part.max(initial=0), out=found)
+    return found

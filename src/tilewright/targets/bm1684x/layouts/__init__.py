@@ -1,0 +1,1 @@
+"""Where each element of an operand lies."""

@@ -1,0 +1,121 @@
+"""Where the elements of an operand lie in local memory, for people: as text. `picture.py` draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import InputError
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.values.dtypes import DType
+
+#: Lines of a list of runs; elements up to which each is shown, so many to a line.
+MOST_LINES, MOST_SHOWN, SHOWN = 200, 256, 8
+SHORT = {"row": "r", "column": "c"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring bytes of one lane: elements `first` to `last` (indices), `count` of them, or none."""
+
+    lane: int
+    offset: int
+    size: int
+    count: int
+    first: tuple[int, ...] = ()
+    last: tuple[int, ...] = ()
+
+
+def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
+    """The bytes of each lane from the first element to the last, gaps as runs without elements.
+
+    Elements form a run while both their addresses and their positions go on evenly. Repeated ones count once.
+    """
+    flat = within(addresses, config)
+    places, index = np.unique(flat, return_index=True)
+    lanes, offsets = np.divmod(places, config.lane_bytes)
+    step = np.diff(index, append=0)
+    together = (np.diff(places) == size) & (np.diff(lanes) == 0)
+    end = 0
+    previous = -1
+    start = 0
+    for position in range(len(places)):
+        goes_on = position + 1 < len(places) and together[position]
+        if goes_on and (position == start or step[position] == step[start]):
+            continue
+        lane, offset = int(lanes[start]), int(offsets[start])
+        if lane == previous and offset > end:
+            yield Run(lane, end, offset - end, 0)
+        first, last = (np.unravel_index(index[at], addresses.shape) for at in (start, position))
+        count = position - start + 1
+        yield Run(lane, offset, count * size, count, tuple(map(int, first)), tuple(map(int, last)))
+        previous, end, start = lane, offset + count * size, position + 1
+
+
+def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
+    """One line a run: lane, bank, byte offset, elements; of small operands each element too.
+
+    Long lists end with what was left out.
+    """
+    lines = [title, "lane  bank  offset   elements"]
+    found = runs(addresses, dtype.bytes, config)
+    for run in found:
+        if len(lines) > MOST_LINES:
+            lines.append(f"... and {1 + sum(1 for _ in found)} more lines")
+            break
+        what = f"{label(axes, run)} ({run.size} B)" if run.count else f"- free ({run.size} B)"
+        lines.append(f"{run.lane:4}  {run.offset // config.bank_bytes:4}  {run.offset:#07x}  {what}")
+    if addresses.size <= MOST_SHOWN:
+        lines += ["", f"lane  offset   {SHOWN} elements a line, . where there is none"]
+        lines += _elements(axes, addresses, dtype.bytes, config)
+    return "\n".join(lines) + "\n"
+
+
+def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) -> Iterator[str]:
+    """The names of elements where they lie, as in a dump of memory; lines without any are left out."""
+    found = named(axes, addresses, config)
+    width = max(len(name) for name, _ in found.values())
+    lines: dict[tuple[int, int], list[str]] = {}
+    for (lane, offset), (name, _) in found.items():
+        row, column = divmod(offset // size, SHOWN)
+        lines.setdefault((lane, row), ["."] * SHOWN)[column] = name
+    for (lane, row), names in sorted(lines.items()):
+        yield f"{lane:4}  {row * SHOWN * size:#07x}  {' '.join(name.ljust(width) for name in names).rstrip()}"
+
+
+def named(axes: Sequence[str], addresses: Array, config: Config) -> dict[tuple[int, int], tuple[str, tuple[int, ...]]]:
+    """By lane and byte offset: the name `n0c2h0w1` and the index of the first element there."""
+    places, first = np.unique(within(addresses, config), return_index=True)
+    indices = zip(*(axis.tolist() for axis in np.unravel_index(first, addresses.shape)), strict=True)
+    lanes, offsets = np.divmod(places, config.lane_bytes)
+    keys = zip(lanes.tolist(), offsets.tolist(), strict=True)
+    return {key: ("".join(parts(axes, index)), index) for key, index in zip(keys, indices, strict=True)}
+
+
+def parts(axes: Sequence[str], index: Sequence[int]) -> list[str]:
+    """`n0`, `c2` .. of an element; of a matrix `r0`, `c2`."""
+    return [f"{SHORT.get(axis, axis)}{number}" for axis, number in zip(axes, index, strict=True)]
+
+
+def label(axes: Sequence[str], run: Run) -> str:
+    """`n0 c0 h0-3 w0-4` where the run is such a box, else its first and last element."""
+    sizes = [last - first + 1 for first, last in zip(run.first, run.last, strict=True)]
+    if int(np.prod(sizes)) == run.count:
+        pairs = zip(axes, run.first, run.last, strict=True)
+        return " ".join(f"{axis}{first}" if first == last else f"{axis}{first}-{last}" for axis, first, last in pairs)
+    return f"{_name(axes, run.first)} .. {_name(axes, run.last)}"
+
+
+def _name(axes: Sequence[str], index: Sequence[int]) -> str:
+    return " ".join(f"{axis}{number}" for axis, number in zip(axes, index, strict=True))
+
+
+def within(addresses: Array, config: Config) -> Array:
+    """Byte offsets in local memory, flat. Raises InputError for others."""
+    flat = addresses.reshape(-1) - LOCAL_BASE
+    if flat.min() < 0 or flat.max() >= config.local_bytes:
+        raise InputError("layout", "a drawing of what lies outside local memory", "draw what lies in lanes")
+    return flat

@@ -1,0 +1,100 @@
+"""An operand in local memory from the name of a layout and its numbers: what `tilewright layout` draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.errors import InputError
+from tilewright.targets.abilities import LayoutRequest
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.layout import Shape
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.layouts.tensor import LARGEST, Tensor
+from tilewright.targets.bm1684x.values.dtypes import dtype_of
+
+#: Layouts by name: sizes that they take, what they are.
+KINDS = {
+    "aligned": ("N,C,H,W", "each channel on 64 bytes: the compute engine's default"),
+    "compact": ("N,C,H,W", "channels without gaps"),
+    "line": ("N,C,H,W", "each row on 64 bytes"),
+    "dma": ("N,C,H,W", "what a DMA copy takes when no local stride is given"),
+    "free": ("N,C,H,W", "strides of one's own, in elements"),
+    "matrix": ("ROWS,COLUMNS", "so many columns to a channel"),
+    "vector": ("LENGTH", "a matrix of one row"),
+    "64ic": ("OC,IC,KH,KW", "convolution weights of 8 bits"),
+    "32ic": ("OC,IC,KH,KW", "convolution weights of 16 bits"),
+}
+KERNEL_BYTES = {"64ic": 1, "32ic": 2}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """An operand, the name of its layout, and what a user of it should know."""
+
+    kind: str
+    operand: Tensor | Matrix | ConvWeights
+    note: str = ""
+
+    def text(self) -> str:
+        """As text, with the note."""
+        return f"{self.kind} {self.operand.explain()}" + (f"note: {self.note}\n" if self.note else "")
+
+    def svg(self) -> str:
+        """As a picture."""
+        return self.operand.svg()
+
+    def to_json(self) -> dict[str, Any]:
+        """What the title says, and each element's byte address in local memory in logical order."""
+        addresses = (self.operand.addresses - LOCAL_BASE).reshape(-1).tolist()
+        found = {"layout": self.kind, "shape": list(self.operand.shape), "dtype": str(self.operand.dtype)}
+        stride = list(self.operand.stride) if isinstance(self.operand, Tensor) else None
+        return {**found, "stride": stride, "note": self.note, "addresses": addresses}
+
+
+def place(wanted: LayoutRequest, config: Config) -> Placement:
+    """Lay out a tensor, matrix, vector or kernel. Raises InputError naming what does not fit the layout."""
+    kind, shape, stride, width = wanted.kind, wanted.shape, wanted.stride, wanted.width
+    start, offset = wanted.start, wanted.offset
+    if kind not in KINDS:
+        raise InputError("layout", f"there is no layout '{kind}'", f"choose one of {', '.join(KINDS)}")
+    sizes = KINDS[kind][0].split(",")
+    if len(shape) != len(sizes) or not all(1 <= size <= LARGEST for size in shape):
+        raise InputError("layout", f"{kind} takes {KINDS[kind][0]}, each 1..{LARGEST}, not {','.join(map(str, shape))}")
+    if (stride is not None) != (kind == "free"):
+        raise InputError("layout", "strides are given for the layout free, and for it only", "give --stride n,c,h,w")
+    if stride is not None and len(stride) != 4:
+        raise InputError("layout", f"{len(stride)} strides", "give four strides, --stride n,c,h,w")
+    if width is not None and kind not in ("matrix", "vector"):
+        raise InputError("layout", f"{kind} has no columns a channel", "leave --width out")
+    element = dtype_of(wanted.dtype)
+    operand: Tensor | Matrix | ConvWeights
+    note = ""
+    if kind in ("matrix", "vector"):
+        rows, columns = shape if kind == "matrix" else (1, shape[0])
+        operand = Matrix.local(start, offset, (rows, columns), width or columns, element, config)
+    elif kind in KERNEL_BYTES:
+        if element.bytes != KERNEL_BYTES[kind]:
+            raise InputError("layout", f"{kind} is for {8 * KERNEL_BYTES[kind]}-bit weights, not {element}")
+        first = Tensor.free(start, offset, (1, 1, 1, 1), (1, 1, 1, 1), element, config)
+        oc, ic, kh, kw = shape
+        operand = ConvWeights(first.address, (oc, ic, kh, kw), element, config)
+    elif stride is not None:
+        operand = Tensor.free(start, offset, tuple(shape), tuple(stride), element, config)
+    else:
+        operand = Tensor.local(start, offset, tuple(shape), element, config, kind)
+        note = _trap(kind, Shape(*shape), start, operand, config)
+    return Placement(kind, operand, note)
+
+
+def _trap(kind: str, shape: Shape, start: int, operand: Tensor, config: Config) -> str:
+    """The default strides of DMA and compute engine differ here."""
+    if kind not in ("aligned", "dma") or not layout.dma_default_differs(shape, start, config):
+        return ""
+    own, other = (layout.aligned, layout.dma_default) if kind == "aligned" else (layout.dma_default, layout.aligned)
+    strides = [rule(shape, operand.dtype, start, config).n for rule in (own, other)]
+    who = "a DMA copy without local strides" if kind == "aligned" else "the compute engine's default"
+    return (
+        f"{who} takes the n stride {strides[1]}, not {strides[0]}: from n = 1 on elements lie elsewhere; give strides"
+    )

@@ -1,0 +1,1 @@
+"""Kernels in Python, devices and what was launched."""

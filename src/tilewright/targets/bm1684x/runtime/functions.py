@@ -1,0 +1,50 @@
+"""Functions that are sequences of commands, step by step as the vendor's compiler writes them.
+
+Each takes the tensors that it works in. Results equal those of the operation of that name, which does it at once.
+"""
+
+from __future__ import annotations
+
+from tilewright.targets.bm1684x.config import STATIC_BASE
+from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.runtime.kernel import Tpu
+from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32
+from tilewright.targets.bm1684x.values.iterate import LARGEST, LN_2, LOG2_E, TERMS
+from tilewright.targets.bm1684x.values.static import EXPONENTIAL
+
+#: Largest exponent of two that is used, its offset and the position of its bits in a float32.
+LIMIT, OFFSET, POSITION = 127, 127, 23
+
+
+def load_exponential(tpu: Tpu, coefficients: Tensor) -> None:
+    """The exponential's series from static memory to every lane: `coefficients` is f32 (1, lanes, 1, 10)."""
+    table = tpu.system(STATIC_BASE + EXPONENTIAL[F32], (1, 1, 1, TERMS[F32]), F32)
+    tpu.bdc.static_bcast(coefficients, table)
+
+
+def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
+    """y = exp(x), f32; y, `work0` and `work1` are like x and apart. x stays, unless it is y or `work1` itself."""
+    largest, log2_e, ln_2 = (float(value) for value in (LARGEST, LOG2_E, LN_2))
+    tpu.bdc.max(work0, x, -largest)
+    tpu.bdc.min(y, work0, largest)
+    tpu.bdc.fp_mul(work1, y, log2_e)
+    tpu.bdc.fp_round(work0, work1, mode="down")
+    tpu.bdc.fp_mul(work1, work0, ln_2)
+    tpu.bdc.fp_sub(work1, y, work1)
+    whole, clamped = y.typed(I16), work0.typed(I16)
+    tpu.bdc.cast(whole, work0, mode="half_away_from_zero")
+    tpu.bdc.min(clamped, whole, LIMIT)
+    tpu.bdc.max(whole, clamped, -LIMIT)
+    tpu.bdc.int_add(work0.typed(I32), whole, OFFSET, POSITION, saturate=True)
+    channels, lanes = x.shape.c, tpu.config.lanes
+    table = coefficients[:, :channels] if channels <= lanes else coefficients.over(1, channels, 1, TERMS[F32])
+    tpu.bdc.fp_taylor(y, work1, table)
+    tpu.bdc.fp_mul(y, y, work0)
+
+
+def sigmoid(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
+    """y = 1 / (1 + exp(-x)), f32; operands as for `exponential`."""
+    tpu.bdc.fp_sub(work1, 0.0, x)
+    exponential(tpu, y, work1, work0, work1, coefficients)
+    tpu.bdc.fp_add(y, y, 1.0)
+    tpu.bdc.fp_div(y, 1.0, y)

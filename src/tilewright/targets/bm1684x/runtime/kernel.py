@@ -1,0 +1,223 @@
+"""Kernels in Python: a function that issues commands; what they did, how long they took, whether they raced.
+
+    @kernel
+    def double(tpu, y, x):
+        a, b = tpu.local(x.shape, x.dtype, bank=0), tpu.local(x.shape, x.dtype, bank=1)
+        tpu.gdma.copy(a, x)
+        tpu.bdc.fp_add(b, a, a)
+        tpu.gdma.copy(y, b)
+
+A call names results first, then operands in the order of the operation's description, then attributes. Commands run at
+once, in the order of the calls; dependencies follow from it. Inside `with tpu.parallel():` a command waits only for
+what was issued before the region, so that engines overlap; commands of a region must not depend on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array, one_thread
+from tilewright.errors import MachineError
+from tilewright.sim.findings import OUT_OF_RANGE, Finding
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.elaborate import ENGINES, Elaborated, Step
+from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
+from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor, sizes_of
+from tilewright.targets.bm1684x.runtime.engine import Engine
+from tilewright.targets.bm1684x.runtime.launched import Launched, finished
+from tilewright.targets.bm1684x.runtime.scratch import Scratch
+from tilewright.targets.bm1684x.values.dtypes import DType
+from tilewright.targets.bm1684x.values.floats import widen
+from tilewright.targets.bm1684x.values.memory import Memories
+
+Body = Callable[..., None]
+
+__all__ = ["Kernel", "Launched", "Tpu", "kernel"]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function `body(tpu, *arguments)`."""
+
+    name: str
+    body: Body
+
+    def launch(self, memories: Memories, *arguments: Any) -> Launched:
+        """Run it on a device's memories. Raises MachineError for a refused command, with its place in the kernel."""
+        tpu = Tpu(memories)
+        memories.forget()
+        regions = memories.regions
+        try:
+            with one_thread():
+                self.body(tpu, *arguments)
+                tpu.end()
+        except BaseException:
+            Elaborated.of(tpu.steps_that_ran, regions, memories.knobs).wrote()
+            raise
+        program = Elaborated.of(tpu.steps_as_run, regions, memories.knobs)
+        program.wrote()
+        return finished(program, memories, tpu.findings)
+
+
+def kernel(body: Body) -> Kernel:
+    """Decorator: the function as a kernel of its name."""
+    return Kernel(body.__name__, body)
+
+
+class Tpu:
+    """The device as a kernel sees it."""
+
+    def __init__(self, memories: Memories) -> None:
+        self.config: Config = memories.config
+        self.steps: list[Step] = []
+        self.findings: list[Finding] = []
+        self.bdc, self.gdma, self.hau = (
+            Engine(self.issue, engine, prefix) for engine, prefix in ((TIU, ""), (DMA, "dma_"), (HAU, "hau_"))
+        )
+        self.selected = 0  # elements that the last selection by mask kept
+        self._memories, self._knobs = memories, memories.knobs
+        self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
+        self._issued = dict.fromkeys(ENGINES, 0)
+        self._held: list[Step] = []
+        self._ran: dict[tuple[str, int], Step] = {}
+        self._before_region: dict[str, int] | None = None
+        self._scratch = Scratch(self.config)
+
+    def local(self, shape: tuple[int, ...], dtype: DType, bank: int, kind: str = "aligned", lane: int = 0) -> Tensor:
+        """A new tensor in a bank, behind those already there; one too large for it goes on in the next banks.
+
+        Raises MachineError where a bank that it needs is not free.
+        """
+        return self._scratch.take(bank, lambda offset: Tensor.local(lane, offset, shape, dtype, self.config, kind))
+
+    def weights(self, shape: tuple[int, int, int, int], dtype: DType, bank: int) -> ConvWeights:
+        """Room for convolution weights (oc, ic, kh, kw): copy what `Device.put_weights` gave to its `storage`."""
+        sizes = sizes_of(shape, dtype)
+        return self._scratch.take(bank, lambda offset: ConvWeights(LOCAL_BASE + offset, sizes, dtype, self.config))
+
+    def matrix(self, rows: int, columns: int, dtype: DType, bank: int, width: int) -> Matrix:
+        """Room for a matrix of `width` columns a channel; of one row: for a vector."""
+        return self._scratch.take(
+            bank, lambda offset: Matrix.local(0, offset, (rows, columns), width, dtype, self.config)
+        )
+
+    def system(self, address: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """The tensor (n, c, h, w) without gaps at an address outside of local memory. Raises InputError."""
+        return Tensor.ddr(address, shape, dtype, self.config)
+
+    def read(self, tensor: Operand) -> Array:
+        """Its values as they are now, to look at while debugging: not a command, and not waited for."""
+        return self._memories.read(tensor.addresses, tensor.dtype.storage)
+
+    def print(self, *things: Any) -> None:
+        """As `print` does; tensors by where they lie and their values now, bf16 as numbers."""
+        print(*(self._shown(thing) for thing in things))
+
+    def _shown(self, thing: Any) -> Any:
+        if not isinstance(thing, Tensor | Matrix | Rows | ConvWeights):
+            return thing
+        values = self.read(thing)
+        return f"{thing!r}\n{widen(values, thing.dtype) if thing.dtype.is_float else values}"
+
+    @contextmanager
+    def parallel(self) -> Iterator[None]:
+        """A region whose commands wait only for what stands before it. Regions do not nest."""
+        self.parallel_start()
+        try:
+            yield
+        except BaseException:
+            self._before_region = None
+            raise
+        self.parallel_end()
+
+    @property
+    def steps_that_ran(self) -> list[Step]:
+        """In the order in which they did, with what they touched."""
+        return list(self._ran.values())
+
+    @property
+    def steps_as_run(self) -> list[Step]:
+        """All in the order in which they were issued, with what they touched."""
+        return [self._ran.get((step.engine, step.id), step) for step in self.steps]
+
+    @property
+    def in_region(self) -> bool:
+        return self._before_region is not None
+
+    def parallel_start(self) -> None:
+        """Begin a region, as `with parallel()` does."""
+        if self._before_region is not None:
+            raise MachineError("parallel", "a region inside a region", "end the outer one first")
+        self.poll()
+        self._before_region = dict(self._issued)
+
+    def parallel_end(self) -> None:
+        """End it: what follows waits for all of it."""
+        if self._before_region is None:
+            raise MachineError("parallel", "no region has begun", "begin one first")
+        self._before_region = None
+        self.poll()
+
+    def end(self) -> None:
+        """After the kernel. Raises MachineError inside a region."""
+        if self._before_region is not None:
+            raise MachineError("parallel", "the kernel ends inside a region", "end it")
+        self.poll()
+
+    def poll(self) -> None:
+        """Wait for all commands: those held back by the knobs run now."""
+        held, self._held = self._held, []
+        if self._random is not None:  # each engine in order
+            queues = {engine: iter([step for step in held if step.engine == engine]) for engine in ENGINES}
+            held = [next(queues[engine]) for engine in self._random.permutation([step.engine for step in held])]
+        if self._knobs.defers:
+            held.sort(key=lambda step: step.engine == DMA)
+        for step in held:
+            self._run(step)
+
+    def issue(self, command: Command) -> None:
+        """Run a command and queue it. Raises MachineError, naming its place in the kernel."""
+        engine = command.operation.engine
+        self._issued[engine] += 1
+        number = self._issued[engine]
+        ended = self._issued if self._before_region is None else self._before_region
+        needs = {other: ended[other] for other in ENGINES if other != engine}
+        step = Step(engine, number, needs, command, f"{engine} command {number - 1}")
+        if self._before_region is None and not (self._knobs.defers and engine == DMA):
+            self.poll()
+            self._run(step)
+        elif self._knobs.defers or self._random is not None:
+            self._held.append(step)
+        else:
+            self._run(step)
+        self.steps.append(step)
+
+    def _run(self, step: Step) -> None:
+        command = step.command
+        touched: dict[str, Array] = {}
+        try:
+            found = command.run(self._memories, touched)
+        except MachineError as error:
+            raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
+        self._ran[step.engine, step.id] = step.having(touched)
+        if "count" in found:
+            self.selected = int(found["count"].item())
+        if self._knobs.ignores_bounds:
+            for name, operand in (*command.operands.items(), *command.results.items()):
+                self._note_outside(step, name, operand)
+
+    def _note_outside(self, step: Step, name: str, operand: Operand | Constant) -> None:
+        if isinstance(operand, Constant):
+            return
+        outside = operand.addresses[~self._memories.inside(operand.addresses, operand.dtype.bytes)]
+        if outside.size:
+            reason = f"{step}: {outside.size} elements of {name} lie outside of its memory, from {outside.min():#x} on"
+            self.findings.append(Finding(OUT_OF_RANGE, reason))

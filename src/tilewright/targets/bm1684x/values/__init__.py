@@ -1,0 +1,1 @@
+"""Numbers: element types, their arithmetic, and the bytes of the memories."""

@@ -1,0 +1,97 @@
+"""Float types as float32 values: what each keeps, how a wider value is rounded into it, and conversions.
+
+f32 and bf16 treat subnormals as zero of the same sign, when read and when written; f16 keeps its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, DType, Rounding
+from tilewright.targets.bm1684x.values.rounding import round_real, saturate
+
+#: Bits of significand (with the hidden one), and the exponent of the smallest normal value.
+SIGNIFICAND = {F16: 11, BF16: 8, F32: 24}
+SMALLEST = {F16: -14, BF16: -126, F32: -126}
+LARGEST = {F16: 65504.0, BF16: float(np.uint32(0x7F7F0000).view(np.float32)), F32: float(np.finfo(np.float32).max)}
+TINY = np.float32(2.0**-126)
+#: The first power of two that float16 does not hold; a number outside every integer type.
+FLOAT16_END, BEYOND = 65536.0, 2.0**62
+
+
+def flush(x: Array) -> Array:
+    """float32 with subnormals as zeros of their sign."""
+    return np.where(np.abs(x) < TINY, np.copysign(np.float32(0), x), x)
+
+
+def widen(x: Array, dtype: DType) -> Array:
+    """Stored values as the float32 values that the arithmetic sees."""
+    return as_stored(x, dtype) if dtype is F16 else flush(as_stored(x, dtype))
+
+
+def as_stored(x: Array, dtype: DType) -> Array:
+    """Stored values as float32, subnormals kept: what conversions see."""
+    return (x.astype(np.uint32) << np.uint32(16)).view(np.float32) if dtype is BF16 else x.astype(np.float32)
+
+
+def narrow(x: Array, dtype: DType) -> Array:
+    """float32 values stored as `dtype`, half to even; overflow is infinite."""
+    if dtype is F16:
+        with np.errstate(over="ignore"):
+            return x.astype(np.float16)
+    if dtype is BF16:
+        bits = np.ascontiguousarray(flush(x)).view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+        return np.where(np.isnan(x), np.uint16(0x7FC0), rounded.astype(np.uint16)).astype(np.uint16)
+    return flush(x)
+
+
+def rounded(x: Array, dtype: DType) -> Array:
+    """float32 values after a store and a load of `dtype`: one operation's rounding."""
+    return widen(narrow(x, dtype), dtype)
+
+
+def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
+    """float64 rounded to `dtype` by `mode`; what is beyond its largest value becomes that, or infinite, as IEEE 754."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        exponent = np.maximum(np.frexp(x)[1] - 1, SMALLEST[dtype])
+        quantum = np.ldexp(1.0, exponent - (SIGNIFICAND[dtype] - 1))
+        value = np.abs(np.where(np.isfinite(x), round_real(x / quantum, mode) * quantum, x))
+        inwards = {Rounding.TOWARDS_ZERO: np.isfinite(x), Rounding.DOWN: x > 0, Rounding.UP: x < 0}
+        beyond = np.where(inwards.get(mode, np.False_), LARGEST[dtype], np.inf)
+        value = np.where(np.isfinite(x) & (value > LARGEST[dtype]), beyond, value)
+        return narrow(np.copysign(value, x).astype(np.float32), dtype)
+
+
+def cast(x: Array, source: DType, out: DType, mode: Rounding) -> Array:
+    """Integers clamp; float to integer rounds by `mode`, clamps, NaN gives 0; to float rounds by `mode`.
+
+    Subnormals of f32 are zero in the shorter float types, and there a value of 2**16 or more is infinite in f16 under
+    every mode.
+    """
+    if not source.is_float and not out.is_float:
+        return saturate(x.astype(np.int64), out)
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        real = (as_stored(x, source) if source.is_float else x).astype(np.float64)
+    if not out.is_float:
+        return to_integer(real, out, mode)
+    if source is F32:  # to a shorter one
+        real = np.where(np.abs(real) < TINY, np.copysign(0.0, real), real)
+        if out is F16:
+            real = np.where(np.abs(real) >= FLOAT16_END, np.copysign(np.inf, real), real)
+    elif source.is_float:
+        return real.astype(np.float32)
+    return from_real(real, out, mode)
+
+
+def to_integer(real: Array, out: DType, mode: Rounding) -> Array:
+    """float64 rounded, clamped to `out`; NaN gives 0."""
+    return saturate(np.nan_to_num(round_real(real, mode), nan=0.0, posinf=BEYOND, neginf=-BEYOND), out)
+
+
+def round_float(x: Array, dtype: DType, mode: Rounding) -> Array:
+    """To integral values of the same type."""
+    with np.errstate(invalid="ignore"):
+        real = as_stored(x, dtype).astype(np.float64)
+    return narrow(np.copysign(round_real(real, mode), real).astype(np.float32), dtype)
