@@ -33,10 +33,11 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim import jit
 from tilewright.sim import passes as sim_passes
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta import BLOCK, elaborate, passes, timing
+from tilewright.targets.vta import BLOCK, passes, timing
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.image import image_of
-from tilewright.targets.vta.machine import Machine
+from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.steps import elaborate
+from tilewright.targets.vta.values.machine import Machine
 
 ROUNDS = 9
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits" / "digits.tflite"

@@ -20,7 +20,7 @@ from tilewright.hdl.convert import to_rtlil
 from tilewright.hdl.mac import MULTIPLIERS
 from tilewright.hdl.synth import FAMILIES, resources
 from tilewright.targets.vta import TARGET
-from tilewright.targets.vta.rtl.top import Vta
+from tilewright.targets.vta.gateware.top import Vta
 
 
 @click.command()

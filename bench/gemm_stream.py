@@ -26,13 +26,13 @@ from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Conv2D, Window
 from tilewright.program.program import Launch
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.codegen import compiler
-from tilewright.targets.vta.codegen.pack import pack
+from tilewright.targets.vta.compiler import compiler
+from tilewright.targets.vta.compiler.pack import pack
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.isa.fields import Opcode
-from tilewright.targets.vta.machine import Machine
+from tilewright.targets.vta.isa.image import image_of
 from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.values.machine import Machine
 
 SIZE, CHANNELS, ROUNDS = 56, 64, 15
 

@@ -19,11 +19,11 @@ from tilewright.sim.order import order
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.elaborate import elaborate
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.stream import decode, encode
-from tilewright.targets.vta.machine import Machine
 from tilewright.targets.vta.passes import prepare
+from tilewright.targets.vta.steps.elaborate import elaborate
+from tilewright.targets.vta.values.machine import Machine
 
 CONFIG = PRESETS["pynq"]
 SIZES = (10_000, 100_000, 1_000_000)

@@ -3,7 +3,7 @@
     python bench/networks.py resnet18 -t vta [--scheme pow2|affine] [--set KEY=VALUE ...] [--json]
 
 pow2 (default) needs shifts only; affine is onnxruntime's arithmetic, for machines with `--set alu=float`.
-Cycles are of one sample. Bounds are what no order of the same instructions beats (targets/vta/limits.py), of all layers
+Cycles are of one sample. Bounds are what no order of the same instructions beats (vta/timing/limits.py), of all layers
 on the machine together; geomean_ratio is over these layers, of cycles / the largest of a layer's own bounds.
 compile_seconds: reading and compiling; cached_seconds: the same again, the program from the cache.
 simulate_seconds, cpu_seconds: wall and process time of the first run after compiling, with host steps and without the
@@ -43,10 +43,10 @@ from tilewright.program.program import Program
 from tilewright.report import text
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import image_of
-from tilewright.targets.vta.limits import limits, total
+from tilewright.targets.vta.isa.image import image_of
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.timing import DEFAULT, MODELS
+from tilewright.targets.vta.timing.limits import limits, total
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "networks.py"
 NETWORKS: dict[str, Any] = runpy.run_path(str(EXAMPLES))

@@ -38,11 +38,11 @@ from tilewright.sim.dram import Dram
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
 from tilewright.targets.vta import timing
-from tilewright.targets.vta.codegen.pack import pack
+from tilewright.targets.vta.compiler.pack import pack
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import image_of
+from tilewright.targets.vta.gateware import run as rtl
+from tilewright.targets.vta.isa.image import image_of
 from tilewright.targets.vta.passes import Prepared, run_passes
-from tilewright.targets.vta.rtl import run as rtl
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits" / "digits.tflite"
 MODEL = "tilewright"

@@ -17,7 +17,7 @@ import tilewright as tw
 from tilewright.model import inputs
 from tilewright.report.metrics import Result
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.limits import limits, total
+from tilewright.targets.vta.timing.limits import limits, total
 
 DIGITS = Path(__file__).resolve().parent / "digits" / "digits.tflite"
 MACHINES: dict[str, dict[str, str]] = {

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tilewright.program.instruction import Raw
-from tilewright.targets.vta import listing
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa import text
+from tilewright.targets.vta.isa import listing, text
 from tilewright.targets.vta.isa.fields import UOP_BYTES
 
 

@@ -20,14 +20,14 @@ from tilewright.program.program import Launch
 from tilewright.sim.findings import DEADLOCK, LEAK, OUT_OF_RANGE, RACE, STREAM, UNINITIALISED
 from tilewright.sim.order import eager_sequence, random_sequence
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.actions import Action
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.image import image_of
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
+from tilewright.targets.vta.isa.image import image_of
 from tilewright.targets.vta.isa.stream import Stream, decode, decode_uops, encode, encode_uops
-from tilewright.targets.vta.machine import Machine
-from tilewright.targets.vta.moves import NOTHING
 from tilewright.targets.vta.passes import Prepared, run_passes
+from tilewright.targets.vta.steps.moves import NOTHING
+from tilewright.targets.vta.values.actions import Action
+from tilewright.targets.vta.values.machine import Machine
 
 #: Kinds of mutants. Those of TOKENS change no instruction's meaning.
 TOKENS = ("one bit", "push and pop", "push earlier", "pop later")

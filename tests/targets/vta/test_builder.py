@@ -7,8 +7,8 @@ import pytest
 import tilewright as tw
 from tests.conftest import ROOT
 from tilewright import targets
-from tilewright.targets.vta.codegen.builder import StreamBuilder
-from tilewright.targets.vta.codegen.kernels import ONE
+from tilewright.targets.vta.compiler.builder import StreamBuilder
+from tilewright.targets.vta.compiler.tile_kernels import ONE
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa import text
 from tilewright.targets.vta.isa.fields import AluOp, Memory

@@ -12,7 +12,7 @@ from tests.targets.vta.test_elementwise import check, machine, one_node, seeded
 from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.graph.ops import Concat, Conv2D, FullyConnected, MaxPool2D, Mean, Reshape, Upsample, Window
 from tilewright.program.program import Launch, Program
-from tilewright.targets.vta.codegen.compiler import compile_graph
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import Config
 
 SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))

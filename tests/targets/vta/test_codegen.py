@@ -20,8 +20,8 @@ from tilewright.model import load
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.trace import Trace
-from tilewright.targets.vta.codegen.compiler import compile_graph, plan
-from tilewright.targets.vta.codegen.explain import counts, explain
+from tilewright.targets.vta.compiler.compiler import compile_graph, plan
+from tilewright.targets.vta.compiler.explain import counts, explain
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.stream import decode, decode_uops

@@ -9,8 +9,8 @@ import pytest
 
 from tests.targets.vta.test_codegen import random_graph
 from tilewright.graph.ir import Graph, Tensor
-from tilewright.targets.vta.codegen import codes
-from tilewright.targets.vta.codegen.compiler import compile_graph
+from tilewright.targets.vta.compiler import codes
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
 
 MACHINES: tuple[tuple[dict[str, str], str], ...] = (

@@ -12,9 +12,9 @@ from tests.targets.vta.streams import BASES, END, MACHINES, random_case, small
 from tilewright.sim.dram import Dram, Segment
 from tilewright.targets import get
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.elaborate import elaborate
 from tilewright.targets.vta.isa.meaning import Interpreter, Record
 from tilewright.targets.vta.isa.stream import decode, encode
+from tilewright.targets.vta.steps.elaborate import elaborate
 
 #: Two rows of four tiles with a frame of one: four rows of six.
 PADDED = {"y_size": 2, "x_size": 4, "x_stride": 4, "y_pad_0": 1, "y_pad_1": 1, "x_pad_0": 1, "x_pad_1": 1}

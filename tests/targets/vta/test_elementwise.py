@@ -10,8 +10,8 @@ import pytest
 from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
 from tilewright.graph.ops import Add, Mean, Mul, Op, Quantize, RealAveragePool2D, Window
 from tilewright.graph.rounding import rounding_mode
-from tilewright.targets.vta.codegen import lower, lowered, proven
-from tilewright.targets.vta.codegen.compiler import compile_graph
+from tilewright.targets.vta.compiler import lower, lowered, proven
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS, Config
 
 BATCHED = {"LOG_BATCH": "1"}

@@ -12,7 +12,7 @@ from tests.blocked import SIZE, blocked_gemm
 from tests.conftest import ROOT
 from tilewright import targets
 from tilewright.array import Array
-from tilewright.targets.vta import explain_walk
+from tilewright.targets.vta.compiler import explain_walk
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.runtime import Memory, Runtime, UopRecorder
 

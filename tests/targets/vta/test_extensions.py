@@ -18,7 +18,7 @@ from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import TARGET
-from tilewright.targets.vta.codegen.compiler import compile_graph
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.fields import AluOp, Memory
 from tilewright.targets.vta.passes import run_passes

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tilewright.program.instruction import Layout, Raw
-from tilewright.targets.vta import header
 from tilewright.targets.vta.config import PRESETS, Config
+from tilewright.targets.vta.gateware import header
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 
 PYNQ = PRESETS["pynq"]

@@ -18,17 +18,17 @@ from tilewright.array import Array
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import LEAK, RACE, UNINITIALISED
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta import alu
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.isa.meaning import Element, Interpreter, Record
 from tilewright.targets.vta.isa.scalar import divide_by_pot, high_mul, operate, requantise
+from tilewright.targets.vta.isa.semantics import SEMANTICS
 from tilewright.targets.vta.isa.stream import encode
-from tilewright.targets.vta.kernel import AluKernel, Loop
-from tilewright.targets.vta.machine import Machine
 from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.pattern import Pattern
-from tilewright.targets.vta.semantics import SEMANTICS
+from tilewright.targets.vta.steps.micro_kernel import AluKernel, Loop
+from tilewright.targets.vta.steps.pattern import Pattern
+from tilewright.targets.vta.values import alu
+from tilewright.targets.vta.values.machine import Machine
 
 HLS = SEMANTICS["hls"]
 

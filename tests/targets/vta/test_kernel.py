@@ -7,12 +7,12 @@ import pytest
 
 from tilewright.array import Array
 from tilewright.sim.dram import Dram
-from tilewright.targets.vta.alu import operate
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.fields import AluOp
-from tilewright.targets.vta.kernel import AluKernel, GemmKernel, Loop
-from tilewright.targets.vta.machine import Machine
-from tilewright.targets.vta.pattern import Pattern
+from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel, Loop
+from tilewright.targets.vta.steps.pattern import Pattern
+from tilewright.targets.vta.values.alu import operate
+from tilewright.targets.vta.values.machine import Machine
 
 SEED = 7
 CONFIG = PRESETS["pynq"]

@@ -13,10 +13,10 @@ from tests.mlperf import FILES, model_path
 from tests.targets.vta.networks import Builder
 from tilewright.graph.ops import Conv2D
 from tilewright.model import inputs
-from tilewright.targets.vta.codegen.compiler import compile_graph
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.limits import limits, total
 from tilewright.targets.vta.timing import MODELS
+from tilewright.targets.vta.timing.limits import limits, total
 
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 

@@ -19,9 +19,10 @@ from tilewright.program import file
 from tilewright.program import listing as program_listing
 from tilewright.program.program import Launch, Program
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta import TARGET, listing
+from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.image import image_of
+from tilewright.targets.vta.isa import listing
+from tilewright.targets.vta.isa.image import image_of
 from tilewright.targets.vta.passes import run_passes
 
 PYNQ = PRESETS["pynq"]

@@ -26,7 +26,7 @@ from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
 from tilewright.sim.hazards import hazards, mode_at, scan
 from tilewright.sim.order import Order
 from tilewright.sim.steps import COUNT, Footprints, StepTable
-from tilewright.targets.vta.codegen.compiler import compile_graph
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.passes import Prepared
 

@@ -16,7 +16,7 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, Window
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.codegen.compiler import compile_graph
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS, Config
 
 VTA = targets.get("vta")

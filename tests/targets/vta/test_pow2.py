@@ -14,11 +14,11 @@ from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
 from tilewright.program.program import Launch
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.codegen.compiler import compile_graph
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.image import image_of
+from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.portability import portability, write_distance
 from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.portability import portability, write_distance
 
 SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
 

@@ -11,7 +11,7 @@ from tests.targets.vta.test_elementwise import check, codes, machine, one_node, 
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ops import MatMul
 from tilewright.program import file
-from tilewright.targets.vta.codegen.compiler import compile_graph
+from tilewright.targets.vta.compiler.compiler import compile_graph
 
 KEYS: tuple[dict[str, str], ...] = (
     {},

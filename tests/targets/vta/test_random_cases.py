@@ -21,12 +21,12 @@ from tilewright.graph.ops import Conv2D
 from tilewright.program import file
 from tilewright.program.program import HostStep, Program
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.codegen.compiler import TOKENS, compile_graph
+from tilewright.targets.vta.compiler.compiler import TOKENS, compile_graph
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.image import image_of
-from tilewright.targets.vta.limits import limits, total
+from tilewright.targets.vta.isa.image import image_of
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.timing import MODELS
+from tilewright.targets.vta.timing.limits import limits, total
 
 VTA = targets.get("vta")
 FEW = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))

@@ -11,14 +11,14 @@ import pytest
 from tilewright.array import Array
 from tilewright.sim import jit
 from tilewright.sim.dram import Dram, Segment
-from tilewright.targets.vta import loop, stretch
-from tilewright.targets.vta.actions import Action, actions, stored_resets
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Record, Uops, decode, encode, encode_uops
-from tilewright.targets.vta.machine import Machine
-from tilewright.targets.vta.stretch import Stretch, plan
+from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
+from tilewright.targets.vta.values import loop, stretch
+from tilewright.targets.vta.values.actions import Action, actions, stored_resets
+from tilewright.targets.vta.values.machine import Machine
+from tilewright.targets.vta.values.stretch import Stretch, plan
 
 BASE = PRESETS["pynq"]
 CONFIGS = {

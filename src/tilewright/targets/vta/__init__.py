@@ -22,7 +22,7 @@ from tilewright.targets.base import ConformCase, LaunchResult
 from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory
-from tilewright.targets.vta.ports import ports
+from tilewright.targets.vta.timing.ports import ports
 
 if TYPE_CHECKING:
     from tilewright.targets.vta.passes import Prepared
@@ -80,20 +80,20 @@ class Vta:
         }
 
     def header(self, config: base.Config) -> str:
-        from tilewright.targets.vta import header
+        from tilewright.targets.vta.gateware import header
 
         return header.text(_own(config))
 
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
-        from tilewright.targets.vta.codegen.compiler import compile_graph
+        from tilewright.targets.vta.compiler.compiler import compile_graph
 
         return compile_graph(graph, _own(config), rounding)
 
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        from tilewright.targets.vta.codegen.pack import unpack
-        from tilewright.targets.vta.image import image_of
+        from tilewright.targets.vta.compiler.pack import unpack
+        from tilewright.targets.vta.isa.image import image_of
         from tilewright.targets.vta.passes import run_passes
 
         config, graph, image = _config_of(program), program.graph, image_of(launch)
@@ -123,9 +123,9 @@ class Vta:
         return LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), divided, macs_of)
 
     def check(self, program: Program) -> Iterator[Finding]:
-        from tilewright.targets.vta.image import image_of
+        from tilewright.targets.vta.isa.image import image_of
+        from tilewright.targets.vta.isa.portability import portability, write_distance
         from tilewright.targets.vta.passes import prepare
-        from tilewright.targets.vta.portability import portability, write_distance
 
         options = RunOptions(timing=self.timing_models[0].name, check=True, values=False)
         for launch in program.launches:
@@ -138,13 +138,13 @@ class Vta:
             yield from (finding.inside(launch.name) for finding in found)
 
     def disassemble(self, program: Program) -> str:
-        from tilewright.targets.vta import listing
+        from tilewright.targets.vta.isa import listing
 
         return listing.disassemble(program, _config_of(program))
 
     def assemble(self, text: str, config: base.Config) -> Program:
-        from tilewright.targets.vta import listing
-        from tilewright.targets.vta.image import image_of
+        from tilewright.targets.vta.isa import listing
+        from tilewright.targets.vta.isa.image import image_of
 
         machine = _own(config)
         launches = listing.assemble(text, machine)
@@ -153,7 +153,7 @@ class Vta:
         return Program.bare(self.name, machine, launches)
 
     def explain(self, program: Program, timing: str | None = None) -> str:
-        from tilewright.targets.vta.codegen.explain import explain
+        from tilewright.targets.vta.compiler.explain import explain
 
         return explain(program, timing or self.timing_models[0].name)
 
@@ -163,21 +163,21 @@ class Vta:
         return conform(path)
 
     def excess(self, config: base.Config) -> str:
-        from tilewright.targets.vta import bill
+        from tilewright.targets.vta.gateware import bill
 
         return bill.excess(_own(config))
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
         with _gateware_tools():
-            from tilewright.targets.vta.rtl.export import files
+            from tilewright.targets.vta.gateware.export import files
 
         return files(_own(config))
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
-        from tilewright.targets.vta.image import image_of
+        from tilewright.targets.vta.isa.image import image_of
 
         with _gateware_tools():
-            from tilewright.targets.vta.rtl.cosim import compare
+            from tilewright.targets.vta.gateware.cosim import compare
 
         return compare(launch.name, image_of(launch), _config_of(program), _packed(program, launch, values), engine)
 
@@ -189,10 +189,10 @@ class Vta:
         path: Path,
         cycles: tuple[int, int] | None,
     ) -> None:
-        from tilewright.targets.vta.image import image_of
+        from tilewright.targets.vta.isa.image import image_of
 
         with _gateware_tools():
-            from tilewright.targets.vta.rtl.cosim import waveform
+            from tilewright.targets.vta.gateware.cosim import waveform
 
         waveform(image_of(launch), _config_of(program), _packed(program, launch, values), path, cycles)
 
@@ -207,7 +207,7 @@ def _gateware_tools() -> Iterator[None]:
 
 def _packed(program: Program, launch: Launch, values: Mapping[str, Array]) -> Mapping[str, Array]:
     """The segments that a network's values fill; a bare program has none."""
-    from tilewright.targets.vta.codegen.pack import pack
+    from tilewright.targets.vta.compiler.pack import pack
 
     with given.untrusted(launch):
         return pack(launch, program.graph, values) if program.graph else {}

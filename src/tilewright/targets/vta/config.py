@@ -18,7 +18,7 @@ from tilewright.targets import keys
 from tilewright.targets.vta import rules
 from tilewright.targets.vta.isa.fields import INSN_BYTES, UOP_BYTES, AluOp, Formats, IndexBits, Memory, formats
 from tilewright.targets.vta.isa.pipeline import PIPELINES, Pipeline
-from tilewright.targets.vta.semantics import SEMANTICS
+from tilewright.targets.vta.isa.semantics import SEMANTICS
 
 
 class Board(NamedTuple):

@@ -16,13 +16,13 @@ from tilewright.sim.order import Order, eager_sequence, order
 from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.trace import Part, Trace
 from tilewright.targets.vta import timing
-from tilewright.targets.vta.actions import Action, stored_resets
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.isa.stream import decode
-from tilewright.targets.vta.machine import Machine
-from tilewright.targets.vta.stretch import Stretch, plan
+from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
+from tilewright.targets.vta.values.actions import Action, stored_resets
+from tilewright.targets.vta.values.machine import Machine
+from tilewright.targets.vta.values.stretch import Stretch, plan
 
 #: Findings of a kind that are listed.
 LISTED = 8

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tilewright.errors import ConfigError
 from tilewright.targets.vta.isa.fields import SRAM_BASE_BITS, IndexBits
-from tilewright.targets.vta.semantics import SEMANTICS
+from tilewright.targets.vta.isa.semantics import SEMANTICS
 
 if TYPE_CHECKING:
     from tilewright.targets.vta.config import Config

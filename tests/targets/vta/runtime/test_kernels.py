@@ -11,7 +11,7 @@ from tilewright.errors import ProgramError
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.fields import AluOp
 from tilewright.targets.vta.runtime.instructions import ONCE, Loop
-from tilewright.targets.vta.runtime.kernels import UopKernel, UopRecorder
+from tilewright.targets.vta.runtime.uop_kernels import UopKernel, UopRecorder
 
 Record = Callable[[UopRecorder], object]
 

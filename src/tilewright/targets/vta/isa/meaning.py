@@ -15,8 +15,8 @@ from tilewright.array import Array
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
 from tilewright.targets.vta.isa.scalar import operate, requantise, requantise_float
+from tilewright.targets.vta.isa.semantics import SEMANTICS
 from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
-from tilewright.targets.vta.semantics import SEMANTICS
 
 #: The memories of micro-ops, those with padding under all semantics, and the names of the ones that hold data.
 CACHES, PADDED = (Memory.UOP, Memory.ALU_UOP), (Memory.INP, Memory.ACC, Memory.ACC_8BIT)

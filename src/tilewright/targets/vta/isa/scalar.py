@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.targets.vta.isa.fields import AluOp
-from tilewright.targets.vta.semantics import Semantics
+from tilewright.targets.vta.isa.semantics import Semantics
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 

@@ -12,8 +12,8 @@ The compiler's streams are made by the same `instructions` and `uops`.
 """
 
 from tilewright.targets.vta.isa.fields import AluOp, Memory
-from tilewright.targets.vta.runtime.kernels import UopRecorder
 from tilewright.targets.vta.runtime.memory import Buffer
 from tilewright.targets.vta.runtime.session import Debug, RunResult, Runtime
+from tilewright.targets.vta.runtime.uop_kernels import UopRecorder
 
 __all__ = ["AluOp", "Buffer", "Debug", "Memory", "RunResult", "Runtime", "UopRecorder"]

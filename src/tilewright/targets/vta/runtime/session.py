@@ -16,7 +16,8 @@ from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.trace import Trace
 from tilewright.targets.base import LaunchResult
-from tilewright.targets.vta import TARGET, explain_walk
+from tilewright.targets.vta import TARGET
+from tilewright.targets.vta.compiler import explain_walk
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa import text
 from tilewright.targets.vta.isa.fields import UOP_BYTES, Memory, Opcode
@@ -25,9 +26,9 @@ from tilewright.targets.vta.runtime import memory as device
 from tilewright.targets.vta.runtime import tiles
 from tilewright.targets.vta.runtime.commands import Commands
 from tilewright.targets.vta.runtime.instructions import NO_PADS, InstructionBuffer
-from tilewright.targets.vta.runtime.kernels import UopKernel, UopRecorder
 from tilewright.targets.vta.runtime.memory import Buffer, DeviceMemory
 from tilewright.targets.vta.runtime.transfers import check_transfer
+from tilewright.targets.vta.runtime.uop_kernels import UopKernel, UopRecorder
 
 
 class Debug(IntFlag):

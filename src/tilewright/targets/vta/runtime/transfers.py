@@ -7,8 +7,8 @@ import numpy as np
 from tilewright.errors import ProgramError
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
+from tilewright.targets.vta.isa.semantics import SEMANTICS
 from tilewright.targets.vta.runtime.memory import Buffer
-from tilewright.targets.vta.semantics import SEMANTICS
 
 LOADED = (Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT, Memory.PAR)
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated
 from tilewright.targets.base import TimingModel
-from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import INSN_BYTES
+from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.timing.model import Timing, compute, stores, zeros
 
 

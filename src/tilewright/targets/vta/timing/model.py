@@ -11,11 +11,11 @@ from tilewright.array import Array
 from tilewright.sim.timeline import Simulated
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import AluOp, Memory
-from tilewright.targets.vta.kernel import FACTOR_TILES
-from tilewright.targets.vta.kernels import REQUANTISE
-from tilewright.targets.vta.ports import Intervals, intervals
+from tilewright.targets.vta.steps.elaborate import Elaborated
+from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
+from tilewright.targets.vta.steps.micro_kernels import REQUANTISE
+from tilewright.targets.vta.timing.ports import Intervals, intervals
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from tilewright.array import Array
 from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, Units
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.elaborate import Elaborated
 from tilewright.targets.vta.isa.fields import INSN_BYTES, AluOp, Memory
-from tilewright.targets.vta.kernel import AluKernel
+from tilewright.targets.vta.steps.elaborate import Elaborated
+from tilewright.targets.vta.steps.micro_kernel import AluKernel
 from tilewright.targets.vta.timing.model import Timing, compute, stores, zeros
 from tilewright.targets.vta.timing.waits import waits
 

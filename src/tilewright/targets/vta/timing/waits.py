@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.jit import compiled
-from tilewright.targets.vta.kernel import FACTOR_TILES, AluKernel
+from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, AluKernel
 
 #: Microseconds of `waited` for each micro-op, uncompiled.
 MICRO_OP_US = 4

@@ -1,0 +1,156 @@
+"""Sums to codes on chip: TFLite's requantisation and its ADD, as instructions of either extended ALU.
+
+Parameters of a channel tile lie behind each other: a bias for each class, then the factors. With REQ these are
+multipliers, scaling and bounds; without, multipliers and the shifts to the left (negated) and to the right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.targets.vta.compiler.layer import Layer, Words
+from tilewright.targets.vta.compiler.plan import Group
+from tilewright.targets.vta.compiler.step import Step, over
+from tilewright.targets.vta.compiler.tile_kernels import ONE, Dim, Kernel
+from tilewright.targets.vta.isa.fields import AluOp
+
+#: TFLite's ADD works with so many more bits (add.h).
+ADD_LEFT_SHIFT = 20
+#: HLS reads five signed bits.
+LARGEST_SHIFT = 15
+
+
+class Patch(NamedTuple):
+    """Rows top..bottom-1 and columns left..right-1 of a group, whose tiles have the bias of one class."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+    bias: int
+
+
+def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
+    """The steps for one group, whose sums are in the first tiles of its slot. `limit`: micro-ops in a list."""
+    codes = layer.codes
+    assert codes
+    if layer.kind == "add" and layer.shifts:
+        return _shifted(codes.words, group.tiles, rounds=True)
+    if layer.kind == "add":
+        return _add(codes.words, group.tiles)
+    rows = codes.rows[group.rows.start : group.rows.start + group.rows.extent]
+    columns = codes.columns[group.columns.start : group.columns.start + group.columns.extent]
+    width = group.columns.extent
+    patches = tuple(
+        part
+        for top, bottom, y in _runs(rows)
+        for left, right, x in _runs(columns)
+        for part in _cut(Patch(top, bottom, left, right, y * codes.classes[1] + x), width, limit)
+    )
+    return _requantise(codes.words, patches, width, group.pixels, group.outs.size, 0, 0)
+
+
+def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """(first, one past the last, class) of each run of equal classes."""
+    at = 0
+    for value, run in groupby(classes):
+        length = len(list(run))
+        yield at, at + length, value
+        at += length
+
+
+def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
+    """The parts of a patch whose lists (see _tiles) are short enough."""
+    top, bottom, left, right, _ = patch
+    if right - left == width:
+        yield patch
+    elif bottom - top >= right - left:
+        for at in range(left, right, limit):
+            yield patch._replace(left=at, right=min(at + limit, right))
+    else:
+        for at in range(top, bottom, limit):
+            yield patch._replace(top=at, bottom=min(at + limit, bottom))
+
+
+@lru_cache(maxsize=1024)
+def _add(words: Words, tiles: int) -> tuple[Step, ...]:
+    """Both operands rescaled, added, rescaled: each a set of parameters."""
+    whole = (Patch(0, 1, 0, tiles, 0),)
+    start = np.zeros(1, np.int64)
+    total = Kernel(start, start + tiles, start, ONE, Dim(tiles, 1, 1, 0, False))
+    operands = [_requantise(words, whole, tiles, tiles, 1, k * tiles, k * words.tiles, False) for k in (0, 1)]
+    result = _requantise(words, whole, tiles, tiles, 1, 0, 2 * words.tiles)
+    return (*operands[0], *operands[1], Step(total, AluOp.ADD), *result)
+
+
+@lru_cache(maxsize=4096)
+def _requantise(
+    words: Words,
+    patches: tuple[Patch, ...],
+    width: int,
+    pixels: int,
+    outs: int,
+    first: int,
+    parameters: int,
+    to_codes: bool = True,
+) -> tuple[Step, ...]:
+    """Tiles from `first` of the slot, `outs` channel tiles of `pixels` in rows of `width`."""
+    channels = Dim(outs, pixels, words.tiles, 0, False) if outs > 1 else ONE
+    factors = parameters + words.biases
+
+    def tensor(op: AluOp, patch: Patch, source: int) -> Step:
+        """An operation with a tile of parameters for each channel tile."""
+        dst, inner = _tiles(patch, width)
+        one = np.ones_like(dst)
+        return Step(
+            Kernel(dst + first, one * source, one * factors, channels, inner), op, None, False, True, words.tiles
+        )
+
+    if words.immediates is None:
+        return tuple(tensor(AluOp.REQ, patch, parameters + patch.bias) for patch in patches)
+    zero_point, low, high, left, shift = words.immediates
+    if shift is not None:  # the rounding half is part of the bias
+        biases = tuple(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in patches)
+        return (*biases, *_shifted(words, outs * pixels, rounds=False))
+    whole = Patch(0, pixels // width, 0, width, 0)
+    return (
+        *(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in patches),
+        *([tensor(AluOp.RSHR, whole, factors + 1)] if left else []),
+        tensor(AluOp.MULH, whole, factors),
+        tensor(AluOp.RSHR, whole, factors + 2),
+        *(
+            Step(over(outs * pixels, first), op, imm)
+            for op, imm in ((AluOp.ADD, zero_point), (AluOp.MAX, low), (AluOp.MIN, high))
+            if to_codes
+        ),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _shifted(words: Words, tiles: int, rounds: bool) -> tuple[Step, ...]:
+    """A shift to the right and the bounds; `rounds`: the rounding half has to be added."""
+    assert words.immediates
+    left = words.immediates.shift or 0
+    steps = [Step(over(tiles), AluOp.ADD, 1 << (left - 1))] if rounds and left else []
+    while left:
+        part = min(left, LARGEST_SHIFT)
+        steps.append(Step(over(tiles), AluOp.SHR, part))
+        left -= part
+    bounds = ((AluOp.MAX, words.immediates.low), (AluOp.MIN, words.immediates.high))
+    return (*steps, *(Step(over(tiles), op, imm) for op, imm in bounds))
+
+
+def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
+    """Listed tiles of a patch and the loop over the others: short lists."""
+    rows, columns = patch.bottom - patch.top, patch.right - patch.left
+    start = patch.top * width + patch.left
+    if columns == width or rows == 1:
+        return np.array([start], np.int64), Dim(rows * columns, 1, 0, 0, False)
+    if rows >= columns:
+        return start + np.arange(columns), Dim(rows, width, 0, 0, False)
+    return start + np.arange(rows) * width, Dim(columns, 1, 0, 0, False)

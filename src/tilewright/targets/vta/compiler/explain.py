@@ -1,0 +1,118 @@
+"""A program's plans as text: what runs where and why, volumes, counts and buffer use of each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilewright.array import Array
+from tilewright.program.program import HostStep, Launch, Program
+from tilewright.sim.passes import RunOptions
+from tilewright.targets.vta.compiler import explain_walk
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.stream import Alu, Gemm, Stream, decode
+from tilewright.targets.vta.passes import run_passes
+
+
+def explain(program: Program, timing: str) -> str:
+    """One paragraph a step, behind the memories of the machine; cycles are by a timing model."""
+    config = Config.from_json(program.config)
+    parts = explain_walk.memory_map(config)
+    for step in program.steps:
+        if isinstance(step, HostStep):
+            parts.append(f"{step.node}: host, {step.reason}")
+        else:
+            parts.append("\n  ".join([f"{step.name}: vta", *_launch(step, config, timing)]))
+    return "\n".join(parts) + "\n"
+
+
+def counts(launch: Launch, config: Config) -> dict[str, int]:
+    """Instructions and executed micro-ops by kind, bytes moved by memory, distinct micro-ops."""
+    stream = decode(launch.arrays["insns"], config)
+    loads, stores = stream.opcode == Opcode.LOAD, stream.opcode == Opcode.STORE
+    gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
+    reset = stream.gemm.reset_reg == 1
+    uops = {
+        "gemm": int(_executed(stream.gemm)[gemm & ~reset].sum()),
+        "reset": int(_executed(stream.gemm)[gemm & reset].sum()),
+        "alu": int(_executed(stream.alu)[alu].sum()),
+    }
+    moved = {
+        f"{memory.name.lower()}_bytes": _bytes(stream, loads & (stream.mem.memory_type == memory), memory, config)
+        for memory in (Memory.INP, Memory.WGT, Memory.UOP)
+    }
+    return {
+        "instructions": len(stream),
+        **{f"{name}_uops": count for name, count in uops.items()},
+        **moved,
+        "out_bytes": _bytes(stream, stores, Memory.OUT, config),
+        **{f"{name}_tiles": count for name, count in _high_water(stream).items()},
+        "listed_uops": launch.arrays["dram.uop"].size // config.uop.tile_bytes,
+    }
+
+
+def _executed(part: Gemm | Alu) -> Array:
+    return (part.uop_end - part.uop_bgn) * part.iter_out * part.iter_in
+
+
+def _bytes(stream: Stream, mine: Array, memory: Memory, config: Config) -> int:
+    return int((stream.mem.x_size * stream.mem.y_size)[mine].sum()) * config.dram_tile_bytes(memory)
+
+
+def _high_water(stream: Stream) -> dict[str, int]:
+    """Tiles of each memory up to the highest that is loaded or, for acc, stored."""
+    end = stream.mem.sram_base + stream.mem.x_size * stream.mem.y_size
+    rows = {
+        "inp": (stream.opcode == Opcode.LOAD) & (stream.mem.memory_type == Memory.INP),
+        "wgt": (stream.opcode == Opcode.LOAD) & (stream.mem.memory_type == Memory.WGT),
+        "acc": stream.opcode == Opcode.STORE,
+    }
+    return {name: int(end[mine].max(initial=0)) for name, mine in rows.items()}
+
+
+def cycles(launch: Launch, config: Config, timing: str) -> Iterator[str]:
+    """What a run of the launch takes under a timing model, and each node of it."""
+    image = image_of(launch)
+    options = RunOptions(timing=timing, check=False, values=False)
+    found = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
+    if found.trace:
+        yield f"{found.trace.cycles} cycles (timing model {timing})"
+        for node, part in zip(launch.nodes, found.parts(image.layer, len(launch.nodes)), strict=False):
+            yield f"  {node}: {part.cycles}"
+
+
+def _launch(launch: Launch, config: Config, timing: str) -> list[str]:
+    found = counts(launch, config)
+    bytes_ = ", ".join(f"{found[f'{name}_bytes']} {name}" for name in ("inp", "wgt", "uop", "out"))
+    chips = {"inp": config.inp, "wgt": config.wgt, "acc": config.acc}
+    used = ", ".join(f"{found[f'{name}_tiles']} of {chip.depth} {name}" for name, chip in chips.items())
+    return [
+        *(line for layer in launch.meta["layers"] for line in _plan(layer, len(launch.nodes) > 1)),
+        *cycles(launch, config, timing),
+        f"{found['instructions']} instructions; micro-ops executed: {found['gemm_uops']} gemm, "
+        f"{found['reset_uops']} reset, {found['alu_uops']} alu",
+        f"buffers used: {used}; {found['listed_uops']} micro-ops listed for a cache of {config.uop.depth}",
+        f"bytes moved: {bytes_}",
+        *(line for index, _ in enumerate(launch.meta["layers"]) for line in _walk(launch, index, config)),
+    ]
+
+
+def _plan(layer: Mapping[str, Any], named: bool) -> list[str]:
+    return _under(layer, str(layer["plan"]).split("\n"), named)
+
+
+def _walk(launch: Launch, index: int, config: Config) -> list[str]:
+    """The block walk of a layer that is a product of matrices."""
+    layer = launch.meta["layers"][index]
+    if not layer["matrix"]:
+        return []
+    named = len(launch.nodes) > 1
+    lines = explain_walk.walk(launch, config, short=True, layer=index if named else None).splitlines()
+    return _under(layer, lines, named) if lines else []
+
+
+def _under(layer: Mapping[str, Any], lines: list[str], named: bool) -> list[str]:
+    """Lines about a layer, under its name where its launch has several."""
+    return [f"{layer['node']}:", *(f"  {line}" for line in lines)] if named else lines

@@ -1,0 +1,233 @@
+"""How a launch walks through its data, block by block: what GEMM instructions multiply, where LOADs take it from.
+
+Blocks are tiles, numbered from 1 in the order of a buffer in DRAM; `a x b + c` is input block a by weight block b,
+added to block c of the bias, or of the output where no bias is loaded. `-` is none: padding, or nothing loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.program.program import Launch
+from tilewright.sim.dram import Dram
+from tilewright.sim.order import order
+from tilewright.targets.vta.config import Config, Sram
+from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.stream import decode
+from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
+from tilewright.targets.vta.steps.micro_kernel import GemmKernel
+from tilewright.targets.vta.steps.moves import Move
+
+#: Lines of a table (and of a short one) and entries of a line; of longer ones the first few and the last are shown.
+LINES, SHORT, ENTRIES = 9, 4, 6
+OPERANDS = (Memory.INP, Memory.WGT, Memory.ACC)
+NOWHERE = -1
+
+#: (input, weight, bias or output), each a number from 1, or 0 for none.
+Entry = tuple[int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """`gemms` are the steps of accumulating GEMMs in order; `blocks` int64 [micro-ops, 3] are those of the
+    `first` ones, which work on the same LOADs.
+
+    `outer` int64 [gemms, 3] numbers the LOADs (or STOREs) whose tiles the first micro-op of each one uses, by
+    their DRAM base; `moves` are the first LOAD of each memory and the first STORE. `biased`: some sums start as loaded.
+    """
+
+    gemms: tuple[int, ...]
+    first: int
+    blocks: Array
+    outer: Array
+    moves: tuple[Move, ...]
+    biased: bool
+
+
+def walk(launch: Launch, config: Config, short: bool = False, layer: int | None = None) -> str:
+    """The tables of a launch, or of one layer of several; `short`: few lines, without the memory map.
+
+    Empty where nothing is multiplied.
+    """
+    image = image_of(launch)
+    dram = image.dram({}, 1)
+    program = elaborate(decode(image.insns, config), config, dram, image.bases)
+    mine = None if layer is None else launch.arrays["layer"] == layer
+    found = trace(program, dram, mine)
+    if not found.gemms:
+        return ""
+    lines = SHORT if short else LINES
+    first, last = found.gemms[0], found.gemms[found.first - 1]
+    which = f"#{first} {program.table.describe(first)}" if first == last else f"#{first}..#{last}, {found.first} gemm"
+    sums = "bias" if found.biased else "output"
+    parts = [f"inner walk, {which}: input x weight + {sums} block"]
+    parts += _indented(_table(_lines([tuple(row) for row in found.blocks.tolist()], False), lines))
+    parts.append(f"outer walk, {len(found.gemms)} gemm: the same of what one LOAD brings, by its dram_base")
+    parts += _indented(_table(_lines([tuple(row) for row in found.outer.tolist()], True), lines))
+    if not short:
+        parts += memory_map(config)
+        for move in found.moves:
+            parts += _rows(move, config, dram)
+    return "\n".join(parts) + "\n"
+
+
+def memory_map(config: Config) -> list[str]:
+    """The on-chip memories as the bus sees them: word bits x tiles x words a tile."""
+    rows = []
+    extensions = [config.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in config.memories]
+    for chip in (config.inp, config.wgt, config.acc, config.out, config.uop, *extensions):
+        width, words = _words(chip, config)
+        shape = f"{width} x {chip.depth}" + (f" x {words}" if words > 1 else "")
+        rows.append(f"{chip.name}  {shape} bit")
+    return [
+        f"on-chip memories in words of the {config.bus_bits}-bit bus: word x tiles x words a tile",
+        *_indented(rows),
+    ]
+
+
+def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> Walk:
+    """Follow each tile of inp, wgt and acc from the LOAD that brings it, or to the STORE that takes it.
+
+    `mine` bool [n]: the instructions that the walk is about; None: all.
+    """
+    relation = order(program.table)
+    steps = relation.sequence.tolist() if relation.complete else list(range(len(program.table)))
+    each, kernel = program.moves.each, program.kernel.tolist()
+    stored_at = _stores(program, dram, steps)
+    origin = {memory: np.full((program.config.sram(memory).depth, 2), NOWHERE) for memory in OPERANDS}
+    firsts: dict[int, Move] = {}
+    chosen = [True] * len(program.table) if mine is None else mine.tolist()
+    biased = False
+    gemms: list[int] = []
+    blocks: list[Array] = []
+    outer: list[list[int]] = []
+    for step in steps:
+        move = each[step]
+        if chosen[step] and move.memory in (*OPERANDS, Memory.OUT) and move.row_bytes:
+            firsts.setdefault(move.memory, move)
+        if move.memory in origin and move.row_bytes:
+            origin[Memory(move.memory)][move.base : move.end] = _tiles(move, program.config, dram, pads=True)
+        if kernel[step] < 0 or not isinstance(item := program.kernels[kernel[step]], GemmKernel):
+            continue
+        if item.reset or not item.dst.size:
+            origin[Memory.ACC][item.written] = NOWHERE
+            continue
+        if not chosen[step]:
+            continue
+        loaded = origin[Memory.ACC]
+        biased = biased or bool((loaded[item.dst, 0] != NOWHERE).any())
+        sums = np.where(loaded[:, :1] == NOWHERE, stored_at[step], loaded)
+        tables = (origin[Memory.INP], origin[Memory.WGT], sums)
+        tiles = (item.src, item.wgt, item.dst)
+        gemms.append(step)
+        outer.append([int(table[tile[0], 1]) for table, tile in zip(tables, tiles, strict=True)])
+        if len(blocks) == len(gemms) - 1 and outer[-1] == outer[0]:
+            blocks.append(np.stack([table[tile, 0] for table, tile in zip(tables, tiles, strict=True)], axis=1) + 1)
+    ranks = np.stack([_ranks(column) for column in np.array(outer, np.int64).reshape(-1, 3).T], axis=1)
+    shown = tuple(firsts[memory] for memory in (*OPERANDS, Memory.OUT) if memory in firsts)
+    every = np.concatenate([np.zeros((0, 3), np.int64), *blocks])
+    return Walk(tuple(gemms), len(blocks), every, ranks, shown, biased)
+
+
+def _ranks(bases: Array) -> Array:
+    """Each base's place among the distinct ones, from 1; 0 for NOWHERE."""
+    known, index = np.unique(bases, return_inverse=True)
+    return index.reshape(-1) + int(NOWHERE not in known)
+
+
+def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
+    """For each GEMM the (block, first block of the STORE) to which its acc tiles go next, int64 [depth, 2]."""
+    each, kernel = program.moves.each, program.kernel.tolist()
+    at, found = np.full((program.config.acc.depth, 2), NOWHERE), {}
+    for step in reversed(steps):
+        move = each[step]
+        if move.memory == Memory.OUT and move.row_bytes:
+            at = at.copy()
+            at[move.base : move.end] = _tiles(move, program.config, dram, pads=False)
+        elif kernel[step] >= 0:
+            found[step] = at
+    return found
+
+
+def _tiles(move: Move, config: Config, dram: Dram, pads: bool) -> Array:
+    """For each tile on chip its block in DRAM, from 0 at its segment's start, and the transfer's first block."""
+    size = config.dram_tile_bytes(Memory(move.memory))
+    first = (move.address - _start(move, dram)) // size
+    shape = (move.height, move.width) if pads else (move.rows, move.columns)
+    table = np.full((*shape, 2), NOWHERE)
+    inside = table[move.top : move.top + move.rows, move.left : move.left + move.columns]
+    inside[..., 0] = first + np.arange(move.rows)[:, None] * (move.stride // size) + np.arange(move.columns)
+    inside[..., 1] = first
+    return table.reshape(-1, 2)
+
+
+def _start(move: Move, dram: Dram) -> int:
+    """The address of the segment that a transfer begins in."""
+    return max((segment.address for segment in dram.segments if segment.address <= move.address), default=0)
+
+
+def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
+    """Runs of entries with one input block (or else one weight block); `by_sum`: with one bias block.
+
+    Equal entries in a row are one: some sums are several instructions.
+    """
+    lines: list[list[Entry]] = []
+    shared = -1
+    for entry in entries:
+        line = lines[-1] if lines else []
+        if line and entry == line[-1]:
+            continue
+        keys = (2,) if by_sum else (0, 1) if len(line) < 2 else (shared,)
+        same = [key for key in keys if line and entry[key] == line[-1][key]]
+        if same:
+            shared = same[0]
+            line.append(entry)
+        else:
+            lines.append([entry])
+    return lines
+
+
+def _table(lines: Sequence[Sequence[Entry]], limit: int) -> list[str]:
+    shown = []
+    for line in lines:
+        texts = ["{}x{}+{}".format(*(number or "-" for number in entry)) for entry in line]
+        shown.append(" ".join(texts if len(texts) <= ENTRIES else [*texts[:3], "...", texts[-1]]))
+    return shown if len(shown) <= limit else [*shown[: limit - 2], "...", shown[-1]]
+
+
+def _rows(move: Move, config: Config, dram: Dram) -> Iterator[str]:
+    """A transfer row by row: DRAM base in bus words from the buffer's start, blocks, and tiles on chip."""
+    memory = Memory(move.memory)
+    chip, size = config.sram(memory), config.dram_tile_bytes(memory)
+    at, bus = move.address - _start(move, dram), config.bus_bits // 8
+    name = "store" if memory == Memory.OUT else "load"
+    stride = move.stride // size
+    yield (
+        f"first {name} {chip.name}: y_size={move.rows} x_size={move.columns} x_stride={stride}, "
+        f"{move.row_bytes} bytes a row; dram in bus words"
+    )
+    shown = []
+    for row in range(move.rows):
+        block, tile = at // size + row * stride, move.base + (move.top + row) * move.width + move.left
+        blocks, on_chip = _range(block + 1, move.columns), _range(tile, move.columns)
+        shown.append(f"row {row + 1}: dram {(at + row * move.stride) // bus}, block {blocks}, {chip.name}[{on_chip}]")
+    yield from _indented(shown if len(shown) <= 4 else [*shown[:2], "...", shown[-1]])
+
+
+def _range(first: int, count: int) -> str:
+    return f"{first}..{first + count - 1}" if count > 1 else str(first)
+
+
+def _words(chip: Sram, config: Config) -> tuple[int, int]:
+    """Bits of a word, words of a tile; a tile narrower than the bus is one word."""
+    bits = chip.tile_bytes * 8
+    return min(bits, config.bus_bits), max(1, bits // config.bus_bits)
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"  {line}" for line in lines]

@@ -1,0 +1,169 @@
+"""What enters and leaves a launch: codes as tiles, byte planes as accumulators. Runs at every inference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ProgramError
+from tilewright.graph.ir import Graph, Site
+from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, Linear, MatMul
+from tilewright.graph.ops.linear import merge_samples
+from tilewright.graph.reference import value_of
+from tilewright.graph.rounding import rounding_mode
+from tilewright.program.program import Launch
+from tilewright.targets.vta.compiler import codes, products
+from tilewright.targets.vta.compiler.layer import columns_of
+
+#: What the host subtracts from sums: by row class, column class and channel.
+TABLES = ("correction", "row_class", "column_class")
+
+
+def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
+    """What the host gives: uint8 (S, size) by segment; tiles [channel tile][row][column][batch][block], 0 beyond."""
+    sizes = {segment["name"]: segment["size"] for segment in launch.meta["segments"]}
+    packed = {}
+    for form in launch.meta["layers"]:
+        site = graph.site(graph.node(form["node"]))
+        for name, tensor in zip(form["inputs"], form["tensors"], strict=True):
+            if form["in_tiles"] * form["in_pixels"] * form["batch"] * form["block"] != sizes[name]:
+                raise ProgramError(
+                    f"launch '{launch.name}'", "its layout does not fit its input segment", "compile it again"
+                )
+            if not 0 < form["fold"] <= form["block"]:
+                raise ProgramError(f"launch '{launch.name}'", "its layout has no legal fold", "compile it again")
+            packed[name] = _tiles(site, _held(launch, graph, values, tensor), form)
+        if form["weights"] is not None:
+            tiles = products.as_weights(site, _held(launch, graph, values, site.input(1).name), form["block"])
+            parts = [
+                tiles[:, out : out + outs, k : k + sums].reshape(len(tiles), -1)
+                for out, outs, k, sums in form["chunks"]
+            ]
+            packed[form["weights"]] = np.concatenate(parts, axis=1).view(np.uint8)
+            if packed[form["weights"]].shape[1] != sizes[form["weights"]]:
+                raise ProgramError(
+                    f"launch '{launch.name}'", "its weights do not fit their segment", "compile it again"
+                )
+    samples = max((len(data) for data in packed.values()), default=1)
+    return {name: np.broadcast_to(data, (samples, data.shape[1])) for name, data in packed.items()}
+
+
+def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str) -> Array:
+    """A tensor's codes as the machine holds them, int8 (S, *shape)."""
+    value = value_of(graph, values, tensor)
+    if value is None:
+        raise ProgramError(f"launch '{launch.name}'", f"reads '{tensor}', which has no value", "compile it again")
+    return codes.held(value)
+
+
+def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
+    """Codes int8 (S, *shape) as tiles, uint8 (S, size)."""
+    samples, batch, block = held.shape[0], form["batch"], form["block"]
+    in_tiles, pixels = form["in_tiles"], form["in_pixels"]
+    if form["matrix"]:
+        rows = _folded(_rows(site, held, block), form["fold"])
+        tiles = np.zeros((samples, in_tiles, pixels * batch, block), np.int8)
+    else:
+        rows = _folded(held.reshape(-1, *held.shape[3:]), form["fold"]).reshape(samples, pixels, -1)
+        tiles = np.zeros((samples, in_tiles, pixels, batch, block), np.int8)[:, :, :, 0]
+    whole = rows.shape[2] // block
+    count = rows.shape[1]
+    if whole:
+        full = rows[:, :, : whole * block].reshape(samples, count, whole, block)
+        tiles[:, :whole, :count] = full.transpose(0, 2, 1, 3)
+    if rows.shape[2] % block:
+        tiles[:, whole, :count, : rows.shape[2] % block] = rows[:, :, whole * block :]
+    base = tiles if tiles.base is None else tiles.base
+    return base.reshape(samples, -1).view(np.uint8)
+
+
+def _rows(site: Site, held: Array, block: int) -> Array:
+    """The rows of a matrix layer, int8 (S, M, K): what each output pixel reads; padding is the zero point."""
+    op = site.node.op
+    samples = held.shape[0]
+    if isinstance(op, FullyConnected):
+        return held.reshape(samples, -1, site.input(1).shape[1])
+    if isinstance(op, MatMul):
+        return products.as_rows(site, held, block)
+    if not isinstance(op, Conv2D | DepthwiseConv2D):
+        return held.reshape(samples, -1, held.shape[-1])
+    window = op.window
+    views = window.view(window.pad(merge_samples(held), codes.zero_point(site.input(0))))
+    return np.ascontiguousarray(views).reshape(samples, -1, int(np.prod(views.shape[3:])))
+
+
+def _folded(pixels: Array, fold: int) -> Array:
+    """(N, W, C) as (N, ceil(W / fold), fold * C), zeros behind the last pixel."""
+    count, width, channels = pixels.shape
+    if width % fold:
+        pixels = np.pad(pixels, ((0, 0), (0, -width % fold), (0, 0)))
+    return pixels.reshape(count, -(-width // fold), fold * channels)
+
+
+def unpack(
+    launch: Launch, graph: Graph, values: Mapping[str, Array], outputs: Mapping[str, Array], rounding: str
+) -> dict[str, Array]:
+    """The codes of each node's result that is wanted, {name: (S, *shape)}, from their segments.
+
+    `values` are those that `pack` was given.
+    """
+    found = {}
+    for index, form in enumerate(launch.meta["layers"]):
+        if form["result"] is not None:
+            site = graph.site(graph.node(form["node"]))
+            size = form["planes"] * form["out_tiles"] * form["out_pixels"] * form["batch"] * form["block"]
+            data = outputs[form["result"]][:, form["first"] * form["batch"] * form["block"] :][:, :size]
+            acc = _gathered(site, form, data)
+            if form["codes"]:
+                found[site.output.name] = codes.given_back(acc.astype(np.int8), site.output)
+            elif isinstance(site.node.op, MatMul):
+                held = [_held(launch, graph, values, site.input(operand).name) for operand in (0, 1)]
+                acc = acc.astype(np.int32, copy=False) + products.correction(site, *held)
+                found[site.output.name] = site.node.op.finish(site, acc, rounding_mode(rounding))
+            else:
+                tables = {name: launch.arrays.get(f"{name}.{index}") for name in TABLES}
+                found[site.output.name] = _finished(site, acc.astype(np.int32, copy=False), tables, rounding)
+    return found
+
+
+def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
+    """What a result's byte planes hold, lowest first: (S, *out_shape)."""
+    samples, batch, block, planes = data.shape[0], form["batch"], form["block"], form["planes"]
+    stored = data.reshape(samples, planes, form["out_tiles"], form["out_pixels"], batch, block)
+    stored = stored.reshape(samples, planes, form["out_tiles"], -1, block) if form["matrix"] else stored[:, :, :, :, 0]
+    channels, fold = site.output.shape[-1], form["fold"]
+    width = site.output.size // channels if form["matrix"] else columns_of(site.output.shape)
+    pixels = site.output.size // channels // width * -(-width // fold)
+    acc = stored[:, planes - 1].view(np.int8)
+    if planes > 1:
+        acc = acc.astype(np.int32)
+    for plane in range(planes - 2, -1, -1):
+        acc <<= 8
+        acc |= stored[:, plane]
+    if isinstance(site.node.op, MatMul):
+        rows = site.output.shape[-2]
+        return products.as_result(site, acc[:, :, :rows].transpose(0, 2, 1, 3).reshape(samples, rows, -1), block)
+    # [channel tile][pixel][block] to channels last.
+    acc = acc[:, :, :pixels].transpose(0, 2, 1, 3).reshape(samples, pixels, -1)[:, :, : fold * channels]
+    if fold > 1:
+        acc = acc.reshape(-1, -(-width // fold) * fold, channels)[:, :width]
+    return acc.reshape(samples, *site.output.shape)
+
+
+def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], rounding: str) -> Array:
+    """Codes from sums int32 (S, *out_shape): what is left to the host."""
+    op = site.node.op
+    if isinstance(op, Linear):
+        correction, rows, columns = (tables[name] for name in TABLES)
+        if correction is None or rows is None or columns is None:
+            raise ProgramError(f"op '{site.node.name}'", "lacks the tables that finish its sums", "compile it again")
+        if correction.any():
+            one_class = correction.shape[:2] == (1, 1)
+            acc = acc - (correction[0, 0] if one_class else correction[rows[:, None], columns])
+        return op.finish(site, acc, rounding_mode(rounding))
+    if not isinstance(op, AveragePool2D):
+        raise ProgramError(f"op '{site.node.name}'", f"is a {op.kind}, which leaves no sums", "compile it again")
+    return op.finish(site, acc + codes.offset(site.input(0)) * op.counts(site))[0]

@@ -1,0 +1,216 @@
+"""Parameters of requantisation on chip, as tiles of 32-bit words: a bias for each class, then the factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.arithmetic import (
+    Activation,
+    RequantRule,
+    clamp_range,
+    mean_factor,
+    power_of_two,
+    quantize_multiplier,
+)
+from tilewright.graph.ir import Site
+from tilewright.graph.ops import Add, Linear, Mean
+from tilewright.graph.requant import Requant
+from tilewright.graph.rounding import Rounding
+from tilewright.targets.vta.compiler import codes
+from tilewright.targets.vta.compiler.epilogue import ADD_LEFT_SHIFT
+from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer
+from tilewright.targets.vta.config import Config
+
+#: The rule of requantisation that each ALU follows; upstream's has none.
+RULES: dict[str, RequantRule] = {"rounding": "double", "fused": "double", "float": "float"}
+
+
+class Scaling(NamedTuple):
+    """TFLite's multipliers and shifts (positive: left), int64 [n] or []; zero point and bounds, None for none."""
+
+    multiplier: Array
+    shift: Array
+    extra_left: int = 0
+    zero_point: int = 0
+    bounds: tuple[int, int] | None = None
+
+
+class Requantised(NamedTuple):
+    """One requantisation, the same for all channels: what it adds to the accumulator, then its factors."""
+
+    bias: int
+    scaling: Scaling
+
+
+class Parameters(NamedTuple):
+    """`tiles` int32 [channel tile, biases and factors, rows, block]; `codes` describes them."""
+
+    tiles: Array | None
+    codes: Codes
+
+
+def of_linear(
+    site: Site,
+    op: Linear,
+    correction: Array,
+    row_class: Array,
+    column_class: Array,
+    fold: int,
+    config: Config,
+    rounding: Rounding,
+) -> Parameters | None:
+    """What turns sums of products of codes into output codes; None where this machine does not round so.
+
+    `correction` int32 [row class, column class, channel] is subtracted; `fold` pixels share a tile.
+    """
+    if op.rule(rounding) != RULES.get(config.alu) or site.output.dtype not in codes.DTYPES:
+        return None
+    requant = Requant.of_product(site.input(0), site.input(1), site.output, op.activation, rounding.delegated)
+    channels = correction.shape[2]
+    less = codes.offset(site.output)
+    factor = (requant.real32.view(np.int32).astype(np.int64), 0 * requant.real32.astype(np.int64))
+    factor = factor if config.alu == "float" else quantize_multiplier(requant.real)
+    multiplier, shift = (np.broadcast_to(part, channels) for part in factor)
+    scaling = Scaling(multiplier, shift, 0, requant.zero_point - less, (requant.low - less, requant.high - less))
+    bias = site.constant(2) if site.optional(2) is not None else np.zeros(channels, np.int32)
+    if not correction.any():
+        row_class, column_class, correction = 0 * row_class, 0 * column_class, correction[:1, :1]
+    biases = bias.astype(np.int64) - correction
+    patterns, columns = _folded(column_class, fold)
+    lanes = biases[:, patterns].reshape(correction.shape[0] * len(patterns), fold * channels)
+    wide = Scaling(np.tile(scaling.multiplier, fold), np.tile(scaling.shift, fold), *scaling[2:])
+    tiles = _tiles(np.concatenate([lanes, factors(wide, config)]), config)
+    return Parameters(tiles, Codes(tuple(row_class.tolist()), tuple(columns.tolist()), _immediates([scaling], config)))
+
+
+def of_product_shift(
+    site: Site, activation: Activation, correction: Array, layer: Layer, config: Config
+) -> Parameters | None:
+    """A shift to the right, ties upwards: one tile a channel tile, the bias with the rounding half.
+
+    None where sums need more than that: factors of each channel, zero points, a memory for parameters.
+    """
+    out = site.output
+    requant = Requant.of_product(site.input(0), site.input(1), out, activation)
+    shift = np.unique(-power_of_two(requant.real, f"op '{site.node.name}'"))
+    if correction.any() or out.zero_point or out.dtype != "int8" or config.has_parameters or config.stages == 4:
+        return None  # with four stages the bias would lie in a part of acc that gemm uses
+    if shift.size > 1 or not 0 <= shift[0] < 31:
+        return None
+    channels = correction.shape[2]
+    bias = site.constant(2) if site.optional(2) is not None else np.zeros(channels, np.int32)
+    half = np.tile(bias.astype(np.int64) + ((1 << int(shift[0])) >> 1), layer.fold)[None]
+    immediates = Immediates(0, requant.low, requant.high, False, int(shift[0]))
+    codes = Codes((0,) * layer.out[0], (0,) * layer.out[1], immediates, 0)
+    return Parameters(_tiles(half, config), codes)
+
+
+def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters | str:
+    """What turns sums of `count` codes (of `pow2`: times a factor) into their mean; why not, where it cannot."""
+    x, out = site.input(0), site.output
+    if out.dtype not in codes.DTYPES:
+        return f"its result is {out.dtype}; VTA's buffers hold int8"
+    low, high = (bound - codes.offset(out) for bound in clamp_range("none", out.scale, out.zero_point, out.dtype))
+    immediates = None
+    if rounding.elementwise == "pow2":
+        shift = mean_factor(count)[1] - int(power_of_two(x.scale / out.scale, f"op '{site.node.name}'"))
+        zeros = (codes.zero_point(x), codes.zero_point(out))
+        if config.has_parameters or config.stages == 4 or any(zeros) or not 0 <= shift < 31:
+            return "it is finished by a shift, for which this machine has no bias"
+        words, immediates = np.array([[(1 << shift) >> 1]]), Immediates(0, low, high, False, shift)
+    else:
+        scaling = _mean(site, count, config, rounding)
+        if scaling is None:
+            return f"rounding {rounding.name} rescales a mean as this machine's ALU cannot"
+        scaling = scaling._replace(zero_point=codes.zero_point(out), bounds=(low, high))
+        bias = np.full((1, 1), -count * codes.zero_point(x))
+        words, immediates = np.concatenate([bias, factors(scaling, config)]), _immediates([scaling], config)
+    lanes = np.broadcast_to(words, (len(words), layer.out_tiles * config.block))
+    shape = ((0,) * layer.out[0], (0,) * layer.out[1])
+    return Parameters(_tiles(lanes, config), Codes(*shape, immediates, len(words) - 1))
+
+
+def _mean(site: Site, count: int, config: Config, rounding: Rounding) -> Scaling | None:
+    """The factor from centred sums to codes; None where the ALU follows another rule."""
+    rule = RULES.get(config.alu)
+    if rule == "float" and rounding.elementwise == "ort":
+        return Scaling(float_bits(Mean.factor32(site, count)), np.array(0))
+    if rule == "double" and rounding.elementwise == "tflite":
+        multiplier, shift = Mean.folded(site, count)
+        return Scaling(multiplier, shift) if shift >= -31 else None
+    return None
+
+
+def float_bits(factor: np.float32) -> Array:
+    """The bits of a float32, int64 []."""
+    return np.array(factor).view(np.int32).astype(np.int64)
+
+
+def of_add_shift(site: Site, op: Add, pixels: int) -> Codes | None:
+    """Operands of one scale: their sum is only shifted. None for others."""
+    out = site.output
+    left, right, up = op.shifts(site)
+    if left or right or not 0 <= -up < 31 or any(tensor.zero_point for tensor in (site.input(0), site.input(1), out)):
+        return None
+    low, high = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
+    return Codes((0,), (0,) * pixels, Immediates(0, low, high, False, -up), 0)
+
+
+def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
+    """Two operands and their sum, each a bias and factors; equal for all channels."""
+    out = site.output
+    scales = [np.float64(site.input(index).scale) for index in (0, 1)]
+    twice = 2 * max(scales)
+    parts: list[Scaling] = [Scaling(*quantize_multiplier(scale / twice), extra_left=ADD_LEFT_SHIFT) for scale in scales]
+    low, high = (b - codes.offset(out) for b in clamp_range(op.activation, out.scale, out.zero_point, out.dtype))
+    last = quantize_multiplier(twice / ((1 << ADD_LEFT_SHIFT) * np.float64(out.scale)))
+    parts.append(Scaling(*last, zero_point=codes.zero_point(out), bounds=(low, high)))
+    biases = (-codes.zero_point(site.input(0)), -codes.zero_point(site.input(1)), 0)
+    return of_all([Requantised(bias, part) for bias, part in zip(biases, parts, strict=True)], pixels, config)
+
+
+def of_all(parts: Sequence[Requantised], pixels: int, config: Config, channel_tiles: int = 1) -> Parameters:
+    """Requantisations one after the other, equal for all channels and for the `pixels` of a row."""
+    rows = [np.concatenate([np.full((1, 1), part.bias), factors(part.scaling, config)]) for part in parts]
+    lanes = np.broadcast_to(np.concatenate(rows), (sum(map(len, rows)), channel_tiles * config.block))
+    immediates = _immediates([part.scaling for part in parts], config)
+    return Parameters(_tiles(lanes, config), Codes((0,), (0,) * pixels, immediates))
+
+
+def factors(scaling: Scaling, config: Config) -> Array:
+    """int64 [FACTOR_TILES, n]: words for REQ, or the operands of MULH and RSHR."""
+    multiplier, shift = np.atleast_1d(scaling.multiplier), np.atleast_1d(scaling.shift)
+    left, right = np.maximum(shift, 0) + scaling.extra_left, np.maximum(-shift, 0)
+    if config.alu == "rounding":
+        return np.stack([multiplier, -left, right])
+    low, high = scaling.bounds or (1, 0)
+    words = left | right << 8 | scaling.zero_point << 16
+    return np.stack([multiplier, words, np.full_like(words, (low & 0xFFFF) | high << 16)])
+
+
+def _immediates(parts: list[Scaling], config: Config) -> Immediates | None:
+    if config.alu != "rounding":
+        return None
+    low, high = parts[-1].bounds or (0, 0)
+    return Immediates(parts[-1].zero_point, low, high, any(part.extra_left or (part.shift > 0).any() for part in parts))
+
+
+def _folded(column_class: Array, fold: int) -> tuple[Array, Array]:
+    """(Classes of a tile's pixels [n, fold], the class of each column of tiles) where `fold` pixels share a tile."""
+    padded = np.pad(column_class, (0, -len(column_class) % fold), mode="edge").reshape(-1, fold)
+    patterns, columns = np.unique(padded, axis=0, return_inverse=True)
+    return patterns, columns.reshape(-1)
+
+
+def _tiles(lanes: Array, config: Config) -> Array:
+    """Words [word, lanes] as tiles int32 [channel tile, word, rows, block]; in acc each row of a tile has them."""
+    block, rows = config.block, 1 if config.has_parameters else config.batch
+    count = -(-lanes.shape[1] // block)
+    wide = np.zeros((lanes.shape[0], count * block), np.int64)
+    wide[:, : lanes.shape[1]] = lanes
+    tiles = wide.astype(np.int32).reshape(-1, count, 1, block).transpose(1, 0, 2, 3)
+    return np.ascontiguousarray(np.repeat(tiles, rows, axis=2))

@@ -1,0 +1,183 @@
+"""The plan of a layer: how it is cut into tiles and which buffers hold what, and the sizes that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from tilewright.targets.vta.compiler.layer import Layer
+from tilewright.targets.vta.compiler.tile import Span, cut, spans
+from tilewright.targets.vta.compiler.tile_kernels import Block
+
+
+class Range(NamedTuple):
+    """`size` channel tiles from `first`."""
+
+    first: int
+    size: int
+
+
+class Chunk(NamedTuple):
+    """One load of inputs and weights: input channel tiles, and which weight chunk goes with them."""
+
+    inputs: Range
+    weights: int
+
+
+class Needs(NamedTuple):
+    """Tiles that a slot holds at most."""
+
+    inp: int
+    wgt: int
+    acc: int
+    par: int
+
+
+class Group(NamedTuple):
+    """Output tiles that are summed together in one accumulator slot."""
+
+    rows: Span
+    columns: Span
+    outs: Range
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def pixels(self) -> int:
+        return self.rows.extent * self.columns.extent
+
+    @property
+    def tiles(self) -> int:
+        """Output tiles of the group: what a STORE takes."""
+        return self.outs.size * self.pixels
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Tiles of rows x columns outputs, `outs` output and `sums` input channel tiles at a time.
+
+    `outside`: the outer loop, over image tiles ("space") or output channels. `inp`, `wgt`, `acc`: slots, equal
+    parts of each memory. `head`, `tail`: the first and the last group are cut into smaller ones, so that sums start
+    earlier and less is left to store when they end.
+    """
+
+    layer: Layer
+    rows: int
+    columns: int
+    outs: int
+    sums: int
+    outside: Literal["space", "channels"]
+    inp: int
+    wgt: int
+    acc: int
+    head: bool = False
+    tail: bool = False
+
+    @property
+    def tapers(self) -> bool:
+        """Whether `head` and `tail` make a difference."""
+        return (self.columns if self.layer.matrix else self.rows) > 2
+
+    @cached_property
+    def weight_chunks(self) -> tuple[tuple[Range, Range], ...]:
+        """(output tiles, tiles of the sum) of each contiguous run of weight tiles, in the order of DRAM."""
+        if self.layer.shared:
+            return ((Range(0, 1), Range(0, 1)),)
+        return tuple(
+            (outs, sums)
+            for outs in _ranges(self.layer.out_tiles, self.outs)
+            for sums in _ranges(self._depth(outs), self.sums)
+        )
+
+    def weight_tiles(self, chunk: int) -> int:
+        """Weight tiles of a chunk."""
+        outs, sums = self.weight_chunks[chunk]
+        return outs.size * sums.size * (1 if self.layer.shared else self.layer.taps)
+
+    def _depth(self, outs: Range) -> int:
+        if self.layer.link == "banded":
+            low, high = self.layer.bands[outs.first]
+            return high - low
+        return self.layer.depth
+
+    def groups(self) -> Iterator[Group]:
+        """In order of execution; inner loops run to and fro, so that what is loaded last is used again first."""
+        layer = self.layer
+        tiles = [(r, c) for r in spans(layer, 0, self.rows) for c in spans(layer, 1, self.columns)]
+        channels = _ranges(layer.out_tiles, self.outs)
+        chunks = [self._chunks(index, outs) for index, outs in enumerate(channels)]
+        pairs: list[tuple[int, int]] = []
+        if self.outside == "space":
+            for s in range(len(tiles)):
+                pairs += [(s, o) for o in _to_and_fro(len(channels), s)]
+        else:
+            for o in range(len(channels)):
+                pairs += [(s, o) for s in _to_and_fro(len(tiles), o)]
+        for turn, (s, o) in enumerate(pairs):
+            group = Group(*tiles[s], channels[o], chunks[o][:: -1 if turn % 2 else 1])
+            if turn == 0 and self.head:
+                yield from self._cut(group, growing=True)
+            elif turn == len(pairs) - 1 and self.tail:
+                yield from self._cut(group, growing=False)
+            else:
+                yield group
+
+    def _cut(self, group: Group, growing: bool) -> Iterator[Group]:
+        """A group as three: a half of it and two quarters, the half last when `growing`.
+
+        The pieces load their own inputs when growing, so that the first starts early, else those of the whole.
+        """
+        axis = 1 if self.layer.matrix else 0
+        whole = group.columns if axis else group.rows
+        half = -(-whole.extent // 2)
+        quarter = -(-(whole.extent - half) // 2)
+        sizes = tuple(size for size in (half, quarter, whole.extent - half - quarter) if size)
+        for part in cut(self.layer, axis, whole, sizes[::-1] if growing else sizes, shared=not growing):
+            yield group._replace(columns=part) if axis else group._replace(rows=part)
+
+    def _chunks(self, index: int, outs: Range) -> tuple[Chunk, ...]:
+        layer = self.layer
+        if layer.link == "diagonal":
+            return (Chunk(outs, 0 if layer.shared else index),)
+        low = layer.bands[outs.first][0] if layer.link == "banded" else 0
+        parts = _ranges(self._depth(outs), self.sums)
+        first = 0
+        if not layer.shared:
+            first = sum(-(-self._depth(before) // self.sums) for before in _ranges(layer.out_tiles, self.outs)[:index])
+        return tuple(
+            Chunk(Range(low + part.first, part.size), 0 if layer.shared else first + k) for k, part in enumerate(parts)
+        )
+
+    def block(self, group: Group, chunk: Chunk) -> Block:
+        return Block(group.outs.size, 1 if self.layer.link == "diagonal" else chunk.inputs.size)
+
+    def needs(self) -> Needs:
+        """Tiles that a slot of each memory must hold."""
+        layer, rows, columns = self.layer, spans(self.layer, 0, self.rows), spans(self.layer, 1, self.columns)
+        box = max(row.size for row in rows) * max(column.size for column in columns)
+        pixels = max(row.extent for row in rows) * max(column.extent for column in columns)
+        carried = self.outs if layer.link == "diagonal" else self.sums
+        held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
+        weights = 1 if layer.shared else self.outs * self.sums * layer.taps
+        parameters = layer.parameters * (1 if layer.kind == "add" else self.outs)
+        return Needs(box * carried * layer.operands, weights, held * self.outs, parameters)
+
+    def dump(self) -> str:
+        """One line a choice, for people."""
+        layer = self.layer
+        return (
+            f"packed as {layer.packing}; {layer.planes} byte plane{'s' if layer.planes > 1 else ''}\n"
+            f"tile {self.rows}x{self.columns} pixels x {self.outs} of {layer.out_tiles} output channel tiles, "
+            f"{self.sums} of {layer.depth} input channel tiles a chunk, {self.outside} outside\n"
+            f"{'first group cut in three; ' if self.head else ''}{'last group cut in three; ' if self.tail else ''}"
+            f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
+        )
+
+
+def _ranges(total: int, step: int) -> list[Range]:
+    return [Range(first, min(step, total - first)) for first in range(0, total, step)]
+
+
+def _to_and_fro(count: int, turn: int) -> range:
+    return range(count - 1, -1, -1) if turn % 2 else range(count)

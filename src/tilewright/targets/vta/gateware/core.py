@@ -1,0 +1,230 @@
+"""The compute core: GEMM and tensor ALU on one pipeline, a micro-op a cycle, no gap between instructions.
+
+Cycles from the issue of a micro-op: 0 its fetch, 1 tile indices, 2 reads of inp and wgt, 3 products, 4 sums and the
+read of acc, 5 the write of acc and out; without GEMM, acc is read in 2 and written in 3. A micro-op reads what the one
+before it wrote: acc passes writes on to reads.
+
+MULH, RSHR and REQ write EXTENDED cycles later. A micro-op that reads a tile which one of them has still to write waits
+in front of acc, and all behind it with it.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from tilewright.hdl.alu import Operation, TensorAlu
+from tilewright.hdl.mac import MacArray
+from tilewright.hdl.memory import TileRead, TileWrite
+from tilewright.hdl.rescale import Rescale, Rescaler
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.gateware.loop import OPERANDS, offsets
+from tilewright.targets.vta.gateware.words import fields, tiles
+from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.isa.semantics import SEMANTICS
+from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
+from tilewright.targets.vta.timing.tilewright import ALU_CORE, CORE, EXTENDED
+
+#: What the ALU's lanes do; others leave acc alone (MUL, as upstream's HLS design).
+OPERATIONS = {
+    AluOp.MIN: Operation.MIN,
+    AluOp.MAX: Operation.MAX,
+    AluOp.ADD: Operation.ADD,
+    AluOp.SHR: Operation.SHR,
+}
+RESCALES = {AluOp.MULH: Rescale.MULH, AluOp.RSHR: Rescale.RSHR, AluOp.REQ: Rescale.REQ}
+
+#: What goes with a micro-op through the pipeline. `reads`: acc[src] is taken as second operand; `writes` acc and out;
+#: `factor`: a tile of factors is read, and nothing written; `ends` an instruction of `rescale`.
+WORK = data.StructLayout(
+    {"reads": 1, "writes": 1, "is_alu": 1, "reset": 1, "use_imm": 1, "op": Operation, "imm": 16}
+    | {"rescale": Rescale, "factor": range(FACTOR_TILES + 1), "ends": 1}
+)
+
+
+class Core(wiring.Component):
+    """A micro-op is issued where `work` reads or writes, and `go` is high; micro-op and offsets come with it.
+
+    `drained`: the last micro-op of MULH, RSHR or REQ writes so soon that the next instruction may be issued.
+    """
+
+    def __init__(self, config: Config, gemm: bool = True, alu: bool = True) -> None:
+        self.config, self.gemm, self.alu = config, gemm, alu
+        self.extended = alu and config.alu != "upstream"
+        acc, out = tiles(config.acc, config), tiles(config.out, config)
+        reads = {"uop": config.uop if gemm else config.alu_uop, "acc": config.acc}
+        reads |= {"inp": config.inp, "wgt": config.wgt} if gemm else {}
+        reads |= {"par": config.par} if alu and config.has_parameters else {}
+        #: Memories read, by port.
+        self.reads = {name: tiles(sram, config) for name, sram in reads.items()}
+        self.writes = {"acc_write": acc} | ({"out_write": out} if alu else {})
+        super().__init__(
+            {
+                "work": In(WORK),
+                "go": Out(1, init=1),
+                "drained": Out(1),
+                "index": In(config.index_bits.uop),
+                "offset": In(offsets(config)),
+                **{name: Out(TileRead(shape)) for name, shape in self.reads.items()},
+                **{name: Out(TileWrite(shape)) for name, shape in self.writes.items()},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, config, rules = Module(), self.config, SEMANTICS[self.config.semantics]
+        write = CORE if self.gemm else ALU_CORE
+        read = write - 1
+        go, work = Signal(), [self.work]
+        for stage in range(1, (read + EXTENDED if self.extended else read) + 2):
+            work.append(Signal(WORK, name=f"work{stage}"))
+            if stage > write:
+                m.d.sync += work[stage].eq(work[stage - 1])
+            elif stage == write:
+                m.d.sync += work[stage].eq(Mux(go, work[stage - 1], 0))
+            else:
+                with m.If(go):
+                    m.d.sync += work[stage].eq(work[stage - 1])
+
+        # 0, 1: the micro-op, and its tiles.
+        offset, index = Signal(offsets(config)), Signal(offsets(config))
+        uop = fields(self.uop.data, config.formats.uop)
+        m.d.comb += [self.uop.index.eq(self.index), self.uop.en.eq(go & _any(work[0]))]
+        with m.If(go):
+            m.d.sync += offset.eq(self.offset)
+            m.d.sync += [index[name].eq(uop[name] + offset[name]) for name in OPERANDS]
+        # 2, 3: operands of GEMM.
+        sums: Value | None = None
+        if self.gemm:
+            sums = self._products(m, index, work[2])
+        # 4 (2): the accumulator.
+        reads_source = work[2].reads | (work[2].is_alu & work[2].use_imm & rules.immediate_reads_src)
+        at: Value = Mux(reads_source, index.src, index.dst)[: config.index_bits.acc]
+        to, factors, biases = index.dst, index.wgt, index.src
+        for _ in range(2, read):
+            at, to, factors, biases = (_held(m, value, go) for value in (at, to, factors, biases))
+        m.d.comb += [self.acc.index.eq(at), self.acc.en.eq(go & (work[read].reads | work[read].writes))]
+        # 5 (3): the result.
+        now, written, operand = work[write], Signal(config.index_bits.acc), Signal(8 * config.acc.tile_bytes)
+        m.d.sync += written.eq(to)
+        with m.If(now.reads):
+            m.d.sync += operand.eq(self.acc.data)
+        result = Signal(8 * config.acc.tile_bytes)
+        clear = now.reset & ~now.is_alu
+        m.d.comb += [
+            result.eq(self._result(m, now, sums, operand)),
+            self.acc_write.index.eq(written),
+            self.acc_write.en.eq(now.writes & (now.rescale == Rescale.NONE)),
+            self.acc_write.data.eq(Mux(clear, 0, result)),
+            self.go.eq(go),
+        ]
+        # Behind these assignments: it overrides them.
+        m.d.comb += go.eq(self._rescale(m, work, write, at, written, operand, result) if self.extended else 1)
+        if self.alu and config.has_parameters:
+            is_factor = work[read].factor != 0
+            m.d.comb += self.par.index.eq(Mux(is_factor, factors, biases))
+            m.d.comb += self.par.en.eq(go & (is_factor | work[read].writes))
+        if self.alu:
+            m.d.comb += [
+                self.out_write.index.eq(self.acc_write.index),
+                self.out_write.en.eq(self.acc_write.en & ~(clear & (not rules.reset_writes_out))),
+                self.out_write.data.eq(Cat(part[: config.out.width] for part in _parts(result, config.acc.width))),
+            ]
+        return m
+
+    def _result(self, m: Module, now: Any, sums: Value | None, operand: Value) -> Value:
+        """What a micro-op makes of the accumulator that has been read: of GEMM and ALU, what there is."""
+        config = self.config
+        width, count = config.acc.width, config.batch * config.block
+        added: Value | None = None
+        if sums is not None:
+            pairs = zip(_parts(self.acc.data, width), _parts(sums, len(sums) // count), strict=True)
+            added = Cat((a.as_signed() + b.as_signed())[:width] for a, b in pairs)
+            if not self.alu:
+                return added
+        immediate, amounts = Signal(width), SEMANTICS[config.semantics].shift == "low_signed"
+        m.submodules.alu = alu = TensorAlu(count, config.LOG_ACC_WIDTH, amounts)
+        m.d.comb += [
+            immediate.eq(now.imm.as_signed()),
+            alu.op.eq(now.op),
+            alu.left.eq(now.imm[-1]),
+            alu.first.eq(self.acc.data),
+            alu.second.eq(Mux(now.use_imm, immediate.replicate(count), operand)),
+        ]
+        return alu.result if added is None else Mux(now.is_alu, alu.result, added)
+
+    def _products(self, m: Module, index: Any, work: Any) -> Value:
+        """The sums of GEMM, two cycles after the reads of `work`."""
+        config = self.config
+        m.submodules.mac = mac = MacArray(
+            config.batch, config.block, config.inp.width, config.wgt.width, config.multipliers
+        )
+        multiplies = work.writes & ~work.is_alu
+        m.d.comb += [
+            self.inp.index.eq(index.src),
+            self.inp.en.eq(multiplies),
+            self.wgt.index.eq(index.wgt),
+            self.wgt.en.eq(multiplies),
+            mac.inp.eq(self.inp.data),
+            mac.wgt.eq(self.wgt.data),
+        ]
+        sums: Value = mac.sums
+        return sums
+
+    def _rescale(
+        self, m: Module, work: list[Any], write: int, at: Value, written: Value, operand: Value, result: Value
+    ) -> Value:
+        """MULH, RSHR and REQ: writes late what comes to `written`; whether the read `at` finds its tile up to date."""
+        config, now, last = self.config, work[write], work[-1]
+        count = config.batch * config.block
+        m.submodules.rescaler = rescaler = Rescaler(config.batch, config.block, config.alu == "float")
+        immediate = Signal(32)
+        # MULH's is the upper half of the factor.
+        m.d.comb += immediate.eq(Mux(now.rescale == Rescale.MULH, now.imm << 16, now.imm.as_signed()))
+        second = Mux(now.use_imm, immediate.replicate(count), operand)
+        if config.has_parameters:
+            second = Mux(now.rescale == Rescale.REQ, Cat([self.par.data] * config.batch), second)
+            for number, name in enumerate(("multiplier", "scaling", "bounds"), 1):
+                kept = Signal(8 * config.par.tile_bytes, name=name)
+                with m.If(now.factor == number):
+                    m.d.sync += kept.eq(self.par.data)
+                m.d.comb += getattr(rescaler, name).eq(kept)
+        m.d.comb += [
+            rescaler.op.eq(now.rescale),
+            rescaler.first.eq(self.acc.data),
+            rescaler.second.eq(second),
+            self.drained.eq(work[EXTENDED].ends),
+        ]
+        pending: list[Value] = []
+        for each in work[write:-1]:
+            pending.append(each.writes & (each.rescale != Rescale.NONE) & (written == at))
+            written = _held(m, written, 1)
+        with m.If(last.writes & (last.rescale != Rescale.NONE)):
+            m.d.comb += [
+                result.eq(rescaler.result),
+                self.acc_write.index.eq(written),
+                self.acc_write.en.eq(1),
+                self.acc_write.data.eq(rescaler.result),
+            ]
+        reads = work[write - 1].reads | work[write - 1].writes
+        return ~(reads & reduce(or_, pending))
+
+
+def _any(work: Any) -> Value:
+    return work.reads | work.writes | (work.factor != 0)
+
+
+def _held(m: Module, value: Value, go: Any) -> Value:
+    """The same a cycle later, as far as `go` lets it."""
+    later = Signal.like(value, name="held")
+    with m.If(go):
+        m.d.sync += later.eq(value)
+    return later
+
+
+def _parts(word: Value, bits: int) -> list[Value]:
+    return [word[at : at + bits] for at in range(0, len(word), bits)]

@@ -1,0 +1,68 @@
+"""What all units do alike: take an instruction when its tokens are there, let it go when there is room for its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.gateware.words import INSN_BITS, fields
+
+
+class Dispatcher(wiring.Component):
+    """Holds one instruction. `start`: it is on `insn` in this cycle, and in `current` from the next one on.
+
+    `finished` says that its work is done and `may_end` that there is a place for it among those that have not ended;
+    with room for its tokens it `ends`: the places are reserved, and the next one may start in the same cycle.
+    Token bits are those of `sides` (before, behind); a unit at an end of the line ignores the others.
+    """
+
+    def __init__(self, config: Config, sides: tuple[bool, bool]) -> None:
+        self.config, self.sides = config, sides
+        super().__init__(
+            {
+                "insn": In(stream.Signature(INSN_BITS)),
+                "available": In(2),
+                "room": In(2),
+                "pop": Out(2),
+                "reserve": Out(2),
+                "finished": In(1),
+                "may_end": In(1),
+                "start": Out(1),
+                "ends": Out(1),
+                "current": Out(INSN_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        coming, now = (fields(word, self.config.formats.plain) for word in (self.insn.payload, self.current))
+        sides = Cat(*self.sides)
+        pops, pushes, held = Signal(2), Signal(2), Signal()
+        m.d.comb += [
+            pops.eq(Cat(coming["pop_prev"], coming["pop_next"]) & sides),
+            pushes.eq(Cat(now["push_prev"], now["push_next"]) & sides),
+            self.ends.eq(held & self.finished & self.may_end & ((pushes & ~self.room) == 0)),
+            self.start.eq((~held | self.ends) & self.insn.valid & ((pops & ~self.available) == 0)),
+            self.insn.ready.eq(self.start),
+            self.pop.eq(pops & self.start.replicate(2)),
+            self.reserve.eq(pushes & self.ends.replicate(2)),
+        ]
+        with m.If(self.start):
+            m.d.sync += [held.eq(1), self.current.eq(self.insn.payload)]
+        with m.Elif(self.ends):
+            m.d.sync += held.eq(0)
+        return m
+
+
+def joined(tokens: Any, dispatch: Dispatcher) -> list[Any]:
+    """A unit's token ports and its dispatcher's, all but `push`."""
+    return [
+        dispatch.available.eq(tokens.available),
+        dispatch.room.eq(tokens.room),
+        tokens.pop.eq(dispatch.pop),
+        tokens.reserve.eq(dispatch.reserve),
+    ]

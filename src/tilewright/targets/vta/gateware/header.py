@@ -1,0 +1,218 @@
+"""A configuration as a C header: upstream's macros and structures, for its gateware, drivers and runtimes.
+
+Takes the place of include/vta/hw_spec.h, hw_spec_const.h and the -D flags that config/vta_config.py prints
+(apache/tvm-vta at d4a15f627d5c). Numbers come from `Config`, bits from the layouts that encode and decode.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from tilewright.program.header import Group, header, structure
+from tilewright.program.instruction import Layout
+from tilewright.targets.vta.config import BOARDS, DERIVED, OPTIONAL, Config, Sram
+from tilewright.targets.vta.gateware.registers import MAP, WINDOW_BITS
+from tilewright.targets.vta.isa.fields import INSN_BYTES, ITER_BITS, SRAM_BASE_BITS, UOP_BYTES, Memory, Opcode
+
+#: config/pkg_config.py: register blocks of upstream's HLS build, 4 KiB each, and the address of the first; other boards
+#: have pynq's.
+BLOCKS = ("FETCH", "LOAD", "COMPUTE", "STORE")
+FETCH_ADDRESS = {"pynq": 0x43C00000, "ultra96": 0xA0000000, "zcu104": 0xA0000000, "de10nano": 0xFF220000}
+BLOCK_RANGE = 0x1000
+#: config/pkg_config.py: bytes from the block's address.
+HLS_REGISTERS = {
+    "FETCH_INSN_COUNT": 16,
+    "FETCH_INSN_ADDR": 24,
+    "LOAD_INP_ADDR": 16,
+    "LOAD_WGT_ADDR": 24,
+    "COMPUTE_DONE_WR": 16,
+    "COMPUTE_DONE_RD": 24,
+    "COMPUTE_UOP_ADDR": 32,
+    "COMPUTE_BIAS_ADDR": 40,
+    "STORE_OUT_ADDR": 16,
+}
+#: What a driver of upstream's HLS build defines before it includes the header: its register map is another one.
+HLS_MAP = "VTA_UPSTREAM_HLS_REGISTERS"
+#: hw_spec_const.h: widths that no configuration changes and no field has.
+PAD_VALUE_BITS, MUL_BITS = 2, 8
+#: Upstream's names of fields, where they are not ours.
+TOKENS = {name: f"{name}_dep" for name in ("pop_prev", "pop_next", "push_prev", "push_next")}
+INDICES = {name: f"{name}_idx" for name in ("dst", "src", "wgt")}
+FLAGS = {*TOKENS, "reset_reg", "use_imm"}
+STRUCTURES = {"plain": "VTAGenericInsn", "mem": "VTAMemInsn", "gemm": "VTAGemInsn", "alu": "VTAAluInsn"}
+
+
+def text(config: Config) -> str:
+    """The header. Where a build also has upstream's -D flags they must agree, or it stops with #error."""
+    layouts = config.formats
+    groups = [
+        Group("vta_config.json, as vta_config.py passes it", _keys(config), given=True),
+        Group("the board, from TARGET (pkg_config.py)", _board(config), given=True),
+        Group("control registers of the gateware that `tilewright rtl vta` writes: one block", _registers()),
+        Group(
+            f"control registers of upstream's HLS build, which has four blocks: only with {HLS_MAP}",
+            _hls_registers(config),
+            given=True,
+            only_with=HLS_MAP,
+        ),
+        Group("the build; not upstream's", _build(config)),
+        Group("widths in bits, tile shape", _widths(config)),
+        Group("memories: size and element in bytes, depth in elements", _memories(config)),
+        Group("elements in beats of the bus", _ratios(config)),
+        Group("codes", _codes(config)),
+        Group("widths of fields", _fields(config)),
+        Group("bits of LOAD and STORE by field, first _0 and last _1, as older releases", _bits("MEM", layouts.mem)),
+        Group("bits of GEMM", _bits("GEM", layouts.gemm)),
+        Group(
+            "bits of ALU; upstream takes A to D from GEMM: wrong where inp and acc differ", _bits("ALU", layouts.alu)
+        ),
+        Group(
+            "bits of micro-ops; upstream's HLS slices src by inp: wrong where acc is deeper",
+            {**_uop_bits("GEM", config, 3), **_uop_bits("ALU", config, 2)},
+        ),
+    ]
+    return header("VTA_HW_SPEC_H_", f"VTA {config.bitstream} for {config.TARGET}.", groups, list(_code(config)))
+
+
+def _keys(config: Config) -> dict[str, int | str]:
+    """Every key of the JSON and what upstream adds to it, as -DVTA_KEY=value."""
+    keys = {key: value for key, value in config.to_dict().items() if key not in OPTIONAL}
+    if not re.fullmatch(r"[\w.+-]+", config.HW_VER, re.ASCII):
+        keys["HW_VER"] = json.dumps(config.HW_VER)
+    derived = {key: follows(config) for key, follows in DERIVED.items()}
+    return {f"VTA_{key}": value for key, value in (keys | derived).items()}
+
+
+def _board(config: Config) -> dict[str, int | str]:
+    return {"VTA_LOG_BUS_WIDTH": config.bus_bits.bit_length() - 1, "VTA_COHERENT_ACCESSES": "true"}
+
+
+def _registers() -> dict[str, int | str]:
+    offsets = {f"VTA_REG_{register.name.upper()}": f"0x{register.offset:02X}" for register in MAP}
+    return {"VTA_REG_RANGE": f"0x{1 << WINDOW_BITS:X}", **offsets}
+
+
+def _hls_registers(config: Config) -> dict[str, int | str]:
+    first = FETCH_ADDRESS.get(config.TARGET, FETCH_ADDRESS["pynq"])
+    blocks = {f"VTA_{name}_ADDR": f"0x{first + index * BLOCK_RANGE:X}" for index, name in enumerate(BLOCKS)}
+    return {
+        "VTA_IP_REG_MAP_RANGE": f"0x{BLOCK_RANGE:X}",
+        **blocks,
+        **{f"VTA_{name}_OFFSET": offset for name, offset in HLS_REGISTERS.items()},
+    }
+
+
+def _build(config: Config) -> dict[str, int | str]:
+    return {
+        "VTA_BITSTREAM": f'"{config.bitstream}"',
+        "VTA_CLOCK_MHZ": config.clock_mhz,
+        "VTA_HLS_PERIOD_NS": BOARDS[config.TARGET].hls_period_ns,
+        "VTA_STAGES": config.stages,
+    }
+
+
+def _widths(config: Config) -> dict[str, int | str]:
+    return {
+        "VTA_BUS_WIDTH": config.bus_bits,
+        "VTA_LOG_INS_WIDTH": (8 * INSN_BYTES).bit_length() - 1,
+        "VTA_INS_WIDTH": 8 * INSN_BYTES,
+        "VTA_LOG_UOP_WIDTH": (8 * UOP_BYTES).bit_length() - 1,
+        "VTA_UOP_WIDTH": 8 * UOP_BYTES,
+        "VTA_WGT_WIDTH": config.wgt.width,
+        "VTA_INP_WIDTH": config.inp.width,
+        "VTA_OUT_WIDTH": config.out.width,
+        "VTA_ACC_WIDTH": config.acc.width,
+        "VTA_BATCH": config.batch,
+        "VTA_BLOCK_IN": config.block,
+        "VTA_BLOCK_OUT": config.block,
+        **{f"VTA_{chip.name.upper()}_MATRIX_WIDTH": 8 * chip.tile_bytes for chip in _tiles(config)},
+    }
+
+
+def _tiles(config: Config) -> tuple[Sram, ...]:
+    return config.inp, config.wgt, config.acc, config.out
+
+
+def _memories(config: Config) -> dict[str, int | str]:
+    macros: dict[str, int | str] = {"VTA_INS_ELEM_BYTES": INSN_BYTES}
+    own = [config.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in config.memories]
+    for chip in (config.uop, *_tiles(config), *own):
+        name = f"VTA_{{}}{chip.name.upper()}_{{}}"
+        macros[name.format("", "ELEM_BYTES")] = chip.tile_bytes
+        macros[name.format("", "BUFF_SIZE")] = chip.depth * chip.tile_bytes
+        macros[name.format("", "BUFF_DEPTH")] = chip.depth
+        macros[name.format("LOG_", "BUFF_DEPTH")] = chip.index_bits
+    return macros
+
+
+def _ratios(config: Config) -> dict[str, int | str]:
+    return {f"{chip.name.upper()}_MAT_AXI_RATIO": 8 * chip.tile_bytes // config.bus_bits for chip in _tiles(config)}
+
+
+def _codes(config: Config) -> dict[str, int | str]:
+    kinds = (("OPCODE", tuple(Opcode)), ("ALU_OPCODE", config.alu_ops), ("MEM_ID", config.memories))
+    return {f"VTA_{kind}_{code.name}": int(code) for kind, codes in kinds for code in codes}
+
+
+def _fields(config: Config) -> dict[str, int | str]:
+    mem, alu = config.formats.mem.by_name, config.formats.alu.by_name
+    return {
+        "VTA_OPCODE_BIT_WIDTH": mem["opcode"].width,
+        "VTA_ALU_OPCODE_BIT_WIDTH": alu["alu_opcode"].width,
+        "VTA_MEMOP_ID_BIT_WIDTH": mem["memory_type"].width,
+        "VTA_MEMOP_SRAM_ADDR_BIT_WIDTH": SRAM_BASE_BITS,
+        "VTA_MEMOP_DRAM_ADDR_BIT_WIDTH": mem["dram_base"].width,
+        "VTA_MEMOP_SIZE_BIT_WIDTH": mem["x_size"].width,
+        "VTA_MEMOP_STRIDE_BIT_WIDTH": mem["x_stride"].width,
+        "VTA_MEMOP_PAD_BIT_WIDTH": mem["x_pad_0"].width,
+        "VTA_MEMOP_PAD_VAL_BIT_WIDTH": PAD_VALUE_BITS,
+        "VTA_LOOP_ITER_WIDTH": ITER_BITS,
+        "VTA_ALUOP_IMM_BIT_WIDTH": alu["imm"].width,
+        "VTA_SHR_ARG_BIT_WIDTH": config.LOG_ACC_WIDTH,
+        "VTA_MUL_ARG_BIT_WIDTH": MUL_BITS,
+    }
+
+
+def _bits(form: str, layout: Layout) -> dict[str, int | str]:
+    """Fields by number as upstream has it, 0 to 9 and A on; a flag has no _0 and _1."""
+    macros: dict[str, int | str] = {}
+    for number, field in enumerate(layout.fields):
+        name = f"VTA_INSN_{form}_{'0123456789ABCDEFG'[number]}"
+        low = layout.offsets[field.name]
+        macros |= {name: low} if field.name in FLAGS else _range(name, low, field.width)
+    return macros
+
+
+def _uop_bits(form: str, config: Config, count: int) -> dict[str, int | str]:
+    layout = config.formats.uop
+    macros: dict[str, int | str] = {}
+    for number, field in enumerate(layout.fields[:count]):
+        macros |= _range(f"VTA_UOP_{form}_{number}", layout.offsets[field.name], field.width)
+    return macros
+
+
+def _range(name: str, low: int, width: int) -> dict[str, int | str]:
+    return {f"{name}_0": low, f"{name}_1": low + width - 1}
+
+
+def _code(config: Config) -> Iterator[str]:
+    """The structures, and what must be true of them whatever the compiler."""
+    for limit in config.restrictions:
+        yield f"/* {limit.reference} does not run this machine as specified: {limit.reason} */"
+    yield "/* upstream's own headers add nothing behind this one */"
+    yield "#ifdef VTA_HW_SPEC_CONST_H_"
+    yield '#error "include this header in front of vta/hw_spec.h, or in its place"'
+    yield "#endif"
+    yield "#define VTA_HW_SPEC_CONST_H_"
+    yield ""
+    for form, layout in config.formats.by_name.items():
+        yield from structure(STRUCTURES[form], layout, TOKENS)
+    members = (("generic", "plain"), ("mem", "mem"), ("gemm", "gemm"), ("alu", "alu"))
+    yield "union VTAInsn {"
+    yield from (f"  {STRUCTURES[form]} {member};" for member, form in members)
+    yield "};"
+    yield f'TILEWRIGHT_ASSERT(sizeof(union VTAInsn) == {INSN_BYTES}, "an instruction has {8 * INSN_BYTES} bits");'
+    yield ""
+    yield from structure("VTAUop", config.formats.uop, INDICES)

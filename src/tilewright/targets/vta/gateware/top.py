@@ -1,0 +1,134 @@
+"""The machine: fetch, three or four units, their token queues and memories, and one AXI4 port."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Elaboratable, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from tilewright.errors import ConfigError
+from tilewright.hdl.axi import Bus, ReadMaster, WriteMaster
+from tilewright.hdl.memory import BankedMemory
+from tilewright.hdl.parts import PartedMemory
+from tilewright.hdl.queues import StreamFifo, TokenQueue
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.gateware.compute import Compute
+from tilewright.targets.vta.gateware.fetch import Fetch
+from tilewright.targets.vta.gateware.load import Load
+from tilewright.targets.vta.gateware.registers import REGIONS
+from tilewright.targets.vta.gateware.store import Store
+from tilewright.targets.vta.gateware.words import INSN_BITS, tiles
+from tilewright.targets.vta.isa.semantics import SEMANTICS
+from tilewright.targets.vta.timing.tilewright import IN_FLIGHT
+
+
+def require(config: Config) -> None:
+    """Raises ConfigError for a machine that there is no gateware of."""
+    if not SEMANTICS[config.semantics].out_memory:  # fsim, a simulator: STORE takes what acc holds when it runs
+        reason = f"there is none with semantics {config.semantics}: it has no memory between compute and store"
+        raise ConfigError("VTA gateware", reason, "set semantics to hls or chisel")
+
+
+class Vta(wiring.Component):
+    """`launch` for one cycle runs `insn_count` instructions from byte `insn_base`; `done` after FINISH.
+
+    `starts` and `ends`: bit u in the cycle in which unit u starts an instruction, and in the last cycle of one.
+    """
+
+    def __init__(self, config: Config) -> None:
+        require(config)
+        self.config = config
+        super().__init__(
+            {
+                "launch": In(1),
+                "insn_base": In(32),
+                "insn_count": In(32),
+                **{f"{name}_base": In(32) for name in REGIONS},
+                "bus": Out(Bus(config.bus_bits)),
+                "done": Out(1),
+                **{f"{unit}_{what}": Out(1) for unit in config.pipeline.units for what in ("starts", "ends")},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, config = Module(), self.config
+        bus, line = config.bus_bits, config.pipeline
+        m.submodules.fetch = fetch = Fetch(config)
+        m.submodules.load = load = Load(config)
+        cores = {number: Compute(config, number) for number in dict.fromkeys((line.gemm, line.alu))}
+        gemm, alu = cores[line.gemm], cores[line.alu]
+        m.submodules.store = store = Store(config)
+        m.d.comb += alu.launch.eq(self.launch)
+        units: tuple[Any, ...] = (load, *cores.values(), store)
+        for number, core in cores.items():
+            m.submodules[line.units[number]] = core
+        m.d.comb += [fetch.launch.eq(self.launch), fetch.base.eq(self.insn_base), fetch.count.eq(self.insn_count)]
+        for name, unit in zip(line.units, units, strict=True):
+            m.submodules[f"{name}_queue"] = queue = StreamFifo(INSN_BITS, config.queue_depth)
+            wiring.connect(m, getattr(fetch, name), queue.i)
+            wiring.connect(m, queue.o, unit.insn)
+            m.d.comb += [getattr(self, f"{name}_{what}").eq(getattr(unit, what)) for what in ("starts", "ends")]
+        for (producer, consumer), _ in line.links.items():
+            m.submodules[f"{line.units[producer]}_to_{line.units[consumer]}"] = queue = TokenQueue(config.token_depth)
+            at, of = int(consumer > producer), int(producer > consumer)
+            gives, takes = units[producer].tokens, units[consumer].tokens
+            m.d.comb += [
+                queue.reserve.eq(gives.reserve[at]),
+                queue.push.eq(gives.push[at]),
+                gives.room[at].eq(queue.room),
+                queue.pop.eq(takes.pop[of]),
+                takes.available[of].eq(queue.available),
+            ]
+        for unit, names in ((load, load.memories), (gemm, gemm.loads), (alu, alu.loads), (store, ("out",))):
+            for name in names:
+                register = "acc" if name == "par" else name
+                m.d.comb += getattr(unit, f"{name}_base").eq(getattr(self, f"{register}_base"))
+        self._memories(m, load, gemm, alu, store)
+
+        readers: tuple[Any, ...] = (fetch, *cores.values(), load)
+        m.submodules.reader = reader = ReadMaster(bus, len(readers), IN_FLIGHT)
+        m.submodules.writer = writer = WriteMaster(bus)
+        for number, client in enumerate(readers):
+            wiring.connect(m, client.client, getattr(reader, f"client{number}"))
+            m.d.comb += [client.valid.eq(reader.valid[number]), client.data.eq(reader.data)]
+        wiring.connect(m, store.client, writer.client)
+        wiring.connect(m, store.beats, writer.beats)
+        m.d.comb += [store.granted.eq(writer.granted), store.ended.eq(writer.ended), self.done.eq(alu.done)]
+        for name in ("ar", "r"):
+            wiring.connect(m, getattr(reader.bus, name), wiring.flipped(getattr(self.bus, name)))
+        for name in ("aw", "w", "b"):
+            wiring.connect(m, getattr(writer.bus, name), wiring.flipped(getattr(self.bus, name)))
+        return m
+
+    def _memories(self, m: Module, load: Load, gemm: Compute, alu: Compute, store: Store) -> None:
+        """Memories on chip: filled in beats by what loads them, read by the cores and by store."""
+        config = self.config
+        readers = dict.fromkeys(("inp", "wgt"), gemm) | {"par": alu}
+        for name, sram in load.memories.items():
+            m.submodules[name] = memory = BankedMemory(tiles(sram, config))
+            wiring.connect(m, getattr(load, name), memory.beats)
+            wiring.connect(m, getattr(readers[name], name), memory.read)
+        m.submodules.out = out = BankedMemory(
+            tiles(config.out, config), beat_writes=False, tile_writes=True, wide_reads=True
+        )
+        wiring.connect(m, alu.out_write, out.tile)
+        wiring.connect(m, store.out, out.read)
+        cores = [gemm] if gemm is alu else [gemm, alu]
+        for core in cores:
+            m.submodules[core.loads["uop"].name] = micro_ops = BankedMemory(tiles(core.loads["uop"], config))
+            wiring.connect(m, core.uop_beats, micro_ops.beats)
+            wiring.connect(m, core.uop, micro_ops.read)
+        acc: Any
+        if gemm is alu:
+            acc = BankedMemory(tiles(config.acc, config), tile_writes=True)
+            ports = [(acc.read, acc.tile)]
+        else:
+            acc = PartedMemory(tiles(config.acc, config), config.acc_banks, len(cores))
+            ports = [(acc.read0, acc.tile0), (acc.read1, acc.tile1)]
+        m.submodules.acc = acc
+        wiring.connect(m, gemm.acc_beats, acc.beats)
+        for core, (read, write) in zip(cores, ports, strict=True):
+            wiring.connect(m, core.acc, read)
+            wiring.connect(m, core.acc_write, write)

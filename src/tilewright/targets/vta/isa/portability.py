@@ -1,0 +1,138 @@
+"""Where a program leaves the subset on which all of upstream's implementations agree, and by which rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.sim.findings import PORTABILITY, WRITE_DISTANCE, Finding
+from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.steps.elaborate import Elaborated
+from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel
+from tilewright.targets.vta.steps.micro_kernels import Kernels
+
+#: A shift by more has another meaning in HLS (five signed bits) than in fsim (all bits).
+LARGEST_SHIFT = 15
+#: Micro-ops from a write of an accumulator tile to the next that reads or writes it (upstream's runtime: VerifyDep).
+WRITE_BACK = 3
+#: Findings of one rule that are listed.
+LISTED = 8
+
+
+def portability(program: Elaborated, sequence: Array) -> list[Finding]:
+    """One finding for each instruction and rule; `sequence` is a legal order of the steps."""
+    found: list[Finding] = []
+    for rule, steps in (
+        *_fields(program),
+        *_kernels(program),
+        (
+            "stores what hls and fsim keep in different memories: "
+            "the last write of a stored tile must be a GEMM that adds or an ALU operation",
+            _stale_stores(program, sequence),
+        ),
+    ):
+        for step in steps[:LISTED]:
+            message = f"#{step} {program.table.describe(int(step))} {rule}"
+            found.append(Finding(PORTABILITY, message, (int(step),)))
+    return sorted(found, key=lambda finding: finding.steps)
+
+
+def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
+    """Rules on single fields: (what it does, the instructions that do it)."""
+    stream, mem, alu = program.stream, program.stream.mem, program.stream.alu
+    load, store = stream.opcode == Opcode.LOAD, stream.opcode == Opcode.STORE
+    kind, moves = mem.memory_type, mem.x_size > 0
+    padded = (mem.y_pad_0 | mem.y_pad_1 | mem.x_pad_0 | mem.x_pad_1) > 0
+    uop, wgt = load & (kind == Memory.UOP), load & (kind == Memory.WGT)
+
+    def at(mask: Array) -> Array:
+        return np.flatnonzero(mask)
+
+    yield "pads micro-ops or weights, which hls ignores", at((uop | wgt) & padded)
+    yield "loads rows of micro-ops, of which hls takes one", at(uop & moves & (mem.y_size != 1))
+    yield "has padding but no columns: hls writes zeros, fsim and chisel nothing", at(load & ~moves & padded)
+    yield "pads a STORE, which fsim refuses", at(store & padded)
+    yield "stores from a memory other than out, which fsim refuses", at(store & moves & (kind != Memory.OUT))
+    yield "loads out, which fsim refuses", at(load & moves & (kind == Memory.OUT))
+    yield "loads 8-bit accumulators, which hls ignores and chisel does not decode", at(load & (kind == Memory.ACC_8BIT))
+    unit, line = program.table.unit, program.config.pipeline
+    unused = (unit == line.load) & ((stream.pop_prev | stream.push_prev) > 0)
+    unused |= (unit == line.store) & ((stream.pop_next | stream.push_next) > 0)
+    yield "sets a token bit for a neighbour that its unit does not have, on which fsim crashes", at(unused)
+    operates = stream.opcode == Opcode.ALU
+    yield "multiplies, which hls and chisel do not", at(operates & (alu.alu_opcode == AluOp.MUL))
+    wide = operates & (alu.alu_opcode == AluOp.SHR) & (alu.use_imm == 1) & (np.abs(alu.imm) > LARGEST_SHIFT)
+    yield f"shifts by more than {LARGEST_SHIFT}, which hls reads as five signed bits", at(wide)
+    empty = (operates | (stream.opcode == Opcode.GEMM)) & (program.micro_ops == 0)
+    yield "runs no micro-op, on which chisel does not end", at(empty)
+
+
+def _kernels(program: Elaborated) -> Iterator[tuple[str, Array]]:
+    """Rules on micro-ops: they hold for a kernel, hence for each instruction that runs it."""
+    moved = [
+        isinstance(k, AluKernel) and k.imm is not None and not np.array_equal(k.dst, k.src) for k in program.kernels
+    ]
+    rows = np.array([*moved, False])[program.kernel]
+    yield "has an immediate and another source than destination: chisel reads the source", np.flatnonzero(rows)
+
+
+def _stale_stores(program: Elaborated, sequence: Array) -> Array:
+    """STOREs of tiles last written by a reset GEMM or a LOAD; with four stages those leave the out memory alone."""
+    fresh = np.zeros(program.config.acc.depth, np.bool_)
+    stale = []
+    moves, kernel, one_unit = program.moves.each, program.kernel.tolist(), program.config.stages == 3
+    for step in sequence.tolist():
+        if kernel[step] >= 0:
+            item = program.kernels[kernel[step]]
+            if isinstance(item, GemmKernel) and not one_unit:
+                continue
+            fresh[item.written] = not (isinstance(item, GemmKernel) and item.reset)
+        elif moves[step].memory in (Memory.ACC, Memory.ACC_8BIT):
+            fresh[moves[step].base : moves[step].end] &= not one_unit
+        elif moves[step].memory == Memory.OUT and not fresh[moves[step].base : moves[step].end].all():
+            stale.append(step)
+    return np.array(sorted(stale), np.int64)
+
+
+def write_distance(program: Elaborated) -> list[Finding]:
+    """Instructions that take an accumulator tile again before HLS's pipeline has written it back.
+
+    HLS is told to ignore this dependence (pragma DEPENDENCE) and leaves it to software. Upstream's runtime forbids
+    to write a tile again (VerifyDep), which is also to read it; an ALU operation on two tiles can read one as its
+    source, too. Neither upstream's C model nor ours shows the wrong values. A reset depends on no earlier value.
+    """
+    near = _near(program.kernels)
+    found: list[Finding] = []
+    for step in np.flatnonzero(program.kernel >= 0).tolist():
+        place = near.get(int(program.kernel[step]))
+        if place and len(found) < LISTED:
+            verb, tile, apart = place
+            message = (
+                f"#{step} {program.table.describe(step)} {verb} acc[{tile}] {apart} micro-op(s) after writing it; "
+                f"the HLS pipeline needs {WRITE_BACK}: put other tiles between"
+            )
+            found.append(Finding(WRITE_DISTANCE, message, (step,), "acc", tile, tile + 1))
+    return found
+
+
+def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:
+    """For each kernel that does so: what it does to a tile too early, the tile, and after how many micro-ops."""
+    if not len(kernels):
+        return {}
+    sizes = [kernel.dst.size for kernel in kernels]
+    owner = np.repeat(np.arange(len(kernels)), sizes)
+    dst, src = (np.concatenate([getattr(kernel, name) for kernel in kernels]) for name in ("dst", "src"))
+    updates = np.array([not (isinstance(kernel, GemmKernel) and kernel.reset) for kernel in kernels])
+    sources = np.array([isinstance(kernel, AluKernel) and kernel.reads_source for kernel in kernels])
+    near: dict[int, tuple[str, int, int]] = {}
+    for apart in range(1, WRITE_BACK):
+        written, mine = dst[:-apart], owner[apart:]
+        same = mine == owner[:-apart]
+        for verb, then, which in (("writes", dst, updates), ("reads", src, sources)):
+            early = np.flatnonzero(same & which[mine] & (then[apart:] == written))
+            first = np.unique(mine[early], return_index=True)[1]
+            for place in early[first].tolist():
+                near.setdefault(int(mine[place]), (verb, int(written[place]), apart))
+    return near

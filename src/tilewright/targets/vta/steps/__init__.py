@@ -1,0 +1,1 @@
+"""Instructions as steps: what each touches, moves and multiplies, without data."""

@@ -1,0 +1,209 @@
+"""A stream as steps: what control state alone decides, before any data is known.
+
+Control state is the micro-op cache: LOAD UOP fills it from DRAM, GEMM and ALU read it. Where upstream's
+implementations differ, `semantics` decides; see docs/vta.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import MachineError
+from tilewright.sim.dram import Dram
+from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
+from tilewright.sim.steps import Space, StepTable
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS
+from tilewright.targets.vta.isa.semantics import SEMANTICS
+from tilewright.targets.vta.isa.stream import Stream, decode_uops
+from tilewright.targets.vta.steps.footprints import footprints, granule
+from tilewright.targets.vta.steps.micro_kernel import GemmKernel
+from tilewright.targets.vta.steps.micro_kernels import FIELDS, Kernels
+from tilewright.targets.vta.steps.moves import NOTHING, Moves, moves
+from tilewright.targets.vta.steps.pattern import Origin, Pattern
+
+
+@dataclass(frozen=True, eq=False)
+class Elaborated:
+    """Steps of a stream. `kernel` [n] indexes `kernels` (-1: not GEMM or ALU); `micro_ops` [n] counts executed ones."""
+
+    config: Config
+    stream: Stream
+    table: StepTable
+    kernel: Array
+    kernels: Kernels
+    micro_ops: Array
+    moves: Moves
+    findings: tuple[Finding, ...]
+    _fused: dict[tuple[int, ...], GemmKernel] = field(default_factory=dict)
+    _joined: dict[tuple[tuple[int, Origin], ...], Pattern] = field(default_factory=dict)
+
+    def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
+        """The same program where reset GEMMs also read what the out tiles that are stored of them depend on."""
+        table, footprint = self.table, self.table.footprint.copy()
+        extra = []
+        for step, tiles in sorted(stored.items()):
+            kernel = self.kernels[self.kernel[step]]
+            assert isinstance(kernel, GemmKernel)
+            extra.append(np.concatenate([kernel.would_read(tiles), table.footprints.of_step(int(footprint[step]))]))
+            footprint[step] = len(table.footprints) - 1 + len(extra)
+        table = replace(table, footprint=footprint, footprints=table.footprints.extended(extra))
+        return replace(self, table=table)
+
+    def fused(self, indices: tuple[int, ...]) -> GemmKernel:
+        """The accumulating GEMM kernels `indices` as one: their sums commute. Equal ones elsewhere share a pattern."""
+        if indices not in self._fused:
+            gemms = [kernel for kernel in (self.kernels[i] for i in indices) if isinstance(kernel, GemmKernel)]
+            self._fused[indices] = gemms[0] if len(gemms) == 1 else self._join(gemms)
+        return self._fused[indices]
+
+    def _join(self, gemms: Sequence[GemmKernel]) -> GemmKernel:
+        dst, src, wgt = map(min, zip(*(kernel.origin for kernel in gemms), strict=True))
+        parts = [(k.pattern, (k.origin[0] - dst, k.origin[1] - src, k.origin[2] - wgt)) for k in gemms]
+        key = tuple((id(pattern), origin) for pattern, origin in parts)  # kernels keep their patterns alive
+        if key not in self._joined:
+            self._joined[key] = Pattern.joined(parts)
+        return GemmKernel(gemms[0].loop, False, self._joined[key], (dst, src, wgt))
+
+
+def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, int]) -> Elaborated:
+    """Steps, footprints and kernels. `bases` are the byte addresses in the control registers.
+
+    Raises MachineError for micro-ops loaded from outside DRAM and for absurd loop counts.
+    """
+    line, moved = config.pipeline, moves(stream, config, bases)
+    kernel, kernels, outside = _kernels(stream, config, dram, moved)
+    footprint, rows = footprints(config, moved, kernel, kernels)
+    table = StepTable(
+        units=line.units,
+        queues=line.queues(config.token_depth),
+        spaces=_spaces(config, dram),
+        unit=line.units_of(stream),
+        pops=line.mask(stream, POP_BITS),
+        pushes=line.mask(stream, PUSH_BITS),
+        footprint=footprint,
+        footprints=rows,
+        describe=lambda step: describe(stream, moved, config, step),
+    )
+    micro_ops = np.append(kernels.micro_ops, 0)[kernel]
+    findings = *_finish(stream, table.unit), *outside
+    return Elaborated(config, stream, table, kernel, kernels, micro_ops, moved, findings)
+
+
+def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
+    unit = granule(config)
+    chips = (config.uop, config.inp, config.wgt, config.acc, config.out)
+    filled = tuple((s.address // unit, -(-s.end // unit)) for s in dram.segments if s.initialised)
+    end = max((segment.end for segment in dram.segments), default=0)
+    return (
+        *(Space(chip.name, chip.depth) for chip in chips),
+        Space("DRAM", -(-end // unit), filled),
+        Space("alu_uop", config.alu_uop.depth),
+        Space("par", config.par.depth),
+        Space("acc bank", config.acc_banks),
+    )
+
+
+def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[Array, Kernels, list[Finding]]:
+    """Follow the micro-op cache in stream order; equal instructions on equal micro-ops share a kernel."""
+    outside: list[Finding] = []
+    caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in (Memory.UOP, Memory.ALU_UOP)}
+    of_alu = [caches[config.pipeline.uop_memory(alu=alu)] for alu in (False, True)]
+    fields: list[tuple[int, ...]] = []
+    lists: list[Array] = []
+    origin: list[int] = []
+    by_epoch: dict[tuple[int, ...], int] = {}
+    by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
+    gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
+    epoch = np.cumsum(moved.of_uops)
+    rows = np.flatnonzero(moved.of_uops | gemm | alu)
+    found = []
+    loads = moved.of_uops[rows].tolist()
+    for row, fills, key in zip(rows.tolist(), loads, _keys(stream, gemm, epoch, rows), strict=True):
+        index = -1 if fills else by_epoch.get(key, -1)
+        if fills:
+            try:
+                _fill(caches[Memory(int(moved.memory[row]))], config, dram, moved, row)
+            except MachineError as error:  # the micro-ops stay as they were
+                outside.append(Finding(OUT_OF_RANGE, f"#{row} load uop: {error.reason}", (row,), "DRAM"))
+        elif index < 0:
+            _, is_alu, bgn, end, *_ = key
+            listed = of_alu[is_alu][bgn:end].copy()
+            index = by_content.setdefault((listed.tobytes(), key[1:]), len(lists))
+            if index == len(lists):
+                fields.append(key[1:])
+                lists.append(listed)
+                origin.append(row)
+            by_epoch[key] = index
+        found.append(index)
+    kernel = np.full(len(stream), -1, np.int64)
+    kernel[rows] = found
+    kernels = Kernels(np.array(fields, np.int64).reshape(-1, len(FIELDS)), lists, SEMANTICS[config.semantics])
+    kernels.require(origin)
+    return kernel, kernels, outside
+
+
+def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
+    """The epoch and FIELDS of some rows."""
+    columns = [epoch, np.where(gemm, 0, 1)]
+    for name in ("uop_bgn", "uop_end", "iter_out", "iter_in"):
+        columns.append(np.where(gemm, getattr(stream.gemm, name), getattr(stream.alu, name)))
+    for name in ("dst_factor_out", "dst_factor_in", "src_factor_out", "src_factor_in"):
+        columns.append(np.where(gemm, getattr(stream.gemm, name), getattr(stream.alu, name)))
+    columns += [stream.gemm.wgt_factor_out, stream.gemm.wgt_factor_in]
+    columns.append(np.where(gemm, stream.gemm.reset_reg, stream.alu.alu_opcode))
+    has_imm = (stream.alu.use_imm == 1) | (stream.alu.alu_opcode == AluOp.REQ)
+    columns += [stream.alu.use_imm, np.where(has_imm, stream.alu.imm, 0), stream.alu.imm < 0]
+    return zip(*(column[rows].tolist() for column in columns), strict=True)
+
+
+def _fill(cache: Array, config: Config, dram: Dram, moved: Moves, row: int) -> None:
+    """LOAD UOP: fields of the micro-ops, zeros where padded; what leaves the cache is a finding, see hazards."""
+    top, bottom, left, right = (int(c[row]) for c in (moved.top, moved.bottom, moved.left, moved.right))
+    rows, columns = int(moved.rows[row]), int(moved.columns[row])
+    image = np.zeros((top + rows + bottom, left + columns + right, 3), np.int64)
+    if moved.transfers[row]:
+        place = (int(moved.address[row]), rows, int(moved.row_bytes[row]), int(moved.stride[row]))
+        raw = np.ascontiguousarray(dram.window(*place, f"instruction {row}")[0])
+        fields = decode_uops(raw.reshape(-1, config.uop.tile_bytes), config)
+        data = np.stack([fields.dst, fields.src, fields.wgt], axis=-1)
+        image[top : top + rows, left : left + columns] = data.reshape(rows, columns, 3)
+    base = int(moved.base[row])
+    kept = image.reshape(-1, 3)[: max(0, len(cache) - base)]
+    cache[base : base + len(kept)] = kept
+
+
+def _finish(stream: Stream, unit: Array) -> list[Finding]:
+    finish = np.flatnonzero(stream.opcode == Opcode.FINISH)
+    if not finish.size:
+        return [Finding(STREAM, "the stream has no FINISH: the host would wait for ever", (len(stream) - 1,))]
+    after = np.flatnonzero(unit[finish[0] + 1 :] == unit[finish[0]])
+    if after.size:
+        step = int(finish[0] + 1 + after[0])
+        return [Finding(STREAM, f"#{step} follows FINISH #{finish[0]} in its queue and may not run", (step,))]
+    return []
+
+
+def describe(stream: Stream, moved: Moves, config: Config, step: int) -> str:
+    """Return a few words for messages and traces: what an instruction does to which tiles, padding included."""
+    opcode = Opcode(int(stream.opcode[step]))
+    if opcode in (Opcode.LOAD, Opcode.STORE):
+        touches = int(moved.memory[step]) != NOTHING
+        name = config.sram(Memory(int((moved.memory if touches else stream.mem.memory_type)[step]))).name
+        base, tiles = int(moved.base[step]), int(moved.tiles[step])
+        what = opcode.name.lower()
+        return f"{what} {name}[{base}:{base + tiles}]" if tiles else f"nop ({what} {name})"
+    if opcode == Opcode.FINISH:
+        return "finish"
+    part = stream.gemm if opcode == Opcode.GEMM else stream.alu
+    uops = int(part.uop_end[step] - part.uop_bgn[step])
+    shape = f"{uops}x{int(part.iter_out[step])}x{int(part.iter_in[step])} micro-ops"
+    if opcode == Opcode.GEMM:
+        return f"gemm {'reset ' if part.reset_reg[step] else ''}{shape}"
+    name = AluOp(int(stream.alu.alu_opcode[step])).name.lower()
+    return f"alu {name}{f' {int(stream.alu.imm[step])}' if stream.alu.use_imm[step] else ''} {shape}"

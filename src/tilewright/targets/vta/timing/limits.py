@@ -1,0 +1,85 @@
+"""What no schedule of a program's instructions can beat: the work of each unit, and of the DRAM port."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.program.program import Launch, Program
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import INSN_BYTES, Opcode
+from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.stream import decode
+from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
+from tilewright.targets.vta.timing import MODELS
+from tilewright.targets.vta.timing.model import compute, stores
+
+
+class Limits(NamedTuple):
+    """Cycles of one layer: GEMM and ALU micro-ops as executed, and beats of the read bus and the write bus."""
+
+    gemm: int
+    alu: int
+    read: int
+    write: int
+    shared: bool  # one unit runs GEMM and ALU
+
+    @property
+    def compute(self) -> int:
+        """The sum of GEMM and ALU where one unit runs both, else the larger."""
+        return self.gemm + self.alu if self.shared else max(self.gemm, self.alu)
+
+    @property
+    def dram(self) -> int:
+        return max(self.read, self.write)
+
+    @property
+    def bound(self) -> int:
+        return max(self.compute, self.dram)
+
+
+def limits(program: Program, timing: str) -> dict[str, Limits]:
+    """For each layer on the machine, by node name, under the intervals of a timing model."""
+    config = Config.from_json(program.config)
+    found: dict[str, Limits] = {}
+    for launch in program.launches:
+        found |= _launch(launch, config, timing)
+    return found
+
+
+def total(parts: dict[str, Limits]) -> Limits:
+    """Those of a whole network."""
+    gemm, alu, read, write = (sum(column) for column in zip(*(part[:4] for part in parts.values()), strict=True))
+    return Limits(gemm, alu, read, write, all(part.shared for part in parts.values()))
+
+
+def _launch(launch: Launch, config: Config, timing: str) -> dict[str, Limits]:
+    image = image_of(launch)
+    program = elaborate(decode(image.insns, config), config, image.dram({}, 1), image.bases)
+    layer = np.zeros(len(program.stream), np.int64) if image.layer is None else image.layer
+    gemm, alu, read, write = (
+        np.bincount(layer, column, len(launch.nodes)).astype(int).tolist() for column in _columns(program, timing)
+    )
+    shared = config.pipeline.gemm == config.pipeline.alu
+    return {
+        name: Limits(gemm[index], alu[index], read[index], write[index], shared)
+        for index, name in enumerate(launch.nodes)
+    }
+
+
+def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Array]:
+    """Cycles of each instruction by what it occupies; an instruction itself is read as well.
+
+    A model without a port that all share (ideal) is bound by what `load` reads alone.
+    """
+    model, moved, opcode = MODELS[timing], program.moves, program.stream.opcode
+    busy = compute(program, model) - np.where(program.kernel >= 0, model.pipeline, 0)
+    beat = program.config.bus_bits // 8
+    beats = np.where(moved.transfers, moved.rows * -(-moved.row_bytes // beat), 0)
+    write = np.where(stores(program), beats, 0)
+    read = beats - write + INSN_BYTES / beat
+    if model.simulated(program, model).channel.burst == 0:
+        read = np.where(program.table.unit == program.config.pipeline.load, beats, 0)
+    return np.where(opcode == Opcode.GEMM, busy, 0), np.where(opcode == Opcode.ALU, busy, 0), read, write

@@ -1,0 +1,1 @@
+"""The value pass: what each instruction does to the memories."""

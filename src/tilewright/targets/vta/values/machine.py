@@ -1,0 +1,235 @@
+"""Values: the data memories of VTA, and what each instruction does to them, for many samples at once.
+
+Meanings follow the config's semantics. Input and weight memories are held as floats in which their products are
+exact, so a GEMM instruction is a gather and a matrix product (see pattern.Pattern.products).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.array import Array, exact_matmul, float_for
+from tilewright.sim.dram import Dram
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import AluOp, Memory
+from tilewright.targets.vta.isa.semantics import SEMANTICS
+from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
+from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, AluKernel, GemmKernel, Loop
+from tilewright.targets.vta.steps.moves import Move
+from tilewright.targets.vta.steps.pattern import Pattern, Tiles, behind, in_a_row
+from tilewright.targets.vta.values import loop
+from tilewright.targets.vta.values.actions import Action
+from tilewright.targets.vta.values.alu import operate, requantise, requantise_float, shift_amount
+from tilewright.targets.vta.values.stretch import ARRAYS_US, Stretch
+
+#: A product of so few rows takes less time than laying out its weights for one.
+FEW_ROWS = 4
+
+
+class Machine:
+    """The state of one VTA running `samples` samples in step.
+
+    inp (S, depth, batch, block), wgt (1 or S, depth, block_in, block_out), acc (S, depth, batch, block_out),
+    par (1 or S, depth, 1, block_out).
+    """
+
+    def __init__(self, config: Config, dram: Dram, samples: int) -> None:
+        self.config, self.dram, self.samples = config, dram, samples
+        self.rules = SEMANTICS[config.semantics]
+        self._limits = 1 << (config.inp.width - 1), 1 << (config.wgt.width - 1)
+        exact = float_for(*self._limits)
+        self.inp = np.zeros((samples, config.inp.depth + 1, *config.inp.shape), exact)  # the last: pattern.NO_TILE
+        self.wgt = np.zeros((1, config.wgt.depth, *config.wgt.shape), exact)
+        self.acc = np.zeros((samples, config.acc.depth, *config.acc.shape), f"int{config.acc.width}")
+        self.out = np.zeros((samples, config.out.depth, *config.out.shape), np.int32)
+        self.par = np.zeros((1, config.par.depth, *config.par.shape), np.int32)
+        # The out memory mirrors the accumulator wherever a GEMM or ALU wrote last; it differs after LOAD ACC.
+        self._mirrors = np.ones(config.out.depth, np.bool_)
+        self._differs = False  # whether any tile may differ: usually none does
+
+    def run(self, plan: Sequence[Action | Stretch]) -> None:
+        """Execute the plan in order."""
+        for part in plan:
+            if isinstance(part, Action):
+                self._act(part)
+            elif loop.run.due(ARRAYS_US * len(part.numbers)):
+                self._stretch(part)
+            else:
+                self.run(part.actions)
+
+    def _act(self, action: Action) -> None:
+        work = action.work
+        if isinstance(work, Move):
+            (self._store if work.memory == Memory.OUT else self._load)(work, action.where)
+        elif isinstance(work, AluKernel):
+            (self._alu if work.factors is None else self._requantise)(work)
+        elif work.reset:
+            self._reset(work, action.stored)
+        else:
+            self._accumulate(work)
+
+    def _stretch(self, stretch: Stretch) -> None:
+        """The steps in one compiled loop, sample by sample."""
+        table, steps, shifts = stretch.table, stretch.table.steps, self._shifts()
+        stores, loads_wgt = steps.kind == loop.STORE, (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
+        memory, places = self.dram.pool(self.samples, table.address, table.end, stores)
+        if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
+            self.wgt = np.repeat(self.wgt, self.samples, axis=0)
+        base = steps.base[loads_wgt]
+        end = base + (steps.height * steps.width)[loads_wgt]
+        part = slice(base.min(initial=self.config.wgt.depth), end.max(initial=0))
+        wgt, mirrors = self.wgt[:, part].copy(), self._mirrors  # each sample begins with what there is now
+        for sample in range(self.samples):
+            own, self._mirrors = min(sample, len(self.wgt) - 1), mirrors.copy()
+            self.wgt[own, part] = wgt[own]
+            chips = self.inp[sample], self.wgt[own], self.acc[sample], self.out[sample]
+            inp, weights, acc, out = (chip.reshape(-1, self.config.block) for chip in chips)
+            at = places[:, 0] + sample * places[:, 1]
+            held = loop.Chips(memory, at, inp, weights, acc, out, self._mirrors)
+            loop.run(steps, table.kernels, table.tiles, shifts, held, self.rules.out_memory)
+        self._differs = not self._mirrors.all()
+
+    def _shifts(self) -> Array:
+        """int64 [2, 2n]: SHR's amount for the low log2(n) bits of a second operand, then for negative ones; left < 0.
+
+        Row 1 is for a negative immediate field.
+        """
+        kind = np.dtype(np.int32) if self.rules.wide_alu else self.acc.dtype
+        bits = 8 * kind.itemsize
+        operand = np.concatenate([np.arange(bits), np.arange(-bits, 0)]).astype(kind)
+        none = Pattern(*np.zeros((3, 0), np.int64))
+        rows = []
+        for negative in (False, True):
+            kernel = AluKernel(Loop(0, 0, 0, 0, (0, 0), (0, 0)), AluOp.SHR, None, none, negative_field=negative)
+            left, amount = shift_amount(kernel, operand, self.config)
+            rows.append(np.where(left, -amount.astype(np.int64), amount))
+        return np.array(rows, np.int64)
+
+    def _reset(self, kernel: GemmKernel, is_stored: bool) -> None:
+        writes_out = self.rules.reset_writes_out and self.config.gemm_writes_out
+        if not writes_out:
+            self._keep_out(kernel.written)
+        elif is_stored:  # the out memory gets what each destination's last micro-op would have accumulated
+            last, again = kernel.last_writes
+            before = self.acc.copy()
+            self.acc[:, again] = 0
+            self._accumulate(last)
+            self.out[:, kernel.written] = self.acc[:, kernel.written]
+            self.acc = before
+        self.acc[:, kernel.written] = 0
+        if is_stored or not writes_out:
+            self._mirrors[kernel.written], self._differs = not self.rules.out_memory, self.rules.out_memory
+        else:
+            self._mirror(kernel.written)
+
+    def _mirror(self, tiles: Tiles) -> None:
+        """The out memory has just been written with the accumulator."""
+        if self._differs:
+            self._mirrors[tiles] = True
+
+    def _accumulate(self, kernel: GemmKernel) -> None:
+        samples, block, batch = self.samples, self.config.block, self.config.batch
+        if not self.config.gemm_writes_out:
+            self._keep_out(kernel.written)
+        for src, wgt, dst in kernel.products:
+            places, terms = src.shape
+            columns = wgt.shape[0]
+            left = self.inp.take(src.reshape(-1), axis=1).reshape(samples, places, terms, batch, block)
+            if batch > 1:
+                left = left.swapaxes(2, 3)
+            # Rows: samples (apart where each has its own weights), places, batch; then terms by block.
+            own = self.wgt.shape[0]
+            left = left.reshape(own, -1, terms * block)
+            if left.shape[1] <= FEW_ROWS:
+                product = self._columns(left, wgt)
+            else:
+                right = self.wgt.take(wgt.reshape(-1), axis=1).reshape(own, columns, terms, block, block)
+                right = right.transpose(0, 2, 3, 1, 4).reshape(own, terms * block, columns * block)
+                product = exact_matmul(left, right, *self._limits)
+            product = product.reshape(samples, places, batch, columns, block).astype(self.acc.dtype, copy=False)
+            for column, tiles in enumerate(dst):
+                self.acc[:, tiles] += product[:, :, :, column]
+        if self.config.gemm_writes_out:
+            self._mirror(kernel.written)
+
+    def _columns(self, left: Array, wgt: Array) -> Array:
+        """The product of rows (own, rows, terms * block) column by column: weights stay where they are."""
+        block, own, (columns, terms) = self.config.block, len(self.wgt), wgt.shape
+        tiles = in_a_row(wgt.reshape(-1))
+        right = self.wgt[:, tiles].reshape(own, columns, terms * block, block)
+        return exact_matmul(left[:, None], right, *self._limits).swapaxes(1, 2)
+
+    def _requantise(self, kernel: AluKernel) -> None:
+        for dst, bias, factors in kernel.requantised:
+            tiles = (self.par[:, behind(factors, by)] for by in range(FACTOR_TILES))
+            rule = requantise_float if self.config.alu == "float" else requantise
+            self.acc[:, dst] = rule(self.acc[:, dst], self.par[:, bias], *tiles)
+        self._mirror(kernel.written)
+
+    def _alu(self, kernel: AluKernel) -> None:
+        for dst, src in kernel.waves:
+            first = self.acc[:, src if kernel.first_is_src else dst]
+            second = self.acc[:, src] if kernel.imm is None else np.array(kernel.imm, np.int32)
+            if self.rules.wide_alu:
+                first, second = first.astype(np.int32, copy=False), second.astype(np.int32, copy=False)
+            else:
+                second = second.astype(self.acc.dtype, copy=False)
+            in_place = isinstance(dst, slice) and not kernel.first_is_src and first.dtype == self.acc.dtype
+            result = operate(kernel, first, second, self.config, first if in_place else None)
+            if result is not first:
+                self.acc[:, dst] = result
+        self._mirror(kernel.written)
+
+    def _load(self, move: Move, where: str) -> None:
+        chip = self.config.sram(Memory(move.memory))
+        tiles = None
+        if move.row_bytes and move.rows:
+            raw = self.dram.window(move.address, move.rows, move.row_bytes, move.stride, where)
+            width = chip.width // 4 if move.memory == Memory.ACC_8BIT else chip.width
+            tiles = unpack_values(raw, width).reshape(raw.shape[0], move.rows, move.columns, *chip.shape)
+        part = slice(move.base, move.end)
+        array: Array
+        if move.memory == Memory.WGT:
+            if tiles is not None and tiles.shape[0] > self.wgt.shape[0]:
+                self.wgt = np.repeat(self.wgt, self.samples, axis=0)
+            array, tiles = self.wgt, None if tiles is None else tiles.swapaxes(3, 4)
+        elif move.memory == Memory.PAR:
+            if tiles is not None and tiles.shape[0] > self.par.shape[0]:
+                self.par = np.repeat(self.par, self.samples, axis=0)
+            array = self.par
+        elif move.memory == Memory.INP:
+            array = self.inp
+        else:
+            array = self.acc
+            self._keep_out(part)
+        target = array[:, part].reshape(array.shape[0], move.height, move.width, *chip.shape)
+        if move.height > move.rows or move.width > move.columns:
+            target[:] = 0
+        if tiles is not None:
+            target[:, move.top : move.top + move.rows, move.left : move.left + move.columns] = tiles
+
+    def _keep_out(self, tiles: Tiles) -> None:
+        """The accumulator is about to change and the out memory is not: it no longer mirrors."""
+        if not self.rules.out_memory:
+            return
+        slots = np.arange(self.config.acc.depth)[tiles]
+        slots = slots[self._mirrors[slots]]
+        self.out[:, slots] = self.acc[:, slots]
+        self._mirrors[slots], self._differs = False, True
+
+    def _store(self, move: Move, where: str) -> None:
+        if not move.row_bytes or not move.rows:
+            return
+        values = self.acc[:, move.base : move.end]
+        if self._differs:
+            mirrors = self._mirrors[move.base : move.end, None, None]
+            values = np.where(mirrors, values, self.out[:, move.base : move.end])
+        extent = (move.rows, move.row_bytes)
+        window = self.dram.writable(self.samples, move.address, *extent, move.stride, where)
+        width = self.config.out.width
+        if width == 8:  # the usual case, in one pass: an unsafe cast keeps the low byte
+            np.copyto(window.view(np.int8), values.reshape(self.samples, *extent), casting="unsafe")
+        else:
+            window[:] = pack_values(values.reshape(self.samples, -1), width).reshape(self.samples, *extent)

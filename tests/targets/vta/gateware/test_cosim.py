@@ -1,0 +1,220 @@
+"""Cosimulation of whole programs, and that it names what differs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.targets.vta.streams import BASES, random_case, small
+from tilewright.cli import cli, main
+from tilewright.cosim import AROUND, Wave
+from tilewright.cosim import cosim as cosimulate
+from tilewright.hdl.alu import Operation
+from tilewright.hdl.queues import TokenQueue
+from tilewright.program import file
+from tilewright.program.launch_image import LaunchImage
+from tilewright.program.program import Launch, Program
+from tilewright.sim.findings import RACE
+from tilewright.sim.passes import RunOptions
+from tilewright.targets.abilities import CosimCase
+from tilewright.targets.vta.gateware import compute, core, cosim, moving, run, store, top
+from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.stream import encode
+from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.timing.tilewright import ACC_WAIT
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiled gateware needs g++")
+DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits.tflite"
+KEYS = {
+    "LOG_BLOCK": 2,
+    "LOG_UOP_BUFF_SIZE": 10,
+    "LOG_INP_BUFF_SIZE": 11,
+    "LOG_WGT_BUFF_SIZE": 12,
+    "LOG_ACC_BUFF_SIZE": 13,
+    "LOG_ALU_UOP_BUFF_SIZE": 10,
+    "LOG_PAR_BUFF_SIZE": 10,
+}
+CONFIG = small(0, 2)
+
+
+def image(seed: int) -> LaunchImage:
+    case = random_case(np.random.default_rng(seed), CONFIG, 1)
+    segment = {"name": "all", "address": 0, "size": case.dram.shape[1], "kind": "inout"}
+    arrays = {"insns": encode(case.records, CONFIG), "dram.all": case.dram[0]}
+    return image_of(Launch("random", (), {"bases": BASES, "segments": [segment]}, arrays))
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"), [({}, 7), pytest.param({"stages": 4, "alu": "fused"}, 2, marks=pytest.mark.slow)]
+)
+def test_a_network_at_a_small_block(tmp_path: Path, changes: dict[str, Any], count: int) -> None:
+    program = tmp_path / "digits.twp"
+    keys = KEYS | changes
+    given = [argument for key, value in keys.items() for argument in ("--set", f"{key}={value}")]
+    assert main(["compile", str(DIGITS), "-t", "vta", *given, "-o", str(program)]) == 0
+    done = CliRunner().invoke(cli, ["cosim", str(program), "--json"], standalone_mode=False)
+    launches = json.loads(done.stdout)["launches"]
+    assert len(launches) == count
+    assert all(case["cycles"] == case["rtl_cycles"] and not case["differences"] for case in launches)
+    assert {case["mismatched_bytes"] for case in launches} == {0}
+
+
+def test_random_programs_store_the_same() -> None:
+    """STOREs of all shapes: one by one, on the bus, as on the machine."""
+    same = 0
+    for seed in range(40):
+        one = image(seed)
+        passes = run_passes(one.insns, CONFIG, one.dram({}, 1), one.bases, 1, RunOptions("tilewright", values=False))
+        if passes.trace is None or any(finding.kind == RACE for finding in passes.findings):
+            continue
+        case = cosim.compare(str(seed), one, CONFIG, {}, "verilator")
+        assert (case.differences, case.first_cycle) == ((), None), f"seed {seed}"
+        same += 1
+    assert same > 15
+
+
+def overwritten() -> Program:
+    """Four tiles through MIN to DRAM; then again without it, to the same place."""
+    pushes, pops = {"push_next": 1}, {"pop_next": 1}
+    load = {"opcode": 0, "memory_type": 3, "x_size": 4, "y_size": 1, "x_stride": 4}
+    alu = {"opcode": 4, "uop_end": 1, "iter_out": 1, "iter_in": 4, "dst_factor_in": 1, "src_factor_in": 1}
+    store = {"opcode": 1, "memory_type": 4, "x_size": 4, "y_size": 1, "x_stride": 4, "pop_prev": 1, "push_prev": 1}
+    records = [
+        {"opcode": 0, "memory_type": 0, "x_size": 1, "y_size": 1, "x_stride": 1},
+        load,
+        {**alu, **pushes, "alu_opcode": AluOp.MIN, "use_imm": 1, "imm": 0},
+        store,
+        {**load, **pops},
+        {**alu, **pushes, "alu_opcode": AluOp.ADD, "use_imm": 1, "imm": 1},
+        store,
+        {"opcode": 3, **pops},
+    ]
+    memory = np.zeros(0xA000, np.uint8)
+    memory[BASES["acc"] : BASES["acc"] + 64] = np.array([-9, 5, -7, 100] * 4, "<i4").view(np.uint8)
+    segment = {"name": "all", "address": 0, "size": memory.size, "kind": "inout"}
+    arrays = {"insns": encode(records, CONFIG), "dram.all": memory}
+    launch = Launch("overwritten", (), {"bases": BASES, "segments": [segment]}, arrays)
+    return Program("vta", CONFIG.to_dict(), CONFIG.digest(), "tflm", None, (launch,))
+
+
+FIRST, AGAIN = 3, 6  # its STOREs
+
+
+class Hasty(TokenQueue):
+    """A fault: nobody waits for tokens."""
+
+    def elaborate(self, platform: Any) -> Any:
+        m: Any = super().elaborate(platform)
+        m.d.comb += self.available.eq(1)
+        return m
+
+
+def vcd(path: Path, name: str) -> dict[int, int]:
+    """The values of a port by the times at which it changes, and at which all is written down first."""
+    sign, time, values = "", 0, {}
+    for line in path.read_text().splitlines():
+        if line.startswith("$var") and line.split()[4] == name:
+            sign = sign or line.split()[3]
+        elif line.startswith("#"):
+            time = int(line[1:])
+        elif line.startswith("b") and line.split()[1] == sign:
+            values[time] = int(line.split()[0][1:], 2)
+    return values
+
+
+def cosimulated(wave: Wave | None = None) -> CosimCase:
+    """On a machine that is elaborated anew, with whatever faults it has now."""
+    run.compiled.cache_clear()
+    try:
+        (case,) = cosimulate(overwritten(), None, "cxxrtl" if wave else "verilator", wave)
+    finally:
+        run.compiled.cache_clear()
+    return case
+
+
+@pytest.fixture(scope="module")
+def sound() -> run.RtlRun:
+    """The program on the machine without faults."""
+    one = image_of(overwritten().launches[0])
+    return run.run(one.insns, CONFIG, one.dram({}, 1), one.bases)
+
+
+def test_a_wrong_result_is_named_though_it_is_overwritten(
+    sound: run.RtlRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By the STORE that writes it, in the cycle and on the signal on which it leaves; the waveform shows it there."""
+    monkeypatch.setitem(core.OPERATIONS, AluOp.MIN, Operation.MAX)
+    path = tmp_path / "min.vcd"
+    case = cosimulated(Wave(path))
+    assert case.mismatched_bytes == 0
+    assert case.cycles == case.rtl_cycles
+    beat = int(sound.written.cycle[0])
+    assert case.differences == (
+        f"#{FIRST} store out[0:4]: bus__w__payload for all[{BASES['out']}] has 0x00 in cycle {beat} on the RTL, "
+        "0xf7 on the machine",
+    )
+    shown = vcd(path, "bus__w__payload")
+    last = max(time for time in shown if time <= 2 * (beat + run.LAUNCH))
+    assert shown[last] & 0xFFFFFFFF == 0x64000500  # MAX with 0
+    assert min(shown) >= 2 * (beat + run.LAUNCH - AROUND)
+
+
+@pytest.mark.slow
+def test_a_stray_store_is_named(sound: run.RtlRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def further(*arguments: Any) -> Any:
+        return moving.address_of(*arguments) + 64
+
+    monkeypatch.setattr(store, "address_of", further)
+    case = cosimulated()
+    beat = int(sound.written.cycle[0])
+    assert case.first_cycle == beat
+    where = f"all[{BASES['out'] + 64}] in cycle {beat}"
+    assert case.differences[0] == f"#{FIRST} store out[0:4]: bus__aw__payload sends a beat to {where}"
+    assert case.differences[1].startswith(f"#{AGAIN} ")
+    assert case.mismatched_bytes > 0
+
+
+@pytest.mark.slow
+def test_a_step_that_takes_too_long_is_named(sound: run.RtlRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "ACC_WAIT", ACC_WAIT + 2)
+    case = cosimulated()
+    start, end = int(sound.start[2]), int(sound.end[1])
+    assert case.differences[0].startswith(f"#2 alu min 0 1x1x4 micro-ops: compute_starts in cycle {start + 2} on the ")
+    assert case.differences[1] == f"#1 load acc[0:4]: compute_ends in cycle {end + 2} on the RTL, {end} on the model"
+    assert case.first_cycle == start  # the next starts before this one ends: acc is written behind it
+
+
+@pytest.mark.slow
+def test_a_step_that_does_not_wait_is_named(sound: run.RtlRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "TokenQueue", Hasty)
+    case = cosimulated()
+    first = case.differences[0]
+    assert first.startswith(f"#{FIRST} store out[0:4]: store_starts in cycle {case.first_cycle} on the RTL, ")
+    assert first.endswith(f"{sound.start[FIRST]} on the model")
+
+
+def test_a_waveform_of_a_whole_launch_without_differences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, path = tmp_path / "one.twp", tmp_path / "one.vcd"
+    file.save(overwritten(), program)
+    assert main(["cosim", str(program), "--engine", "cxxrtl", "--wave", str(path), "--whole"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(path)
+    assert len(vcd(path, "bus__w__payload")) >= 2 * 2 + 2  # two STOREs of two beats, and at first
+    assert main(["cosim", str(program), "--whole"]) == 2
+    assert "give a file with --wave" in capsys.readouterr().err
+    assert main(["cosim", str(program), "--engine", "cxxrtl", "--wave", str(tmp_path), "--whole"]) == 2
+
+
+def test_what_has_no_gateware_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "fsim.twp"
+    assert main(["compile", str(DIGITS), "-t", "vta", "--set", "semantics=fsim", "-o", str(program)]) == 0
+    assert main(["cosim", str(program)]) == 2
+    said = capsys.readouterr().err
+    assert "VTA gateware: there is none with semantics fsim: it has no memory between compute and store; set" in said
+    assert main(["rtl", "vta", "--set", "semantics=fsim", "-o", str(tmp_path)]) == 2
