@@ -22,10 +22,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import tilewright as tw
 from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.graph.rounding import rounding_mode
-from tilewright.targets.zynq import account, codegen, walk
+from tilewright.targets.zynq.compiler import codegen
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa import LAYOUT, Kind
-from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.isa.descriptor import LAYOUT, Kind
+from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.timing import account, walk
 
 Options = dict[str, Any]
 

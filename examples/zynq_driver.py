@@ -15,7 +15,7 @@ import click
 import tilewright as tw
 from tilewright.cli import options
 from tilewright.errors import TilewrightError
-from tilewright.targets.zynq import driver
+from tilewright.targets.zynq.runtime import driver
 
 
 @click.command(help="Write the PS driver of a network. This file's first lines say how it is built.")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.zynq import ddr
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa import LAYOUT, RULES, Kind
-from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.isa.descriptor import LAYOUT, RULES, Kind
+from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.timing import ddr
 
 #: Blocks of 512 words and of 4 biases; a page service takes 128 + 7 cycles.
 SMALL = {"data_bits": 9, "weight_bits": 9, "result_bits": 9, "bias_bits": 2, "handshake": 7}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.targets.zynq.config import STORES
-from tilewright.targets.zynq.isa import Kind
-from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.isa.layer import Layer
 
 Touch = tuple[str, tuple[int, ...]]  # a store, and which use of which block
 

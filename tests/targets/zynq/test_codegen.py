@@ -16,11 +16,11 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.model import inputs
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.zynq import codegen
+from tilewright.targets.zynq.compiler import codegen
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.image import LayerImage
-from tilewright.targets.zynq.isa import Kind
-from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.isa.image import LayerImage
+from tilewright.targets.zynq.isa.layer import Layer
 
 ZYNQ = targets.get("zynq")
 
@@ -95,7 +95,7 @@ def test_shapes_beyond_the_engine_say_why(
         "ic": ic,
         "oc": 4,
     }
-    from tilewright.targets.zynq import walk
+    from tilewright.targets.zynq.timing import walk
 
     layer = Layer(Kind(fields["kind"]), Config(**config), {**dict.fromkeys(("r", "l"), 0), **fields})
     assert said in walk.refusal(layer)

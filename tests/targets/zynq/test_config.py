@@ -10,11 +10,11 @@ import pytest
 
 from tests.conftest import ROOT
 from tilewright.errors import ConfigError
-from tilewright.targets.zynq import thrash, walk
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.isa import Kind
-from tilewright.targets.zynq.layer import Layer
-from tilewright.targets.zynq.service import schedule
+from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.timing import thrash, walk
+from tilewright.targets.zynq.timing.service import schedule
 
 whatif: Any = SimpleNamespace(**runpy.run_path(str(ROOT / "bench" / "zynq_whatif.py")))
 

@@ -10,8 +10,8 @@ import pytest
 from tests.targets.zynq.cases import SMALL, case
 from tests.targets.zynq.double import simulate
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa import Kind
-from tilewright.targets.zynq.service import schedule
+from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.timing.service import schedule
 
 FAST = {**SMALL, "frames": 2, "weight_bits": 10, "banked": 1, "control": "pipelined", "ports": 2, "axi_bytes": 4}
 CONV = {"kind": int(Kind.CONV_OTHER), "ic": 16, "oc": 9, "rows": 9, "cols": 5}

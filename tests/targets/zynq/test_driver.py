@@ -18,13 +18,20 @@ from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.graph import reference
 from tilewright.program.program import Program
-from tilewright.targets.zynq import driver, walk
 from tilewright.targets.zynq.config import STORES, Config
-from tilewright.targets.zynq.header import REGISTERS, STATUS_IDLE, STATUS_STORE_SHIFT, STATUS_WAITING, STATUS_WRITE
-from tilewright.targets.zynq.image import LayerImage
-from tilewright.targets.zynq.isa import DESCRIPTORS, LAYOUT
-from tilewright.targets.zynq.layer import Layer
-from tilewright.targets.zynq.service import schedule
+from tilewright.targets.zynq.isa.descriptor import DESCRIPTORS, LAYOUT
+from tilewright.targets.zynq.isa.image import LayerImage
+from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.runtime import driver
+from tilewright.targets.zynq.runtime.header import (
+    REGISTERS,
+    STATUS_IDLE,
+    STATUS_STORE_SHIFT,
+    STATUS_WAITING,
+    STATUS_WRITE,
+)
+from tilewright.targets.zynq.timing import walk
+from tilewright.targets.zynq.timing.service import schedule
 
 READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32)
 WRITE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32)

@@ -11,10 +11,10 @@ import pytest
 from tests.targets.zynq.cases import SMALL, Case, case
 from tests.targets.zynq.engine import Engine
 from tilewright.array import Array
-from tilewright.targets.zynq import machine
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa import Kind
-from tilewright.targets.zynq.service import schedule
+from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.timing.service import schedule
+from tilewright.targets.zynq.values import machine
 
 CONV = {"kind": int(Kind.CONV_OTHER), "ic": 16, "oc": 3, "rows": 6, "cols": 5}
 LAYERS: dict[str, dict[str, int]] = {

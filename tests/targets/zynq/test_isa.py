@@ -11,9 +11,9 @@ import pytest
 
 from tilewright.errors import ProgramError
 from tilewright.program import instruction, words
-from tilewright.targets.zynq import header
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.isa import DESCRIPTORS, LAYOUT, OPERANDS, RULES, Kind
+from tilewright.targets.zynq.isa.descriptor import DESCRIPTORS, LAYOUT, OPERANDS, RULES, Kind
+from tilewright.targets.zynq.runtime import header
 
 
 def rows(seed: int) -> list[dict[str, int]]:

@@ -7,9 +7,9 @@ import pytest
 
 from tests.targets.zynq.cases import case
 from tilewright import vnni
-from tilewright.targets.zynq import machine
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa import Kind
+from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.values import machine
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 from tests.targets.zynq.networks import Chain
 from tests.targets.zynq.test_config import whatif
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.service import schedule
+from tilewright.targets.zynq.timing.service import schedule
 
 
 def vgg(counts: tuple[int, ...]) -> Chain:

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.targets.zynq.test_config import whatif
-from tilewright.targets.zynq import account
 from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.timing import account
 
 KEYS = {"step", "options", "cycles", "seconds", "gops", "dsp", "bram36", "gops_per_dsp", "bottleneck"}
 #: Steps that a double buffer's first and last blocks put further off: the table takes the longer of engine and PS.

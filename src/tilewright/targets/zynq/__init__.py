@@ -15,10 +15,10 @@ from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
 from tilewright.targets.base import ConformCase, LaunchResult
-from tilewright.targets.zynq import timing
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.image import LayerImage
-from tilewright.targets.zynq.isa import Kind
+from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.isa.image import LayerImage
+from tilewright.targets.zynq.timing import models as timing
 
 
 class Zynq:
@@ -48,12 +48,12 @@ class Zynq:
         }
 
     def header(self, config: base.Config) -> str:
-        from tilewright.targets.zynq import header
+        from tilewright.targets.zynq.runtime import header
 
         return header.text(_own(config))
 
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
-        from tilewright.targets.zynq.codegen import compile_graph
+        from tilewright.targets.zynq.compiler.codegen import compile_graph
 
         return compile_graph(graph, _own(config), rounding)
 
@@ -76,18 +76,18 @@ class Zynq:
             yield from (finding.inside(launch.name) for finding in _findings(image, launch.name))
 
     def disassemble(self, program: Program) -> str:
-        from tilewright.targets.zynq import listing
+        from tilewright.targets.zynq.isa import listing
 
         return listing.disassemble(program, _config_of(program))
 
     def assemble(self, text: str, config: base.Config) -> Program:
-        from tilewright.targets.zynq import listing
+        from tilewright.targets.zynq.isa import listing
 
         machine = _own(config)
         return Program.bare(self.name, machine, listing.assemble(text, machine))
 
     def explain(self, program: Program, timing: str | None = None) -> str:
-        from tilewright.targets.zynq import explain
+        from tilewright.targets.zynq.compiler import explain
 
         return explain.text(program, _config_of(program), timing or self.timing_models[0].name)
 
@@ -108,7 +108,8 @@ def _findings(image: LayerImage, name: str) -> tuple[Finding, ...]:
 
 
 def _values(program: Program, launch: Launch, image: LayerImage, values: Mapping[str, Array]) -> dict[str, Array]:
-    from tilewright.targets.zynq import codegen, machine
+    from tilewright.targets.zynq.compiler import codegen
+    from tilewright.targets.zynq.values import machine
 
     layer, graph = image.layer, program.graph
     if graph is not None:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from tilewright.program.instruction import Column
 from tilewright.targets.zynq.config import GROUP, LANES, TAPS, Config
-from tilewright.targets.zynq.isa import RULES, Kind
+from tilewright.targets.zynq.isa.descriptor import RULES, Kind
 
 
 @dataclass(frozen=True)

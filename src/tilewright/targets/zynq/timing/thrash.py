@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.zynq.config import GROUP
-from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.isa.layer import Layer
 
 
 def data_loads(layer: Layer) -> int:

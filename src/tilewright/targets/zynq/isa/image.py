@@ -11,10 +11,10 @@ from tilewright.errors import ProgramError
 from tilewright.graph.arithmetic import power_of_two
 from tilewright.program.launch_image import Contents, Shape
 from tilewright.program.program import Launch
-from tilewright.targets.zynq import walk
 from tilewright.targets.zynq.config import GROUP, TAPS, Config
-from tilewright.targets.zynq.isa import DESCRIPTORS, LAYOUT, Kind
-from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.isa.descriptor import DESCRIPTORS, LAYOUT, Kind
+from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.timing import walk
 
 #: Largest objects, so that a damaged file allocates nothing absurd.
 MAX_WORDS = 1 << 28

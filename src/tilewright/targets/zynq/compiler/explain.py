@@ -8,13 +8,13 @@ from math import prod
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, FullyConnected
 from tilewright.program.program import Launch, Program
-from tilewright.targets.zynq import thrash, walk
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.image import LayerImage
-from tilewright.targets.zynq.isa import DESCRIPTORS
-from tilewright.targets.zynq.layer import Layer
-from tilewright.targets.zynq.service import schedule
-from tilewright.targets.zynq.timing import PAGED
+from tilewright.targets.zynq.isa.descriptor import DESCRIPTORS
+from tilewright.targets.zynq.isa.image import LayerImage
+from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.timing import thrash, walk
+from tilewright.targets.zynq.timing.models import PAGED
+from tilewright.targets.zynq.timing.service import schedule
 
 
 def text(program: Program, config: Config, timing: str) -> str:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.zynq import thrash, walk
 from tilewright.targets.zynq.config import STORES, Config
-from tilewright.targets.zynq.layer import Layer
-from tilewright.targets.zynq.walk import Uses
+from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.timing import thrash, walk
+from tilewright.targets.zynq.timing.walk import Uses
 
 #: Who keeps the engine waiting: a store, or the PS that re-lays results out.
 CAUSES = (*STORES, "relayout")

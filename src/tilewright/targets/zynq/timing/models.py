@@ -9,9 +9,9 @@ from tilewright.sim.steps import Footprints, StepTable, TokenQueue
 from tilewright.sim.trace import CAUSE_TOKEN, Part, Trace
 from tilewright.targets.base import TimingModel
 from tilewright.targets.zynq.config import STORES
-from tilewright.targets.zynq.isa import LAYOUT
-from tilewright.targets.zynq.layer import Layer
-from tilewright.targets.zynq.service import CAUSES, RELAYOUT, RESULT, Schedule, schedule
+from tilewright.targets.zynq.isa.descriptor import LAYOUT
+from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.timing.service import CAUSES, RELAYOUT, RESULT, Schedule, schedule
 
 ENGINE, PS = range(2)
 UNITS = ("engine", "ps")

@@ -15,11 +15,12 @@ from tilewright.array import Array
 from tilewright.errors import InputError, UnsupportedError
 from tilewright.graph.ops import Reshape
 from tilewright.program.program import HostStep, Program
-from tilewright.targets.zynq import ddr, header, walk
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.driver_source import HEADER, SOURCE
-from tilewright.targets.zynq.image import LayerImage
-from tilewright.targets.zynq.isa import LAYOUT, Kind
+from tilewright.targets.zynq.isa.descriptor import LAYOUT, Kind
+from tilewright.targets.zynq.isa.image import LayerImage
+from tilewright.targets.zynq.runtime import header
+from tilewright.targets.zynq.runtime.driver_source import HEADER, SOURCE
+from tilewright.targets.zynq.timing import ddr, walk
 
 
 def write(program: Program, folder: str | Path) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.zynq import walk
 from tilewright.targets.zynq.config import GROUP, TAPS
-from tilewright.targets.zynq.isa import Kind
-from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.timing import walk
 
 
 def data_blocks(layer: Layer, codes: Array) -> Array:

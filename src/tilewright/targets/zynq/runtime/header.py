@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.program.header import Group, Macros, bit_ranges, header, structure
 from tilewright.targets.zynq.config import CHOICES, LANES, STORES, Config
-from tilewright.targets.zynq.isa import LAYOUT, RULES, Kind
+from tilewright.targets.zynq.isa.descriptor import LAYOUT, RULES, Kind
 
 #: Byte offsets of the registers on the PS's port [I]: the document names block, waiting and done only.
 REGISTERS = {

@@ -14,10 +14,10 @@ from tilewright.graph.ops import Conv2D, FullyConnected, Linear, MaxPool2D, Onnx
 from tilewright.graph.requant import Requant
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.targets.zynq import walk
 from tilewright.targets.zynq.config import GROUP, Config
-from tilewright.targets.zynq.isa import LAYOUT, RULES, Kind
-from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.isa.descriptor import LAYOUT, RULES, Kind
+from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.timing import walk
 
 NAME = "zynq"
 _CONV = Window((3, 3), (1, 1), (1, 1, 1, 1))

@@ -25,8 +25,8 @@ from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.program import Launch, Program
 from tilewright.program.words import NAME, QUOTED, choice, number
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.image import ARRAYS, MAX_WORDS, LayerImage
-from tilewright.targets.zynq.isa import DESCRIPTORS, LAYOUT
+from tilewright.targets.zynq.isa.descriptor import DESCRIPTORS, LAYOUT
+from tilewright.targets.zynq.isa.image import ARRAYS, MAX_WORDS, LayerImage
 
 TYPES = {name: np.dtype(dtype).name for name, dtype in ARRAYS.items()}
 GRAMMAR = Grammar(

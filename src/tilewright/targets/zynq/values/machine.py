@@ -16,8 +16,8 @@ from tilewright.graph.ops import Window
 from tilewright.graph.requant import Requant
 from tilewright.sim.jit import compiled
 from tilewright.targets.zynq.config import GROUP, TAPS
-from tilewright.targets.zynq.isa import RULES, Kind
-from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.isa.descriptor import RULES, Kind
+from tilewright.targets.zynq.isa.layer import Layer
 
 #: Bytes of a strip of window rows: it stays in the cache between its making, its product and its results.
 STRIP_BYTES = 1 << 21

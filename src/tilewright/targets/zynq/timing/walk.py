@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.zynq.isa import Kind
-from tilewright.targets.zynq.layer import Layer
+from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.isa.layer import Layer
 
 #: Cycles from a pool's last element to its last result [I].
 POOL_TAIL = 2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.targets.zynq import walk
-from tilewright.targets.zynq.isa import Kind
-from tilewright.targets.zynq.layer import Layer
-from tilewright.targets.zynq.service import Schedule, schedule
+from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.timing import walk
+from tilewright.targets.zynq.timing.service import Schedule, schedule
 
 #: The parts of engine time; waits for the PS come by store.
 UNIT, LOADER, CONTROL, WRITES, POOL = "compute unit", "loader", "control states", "result writes", "pool"

@@ -1,0 +1,1 @@
+"""Networks as descriptors, and plans for people."""

@@ -1,0 +1,1 @@
+"""Descriptors of layers: fields, text, what a launch holds."""

@@ -1,0 +1,1 @@
+"""The PS driver in C."""

@@ -1,0 +1,1 @@
+"""When the engine works and waits, in closed form."""
