@@ -12,8 +12,8 @@ import sys
 import numpy as np
 
 from tilewright.targets.cfu.config import RAM_BASE, Config
-from tilewright.targets.cfu.rv32 import elf
-from tilewright.targets.cfu.rv32.core import run
+from tilewright.targets.cfu.runtime import elf
+from tilewright.targets.cfu.runtime.core import run
 
 PLAIN = (
     0x40001537,  # lui  a0, 0x40001      x

@@ -10,10 +10,9 @@ import pytest
 from tests.targets.cfu import asm
 from tests.targets.cfu.asm import A0, A1, DATA, addi, image, li, lw, sw
 from tilewright.targets.cfu.config import RAM_BASE, Config
-from tilewright.targets.cfu.rv32.core import Run, run
-from tilewright.targets.cfu.rv32.decode import decode
-from tilewright.targets.cfu.rv32.devices import UART
-from tilewright.targets.cfu.rv32.ops import Op
+from tilewright.targets.cfu.isa.rv32 import ILLEGAL, decode
+from tilewright.targets.cfu.runtime.core import Run, run
+from tilewright.targets.cfu.runtime.devices import UART
 
 BYTES = 4096
 EDGES = (0, 1, 2, 31, 32, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x80000001, 0xAAAAAAAA)
@@ -123,7 +122,7 @@ def test_random_words_are_instructions_or_not() -> None:
             0x0F: funct3 in (0, 1, 5),
             0x73: funct3 not in (0, 4) or word in (0x73, 0x100073, 0x30200073, 0x10500073),
         }.get(opcode, False)  # fmt: skip
-        assert (op != Op.ILLEGAL) == legal, hex(word)
+        assert (op != ILLEGAL) == legal, hex(word)
 
 
 @pytest.mark.parametrize(

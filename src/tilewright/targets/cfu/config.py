@@ -131,3 +131,32 @@ PRESETS = {
     # Beyond the document, each with all before it.
     **{name: Config(extensions=",".join(BEYOND[: index + 1]), firmware="coupled") for index, name in enumerate(BEYOND)},
 }
+
+#: The budget of the document's board, an Artix-7 100T: block RAMs of 36 Kbit, and multipliers (DSP48E1).
+BUDGET = {"bram36": 135, "dsp": 240}
+BLOCK = 4096  # bytes of a block RAM: its parity bits stay unused
+PRODUCT = 4  # multipliers in a product of 32 x 32 bits
+
+#: Multipliers of each extension: four requantisation lanes, shared with additions; four products of 8 x 8 bits.
+_MULTIPLIERS = {"im2col": 4 * PRODUCT, "dot": 4}
+
+
+def bill(config: Config) -> dict[str, int]:
+    """What the CFU asks of an FPGA, counted and not synthesised.
+
+    Block RAMs, without LiteX's boot ROM and SRAM; multipliers beside the array's; products of the array that are left
+    to logic cells.
+    """
+    rows = config.buffer_rows * config.array
+    memories = [rows, rows, 4 * rows, config.icache_bytes, config.dcache_bytes, config.l2_bytes]
+    names = config.extension_names
+    if names:
+        memories += [IMAGE_BYTES, BLOCK]  # tables of channels: 256 x 70 bits
+    if "add" in names and "im2col" not in names:
+        names = (*names, "im2col")  # the same lanes
+    beside = 2 * PRODUCT + sum(_MULTIPLIERS.get(name, 0) for name in set(names))  # CPU, SRDHM
+    return {
+        "bram36": sum(-(-size // BLOCK) for size in memories),
+        "dsp_beside_array": beside,
+        "products_in_logic": max(0, config.array**2 - (BUDGET["dsp"] - beside)),
+    }

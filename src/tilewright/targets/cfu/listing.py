@@ -31,8 +31,7 @@ from tilewright.errors import ProgramError
 from tilewright.program.program import Launch, Program
 
 from .image import BASE, Image
-from .rv32 import disasm
-from .rv32.decode import decode
+from .isa import rv32
 
 ROW = 32  # bytes of data in a line
 MAX_BYTES = 1 << 27
@@ -58,11 +57,11 @@ def _lines(launch: Launch) -> Iterator[str]:
             yield f"{word} {_quoted(place.name)} {place.offset} {place.nbytes}"
     yield ".code"
     names = {symbol.address: symbol.name for symbol in image.symbols}
-    packed = decode(image.words.astype("<u4"), BASE).tolist()
+    packed = rv32.decode(image.words.astype("<u4"), BASE).tolist()
     for index, (word, insn) in enumerate(zip(image.words.tolist(), packed, strict=True)):
         address = BASE + 4 * index
         label = f"{names[address]}: " if address in names else ""
-        yield f"{word:08x}  # {address:08x} {label}{disasm.text(insn, address)}"
+        yield f"{word:08x}  # {address:08x} {label}{rv32.text(insn, address)}"
     for section, data in ((".data", image.data), (".blob", image.blob)):
         yield section
         raw = data.tobytes()

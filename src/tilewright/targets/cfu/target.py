@@ -17,9 +17,9 @@ from tilewright.targets import base, given
 from tilewright.targets.abilities import Execution
 from tilewright.targets.base import ConformCase, LaunchResult, RunOptions
 
-from . import bill, timing
-from .config import PRESETS, Config
-from .variants import check_machine, variant
+from .compiler.variants import check_machine, variant
+from .config import PRESETS, Config, bill
+from .timing.costs import MODELS
 
 
 class CfuSystem:
@@ -28,7 +28,7 @@ class CfuSystem:
     name = "cfu"
     title = "CFU: RV32IM core (VexRiscv, LiteX) with custom-0 instructions and a 16x16 array, running C firmware"
     presets = tuple(PRESETS)
-    timing_models = tuple(model.source for model in timing.MODELS.values())
+    timing_models = tuple(model.source for model in MODELS.values())
     passes = frozenset({"time", "values"})  # one loop gives both: the order of a CPU's steps is the program's
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
@@ -38,25 +38,25 @@ class CfuSystem:
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         own = _own(config)
-        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill.bill(own)}
+        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill(own)}
 
     def header(self, config: base.Config) -> str:
-        from . import header
+        from .compiler import firmware
 
-        return header.c_header(_own(config))
+        return firmware.machine_header(_own(config))
 
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
-        from .codegen import compiler
+        from .compiler import compile
 
         own = _own(config)
         chosen = variant(own.firmware)
         check_machine(chosen, own)
-        return compiler.compile_graph(graph, own, rounding, chosen)
+        return compile.compile_graph(graph, own, rounding, chosen)
 
     def launch(
         self, program: Program, launch_: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        from . import launch
+        from .runtime import launch
 
         if not options.values:
             raise ProgramError(
@@ -67,14 +67,14 @@ class CfuSystem:
         return launch.run(program, launch_, values, _config_of(program), options)
 
     def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
-        from . import execute
+        from .runtime import execute
 
         return execute.execute(path, _own(config), timing or self.timing_models[0].name, limit)
 
     def check(self, program: Program) -> Iterator[Finding]:
         """What a run of zeros does wrong with the CFU: its commands do not depend on data in compiled firmware."""
-        from . import launch
         from .image import Image
+        from .runtime import launch
 
         config = _config_of(program)
         for step in program.launches:
@@ -94,7 +94,7 @@ class CfuSystem:
         return Program(self.name, config.to_dict(), config.digest(), "tflm", None, listing.assemble(text))
 
     def explain(self, program: Program) -> str:
-        from . import explain
+        from .compiler import explain
 
         return explain.explain(program)
 
