@@ -45,7 +45,7 @@ __attribute__((used)) long long __divdi3(long long a, long long b) {
 NAMES = ("sorted", "fixed", "text")
 
 
-def on_unicorn(image: elf.Image, names: Sequence[str]) -> tuple[int, list[bytes]]:
+def on_unicorn(image: elf.Executable, names: Sequence[str]) -> tuple[int, list[bytes]]:
     """The exit code, and the memory of some symbols."""
     unicorn = pytest.importorskip("unicorn", reason="unicorn is not installed: pip install unicorn")
     machine = unicorn.Uc(unicorn.UC_ARCH_RISCV, unicorn.UC_MODE_RISCV32)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.targets.cfu import asm
 from tests.targets.cfu.asm import A0, A1, DATA, addi, image, li, lw, sw
+from tests.targets.cfu.interpreter import interpret
 from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.isa.rv32 import ILLEGAL, decode
 from tilewright.targets.cfu.runtime.core import Run, run
@@ -88,6 +89,15 @@ def test_random_programs_do_what_unicorn_does(seed: int) -> None:
     registers, memory = on_unicorn(words, data)
     assert [int(value) & 0xFFFFFFFF for value in found.machine.regs[:32]] == registers
     assert found.reads["data"] == memory
+
+
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_the_compiled_loop_does_what_the_descriptions_say(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    words, data = random_program(rng, 400), rng.bytes(BYTES)
+    found = stopped(words, data)
+    registers = [int(value) & 0xFFFFFFFF for value in found.machine.regs[:32]]
+    assert (registers, found.reads["data"]) == interpret(words, data, DATA)
 
 
 def test_every_operation_with_values_at_the_edges() -> None:

@@ -111,7 +111,7 @@ def _convolve(regs: Array, buffers: Array, image: int) -> int:
                     row += in_c
             entry = tables + (channel & CHANNELS - 1)
             acc = wrapped(total + buffers[entry])
-            code = scaled(acc, buffers[entry + CHANNELS], buffers[entry + 2 * CHANNELS])
+            code = scaled(acc, int(buffers[entry + CHANNELS]), int(buffers[entry + 2 * CHANNELS]))
             _store(regs, buffers, image, pixel * out_c + channel, code + regs[Reg.OUTPUT_OFFSET])
     return busy_cycles(pixels, out_c, depth, lanes) + PIPELINE + -(-pixels * out_c // 4)
 
