@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, auto
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -15,81 +15,33 @@ from tilewright.targets.cfu.jit import callee
 class Reg(IntEnum):
     """Places in the int64 array of the CFU's registers. The CPU's loop writes the first two before each command."""
 
-    PC = 0
-    REGION = auto()
-    # The machine.
-    LANES = auto()  # n
-    ROWS = auto()  # of each buffer
-    TRANSFER = auto()  # indices into config.CHOICES
-    READOUT = auto()
-    START = auto()
-    SRDHM = auto()
-    EXTENSIONS = auto()  # bit i: config.EXTENSIONS[i]
+    PC, REGION = 0, 1
+    # The machine: n, rows of each buffer, indices into config.CHOICES, and bit i for config.EXTENSIONS[i].
+    LANES, ROWS, TRANSFER, READOUT, START, SRDHM, EXTENSIONS = range(2, 9)
     # Buffers, each for A and then B: the row last written (-1: none since start), words of the next row that are
-    # there, and whether the write of the last row is still enabled.
-    A_ROW = auto()
-    B_ROW = auto()
-    A_WORDS = auto()
-    B_WORDS = auto()
-    A_ENABLED = auto()
-    B_ENABLED = auto()
-    C_ROW = auto()  # the row and lane that are read next
-    C_LANE = auto()
-    # The launch: the operands of start, its cycle, and whether C is still to be computed.
-    M = auto()
-    N = auto()
-    K = auto()
-    OFFSET = auto()
-    ACCUMULATE = auto()
-    STARTED = auto()
-    PENDING = auto()
-    BUSY_UNTIL = auto()  # the last cycle in which the array works
-    EXPECTED = auto()  # the offset that this region's launches should have, ANY where nobody knows
-    # The command, and its answer.
-    FUNCT7 = auto()
-    PRODUCT = auto()
-    OVERFLOW = auto()
-    ANSWER = auto()  # the last one, which instructions without a result give again
-    READY = auto()  # its cycle
-    # Counters.
-    BUSY_CYCLES = auto()
-    LAUNCHES = auto()
-    MACS = auto()
-    FETCHED_BYTES = auto()  # read from main memory by the CFU itself
-    # The layer registers of the extensions, in the order of `put`.
-    IN_H = auto()
-    IN_W = auto()
-    IN_C = auto()
-    OUT_H = auto()
-    OUT_W = auto()
-    OUT_C = auto()
-    KERNEL_H = auto()
-    KERNEL_W = auto()
-    STRIDE_H = auto()
-    STRIDE_W = auto()
-    PAD_H = auto()
-    PAD_W = auto()
-    INPUT = auto()  # byte addresses in the image memory
-    INPUT2 = auto()
-    OUTPUT = auto()
-    INPUT_OFFSET = auto()
-    INPUT2_OFFSET = auto()
-    OUTPUT_OFFSET = auto()
-    LOW = auto()
-    HIGH = auto()
-    INPUT_MULTIPLIER = auto()
-    INPUT_SHIFT = auto()
-    OUTPUT_MULTIPLIER = auto()
-    OUTPUT_SHIFT = auto()
-    POINTER = auto()  # of push_image and get_image
-    CHANNEL = auto()  # the table entry that push_channel and push_shift write; 0 after a convolution
-    ROW = auto()  # of B, where a convolution's weights begin
-    FETCH_ROW = auto()  # of B, where fetched weights go
-    CONVOLVED = auto()  # the last cycle in which a convolution reads B
-    DOT = auto()  # the sum of dot
-    FETCHED = auto()  # the last cycle in which rows are fetched; a convolution waits for it
-    NOTED = auto()  # how many notes there are
-    LATCH = auto()  # where a row's words begin while it is being filled, MAX_WORDS for A and then for B
+    # there, and whether the write of the last row is still enabled. C: the row and lane that are read next.
+    A_ROW, B_ROW, A_WORDS, B_WORDS, A_ENABLED, B_ENABLED, C_ROW, C_LANE = range(9, 17)
+    # The launch: the operands of start, its cycle, whether C is still to be computed, the last cycle in which the
+    # array works, and the offset that this region's launches should have (ANY where nobody knows).
+    M, N, K, OFFSET, ACCUMULATE, STARTED, PENDING, BUSY_UNTIL, EXPECTED = range(17, 26)
+    # The command, and its answer, which instructions without a result give again; the cycle of the answer.
+    FUNCT7, PRODUCT, OVERFLOW, ANSWER, READY = range(26, 31)
+    # Counters; the last is bytes read from main memory by the CFU itself.
+    BUSY_CYCLES, LAUNCHES, MACS, FETCHED_BYTES = range(31, 35)
+    # The layer registers of the extensions, in the order of `put`. INPUT, INPUT2 and OUTPUT are byte addresses in the
+    # image memory.
+    IN_H, IN_W, IN_C, OUT_H, OUT_W, OUT_C, KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PAD_H, PAD_W = range(35, 47)
+    INPUT, INPUT2, OUTPUT, INPUT_OFFSET, INPUT2_OFFSET, OUTPUT_OFFSET, LOW, HIGH = range(47, 55)
+    INPUT_MULTIPLIER, INPUT_SHIFT, OUTPUT_MULTIPLIER, OUTPUT_SHIFT = range(55, 59)
+    POINTER = 59  # of push_image and get_image
+    CHANNEL = 60  # the table entry that push_channel and push_shift write; 0 after a convolution
+    ROW = 61  # of B, where a convolution's weights begin
+    FETCH_ROW = 62  # of B, where fetched weights go
+    CONVOLVED = 63  # the last cycle in which a convolution reads B
+    DOT = 64  # the sum of dot
+    FETCHED = 65  # the last cycle in which rows are fetched; a convolution waits for it
+    NOTED = 66  # how many notes there are
+    LATCH = 67  # where a row's words begin while it is being filled, MAX_WORDS for A and then for B
 
 
 MAX_WORDS = 8
@@ -132,15 +84,7 @@ def buffers(config: Config) -> Array:
 class Misuse(IntEnum):
     """An error of the program that the hardware does not stop."""
 
-    WRITE_BUSY = 1
-    READ_BUSY = auto()
-    START_BUSY = auto()
-    HALF_ROW = auto()
-    PARTIAL_READ = auto()
-    ROWS = auto()
-    OFFSET = auto()
-    EMPTY = auto()
-    UNKNOWN = auto()
+    WRITE_BUSY, READ_BUSY, START_BUSY, HALF_ROW, PARTIAL_READ, ROWS, OFFSET, EMPTY, UNKNOWN = range(1, 10)
 
 
 MESSAGES = {

@@ -15,30 +15,30 @@ from tilewright.targets.base import TimingModel
 class Costs(NamedTuple):
     """Cycles, as the loop takes them. An instruction takes one; these come on top unless said otherwise."""
 
-    load_use: int  # a load's result used by the next instruction; one less by the next but one
-    shift_use: int  # a shift's result used by the next instruction
-    multiply_use: int  # a product's likewise
-    divide: int  # DIV, DIVU, REM, REMU
-    divide_use: int  # their result used by the next instruction
-    taken: int  # a branch that is predicted taken, backward, and is
-    mispredicted: int  # a branch that goes the other way than predicted
-    jump: int  # JAL
-    jump_register: int  # JALR
-    drain: int  # from a load, store or jump to a custom-0 or CSR instruction, if there is nothing else between
-    csr_use: int  # a CSR's value used by the next instruction
-    flush_code: int  # FENCE.I, besides one a line
-    flush_data: int  # a flush of the data cache, besides one a line
-    word: int  # the bus, for each word that the L2 cache holds
-    request: int  # from the CPU to the bus
-    grant: int  # the bus passes from instructions to data, or back
-    restart: int  # after a line is in the L1 cache, until the instruction is executed again
-    write_slots: int  # stores that wait for the bus before the CPU does
-    redo: int  # a load of a word stored one or two cycles before
-    l2_miss: int  # an L2 miss, besides what the DRAM takes
-    dram_read: int  # a line from an open row
-    dram_row: int  # another row has to be opened first
-    dram_write: int  # a line written back
-    io: int  # a load from a device; stores are posted
+    load_use: int = 2  # RTL: a load's result used by the next instruction; one less by the next but one
+    shift_use: int = 1  # RTL: a shift's result used by the next instruction
+    multiply_use: int = 2  # RTL: a product's likewise
+    divide: int = 33  # RTL: DIV, DIVU, REM, REMU
+    divide_use: int = 1  # RTL: their result used by the next instruction
+    taken: int = 1  # RTL: a branch that is predicted taken, backward, and is
+    mispredicted: int = 2  # RTL: a branch that goes the other way than predicted
+    jump: int = 1  # RTL: JAL
+    jump_register: int = 2  # RTL: JALR
+    drain: int = 3  # RTL: from a load, store or jump to a custom-0 or CSR instruction, if nothing else is between
+    csr_use: int = 1  # RTL: a CSR's value used by the next instruction
+    flush_code: int = 3  # RTL: FENCE.I, besides one a line
+    flush_data: int = 2  # RTL: a flush of the data cache, besides one a line
+    word: int = 2  # LiteX: a word that the L2 cache holds: wishbone.Cache answers in its second state
+    request: int = 1  # RTL: from the CPU to the bus
+    grant: int = 1  # LiteX: from instructions to data, or back: the arbiter's grant is a register
+    restart: int = 3  # RTL: after a line is in the L1 cache, until the instruction is executed again
+    write_slots: int = 2  # RTL: stores that wait for the bus before the CPU does
+    redo: int = 5  # RTL: a load of a word stored one or two cycles before
+    l2_miss: int = 1  # LiteX: an L2 miss, besides what the DRAM takes
+    dram_read: int = 15  # LiteDRAM: a line, 128 bits, from an open row
+    dram_row: int = 5  # LiteDRAM: another row has to be opened first
+    dram_write: int = 16  # LiteDRAM: a line written back: posted 6, with a row change 19..22
+    io: int = 3  # RTL, with a device that answers in the second cycle: a load from a device; stores are posted
 
 
 @dataclass(frozen=True)
@@ -49,40 +49,13 @@ class Timing:
     source: TimingModel
 
 
-SOURCED = Costs(
-    load_use=2,  # RTL
-    shift_use=1,  # RTL
-    multiply_use=2,  # RTL
-    divide=33,  # RTL
-    divide_use=1,  # RTL
-    taken=1,  # RTL
-    mispredicted=2,  # RTL
-    jump=1,  # RTL
-    jump_register=2,  # RTL
-    drain=3,  # RTL
-    csr_use=1,  # RTL
-    flush_code=3,  # RTL
-    flush_data=2,  # RTL
-    word=2,  # LiteX: wishbone.Cache answers in its second state
-    request=1,  # RTL
-    grant=1,  # LiteX: the arbiter's grant is a register
-    restart=3,  # RTL
-    write_slots=2,  # RTL
-    redo=5,  # RTL
-    l2_miss=1,  # LiteX
-    dram_read=15,  # LiteDRAM: open row, 128 bits
-    dram_row=5,  # LiteDRAM
-    dram_write=16,  # LiteDRAM: posted 6, with a row change 19..22
-    io=3,  # RTL, with a device that answers in the second cycle
-)
-
 MODELS = {
     "sourced": Timing(
-        SOURCED,
+        Costs(),
         TimingModel("sourced", "CPU measured on its RTL; bus, caches and DRAM from LiteX and LiteDRAM; nothing fitted"),
     ),
     "fitted": Timing(
-        SOURCED._replace(dram_read=20),  # fitted; 15 in LiteDRAM's simulation
+        Costs(dram_read=20),  # fitted; 15 in LiteDRAM's simulation
         TimingModel(
             "fitted",
             "as sourced, but for one number: the DRAM's read latency, fitted to the seven published times of ResNet-8",
