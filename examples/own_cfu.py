@@ -61,10 +61,10 @@ class Dot:
         return self.total, cycle + 2
 
 
-def program(words: tuple[int, ...]) -> elf.Image:
+def program(words: tuple[int, ...]) -> elf.Executable:
     code = np.array(words, "<u4").tobytes()
     segment = elf.Segment(RAM_BASE, code, len(code))
-    return elf.Image("example", RAM_BASE, (segment,), (range(RAM_BASE, RAM_BASE + len(code)),), {}, {}, b"")
+    return elf.Executable("example", RAM_BASE, (segment,), (range(RAM_BASE, RAM_BASE + len(code)),), {}, {}, b"")
 
 
 def main() -> None:

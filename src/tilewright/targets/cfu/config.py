@@ -28,7 +28,7 @@ CHOICES = {
     "start": ("async", "blocking"),
     "srdhm": ("split", "single"),
 }
-#: What lies beyond the document: array/coupled.py.
+#: What lies beyond the document: isa/coupled.py.
 EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "dot")
 #: Those that follow one another; `dot` is an aside of the document's.
 BEYOND = EXTENSIONS[:-1]
@@ -64,7 +64,7 @@ class Config:
 
     array: int = 16  # n of the n x n array; document: the largest that fitted the board
     buffer_rows: int = 4096  # of each of A, B and C; document
-    transfer: str = "paired"  # how operands enter a buffer; document, 6.1: isa/table.py says what each means
+    transfer: str = "paired"  # how operands enter a buffer; document, 6.1: isa/gemm.py says what each means
     readout: str = "sequential"  # of C; document
     start: str = "async"  # document: start returns at once, check polls
     srdhm: str = "split"  # document: set and get, as one cycle is too short for the product
@@ -76,7 +76,7 @@ class Config:
     dram_banks: int = 8  # MT47H64M16
     ram_bytes: int = 1 << 27  # Nexys4 DDR
     clock_mhz: int = 75  # LiteX: the board's default; the course's template divides cycles by 75
-    extensions: str = ""  # beyond the document, names joined by commas: array/coupled.py
+    extensions: str = ""  # beyond the document, names joined by commas: isa/coupled.py
     firmware: str = "published"  # which variant `compile` builds; the machine does not look at it
 
     def __post_init__(self) -> None:

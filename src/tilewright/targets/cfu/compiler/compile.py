@@ -21,8 +21,8 @@ from .records import Operator, operator
 from .variants import Variant
 
 NAME = "cfu"
-#: What the firmware leaves for its stack, and more than any program of it takes: main.c.
-STACK_BYTES, PROGRAM_BYTES = 1 << 16, 1 << 20
+#: More than any firmware takes.
+PROGRAM_BYTES = 1 << 20
 
 
 def compile_graph(
@@ -57,8 +57,8 @@ def _launch(
             record[field] = layout.constants_at(count) + len(constants)
             constants += _bytes(packed_rows(array) if field == "weights" and record["coupled"] else array)
     blob = layout.pack(records, bytes(constants), arena_bytes)
-    if len(blob) + arena_bytes + STACK_BYTES + PROGRAM_BYTES > config.ram_bytes:
-        need = len(blob) + arena_bytes + STACK_BYTES + PROGRAM_BYTES
+    need = len(blob) + arena_bytes + layout.STACK_BYTES + PROGRAM_BYTES
+    if need > config.ram_bytes:
         raise UnsupportedError("model", f"needs {need} bytes of main memory; there are {config.ram_bytes}")
     program = firmware.build(variant, records, config, compiler)
     names = list(operators)

@@ -10,7 +10,7 @@ from tilewright.array import Array
 from tilewright.targets.cfu.config import IMAGE_BYTES
 from tilewright.targets.cfu.isa.state import CHANNELS
 
-from .layout import LANES, Coupled, Kind, activation_bytes
+from .layout import LANES, Coupled, Kind, activation_bytes, rows_of_b
 
 MAX_DEPTH = 1023  # of a launch: 10 bits, as start_GEMM has
 
@@ -50,7 +50,7 @@ def couple(
             flags |= Coupled.READ
         if record["kind"] == Kind.CONV and "dma" in extensions:
             # At the first and the last rows in turn, so that the next layer's may come while this one is computed.
-            rows = _rows(record)
+            rows = rows_of_b(record)
             flags |= Coupled.LATE if rows + rows_before > buffer_rows else 0
             row, rows_before = 0 if row else buffer_rows - rows, rows
             found.append({"coupled": int(flags), "rows_at": row})
@@ -63,10 +63,6 @@ def _inputs(names: Mapping[str, str]) -> list[str]:
     return [name for field, name in names.items() if field != "output"]
 
 
-def _rows(record: Record) -> int:
-    return -(-record["out_c"] // LANES) * record["kernel_h"] * record["kernel_w"] * record["in_c"]
-
-
 def _takes(record: Record, extensions: Collection[str], buffer_rows: int) -> bool:
     """Whether the machine's extensions compute this operator, and its activations lie within the image memory."""
     kind = record["kind"]
@@ -76,7 +72,7 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int) -> boo
     if kind == Kind.CONV:
         dense = record["filter_c"] == record["in_c"] and (record["dilation_h"], record["dilation_w"]) == (1, 1)
         depth = record["kernel_h"] * record["kernel_w"] * record["in_c"]
-        fits = depth <= MAX_DEPTH and record["out_c"] <= CHANNELS and _rows(record) <= buffer_rows
+        fits = depth <= MAX_DEPTH and record["out_c"] <= CHANNELS and rows_of_b(record) <= buffer_rows
         return "im2col" in extensions and dense and fits
     if kind == Kind.ADD:
         return "add" in extensions

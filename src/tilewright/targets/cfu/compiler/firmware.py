@@ -28,7 +28,7 @@ _SHAPE = (
 
 def build(
     variant: Variant, records: Sequence[Mapping[str, int]], config: Config, compiler: toolchain.Compiler
-) -> elf.Image:
+) -> elf.Executable:
     """The program for a model's operator records."""
     made = {"layout.h": layout.c_header(), "cfu_machine.h": machine_header(config)}
     if variant.specialised:
@@ -48,7 +48,7 @@ def tiles(config: Config) -> dict[str, int]:
     return {"TILE_M": m, "TILE_N": n, "TILE_K": min(values // max(m, n), LARGEST)}
 
 
-def flat(program: elf.Image) -> tuple[Array, Array]:
+def flat(program: elf.Executable) -> tuple[Array, Array]:
     """What lies in memory before the start: the code's words uint32 from RAM_BASE on, the data uint8 behind them."""
     memory = bytearray(max(segment.address + len(segment.data) for segment in program.segments) - RAM_BASE)
     for segment in program.segments:

@@ -17,6 +17,7 @@ from tilewright.errors import ProgramError
 MAGIC, VERSION = 0x4D575431, 1  # "1TWM"
 LANES = 16  # of the published array
 ALIGN = 64  # of every constant and activation: two lines of the first-level caches
+STACK_BYTES = 1 << 16  # that main.c leaves at the end of memory
 
 
 class Kind(IntEnum):
@@ -140,13 +141,17 @@ def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
     if kind not in LINEAR:
         return {}
     window = record["kernel_h"] * record["kernel_w"]
-    rows = LANES * -(-channels // LANES) * window * record["in_c"]
     weights = {
-        Kind.CONV: rows if record["coupled"] else channels * window * record["filter_c"],
+        Kind.CONV: LANES * rows_of_b(record) if record["coupled"] else channels * window * record["filter_c"],
         Kind.DEPTHWISE: channels * window,
         Kind.FULLY_CONNECTED: channels * record["in_c"],
     }
     return {"weights": weights[Kind(kind)], **dict.fromkeys(("bias", "multiplier", "shift"), 4 * channels)}
+
+
+def rows_of_b(record: Mapping[str, int]) -> int:
+    """Rows of the array's buffer B that a convolution's weights take: one for each LANES channels and tap."""
+    return -(-record["out_c"] // LANES) * record["kernel_h"] * record["kernel_w"] * record["in_c"]
 
 
 def macs(record: Mapping[str, int]) -> int:

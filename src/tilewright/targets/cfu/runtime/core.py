@@ -11,27 +11,16 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.targets.cfu.config import LINE_BYTES, RAM_BASE, Config
-from tilewright.targets.cfu.isa import state as cfu_state
 from tilewright.targets.cfu.isa.rv32 import decode
-from tilewright.targets.cfu.isa.state import Note, notes
+from tilewright.targets.cfu.isa.state import Note, buffers, notes, registers
+from tilewright.targets.cfu.timing import state
 from tilewright.targets.cfu.timing.costs import MODELS, Costs
 from tilewright.targets.cfu.timing.loop import compiled
-from tilewright.targets.cfu.timing.state import (
-    TO_CODE,
-    TO_DEVICE,
-    TO_LIMIT,
-    TO_MISALIGNED,
-    TO_SYSTEM,
-    TO_TARGET,
-    Cause,
-    Cpu,
-    Machine,
-    machine,
-)  # fmt: skip
+from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine, machine
 
 from . import system
 from .devices import Devices, Mark
-from .elf import Image
+from .elf import Executable
 from .seam import Cfu, seam, signature
 
 #: More instructions than any sensible program: 100 s.
@@ -83,7 +72,7 @@ class Run:
 
 
 def run(
-    image: Image,
+    image: Executable,
     config: Config,
     *,
     timing: str = "sourced",
@@ -110,8 +99,8 @@ def run(
         raise ProgramError(image.name, f"code at {low:#x}..{high:#x} is not in RAM, or larger than 16 MiB")
     code = decode(ram[low - RAM_BASE : high - RAM_BASE].view("<u4"), low)
     costs = MODELS[timing].costs
-    regs, buffers = cfu_state.registers(config), cfu_state.buffers(config)
-    m = machine(config, code, low, ram, regs, buffers, costs.write_slots)
+    regs = registers(config)
+    m = machine(config, code, low, ram, regs, buffers(config), costs.write_slots)
     devices = Devices(offsets=offsets or {})
     with seam(cfu, regs) as execute:
         trap = _go(m, costs, image.entry, execute, devices, max_instructions)
@@ -143,18 +132,20 @@ def _go(m: Machine, costs: Costs, entry: int, execute: Any, devices: Devices, li
     cpu[[Cpu.POSITION, Cpu.FIRST]] = first >> 2
     m.entered[first >> 2] += 1
     handlers: dict[int, Any] = {
-        TO_SYSTEM: lambda: system.instruction(m, costs),
-        TO_DEVICE: lambda: system.device(m, costs, devices),
-        TO_CODE: lambda: system.store_code(m, costs),
-        TO_MISALIGNED: lambda: "misaligned access",
-        TO_TARGET: lambda: "instruction address misaligned" if cpu[Cpu.ADDRESS] & 3 else "instruction access fault",
+        state.TO_SYSTEM: lambda: system.instruction(m, costs),
+        state.TO_DEVICE: lambda: system.device(m, costs, devices),
+        state.TO_CODE: lambda: system.store_code(m, costs),
+        state.TO_MISALIGNED: lambda: "misaligned access",
+        state.TO_TARGET: lambda: (
+            "instruction address misaligned" if cpu[Cpu.ADDRESS] & 3 else "instruction access fault"
+        ),
     }
     loop = compiled(m, costs, signature())
     while devices.exit_code is None:
         retired = int(cpu[Cpu.RETIRED])
         cpu[Cpu.LIMIT] = min(limit, retired + SLICE)
         loop(m, costs, execute)
-        if cpu[Cpu.REASON] == TO_LIMIT:
+        if cpu[Cpu.REASON] == state.TO_LIMIT:
             if cpu[Cpu.RETIRED] >= limit:
                 return _trap(m, f"limit of {limit} instructions")
         elif kind := handlers[int(cpu[Cpu.REASON])]():

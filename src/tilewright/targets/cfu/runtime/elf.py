@@ -40,7 +40,7 @@ class Symbol(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Image:
+class Executable:
     """A program as it is loaded. `code` are ranges of addresses; `functions` the symbols there; `file` the ELF file."""
 
     name: str
@@ -52,7 +52,7 @@ class Image:
     file: bytes
 
 
-def load(source: str | Path | bytes) -> Image:
+def load(source: str | Path | bytes) -> Executable:
     """Read an ELF file, or its bytes. Raises ProgramError for what is not a whole 32-bit RISC-V executable."""
     name = "program" if isinstance(source, bytes) else str(source)
     if isinstance(source, bytes):
@@ -70,7 +70,7 @@ def load(source: str | Path | bytes) -> Image:
         raise ProgramError(name, f"is no ELF file, or a damaged one: {error}".rstrip(": ")) from None
 
 
-def _read(name: str, data: bytes, elf: Any) -> Image:
+def _read(name: str, data: bytes, elf: Any) -> Executable:
     header = elf.header
     if (elf.elfclass, elf.little_endian, header["e_machine"], header["e_type"]) != (32, True, "EM_RISCV", "ET_EXEC"):
         kind = f"{elf.elfclass}-bit {header['e_machine']} {header['e_type']}"
@@ -103,7 +103,7 @@ def _read(name: str, data: bytes, elf: Any) -> Image:
                 symbols[symbol.name] = Symbol(symbol["st_value"], symbol["st_size"])
                 if _is_function(symbol, code):
                     functions[symbol.name] = symbols[symbol.name]
-    return Image(name, header["e_entry"], tuple(segments), tuple(filter(None, code)), symbols, functions, data)
+    return Executable(name, header["e_entry"], tuple(segments), tuple(filter(None, code)), symbols, functions, data)
 
 
 def _is_function(symbol: Any, code: list[range]) -> bool:

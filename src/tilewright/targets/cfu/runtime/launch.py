@@ -21,24 +21,22 @@ from tilewright.targets.cfu.timing.costs import MODELS
 
 from . import core, elf
 
-STACK_BYTES = 1 << 16  # what main.c leaves for its stack
 
-
-def program_of(name: str, image: Image) -> elf.Image:
+def program_of(name: str, image: Image) -> elf.Executable:
     """What the machine loads: code, data and model; with symbols, for profiles."""
     code = image.words.astype("<u4").tobytes()
     parts = ((BASE, code), (BASE + len(code), image.data.tobytes()), (image.model, image.blob.tobytes()))
     segments = tuple(elf.Segment(address, raw, len(raw)) for address, raw in parts if raw)
     functions = {symbol.name: elf.Symbol(symbol.address, symbol.size) for symbol in image.symbols}
-    return elf.Image(name, image.entry, segments, (range(BASE, BASE + len(code)),), functions, functions, b"")
+    return elf.Executable(name, image.entry, segments, (range(BASE, BASE + len(code)),), functions, functions, b"")
 
 
 def runs(
     name: str, image: Image, config: Config, inputs: Mapping[str, Array], samples: int, timing: str
 ) -> Iterator[core.Run]:
     """A run for each of the samples int8 (S, *shape). Raises MachineError for one that does not end well."""
-    if image.end + STACK_BYTES > BASE + config.ram_bytes:
-        reason = f"needs main memory up to {image.end + STACK_BYTES:#x}"
+    if image.end + layout.STACK_BYTES > BASE + config.ram_bytes:
+        reason = f"needs main memory up to {image.end + layout.STACK_BYTES:#x}"
         raise ProgramError(f"launch '{name}'", reason, f"it ends at {BASE + config.ram_bytes:#x}")
     program = program_of(name, image)
     reads = {place.name: (image.arena + place.offset, place.nbytes) for place in image.outputs}

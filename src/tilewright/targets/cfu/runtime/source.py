@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from elftools.elf.elffile import ELFFile
 
-from .elf import DAMAGED, Image
+from .elf import DAMAGED, Executable
 
 MAX_LINES = 1 << 22
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a source file; no file where nothing is known."""
 
     file: str
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 class Source:
     """Looks addresses up; made once for a program."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: Executable) -> None:
         self.image = image
         named = sorted((symbol.address, symbol.address + symbol.size, name) for name, symbol in image.functions.items())
         self._functions = named
@@ -41,11 +41,11 @@ class Source:
         start, end, name = self._functions[index]
         return name if address < end or start == end else "?"
 
-    def place(self, address: int) -> Place:
+    def place(self, address: int) -> SourceLine:
         """The source line of `address`."""
         rows, starts = self._lines
         index = bisect_right(starts, address) - 1
-        return rows[index] if index >= 0 else Place("", 0)
+        return rows[index] if index >= 0 else SourceLine("", 0)
 
     def where(self, address: int) -> str:
         """For people: 0x40000010 in main (main.c:7)."""
@@ -53,8 +53,8 @@ class Source:
         return f"{address:#x} in {function}" + (f" ({place})" if place.file else "")
 
     @cached_property
-    def _lines(self) -> tuple[list[Place], list[int]]:
-        found: list[tuple[int, int, Place]] = []
+    def _lines(self) -> tuple[list[SourceLine], list[int]]:
+        found: list[tuple[int, int, SourceLine]] = []
         try:
             elf = ELFFile(io.BytesIO(self.image.file))
             if elf.has_dwarf_info():
@@ -69,7 +69,7 @@ class Source:
         return [place for _, _, place in found], [address for address, _, _ in found]
 
 
-def _add(found: list[tuple[int, int, Place]], program: Any) -> bool:
+def _add(found: list[tuple[int, int, SourceLine]], program: Any) -> bool:
     """The rows of one line program, ends of sequences as places without a file; False when there are too many."""
     names = [_text(entry.name) for entry in program["file_entry"]]
     first = 0 if program["version"] >= 5 else 1
@@ -79,7 +79,7 @@ def _add(found: list[tuple[int, int, Place]], program: Any) -> bool:
             continue
         index = state.file - first
         known = not state.end_sequence and 0 <= index < len(names)
-        place = Place(names[index], state.line) if known else Place("", 0)
+        place = SourceLine(names[index], state.line) if known else SourceLine("", 0)
         # Where a sequence ends and another begins, the beginning counts; of one address the last row.
         found.append((state.address, len(found) if known else -1, place))
         if len(found) >= MAX_LINES:

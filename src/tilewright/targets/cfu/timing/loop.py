@@ -11,51 +11,22 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numba
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.cfu.config import LINE_BYTES, RAM_BASE
 from tilewright.targets.cfu.isa import rv32
-from tilewright.targets.cfu.isa.rv32 import (
-    BRANCH,
-    BYTE,
-    CUSTOM0,
-    DIV,
-    HALF,
-    IMM,
-    JALR,
-    JUMP,
-    LOAD,
-    LOW,
-    MUL,
-    OTHER,
-    RD,
-    RS1,
-    RS2,
-    SLL,
-    SRA,
-    SRL,
-    STORE,
-    WORD,
-)  # fmt: skip
+from tilewright.targets.cfu.isa.rv32 import IMM, LOW, RD, RS1, RS2
 from tilewright.targets.cfu.isa.state import Reg
 from tilewright.targets.cfu.jit import callee, native, version
 
+from . import state
 from .bus import DATA, INSTRUCTIONS, fill, post
 from .costs import Costs
-from .state import (
-    STAYS,
-    TO_CODE,
-    TO_DEVICE,
-    TO_LIMIT,
-    TO_MISALIGNED,
-    TO_SYSTEM,
-    TO_TARGET,
-    Cause,
-    Cpu,
-    Machine,
-)  # fmt: skip
+from .state import Cause, Cpu, Machine
 
+_numba: Any = numba  # which has no types
 #: Instructions in a line of the instruction cache, log2.
 LINE = (LINE_BYTES // 4).bit_length() - 1
 #: No jump; targets are even.
@@ -75,11 +46,11 @@ def make_loop(build: int) -> Callable[..., None]:
         fetched = -1  # the line that the current instruction is in
         t, i, first, retired = cpu[Cpu.CYCLE], cpu[Cpu.POSITION], cpu[Cpu.FIRST], cpu[Cpu.RETIRED]
         last = 0  # the register of the last load or product
-        reason, address = TO_SYSTEM, 0
+        reason, address = state.TO_SYSTEM, 0
         while True:
             if i >> LINE != fetched:
                 if i >= count:
-                    reason, address = TO_TARGET, base + 4 * i
+                    reason, address = state.TO_TARGET, base + 4 * i
                     break
                 fetched = i >> LINE
                 line = fetched + ((base - RAM_BASE) >> (LINE + 2))
@@ -95,11 +66,11 @@ def make_loop(build: int) -> Callable[..., None]:
             a, b, imm = regs[one], regs[two], insn >> IMM
             target = NEXT
 
-            if op < LOAD:
+            if op < rv32.LOAD:
                 function = op & 31
                 regs[rd] = rv32.arithmetic(function, a, b + imm)
-                if function >= MUL:
-                    if function >= DIV:
+                if function >= rv32.MUL:
+                    if function >= rv32.DIV:
                         if ready[last] > t + 1:
                             ready[last] += c.divide
                         t += wait(lost, times, i, Cause.DIVIDE, c.divide)
@@ -108,16 +79,16 @@ def make_loop(build: int) -> Callable[..., None]:
                         last = rd
                         ready[rd] = t + 1 + c.multiply_use
                     late[rd] = Cause.RESULT_USE
-                elif function == SLL or function == SRL or function == SRA:
+                elif function == rv32.SLL or function == rv32.SRL or function == rv32.SRA:
                     ready[rd] = t + 1 + c.shift_use
                     late[rd] = Cause.RESULT_USE
-            elif op < BRANCH:
+            elif op < rv32.BRANCH:
                 at = ((a + imm) & LOW) - RAM_BASE
                 reason = refused(op, at, size, at - (base - RAM_BASE), 4 * count)
-                if reason != STAYS:
+                if reason != state.STAYS:
                     address = at + RAM_BASE
                     break
-                if op < STORE:
+                if op < rv32.STORE:
                     regs[rd] = rv32.load(op & 31, m.ram, at)
                     line = at // LINE_BYTES
                     if dtags[line & dmask] != line:
@@ -136,19 +107,19 @@ def make_loop(build: int) -> Callable[..., None]:
                     cpu[Cpu.BEFORE], cpu[Cpu.BEFORE_AT] = cpu[Cpu.STORED], cpu[Cpu.STORED_AT]
                     cpu[Cpu.STORED], cpu[Cpu.STORED_AT] = at >> 2 << 4 | bytes_of(op, at), t
                 cpu[Cpu.BARRIER] = t + c.drain
-            elif op < JUMP:
+            elif op < rv32.JUMP:
                 taken = rv32.taken(op & 31, a, b)
                 if taken:
                     target = 4 * i + imm
                 cpu[Cpu.BARRIER] = t + c.drain
                 if taken or imm < 0:
                     t += wait(lost, times, i, Cause.BRANCH, branch_cycles(c, taken, imm, code[i + 1], ready, t))
-            elif op < OTHER:
+            elif op < rv32.OTHER:
                 regs[rd] = base + 4 * i + 4
-                target = ((a + imm) & (LOW - 1)) - base if op == JALR else 4 * i + imm
+                target = ((a + imm) & (LOW - 1)) - base if op == rv32.JALR else 4 * i + imm
                 cpu[Cpu.BARRIER] = t + c.drain
-                t += wait(lost, times, i, Cause.BRANCH, c.jump_register if op == JALR else c.jump)
-            elif op == CUSTOM0:
+                t += wait(lost, times, i, Cause.BRANCH, c.jump_register if op == rv32.JALR else c.jump)
+            elif op == rv32.CUSTOM0:
                 t += command_waits(cpu, lost, times, i, t)
                 m.cfu[Reg.PC], m.cfu[Reg.REGION] = base + 4 * i, cpu[Cpu.REGION]
                 result, done = execute(m.cfu, m.buffers, m.ram.byte, imm >> 3, imm & 7, np.int64(a), np.int64(b), t)
@@ -162,7 +133,7 @@ def make_loop(build: int) -> Callable[..., None]:
                 ready[rd] = done + 1
                 late[rd] = Cause.CFU_USE
             else:
-                reason = TO_SYSTEM
+                reason = state.TO_SYSTEM
                 break
 
             t += 1
@@ -170,14 +141,14 @@ def make_loop(build: int) -> Callable[..., None]:
             if target != NEXT:
                 if target & 3 or target < 0 or target >= 4 * count:
                     i -= 1
-                    reason, address = TO_TARGET, target + base
+                    reason, address = state.TO_TARGET, target + base
                     break
                 entered[i] -= 1
                 retired += i - first
                 i = first = target >> 2
                 entered[i] += 1
                 if retired >= cpu[Cpu.LIMIT]:
-                    reason = TO_LIMIT
+                    reason = state.TO_LIMIT
                     break
 
         cpu[Cpu.CYCLE], cpu[Cpu.POSITION], cpu[Cpu.FIRST], cpu[Cpu.RETIRED] = t, i, first, retired
@@ -198,13 +169,13 @@ def wait(lost: Array, times: Array, i: int, cause: int, cycles: int) -> int:
 def refused(op: int, at: int, size: int, in_code: int, code_bytes: int) -> int:
     """Why a load or store leaves the loop, STAYS if it does not; `in_code` is its offset from the code's start."""
     if at < 0 or at >= size:
-        return TO_DEVICE
+        return state.TO_DEVICE
     width = op & 3
-    if (width == WORD and at & 3) or (width == HALF and at & 1):
-        return TO_MISALIGNED
-    if op >= STORE and 0 <= in_code < code_bytes:
-        return TO_CODE
-    return STAYS
+    if (width == rv32.WORD and at & 3) or (width == rv32.HALF and at & 1):
+        return state.TO_MISALIGNED
+    if op >= rv32.STORE and 0 <= in_code < code_bytes:
+        return state.TO_CODE
+    return state.STAYS
 
 
 @callee
@@ -221,7 +192,7 @@ def stored(cpu: Array, op: int, at: int, t: int) -> bool:
 def bytes_of(op: int, at: int) -> int:
     """The bytes of its word that a load or store touches, a bit each."""
     width = op & 3
-    return (15 if width == WORD else 1 if width == BYTE else 3) << (at & 3)
+    return (15 if width == rv32.WORD else 1 if width == rv32.BYTE else 3) << (at & 3)
 
 
 @callee
@@ -248,15 +219,10 @@ def command_waits(cpu: Array, lost: Array, times: Array, i: int, t: int) -> int:
 
 def compiled(m: Machine, costs: Costs, seam: Any) -> Any:
     """`loop`, compiled for this machine and CFUs of the seam's signature."""
-    import numba
-
-    typeof: Any = numba.typeof
-    return _compiled(typeof(m), typeof(costs), seam)
+    return _compiled(_numba.typeof(m), _numba.typeof(costs), seam)
 
 
 @cache
 def _compiled(machine: Any, costs: Any, seam: Any) -> Any:
-    import numba
-
-    types: Any = numba.types
+    types = _numba.types
     return native(make_loop(version()), types.void(machine, costs, types.FunctionType(seam)))
