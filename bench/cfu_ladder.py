@@ -18,9 +18,8 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.targets.cfu import TARGET
-from tilewright.targets.cfu.bill import bill
-from tilewright.targets.cfu.config import ALTERNATIVES, BEYOND
-from tilewright.targets.cfu.variants import VARIANTS
+from tilewright.targets.cfu.compiler.variants import VARIANTS
+from tilewright.targets.cfu.config import ALTERNATIVES, BEYOND, bill
 
 SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 MODEL = SHARED / "mlperf_tiny" / "models" / "pretrainedResnet_quant.tflite"
@@ -60,7 +59,7 @@ def measure(
             continue
         cycles, misses, output = run(preset, {} if preset else of_variant(name), model, codes, timing)
         variant = VARIANTS["coupled" if preset else name]
-        ours, theirs = cycles / CLOCK_MHZ, variant.document_microseconds
+        ours, theirs = cycles / CLOCK_MHZ, variant.measured
         if variant.beside:
             before = run(None, of_variant(variant.beside), model, codes, timing)[0] / CLOCK_MHZ, None
         yield {

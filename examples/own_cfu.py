@@ -12,8 +12,8 @@ import sys
 import numpy as np
 
 from tilewright.targets.cfu.config import RAM_BASE, Config
-from tilewright.targets.cfu.rv32 import elf
-from tilewright.targets.cfu.rv32.core import run
+from tilewright.targets.cfu.runtime import elf
+from tilewright.targets.cfu.runtime.core import run
 
 PLAIN = (
     0x40001537,  # lui  a0, 0x40001      x
@@ -61,10 +61,10 @@ class Dot:
         return self.total, cycle + 2
 
 
-def program(words: tuple[int, ...]) -> elf.Image:
+def program(words: tuple[int, ...]) -> elf.Executable:
     code = np.array(words, "<u4").tobytes()
     segment = elf.Segment(RAM_BASE, code, len(code))
-    return elf.Image("example", RAM_BASE, (segment,), (range(RAM_BASE, RAM_BASE + len(code)),), {}, {}, b"")
+    return elf.Executable("example", RAM_BASE, (segment,), (range(RAM_BASE, RAM_BASE + len(code)),), {}, {}, b"")
 
 
 def main() -> None:

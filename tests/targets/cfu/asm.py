@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from tilewright.targets.cfu.config import RAM_BASE
-from tilewright.targets.cfu.rv32.devices import HALT
-from tilewright.targets.cfu.rv32.elf import Image, Segment
+from tilewright.targets.cfu.runtime.devices import HALT
+from tilewright.targets.cfu.runtime.elf import Executable, Segment
 
 #: Where data of tests lies: behind all code, at the start of a cache.
 DATA = RAM_BASE + 0x10000
@@ -106,10 +106,10 @@ def halt(code: int = A0) -> list[int]:
     return [*li(31, HALT), sw(code, 31), jal(0, 0)]
 
 
-def image(words: Sequence[int], data: bytes = b"") -> Image:
+def image(words: Sequence[int], data: bytes = b"") -> Executable:
     """A program of `words` at the start of RAM, `data` at DATA."""
     code = struct.pack(f"<{len(words)}I", *words)
     segments = [Segment(RAM_BASE, code, len(code))]
     if data:
         segments.append(Segment(DATA, data, len(data)))
-    return Image("test", RAM_BASE, tuple(segments), (range(RAM_BASE, RAM_BASE + len(code)),), {}, {}, b"")
+    return Executable("test", RAM_BASE, tuple(segments), (range(RAM_BASE, RAM_BASE + len(code)),), {}, {}, b"")

@@ -9,13 +9,12 @@ import pytest
 
 from tests.targets.cfu.compiler import compiled
 from tilewright.targets.cfu.config import RAM_BASE, Config
-from tilewright.targets.cfu.execute import execute
-from tilewright.targets.cfu.profile.counts import CATEGORIES
-from tilewright.targets.cfu.profile.profile import profile
-from tilewright.targets.cfu.rv32 import elf
-from tilewright.targets.cfu.rv32.core import run
-from tilewright.targets.cfu.rv32.devices import HALT
-from tilewright.targets.cfu.rv32.source import Source
+from tilewright.targets.cfu.runtime import elf
+from tilewright.targets.cfu.runtime.core import run
+from tilewright.targets.cfu.runtime.devices import HALT
+from tilewright.targets.cfu.runtime.execute import execute
+from tilewright.targets.cfu.runtime.profile import CATEGORIES, profile
+from tilewright.targets.cfu.runtime.source import Source
 
 PROGRAM = r"""typedef unsigned u32; typedef long long i64;
 static u32 state = 1; static volatile int count = 200; u32 sorted[200]; int fixed[64]; unsigned char text[256];
@@ -46,7 +45,7 @@ __attribute__((used)) long long __divdi3(long long a, long long b) {
 NAMES = ("sorted", "fixed", "text")
 
 
-def on_unicorn(image: elf.Image, names: Sequence[str]) -> tuple[int, list[bytes]]:
+def on_unicorn(image: elf.Executable, names: Sequence[str]) -> tuple[int, list[bytes]]:
     """The exit code, and the memory of some symbols."""
     unicorn = pytest.importorskip("unicorn", reason="unicorn is not installed: pip install unicorn")
     machine = unicorn.Uc(unicorn.UC_ARCH_RISCV, unicorn.UC_MODE_RISCV32)

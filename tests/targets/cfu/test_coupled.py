@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.targets.cfu.array import coupled as isa
-from tilewright.targets.cfu.array.coupled import Field
-from tilewright.targets.cfu.array.notes import notes
-from tilewright.targets.cfu.array.state import Reg, buffers, registers
-from tilewright.targets.cfu.bill import BUDGET, bill
-from tilewright.targets.cfu.codegen.coupling import packed_rows
-from tilewright.targets.cfu.config import BEYOND, Config
+from tilewright.targets.cfu.compiler.coupling import packed_rows
+from tilewright.targets.cfu.config import BEYOND, BUDGET, Config, bill
 from tilewright.targets.cfu.image import BASE
-from tilewright.targets.cfu.seam import seam
+from tilewright.targets.cfu.isa import custom as isa
+from tilewright.targets.cfu.isa.state import FIELDS, Reg, buffers, notes, registers
+from tilewright.targets.cfu.runtime.seam import seam
 
 CHECK, SET_B = 3, 1
 
@@ -37,7 +34,7 @@ class Machine:
 
     def put(self, **values: int) -> None:
         for name, value in values.items():
-            self(isa.PUT, Field[name.upper()], value)
+            self(isa.PUT, FIELDS[name.upper()], value)
 
     def push(self, funct7: int, data: Any) -> None:
         words = np.frombuffer(np.ascontiguousarray(data).tobytes(), "<i4").tolist()
@@ -46,7 +43,7 @@ class Machine:
 
     def read(self, at: int, nbytes: int) -> Any:
         self.put(pointer=at)
-        words = [self(isa.GET) for _ in range(nbytes // 4)]
+        words = [self(isa.GET_IMAGE) for _ in range(nbytes // 4)]
         return np.array(words, np.int64).astype("<i4").view(np.int8)
 
     def wait(self) -> int:
@@ -67,12 +64,12 @@ def convolution(m: Machine, row: int = 0) -> tuple[Any, Any]:
     weights = rng.integers(-128, 128, (20, 3, 3, 8)).astype(np.int8)
     bias, multiplier = rng.integers(-9000, 9000, 20), rng.integers(1 << 30, 1 << 31, 20)
     m.put(pointer=64)
-    m.push(isa.PUSH, x)
+    m.push(isa.PUSH_IMAGE, x)
     m.put(in_h=6, in_w=5, in_c=8, out_h=6, out_w=5, out_c=20, kernel_h=3, kernel_w=3, stride_h=1, stride_w=1)
     m.put(pad_h=1, pad_w=1, input=64, output=1024, input_offset=7, output_offset=-5, low=-100, high=120, row=row)
     for b, q in zip(bias.tolist(), multiplier.tolist(), strict=True):
-        m(isa.CHANNEL, b, q)
-        m(isa.SHIFT, -7)
+        m(isa.PUSH_CHANNEL, b, q)
+        m(isa.PUSH_SHIFT, -7)
     padded = np.pad(x.astype(np.int64) + 7, ((1, 1), (1, 1), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
     acc = np.einsum("yxckl,oklc->yxo", windows, weights.astype(np.int64)) + bias
@@ -85,7 +82,7 @@ def test_a_convolution_and_its_cycles() -> None:
     m = Machine("im2col")
     weights, expected = convolution(m)
     m.push(SET_B, packed_rows(weights))
-    m(isa.CONV)
+    m(isa.START_CONV)
     # two tiles of 16 and 14 pixels, two of columns: k + 16 + rows each; 600 results, four a cycle; a pipeline of 3
     assert m.wait() == 1 + 2 * (72 + 16 + 16) + 2 * (72 + 16 + 14) + 150 + 3
     np.testing.assert_array_equal(m.read(1024, 600), expected)
@@ -101,7 +98,7 @@ def test_fetched_weights_and_their_cycles() -> None:
         m.ram[512 : 512 + len(rows)] = rows
         m.put(fetch_row=3990)
         m(isa.FETCH, BASE + 512, len(rows))
-        m(isa.CONV)
+        m(isa.START_CONV)
         cycles[extensions] = m.wait()
         np.testing.assert_array_equal(m.read(1024, 600), expected)
         assert m.found() == []
@@ -118,12 +115,12 @@ def test_an_addition_and_its_cycles() -> None:
     a, b = rng.integers(-128, 128, (2, 40)).astype(np.int8)
     for at, data in ((0, a), (64, b)):
         m.put(pointer=at)
-        m.push(isa.PUSH, data)
+        m.push(isa.PUSH_IMAGE, data)
     m.put(
         out_h=1, out_w=1, out_c=40, input=0, input2=64, output=128, input_offset=3, input2_offset=-9, low=-128, high=99
     )
     m.put(output_offset=4, input_multiplier=1 << 30, input_shift=-1, output_multiplier=1 << 30, output_shift=-18)
-    m(isa.ADD)
+    m(isa.START_ADD)
     assert m.wait() == 10 * 2 + 3
     total = ((a.astype(np.int64) + 3) << 18) + ((b.astype(np.int64) - 9) << 19)
     expected = np.clip(np.sign(total) * ((np.abs(total) + (1 << 18)) >> 19) + 4, -128, 99)
@@ -133,9 +130,9 @@ def test_an_addition_and_its_cycles() -> None:
 def test_a_mean_and_its_cycles() -> None:
     m, rng = Machine("pool"), np.random.default_rng(7)
     x = rng.integers(-128, 128, (6, 8)).astype(np.int8)
-    m.push(isa.PUSH, x)
+    m.push(isa.PUSH_IMAGE, x)
     m.put(in_h=3, in_w=2, in_c=8, input=0, output=256, low=-128, high=127)
-    m(isa.POOL)
+    m(isa.START_POOL)
     assert m.wait() == 2 * 6 + 8 * 34
     total = x.sum(axis=0, dtype=np.int64)
     expected = np.sign(total) * ((np.abs(total) + 3) // 6)
@@ -154,12 +151,12 @@ def test_four_products_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("command", "kind"),
-    [((isa.GET,), "read_busy"), ((isa.PUSH, 1, 2), "write_busy"), ((isa.CONV,), "write_busy")],
+    [((isa.GET_IMAGE,), "read_busy"), ((isa.PUSH_IMAGE, 1, 2), "write_busy"), ((isa.START_CONV,), "write_busy")],
 )
 def test_what_a_running_convolution_does_not_stand_is_reported(command: tuple[int, ...], kind: str) -> None:
     m = Machine("im2col")
     convolution(m)
-    m(isa.CONV)
+    m(isa.START_CONV)
     m(*command)
     assert m.found() == [kind]
 
@@ -168,14 +165,19 @@ def test_what_a_running_convolution_does_not_stand_is_reported(command: tuple[in
 def test_a_fetch_into_weights_in_use_is_reported(row: int, kind: str) -> None:
     m = Machine()
     convolution(m)  # rows 0 to 143
-    m(isa.CONV)
+    m(isa.START_CONV)
     m.put(fetch_row=row)
     m(isa.FETCH, BASE, 16 * 16)
     assert m.found() == ([kind] if kind else [])
 
 
 def test_instructions_that_a_machine_lacks_are_reported() -> None:
-    for extensions, funct7 in (("", isa.PUT), ("add", isa.CONV), ("im2col", isa.ADD), ("im2col", isa.FETCH)):
+    for extensions, funct7 in (
+        ("", isa.PUT),
+        ("add", isa.START_CONV),
+        ("im2col", isa.START_ADD),
+        ("im2col", isa.FETCH),
+    ):
         m = Machine(extensions)
         m(funct7)
         assert m.found() == ["unknown"], (extensions, funct7)

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.targets.cfu.test_elf import tiny
+from tests.targets.cfu.elf_files import tiny
 from tilewright import targets
 from tilewright.cli import main
 from tilewright.targets import base, vta
 from tilewright.targets.abilities import Execution
 from tilewright.targets.base import TimingModel
-from tilewright.targets.cfu import timing
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.execute import execute
+from tilewright.targets.cfu.runtime.execute import execute
+from tilewright.targets.cfu.timing import costs
 
 
 class Stub:
     """What `exec` needs of a target."""
 
     name = "cfu"
-    timing_models = tuple(model.source for model in timing.MODELS.values())
+    timing_models = tuple(model.source for model in costs.MODELS.values())
 
     def config(self, source: str | None, overrides: dict[str, str]) -> Config:
         return Config.read(source, overrides)

@@ -15,11 +15,11 @@ from tilewright.graph.ops import Add, AveragePool2D, Conv2D, DepthwiseConv2D, Ma
 from tilewright.program.program import Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
-from tilewright.targets.cfu import layout, toolchain
-from tilewright.targets.cfu.codegen import compiler, firmware
-from tilewright.targets.cfu.codegen.arena import Value, place
+from tilewright.targets.cfu.compiler import compile as compiler
+from tilewright.targets.cfu.compiler import firmware, layout, toolchain
+from tilewright.targets.cfu.compiler.arena import Value, place
+from tilewright.targets.cfu.compiler.variants import VARIANTS
 from tilewright.targets.cfu.config import ALTERNATIVES, BEYOND, EXTENSIONS, Config
-from tilewright.targets.cfu.variants import VARIANTS
 
 COMPILERS = toolchain.compilers()
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no RISC-V compiler: apt-get install gcc-riscv64-unknown-elf")

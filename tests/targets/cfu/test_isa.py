@@ -9,11 +9,11 @@ import pytest
 
 from tests.targets.cfu import asm
 from tests.targets.cfu.asm import A0, A1, DATA, addi, image, li, lw, sw
+from tests.targets.cfu.interpreter import interpret
 from tilewright.targets.cfu.config import RAM_BASE, Config
-from tilewright.targets.cfu.rv32.core import Run, run
-from tilewright.targets.cfu.rv32.decode import decode
-from tilewright.targets.cfu.rv32.devices import UART
-from tilewright.targets.cfu.rv32.ops import Op
+from tilewright.targets.cfu.isa.rv32 import ILLEGAL, decode
+from tilewright.targets.cfu.runtime.core import Run, run
+from tilewright.targets.cfu.runtime.devices import UART
 
 BYTES = 4096
 EDGES = (0, 1, 2, 31, 32, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x80000001, 0xAAAAAAAA)
@@ -91,6 +91,15 @@ def test_random_programs_do_what_unicorn_does(seed: int) -> None:
     assert found.reads["data"] == memory
 
 
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_the_compiled_loop_does_what_the_descriptions_say(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    words, data = random_program(rng, 400), rng.bytes(BYTES)
+    found = stopped(words, data)
+    registers = [int(value) & 0xFFFFFFFF for value in found.machine.regs[:32]]
+    assert (registers, found.reads["data"]) == interpret(words, data, DATA)
+
+
 def test_every_operation_with_values_at_the_edges() -> None:
     for name in asm.ALU:
         words: list[int] = []
@@ -123,7 +132,7 @@ def test_random_words_are_instructions_or_not() -> None:
             0x0F: funct3 in (0, 1, 5),
             0x73: funct3 not in (0, 4) or word in (0x73, 0x100073, 0x30200073, 0x10500073),
         }.get(opcode, False)  # fmt: skip
-        assert (op != Op.ILLEGAL) == legal, hex(word)
+        assert (op != ILLEGAL) == legal, hex(word)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import tilewright as tw
 from tests import mlperf
 from tests.conftest import ROOT
-from tilewright.targets.cfu import toolchain
+from tilewright.targets.cfu.compiler import toolchain
 from tilewright.targets.cfu.config import ALTERNATIVES
 
 pytestmark = [

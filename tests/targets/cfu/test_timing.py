@@ -41,7 +41,7 @@ from tests.targets.cfu.asm import (
     sw,
 )
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.rv32.core import Run, run
+from tilewright.targets.cfu.runtime.core import Run, run
 
 CFU = custom(8, T1, A1, A2)
 OWN = 3

@@ -11,7 +11,7 @@ from tilewright import bare
 from tilewright.model import inputs
 from tilewright.program.program import Program
 from tilewright.report.events import timeline
-from tilewright.targets.cfu import toolchain
+from tilewright.targets.cfu.compiler import toolchain
 from tilewright.targets.cfu.target import TARGET
 
 pytestmark = pytest.mark.skipif(

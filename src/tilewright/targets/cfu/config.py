@@ -28,7 +28,7 @@ CHOICES = {
     "start": ("async", "blocking"),
     "srdhm": ("split", "single"),
 }
-#: What lies beyond the document: array/coupled.py.
+#: What lies beyond the document: isa/coupled.py.
 EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "dot")
 #: Those that follow one another; `dot` is an aside of the document's.
 BEYOND = EXTENSIONS[:-1]
@@ -64,7 +64,7 @@ class Config:
 
     array: int = 16  # n of the n x n array; document: the largest that fitted the board
     buffer_rows: int = 4096  # of each of A, B and C; document
-    transfer: str = "paired"  # how operands enter a buffer; document, 6.1: isa/table.py says what each means
+    transfer: str = "paired"  # how operands enter a buffer; document, 6.1: isa/gemm.py says what each means
     readout: str = "sequential"  # of C; document
     start: str = "async"  # document: start returns at once, check polls
     srdhm: str = "split"  # document: set and get, as one cycle is too short for the product
@@ -76,7 +76,7 @@ class Config:
     dram_banks: int = 8  # MT47H64M16
     ram_bytes: int = 1 << 27  # Nexys4 DDR
     clock_mhz: int = 75  # LiteX: the board's default; the course's template divides cycles by 75
-    extensions: str = ""  # beyond the document, names joined by commas: array/coupled.py
+    extensions: str = ""  # beyond the document, names joined by commas: isa/coupled.py
     firmware: str = "published"  # which variant `compile` builds; the machine does not look at it
 
     def __post_init__(self) -> None:
@@ -131,3 +131,32 @@ PRESETS = {
     # Beyond the document, each with all before it.
     **{name: Config(extensions=",".join(BEYOND[: index + 1]), firmware="coupled") for index, name in enumerate(BEYOND)},
 }
+
+#: The budget of the document's board, an Artix-7 100T: block RAMs of 36 Kbit, and multipliers (DSP48E1).
+BUDGET = {"bram36": 135, "dsp": 240}
+BLOCK = 4096  # bytes of a block RAM: its parity bits stay unused
+PRODUCT = 4  # multipliers in a product of 32 x 32 bits
+
+#: Multipliers of each extension: four requantisation lanes, shared with additions; four products of 8 x 8 bits.
+_MULTIPLIERS = {"im2col": 4 * PRODUCT, "dot": 4}
+
+
+def bill(config: Config) -> dict[str, int]:
+    """What the CFU asks of an FPGA, counted and not synthesised.
+
+    Block RAMs, without LiteX's boot ROM and SRAM; multipliers beside the array's; products of the array that are left
+    to logic cells.
+    """
+    rows = config.buffer_rows * config.array
+    memories = [rows, rows, 4 * rows, config.icache_bytes, config.dcache_bytes, config.l2_bytes]
+    names = config.extension_names
+    if names:
+        memories += [IMAGE_BYTES, BLOCK]  # tables of channels: 256 x 70 bits
+    if "add" in names and "im2col" not in names:
+        names = (*names, "im2col")  # the same lanes
+    beside = 2 * PRODUCT + sum(_MULTIPLIERS.get(name, 0) for name in set(names))  # CPU, SRDHM
+    return {
+        "bram36": sum(-(-size // BLOCK) for size in memories),
+        "dsp_beside_array": beside,
+        "products_in_logic": max(0, config.array**2 - (BUDGET["dsp"] - beside)),
+    }

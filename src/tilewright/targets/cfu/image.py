@@ -12,8 +12,8 @@ from tilewright.errors import ProgramError
 from tilewright.program.launch_image import Contents
 from tilewright.program.program import Launch
 
-from . import layout
-from .layout import Kind
+from .compiler import layout
+from .compiler.layout import Kind
 
 #: Main memory begins here (LiteX).
 BASE = 0x4000_0000

@@ -1,6 +1,6 @@
 """Compiled functions that call each other across files, cached on disk under a key that covers all of their sources.
 
-Numba's cache looks at one file only. What a closure holds is part of its key, so the loops are closures over a
+Numba's cache looks at one file only. The key includes the contents of a closure, so the loops are closures over a
 number that stands for the sources of this target.
 """
 
@@ -15,8 +15,10 @@ from typing import Any, TypeVar, cast
 F = TypeVar("F", bound=Callable[..., Any])
 
 HERE = Path(__file__).parent
-#: What compiled functions are made of.
-SOURCES = ("config.py", "timing.py", "seam.py", "own.py", "rv32", "array")
+#: The sources of compiled functions.
+SOURCES = ("config.py", "runtime/seam.py", "isa", "timing")
+#: Functions that Numba does not know yet, and whether to inline them: it is imported when the first loop is compiled.
+_callees: list[tuple[Callable[..., Any], bool]] = []
 
 
 @cache
@@ -32,16 +34,30 @@ def version() -> int:
 
 def callee(function: F) -> F:
     """Decorator: compiled as part of the compiled functions that call it; called from Python, it stays Python."""
+    _callees.append((function, False))
+    return function
+
+
+def inlined(function: F) -> F:
+    """As `callee`, and always inlined: for a function of many short cases."""
+    _callees.append((function, True))
+    return function
+
+
+def native(function: Callable[..., Any], signature: Any, python: bool = False) -> Any:
+    """`function` compiled for one signature, from the cache where there is a place for one.
+
+    `python`: it calls Python. Others hold no lock, allocate nothing, and count no references to their arrays, which
+    would take a third of their time.
+    """
+    import numba
     from numba import extending
 
-    return cast(F, cast(Any, extending).register_jitable(no_cfunc_wrapper=True)(function))
-
-
-def native(function: Callable[..., Any], signature: Any, nogil: bool = True) -> Any:
-    """`function` compiled for one signature, from the cache where there is a place for one."""
-    import numba
-
+    while _callees:
+        callee, inline = _callees.pop()
+        cast(Any, extending).register_jitable(no_cfunc_wrapper=True, forceinline=inline)(callee)
+    options = {"nogil": not python, "_nrt": python}
     try:
-        return cast(Any, numba).njit(signature, cache=True, nogil=nogil)(function)
+        return cast(Any, numba).njit(signature, cache=True, **options)(function)
     except RuntimeError:  # neither the package nor a home is writable
-        return cast(Any, numba).njit(signature, nogil=nogil)(function)
+        return cast(Any, numba).njit(signature, **options)(function)

@@ -31,8 +31,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.program.words import NAME, QUOTED, Word, WordType, end, number, quoted
 
 from .image import BASE, FirmwareImage
-from .rv32 import disasm
-from .rv32.decode import decode
+from .isa import rv32
 
 ADDRESS = number("#x")
 SYMBOL = WordType(
@@ -85,11 +84,11 @@ def _sections(launch: Launch) -> Iterator[Section]:
 
 def _code(image: FirmwareImage) -> Iterator[str]:
     names = {symbol.address: symbol.name for symbol in image.symbols}
-    packed = decode(image.words.astype("<u4"), BASE).tolist()
+    packed = rv32.decode(image.words.astype("<u4"), BASE).tolist()
     for index, (word, insn) in enumerate(zip(image.words.tolist(), packed, strict=True)):
         address = BASE + 4 * index
         label = f"{names[address]}: " if address in names else ""
-        yield f"{word:08x}  # {address:08x} {label}{disasm.text(insn, address)}"
+        yield f"{word:08x}  # {address:08x} {label}{rv32.text(insn, address)}"
 
 
 def assemble(text: str) -> tuple[Launch, ...]:

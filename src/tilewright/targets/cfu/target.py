@@ -18,9 +18,9 @@ from tilewright.targets import base, given
 from tilewright.targets.abilities import Execution
 from tilewright.targets.base import ConformCase, LaunchResult
 
-from . import bill, timing
-from .config import PRESETS, Config
-from .variants import check_machine, variant
+from .compiler.variants import check_machine, variant
+from .config import PRESETS, Config, bill
+from .timing.costs import MODELS
 
 
 class CfuSystem:
@@ -29,7 +29,7 @@ class CfuSystem:
     name = "cfu"
     title = "CFU: RV32IM core (VexRiscv, LiteX) with custom-0 instructions and a 16x16 array, running C firmware"
     presets = tuple(PRESETS)
-    timing_models = tuple(model.source for model in timing.MODELS.values())
+    timing_models = tuple(model.source for model in MODELS.values())
     passes = frozenset({"time", "values"})  # one loop gives both: the order of a CPU's steps is the program's
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
@@ -39,25 +39,25 @@ class CfuSystem:
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         own = _own(config)
-        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill.bill(own)}
+        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill(own)}
 
     def header(self, config: base.Config) -> str:
-        from . import header
+        from .compiler import firmware
 
-        return header.c_header(_own(config))
+        return firmware.machine_header(_own(config))
 
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
-        from .codegen import compiler
+        from .compiler import compile
 
         own = _own(config)
         chosen = variant(own.firmware)
         check_machine(chosen, own)
-        return compiler.compile_graph(graph, own, rounding, chosen)
+        return compile.compile_graph(graph, own, rounding, chosen)
 
     def launch(
         self, program: Program, launch_: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        from . import launch
+        from .runtime import launch
 
         if not options.values:
             raise ProgramError(
@@ -68,7 +68,7 @@ class CfuSystem:
         return launch.run(program, launch_, values, _config_of(program), options)
 
     def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
-        from . import execute
+        from .runtime import execute
 
         return execute.execute(path, _own(config), timing or self.timing_models[0].name, limit)
 
@@ -79,8 +79,8 @@ class CfuSystem:
             yield from (finding.inside(step.name) for finding in result.findings)
 
     def _on_zeros(self, program: Program, step: Launch, timing: str) -> LaunchResult:
-        from . import launch
         from .image import FirmwareImage
+        from .runtime import launch
 
         zeros = {area.name: np.zeros((1, area.nbytes), np.int8) for area in FirmwareImage.of(step).inputs}
         return launch.run(program, step, zeros, _config_of(program), RunOptions(timing=timing))
@@ -96,7 +96,7 @@ class CfuSystem:
         return Program.bare(self.name, config, listing.assemble(text))
 
     def explain(self, program: Program, timing: str | None = None) -> str:
-        from . import explain
+        from .compiler import explain
 
         taken = {step.name: self._on_zeros(program, step, timing) for step in program.launches} if timing else {}
         return explain.explain(program, {name: (timing or "", result) for name, result in taken.items()})

@@ -1,0 +1,161 @@
+"""The model as the firmware reads it, described once: header and operator records of 32-bit words, then constants.
+
+The compiler packs by it, the toolchain makes the C header `layout.h` from it, `unpack` and the firmware check it.
+Offsets are bytes: of constants from the start of the blob, of activations from the start of the arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum, IntFlag
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ProgramError
+
+MAGIC, VERSION = 0x4D575431, 1  # "1TWM"
+LANES = 16  # of the published array
+ALIGN = 64  # of every constant and activation: two lines of the first-level caches
+STACK_BYTES = 1 << 16  # that main.c leaves at the end of memory
+
+
+class Kind(IntEnum):
+    """What an operator computes."""
+
+    CONV = 1
+    DEPTHWISE = 2
+    FULLY_CONNECTED = 3
+    ADD = 4
+    AVERAGE_POOL = 5
+    MAX_POOL = 6
+    COPY = 7
+    SOFTMAX = 8
+
+
+#: Words of the header: where everything is and how large the machine's memory has to be.
+HEADER = ("magic", "version", "bytes", "ops", "arena_bytes")
+
+#: Words of an operator, all int32. `*_multiplier`, `*_shift`: a factor q * 2**(shift - 31) of one whole tensor.
+RECORD = (
+    "kind",
+    *("input", "input2", "output"),  # activations
+    *("weights", "bias", "multiplier", "shift"),  # constants; multiplier and shift of each channel
+    *("in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "filter_c"),
+    *("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w", "pad_h", "pad_w"),
+    *("input_offset", "input2_offset", "output_offset", "low", "high"),  # offset: what is added to a code
+    *("input_multiplier", "input_shift", "input2_multiplier", "input2_shift", "output_multiplier", "output_shift"),
+    "diff_min",  # softmax: smaller differences count as zero
+    *("coupled", "rows_at"),  # on the CFU's own memory: see Coupled; the row of B where the weights begin
+)
+
+
+class Coupled(IntFlag):
+    """How an operator runs on the CFU's image memory; its weights are then rows of B, packed as `packed_rows` does."""
+
+    HERE = 1  # it does
+    PUSH = 2  # its input is in main memory and has to be pushed
+    PUSH2 = 4
+    READ = 8  # its output is needed in main memory
+    LATE = 16  # its weights and those of the convolution before it do not fit into B together
+
+
+def c_header() -> str:
+    """`layout.h`: the same words as C structures."""
+    kinds = "".join(f"  KIND_{kind.name} = {int(kind)},\n" for kind in Kind)
+    kinds += "".join(f"  COUPLED_{flag.name} = {int(flag)},\n" for flag in Coupled)
+    fields = ["".join(f"  int32_t {name};\n" for name in names) for names in (HEADER, RECORD)]
+    return (
+        "// Made from layout.py.\n#pragma once\n#include <stdint.h>\n\n"
+        f"#define MODEL_MAGIC 0x{MAGIC:08x}\n#define MODEL_VERSION {VERSION}\n#define MODEL_ALIGN {ALIGN}\n\n"
+        f"enum {{\n{kinds}}};\n\nstruct header {{\n{fields[0]}}};\n\nstruct op {{\n{fields[1]}}};\n"
+    )
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGN) * ALIGN
+
+
+def pack(records: Sequence[Mapping[str, int]], constants: bytes, arena_bytes: int) -> Array:
+    """The blob, uint8. Constant offsets in `records` count from `constants_at(len(records))`, where they begin."""
+    words = [MAGIC, VERSION, constants_at(len(records)) + len(constants), len(records), arena_bytes]
+    for record in records:
+        words += [record.get(name, 0) for name in RECORD]
+    head = np.array(words, np.int64).astype("<i4").tobytes()
+    blob = head.ljust(constants_at(len(records)), b"\0") + constants
+    return np.frombuffer(blob, np.uint8)
+
+
+def constants_at(ops: int) -> int:
+    """The first byte after the header and `ops` records."""
+    return aligned(4 * (len(HEADER) + ops * len(RECORD)))
+
+
+def unpack(blob: Array) -> tuple[dict[str, int], list[dict[str, int]]]:
+    """Header and records of a blob. Raises ProgramError for what is not one, or of another version."""
+    words = np.frombuffer(blob.tobytes()[: len(blob) // 4 * 4], "<i4").tolist()
+    header = dict(zip(HEADER, words, strict=False))
+    if len(header) < len(HEADER) or header["magic"] != MAGIC:
+        raise ProgramError("model data", "has no header of its own", "compile the model again")
+    if header["version"] != VERSION:
+        reason = f"has version {header['version']}; this Tilewright reads {VERSION}"
+        raise ProgramError("model data", reason, "compile the model again")
+    if header["bytes"] != len(blob) or not 0 <= header["ops"] <= (len(words) - len(HEADER)) // len(RECORD):
+        raise ProgramError("model data", f"declares {header['bytes']} bytes and {header['ops']} operators")
+    starts = range(len(HEADER), len(HEADER) + header["ops"] * len(RECORD), len(RECORD))
+    return header, [dict(zip(RECORD, words[at : at + len(RECORD)], strict=True)) for at in starts]
+
+
+def check(header: Mapping[str, int], records: Sequence[Mapping[str, int]]) -> None:
+    """Raises ProgramError where an operator would read or write outside the blob or the arena."""
+    for index, record in enumerate(records):
+        where = f"operator {index}"
+        if record["kind"] not in set(Kind):
+            raise ProgramError(where, f"is of the unknown kind {record['kind']}", "compile the model again")
+        if header["arena_bytes"] < 0 or any(not 0 <= record[name] < 1 << 24 for name in _EXTENTS):
+            raise ProgramError(where, "has an impossible shape", "compile the model again")
+        for names, limit, sizes in (
+            (_ACTIVATIONS, header["arena_bytes"], activation_bytes(record)),
+            (_CONSTANTS, header["bytes"], constant_bytes(record)),
+        ):
+            for name in names:
+                if name in sizes and not 0 <= record[name] <= limit - sizes[name]:
+                    raise ProgramError(where, f"its {name} lies outside", "compile the model again")
+
+
+_ACTIVATIONS, _CONSTANTS = RECORD[1:4], RECORD[4:8]
+_EXTENTS = RECORD[RECORD.index("in_h") : RECORD.index("pad_w") + 1]
+LINEAR = (Kind.CONV, Kind.DEPTHWISE, Kind.FULLY_CONNECTED)
+
+
+def activation_bytes(record: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of an operator's activations, by field."""
+    read = record["in_h"] * record["in_w"] * record["in_c"]
+    sizes = {"input": read, "output": record["out_h"] * record["out_w"] * record["out_c"]}
+    return sizes | ({"input2": read} if record["kind"] == Kind.ADD else {})
+
+
+def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of an operator's constants, by field."""
+    kind, channels = record["kind"], record["out_c"]
+    if kind not in LINEAR:
+        return {}
+    window = record["kernel_h"] * record["kernel_w"]
+    weights = {
+        Kind.CONV: LANES * rows_of_b(record) if record["coupled"] else channels * window * record["filter_c"],
+        Kind.DEPTHWISE: channels * window,
+        Kind.FULLY_CONNECTED: channels * record["in_c"],
+    }
+    return {"weights": weights[Kind(kind)], **dict.fromkeys(("bias", "multiplier", "shift"), 4 * channels)}
+
+
+def rows_of_b(record: Mapping[str, int]) -> int:
+    """Rows of the array's buffer B that a convolution's weights take: one for each LANES channels and tap."""
+    return -(-record["out_c"] // LANES) * record["kernel_h"] * record["kernel_w"] * record["in_c"]
+
+
+def macs(record: Mapping[str, int]) -> int:
+    """Multiply-accumulates of an operator, padding taps included, as the field counts them."""
+    outputs, window = record["out_h"] * record["out_w"] * record["out_c"], record["kernel_h"] * record["kernel_w"]
+    taps = {Kind.CONV: window * record["filter_c"], Kind.DEPTHWISE: window, Kind.FULLY_CONNECTED: record["in_c"]}
+    return outputs * taps.get(Kind(record["kind"]), 0)

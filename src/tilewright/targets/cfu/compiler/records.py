@@ -1,0 +1,187 @@
+"""One operator of the firmware for one node: its record and constants, or why the host runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.arithmetic import clamp_range, quantize_multiplier
+from tilewright.graph.ir import Site, Tensor
+from tilewright.graph.ops import (
+    Add,
+    AveragePool2D,
+    Conv2D,
+    DepthwiseConv2D,
+    FullyConnected,
+    MaxPool2D,
+    OnnxOp,
+    Reshape,
+    Softmax,
+    Window,
+)
+from tilewright.graph.ops.linear import Linear
+from tilewright.graph.ops.pool import Pool
+from tilewright.graph.requant import Requant
+from tilewright.graph.rounding import Rounding
+
+from .layout import Kind
+
+#: Bits in front of the point in the softmax's exponent, and TFLite's bits behind an addition's operands.
+DIFF_BITS, ADD_BITS = 5, 20
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """A node's record: `words` by field name, activations by operand field, constants by field in int8 or int32."""
+
+    kind: Kind
+    activations: Mapping[str, str]
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    words: Mapping[str, int] = field(default_factory=dict)
+
+
+def operator(site: Site, rounding: Rounding) -> Operator | str:
+    """The operator of a node, or the reason why the firmware has none."""
+    op = site.node.op
+    make = _MAKERS.get(type(op))
+    if make is None:
+        return OnnxOp.real(site) or f"the firmware has no kernel for {op.label}"
+    for tensor in (*site.inputs[:1], site.output):
+        if tensor is not None and tensor.dtype != "int8":
+            return f"{op.label} of {tensor.dtype} ('{tensor.name}') is not supported; its kernel takes int8"
+    if site.input(0).data is not None:
+        return f"the constant input '{site.input(0).name}' is not supported"
+    return make(site, rounding)
+
+
+def _linear(site: Site, rounding: Rounding) -> Operator | str:
+    op, x, w, out = site.node.op, site.input(0), site.input(1), site.output
+    assert isinstance(op, Linear)
+    rule, bias = op.rule(rounding), site.optional(2)
+    if rule != "double":
+        of = f"rounding={rounding.name}" if op.shift is None else "this network"
+        return f"the requantisation rule '{rule}' of {of} is not supported: the kernels multiply by integers"
+    if w.data is None or w.dtype != "int8" or (w.quant and any(w.quant.zero_point)):
+        return f"the weights '{w.name}' must be constant int8 with zero point 0"
+    if bias is not None and bias.data is None:
+        return f"the bias '{bias.name}' is computed; it must be constant"
+    channels = out.shape[-1]
+    requant = Requant.of_product(x, w, out, op.activation, rounding.delegated)
+    multiplier, shift = quantize_multiplier(requant.real)
+    constants = {
+        "weights": w.data,
+        "bias": np.zeros(channels, np.int32) if bias is None or bias.data is None else bias.data,
+        "multiplier": np.broadcast_to(multiplier, channels).astype(np.int32),
+        "shift": np.broadcast_to(shift, channels).astype(np.int32),
+    }
+    words = {
+        "input_offset": -x.zero_point,
+        "output_offset": requant.zero_point,
+        "low": requant.low,
+        "high": requant.high,
+    }
+    if isinstance(op, FullyConnected):
+        kind, shape = Kind.FULLY_CONNECTED, _rows(x.size // w.shape[1], w.shape[1], channels)
+    else:
+        assert isinstance(op, Conv2D | DepthwiseConv2D)
+        if x.shape[0] != 1:
+            return f"a batch of {x.shape[0]} in the model is not supported; its kernel takes one image"
+        kind = Kind.CONV if isinstance(op, Conv2D) else Kind.DEPTHWISE
+        shape = _image(x, out) | _window(op.window) | {"filter_c": w.shape[3]}
+    return Operator(kind, {"input": x.name, "output": out.name}, constants, words | shape)
+
+
+def _add(site: Site, rounding: Rounding) -> Operator | str:
+    op, out = site.node.op, site.output
+    assert isinstance(op, Add)
+    a, b = site.input(0), site.input(1)
+    if rounding.elementwise != "tflite":
+        return f"Add with rounding={rounding.name} is not supported: the kernel adds as TFLite does"
+    if a.shape != b.shape or a.data is not None or b.data is not None or b.dtype != "int8":
+        shapes = f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
+        return f"Add of {shapes} is not supported; its kernel adds two computed int8 tensors of one shape"
+    if a.scale > b.scale:  # the kernels on the CFU know that the second factor is 1/2
+        a, b = b, a
+    twice_max = 2 * np.float64(b.scale)
+    factors = {
+        "input": np.float64(a.scale) / twice_max,
+        "input2": np.float64(b.scale) / twice_max,
+        "output": twice_max / ((1 << ADD_BITS) * np.float64(out.scale)),
+    }
+    words = _rows(1, out.size, out.size) | _clamp(site, op.activation)
+    for name, factor in factors.items():
+        words |= _factor(name, factor)
+    if words["output_shift"] > 0:
+        return "its kernel takes sums that shrink; this one is scaled up"
+    words |= {"input_offset": -a.zero_point, "input2_offset": -b.zero_point, "output_offset": out.zero_point}
+    return Operator(Kind.ADD, {"input": a.name, "input2": b.name, "output": out.name}, {}, words)
+
+
+def _pool(site: Site, rounding: Rounding) -> Operator | str:
+    op, x, out = site.node.op, site.input(0), site.output
+    assert isinstance(op, Pool)
+    if x.shape[0] != 1:
+        return f"a batch of {x.shape[0]} in the model is not supported; its kernel takes one image"
+    average = isinstance(op, AveragePool2D)
+    half_even = rounding.delegated and not average
+    words = _image(x, out) | _window(op.window) | _clamp(site, op.activation, half_even)
+    kind = Kind.AVERAGE_POOL if average else Kind.MAX_POOL
+    return Operator(kind, {"input": x.name, "output": out.name}, {}, words)
+
+
+def _reshape(site: Site, rounding: Rounding) -> Operator:
+    size = site.output.size
+    return Operator(Kind.COPY, {"input": site.input(0).name, "output": site.output.name}, {}, _rows(1, size, size))
+
+
+def _softmax(site: Site, rounding: Rounding) -> Operator | str:
+    op, x = site.node.op, site.input(0)
+    assert isinstance(op, Softmax)
+    if rounding.delegated:
+        return f"Softmax with rounding={rounding.name} is not supported: the kernel is TFLite's in fixed point"
+    real = min(float(np.float32(op.beta)) * np.float64(x.scale) * (1 << (31 - DIFF_BITS)), float((1 << 31) - 1))
+    words = _rows(x.size // x.shape[-1], x.shape[-1], x.shape[-1]) | _factor("input", real)
+    radius = np.floor(((1 << DIFF_BITS) - 1) * (1 << (31 - DIFF_BITS)) / 2.0 ** words["input_shift"])
+    words |= {"diff_min": -min(int(radius), 256), "low": -128, "high": 127}
+    return Operator(Kind.SOFTMAX, {"input": x.name, "output": site.output.name}, {}, words)
+
+
+_MAKERS: dict[type, Callable[[Site, Rounding], Operator | str]] = {
+    Conv2D: _linear,
+    DepthwiseConv2D: _linear,
+    FullyConnected: _linear,
+    Add: _add,
+    AveragePool2D: _pool,
+    MaxPool2D: _pool,
+    Reshape: _reshape,
+    Softmax: _softmax,
+}
+
+
+def _factor(name: str, real: float) -> dict[str, int]:
+    multiplier, shift = quantize_multiplier(real)
+    return {f"{name}_multiplier": int(multiplier), f"{name}_shift": int(shift)}
+
+
+def _clamp(site: Site, activation: str, half_even: bool = False) -> dict[str, int]:
+    out = site.output
+    low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)  # type: ignore[arg-type]
+    return {"low": low, "high": high}
+
+
+def _rows(rows: int, depth: int, outputs: int) -> dict[str, int]:
+    return {"in_h": rows, "in_w": 1, "in_c": depth, "out_h": rows, "out_w": 1, "out_c": outputs}
+
+
+def _image(x: Tensor, out: Tensor) -> dict[str, int]:
+    names = ("in_h", "in_w", "in_c", "out_h", "out_w", "out_c")
+    return dict(zip(names, (*x.shape[1:], *out.shape[1:]), strict=True))
+
+
+def _window(window: Window) -> dict[str, int]:
+    pairs = {"kernel": window.kernel, "stride": window.stride, "dilation": window.dilation}
+    words = {f"{name}_{axis}": size for name, pair in pairs.items() for axis, size in zip("hw", pair, strict=True)}
+    return words | {"pad_h": window.padding[0], "pad_w": window.padding[2]}

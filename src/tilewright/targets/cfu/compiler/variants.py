@@ -1,0 +1,120 @@
+"""The firmware's named variants: which kernels are in it, and the document's step that each is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tilewright.errors import ConfigError
+from tilewright.targets.cfu.config import Config
+
+#: What the kernels on the array are made for; those of the extensions know the published values only.
+ARRAY_KEYS = ("array", "buffer_rows", "transfer", "readout", "start", "srdhm")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A header of `firmware/variants` and the macros that it is compiled with."""
+
+    name: str
+    about: str
+    header: str
+    macros: Mapping[str, int | str] = field(default_factory=dict)
+    measured: float | None = None  # microseconds of ResNet-8, as the document measured this step of it
+    beside: str = ""  # the variant that an aside of the document is compared with
+    tile_values: int = 0  # of A or B, which its macros' tiles take; 0: tiles follow the buffers
+    extensions: tuple[str, ...] = ()  # of the machine, without which it does not run
+    specialised: bool = False  # compiled anew for each model: its layers.h
+
+    @property
+    def kind(self) -> Literal["step", "aside", ""]:
+        """What the document makes of it; the ladder is bench/cfu_ladder.py."""
+        return "step" if self.measured else "aside" if self.beside else ""
+
+
+#: Post-processing by instructions, and how the fully connected layer is computed.
+POST: Mapping[str, int | str] = {"POST": 1, "FULLY_CONNECTED": "REFERENCE"}
+UNROLLED: Mapping[str, int | str] = {**POST, "FULLY_CONNECTED": "UNROLLED"}
+SMALL_TILES = {"TILE_M": 128, "TILE_N": 128, "TILE_K": 512}
+_ALL = (
+    Variant("baseline", "reference kernels on plain RV32IM", "reference", measured=4_044_074.545),
+    Variant(
+        "software",
+        "a kernel of its own for each convolution, on plain RV32IM",
+        "software",
+        {},
+        1_428_413.2,
+        specialised=True,
+    ),
+    Variant("explicit", "the array, im2col in main memory", "explicit", {"IN_BUFFER": 0}, 678_492.32),
+    Variant("buffered", "partial sums stay in the array's buffer", "explicit", {"IN_BUFFER": 1}, 669_268.155),
+    Variant("implicit", "im2col by address", "implicit", {**POST, "POST": 0}, 440_558.235),
+    Variant("post", "requantisation by instructions", "implicit", POST, 407_715.35),
+    Variant("published", "fully connected unrolled by 8: the document's last step", "implicit", UNROLLED, 406_357.93),
+    Variant(
+        "software_im2col",
+        "matrix product in software, im2col in main memory",
+        "matrix",
+        {"EXPLICIT": 1},
+        beside="software",
+    ),
+    Variant(
+        "software_implicit",
+        "matrix product in software, im2col by address",
+        "matrix",
+        {"EXPLICIT": 0},
+        beside="software_im2col",
+    ),
+    Variant(
+        "tiles_128_512",
+        "published, in tiles of 128x128x512",
+        "implicit",
+        {**UNROLLED, **SMALL_TILES},
+        None,
+        "published",
+        128 * 512,
+    ),
+    Variant(
+        "dense_array",
+        "published, fully connected on the array",
+        "implicit",
+        {**POST, "FULLY_CONNECTED": "ON_ARRAY"},
+        None,
+        "published",
+    ),
+    Variant(
+        "dense_dot",
+        "published, fully connected by four products an instruction (extension dot)",
+        "implicit",
+        {**POST, "FULLY_CONNECTED": "BY_DOT"},
+        beside="published",
+        extensions=("dot",),
+    ),
+    Variant("coupled", "what the machine's extensions take on the CFU's own memory", "coupled", UNROLLED),
+    Variant("general", "every convolution without groups on the array, by one kernel", "array"),
+)
+VARIANTS = {variant.name: variant for variant in _ALL}
+
+
+def variant(name: str) -> Variant:
+    """The variant called `name`. Raises ConfigError naming those that exist."""
+    if name not in VARIANTS:
+        raise ConfigError("firmware", f"there is no variant '{name}'", f"choose one of {', '.join(VARIANTS)}")
+    return VARIANTS[name]
+
+
+def check_machine(chosen: Variant, config: Config) -> None:
+    """Raises ConfigError where the machine's array is not the one that the variant's kernels are written for."""
+    published = Config()
+    if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
+        reason = f"firmware '{chosen.name}' drives the published array ({', '.join(ARRAY_KEYS)} as in that preset)"
+        raise ConfigError("firmware", reason, "choose --set firmware=published, or leave the array as published")
+    rows = chosen.tile_values // config.array
+    if rows > config.buffer_rows:
+        reason = f"firmware '{chosen.name}' fills {rows} rows of {config.array}; buffer_rows is {config.buffer_rows}"
+        raise ConfigError("firmware", reason, "choose --set firmware=published, whose tiles follow the buffers")
+    missing = [name for name in chosen.extensions if name not in config.extension_names]
+    if missing:
+        reason = f"firmware '{chosen.name}' uses the extension {', '.join(missing)}"
+        raise ConfigError("firmware", reason, f"add --set extensions={','.join((*config.extension_names, *missing))}")

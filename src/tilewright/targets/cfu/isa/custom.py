@@ -1,0 +1,172 @@
+"""The custom-0 instructions: number, name, operands, purpose and meaning; and the CFU that executes them.
+
+funct3 is 0; the RTL does not look at it. `cfu_op(funct3, funct7, a, b)` is CFU-Playground's macro. The CFU is
+`execute(regs, buffers, ram, funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Values and cycles are those of the
+author's cfu.v, also where a program misuses it. An instruction is answered in the cycle after its command unless its
+meaning says otherwise, and none is taken while there is an answer: that is the CPU loop's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.cfu.config import EXTENSIONS
+from tilewright.targets.cfu.jit import callee
+
+from . import coupled, gemm, post
+from .state import Misuse, Reg, note
+
+
+class Role(StrEnum):
+    """What an instruction is for: moves data, waits for the array, or computes on what was read."""
+
+    TRANSFER = "transfer"
+    WAIT = "waiting for the array"
+    POST = "post-processing"
+
+
+class Custom(NamedTuple):
+    """One instruction. `meaning` takes (regs, buffers, ram, a, b, cycle); a machine needs one of `extensions`."""
+
+    name: str
+    operands: str
+    role: Role
+    about: str
+    meaning: Callable[[Array, Array, Array, int, int, int], None]
+    extensions: tuple[str, ...] = ()
+
+
+SET_A, SET_B, START, CHECK, GET, SET_SRDHM, GET_SRDHM, RDBPOT, OFF_MAXMIN = range(9)
+PUT, PUSH_IMAGE, GET_IMAGE, PUSH_CHANNEL, PUSH_SHIFT, START_CONV, START_ADD, START_POOL, FETCH, DOT = range(16, 26)
+TRANSFER, WAIT, POST = Role
+IM2COL = ("im2col",)
+
+#: By funct7; those without extensions are the document's.
+CUSTOM: dict[int, Custom] = {
+    SET_A: Custom(
+        "set_matrixA", "upper, lower", TRANSFER, "the next 8 bytes of A, lane 0 in the high byte of upper", gemm.set_a
+    ),
+    SET_B: Custom("set_matrixB", "upper, lower", TRANSFER, "the next 8 bytes of B", gemm.set_b),
+    START: Custom(
+        "start_GEMM", "accumulate << 30, M << 20, N << 10, K; offset of A", WAIT, "starts the array", gemm.start
+    ),
+    CHECK: Custom("check_GEMM", "", WAIT, "1 while the array works", gemm.check),
+    GET: Custom(
+        "get_matrixC", "", TRANSFER, "the next sum of C; with readout=random that of row a, column b", gemm.get
+    ),
+    SET_SRDHM: Custom(
+        "set_SRDHM", "a, b", POST, "latches a * b; with srdhm=single returns its rounded high half", post.set_srdhm
+    ),
+    GET_SRDHM: Custom("get_SRDHM", "", POST, "the rounded doubled high half of the product", post.get_srdhm),
+    RDBPOT: Custom("RDBPOT", "x, exponent", POST, "x / 2^exponent, to nearest, ties away from zero", post.rdbpot),
+    OFF_MAXMIN: Custom("off_maxmin", "x, offset", POST, "x + offset within int8", post.off_maxmin),
+    PUT: Custom("put", "register, value", WAIT, "sets a register of the layer", coupled.put, EXTENSIONS),
+    PUSH_IMAGE: Custom(
+        "push_image", "first, second", TRANSFER, "8 bytes to image memory", coupled.push_image, EXTENSIONS
+    ),
+    GET_IMAGE: Custom("get_image", "", TRANSFER, "4 bytes of image memory", coupled.get_image, EXTENSIONS),
+    PUSH_CHANNEL: Custom(
+        "push_channel", "bias, multiplier", TRANSFER, "a channel's bias and multiplier", coupled.push_channel, IM2COL
+    ),
+    PUSH_SHIFT: Custom("push_shift", "shift", TRANSFER, "a channel's shift", coupled.push_shift, IM2COL),
+    START_CONV: Custom("start_conv", "", WAIT, "starts a convolution on image memory", coupled.start_conv, IM2COL),
+    START_ADD: Custom("start_add", "", WAIT, "starts an addition on image memory", coupled.start_add, ("add",)),
+    START_POOL: Custom("start_pool", "", WAIT, "starts a pooling on image memory", coupled.start_pool, ("pool",)),
+    FETCH: Custom("fetch", "address, bytes", TRANSFER, "rows of B by DMA from RAM", coupled.fetch, ("dma",)),
+    DOT: Custom(
+        "dot", "codes, weights", POST, "adds four products of (code + 128) and weight to a sum", coupled.dot, ("dot",)
+    ),
+}
+#: The extensions of which a machine needs one, by funct7: bits as in Reg.EXTENSIONS.
+NEEDS = np.array(
+    [
+        sum(1 << EXTENSIONS.index(key) for key in CUSTOM[code].extensions) if code in CUSTOM else 0
+        for code in range(128)
+    ],
+    np.int64,
+)
+
+
+def name(function: int) -> str:
+    """The name of funct7 << 3 | funct3, for text."""
+    known = CUSTOM.get(function >> 3)
+    return known.name if known and not function & 7 else f"custom0.{function >> 3}.{function & 7}"
+
+
+def make_execute(build: int, beyond: Callable[..., bool]) -> Callable[..., tuple[int, int]]:
+    """The CFU, uncompiled; `build` stands for the sources of all that it calls, `beyond` is `extended` or `absent`."""
+
+    def execute(
+        regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
+    ) -> tuple[int, int]:
+        """One instruction, its command taken in `cycle`; a, b are int32 values."""
+        _ = build
+        regs[Reg.FUNCT7], regs[Reg.READY] = funct7, cycle + 1
+        gemm.settle(regs, buffers, cycle)
+        known = True
+        if funct7 == SET_A:
+            gemm.set_a(regs, buffers, ram, a, b, cycle)
+        elif funct7 == SET_B:
+            gemm.set_b(regs, buffers, ram, a, b, cycle)
+        elif funct7 == START:
+            gemm.start(regs, buffers, ram, a, b, cycle)
+        elif funct7 == CHECK:
+            gemm.check(regs, buffers, ram, a, b, cycle)
+        elif funct7 == GET:
+            gemm.get(regs, buffers, ram, a, b, cycle)
+        elif funct7 == SET_SRDHM:
+            post.set_srdhm(regs, buffers, ram, a, b, cycle)
+        elif funct7 == GET_SRDHM:
+            post.get_srdhm(regs, buffers, ram, a, b, cycle)
+        elif funct7 == RDBPOT:
+            post.rdbpot(regs, buffers, ram, a, b, cycle)
+        elif funct7 == OFF_MAXMIN:
+            post.off_maxmin(regs, buffers, ram, a, b, cycle)
+        else:
+            known = beyond(regs, buffers, ram, funct7, a, b, cycle)
+        if funct3 or not known:
+            note(regs, Misuse.UNKNOWN, cycle, funct7 << 3 | funct3)
+        return regs[Reg.ANSWER], regs[Reg.READY]
+
+    # Numba names machine code after the function; both kinds may be in one process, each compiled by another.
+    execute.__qualname__ = f"execute_{beyond.__name__}"
+    return execute
+
+
+@callee
+def extended(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
+    """Execute an instruction of the machine's extensions; False for another."""
+    if not NEEDS[funct7] & regs[Reg.EXTENSIONS]:
+        return False
+    if funct7 == PUT:
+        coupled.put(regs, buffers, ram, a, b, cycle)
+    elif funct7 == PUSH_IMAGE:
+        coupled.push_image(regs, buffers, ram, a, b, cycle)
+    elif funct7 == GET_IMAGE:
+        coupled.get_image(regs, buffers, ram, a, b, cycle)
+    elif funct7 == PUSH_CHANNEL:
+        coupled.push_channel(regs, buffers, ram, a, b, cycle)
+    elif funct7 == PUSH_SHIFT:
+        coupled.push_shift(regs, buffers, ram, a, b, cycle)
+    elif funct7 == START_CONV:
+        coupled.start_conv(regs, buffers, ram, a, b, cycle)
+    elif funct7 == START_ADD:
+        coupled.start_add(regs, buffers, ram, a, b, cycle)
+    elif funct7 == START_POOL:
+        coupled.start_pool(regs, buffers, ram, a, b, cycle)
+    elif funct7 == FETCH:
+        coupled.fetch(regs, buffers, ram, a, b, cycle)
+    else:
+        coupled.dot(regs, buffers, ram, a, b, cycle)
+    return True
+
+
+@callee
+def absent(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
+    """The instructions of a machine without extensions: none."""
+    return False

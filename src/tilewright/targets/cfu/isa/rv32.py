@@ -1,0 +1,257 @@
+"""RV32IM with Zicsr, Zifencei and custom-0: each instruction's fields, text and meaning (RISC-V manual, volume I).
+
+The loop runs machine words decoded once, each packed into an int64. Arithmetic is one operation of two operands,
+`x[rs1]` and `x[rs2] + imm`: the immediate of a register instruction is 0, and a form without rs2 reads x0 there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.targets.cfu.jit import callee, inlined
+
+from . import custom
+
+#: Operations are numbers of 8 bits: what an instruction is, and in the low five bits which one.
+REGISTER, IMMEDIATE, UPPER, LOAD, STORE, BRANCH, JUMP, OTHER = range(0, 256, 32)
+#: Which one: funct3, then one bit for funct7 = 32 and one for funct7 = 1.
+ADD, SLL, SLT, SLTU, XOR, SRL, OR, AND, SUB = range(9)
+SRA, MUL, MULH, MULHSU, MULHU, DIV, DIVU, REM, REMU = 13, *range(16, 24)
+BYTE, HALF, WORD, BYTE_UNSIGNED, HALF_UNSIGNED = 0, 1, 2, 4, 5
+EQUAL, NOT_EQUAL, LESS, NOT_LESS, LESS_UNSIGNED, NOT_LESS_UNSIGNED = 0, 1, 4, 5, 6, 7
+JAL, JALR = JUMP, JUMP + 1
+CUSTOM0, CSR, FENCE, FENCE_I, FLUSH = OTHER, OTHER, OTHER + 8, OTHER + 9, OTHER + 13
+ECALL, EBREAK, MRET, WFI, ILLEGAL = OTHER + 16, OTHER + 17, OTHER + 18, OTHER + 19, OTHER + 31
+LOW = 0xFFFFFFFF
+
+
+@inlined
+def arithmetic(function: int, a: int, b: int) -> int:
+    """The result of an operation on two int32 values; its low 32 bits count."""
+    if function == ADD:
+        return a + b
+    if function == SUB:
+        return a - b
+    if function == AND:
+        return a & b
+    if function == OR:
+        return a | b
+    if function == XOR:
+        return a ^ b
+    if function == SLL:
+        return a << (b & 31)
+    if function == SRL:
+        return (a & LOW) >> (b & 31)
+    if function == SRA:
+        return a >> (b & 31)
+    if function == SLT:
+        return 1 if a < b else 0
+    if function == SLTU:
+        return 1 if (a & LOW) < (b & LOW) else 0
+    if function == MUL:
+        return a * b
+    if function == MULH:
+        return a * b >> 32
+    if function == MULHSU:
+        return a * (b & LOW) >> 32
+    if function == MULHU:
+        high = a * (b & LOW) >> 32
+        return high + b if a < 0 else high  # as a number without sign, a is 2**32 more
+    return _divide(function, a, b)
+
+
+@callee
+def _divide(function: int, a: int, b: int) -> int:
+    """The quotient, rounded towards zero, or the rest; by zero -1 and the dividend."""
+    if function == DIVU or function == REMU:
+        a, b = a & LOW, b & LOW
+    quotient, rest = -1, a
+    if b != 0:
+        quotient = abs(a) // abs(b)
+        if (a < 0) != (b < 0):
+            quotient = -quotient
+        rest = a - quotient * b
+    return quotient if function == DIV or function == DIVU else rest
+
+
+@callee
+def taken(function: int, a: int, b: int) -> bool:
+    """Whether a branch is taken."""
+    if function == EQUAL:
+        return a == b
+    if function == NOT_EQUAL:
+        return a != b
+    if function == LESS:
+        return a < b
+    if function == NOT_LESS:
+        return a >= b
+    if function == LESS_UNSIGNED:
+        return (a & LOW) < (b & LOW)
+    return (a & LOW) >= (b & LOW)
+
+
+class Memory(NamedTuple):
+    """The bytes of RAM as uint8, and the same as uint16 and int32."""
+
+    byte: Array
+    half: Array
+    word: Array
+
+
+@callee
+def load(function: int, memory: Memory, at: int) -> int:
+    """The value that a load gets at a byte offset into RAM, aligned to its size."""
+    if function == WORD:
+        return memory.word[at >> 2]
+    if function == BYTE_UNSIGNED:
+        return memory.byte[at]
+    if function == BYTE:
+        return int(np.int8(memory.byte[at]))
+    if function == HALF_UNSIGNED:
+        return memory.half[at >> 1]
+    return int(np.int16(memory.half[at >> 1]))
+
+
+@callee
+def store(function: int, memory: Memory, at: int, value: int) -> None:
+    """Store the low bytes of an int32 value at a byte offset into RAM, aligned to its size."""
+    if function == WORD:
+        memory.word[at >> 2] = value
+    elif function == BYTE:
+        memory.byte[at] = value & 0xFF
+    else:
+        memory.half[at >> 1] = value & 0xFFFF
+
+
+class Form(NamedTuple):
+    """Operands as text, which names the registers that are read and written, and where the immediate is encoded."""
+
+    text: str
+    immediate: str = ""
+
+
+REGISTERS = Form("{rd}, {rs1}, {rs2}")
+SHORT = Form("{rd}, {rs1}, {imm}", "I")
+SHIFT = Form("{rd}, {rs1}, {imm}", "shift")
+LONG = Form("{rd}, {upper:#x}", "U")
+MEMORY = Form("{rd}, {imm}({rs1})", "I")
+STORED = Form("{rs2}, {imm}({rs1})", "S")
+COMPARED = Form("{rs1}, {rs2}, {target:#x}", "B")
+JUMPED = Form("{rd}, {target:#x}", "J")
+COMMAND = Form("{rd}, {rs1}, {rs2}", "function")
+CSR_REGISTER = Form("{rd}, {imm:#x}, {rs1}", "csr")
+CSR_NUMBER = Form("{rd}, {imm:#x}, {number}", "csr")
+NONE = Form("")
+
+
+class Instruction(NamedTuple):
+    """How an instruction is encoded, and the operation that it is. `funct3` and `funct7` are None where any will do."""
+
+    name: str
+    form: Form
+    op: int
+    opcode: int
+    funct3: int | None = None
+    funct7: int | None = None
+
+
+def _family(names: str, form: Form, kind: int, opcode: int, funct7: int | None = None) -> list[Instruction]:
+    """Instructions with funct3 0, 1, 2 ...; a `-` where there is none."""
+    high = {None: 0, 0: 0, 32: 8, 1: 16}[funct7]
+    rows = enumerate(names.split())
+    return [Instruction(name, form, kind | high | f3, opcode, f3, funct7) for f3, name in rows if name != "-"]
+
+
+INSTRUCTIONS = (
+    *_family("add sll slt sltu xor srl or and", REGISTERS, REGISTER, 0x33, 0),
+    *_family("sub - - - - sra", REGISTERS, REGISTER, 0x33, 32),
+    *_family("mul mulh mulhsu mulhu div divu rem remu", REGISTERS, REGISTER, 0x33, 1),
+    *_family("addi - slti sltiu xori - ori andi", SHORT, IMMEDIATE, 0x13),
+    *_family("- slli - - - srli", SHIFT, IMMEDIATE, 0x13, 0),
+    *_family("- - - - - srai", SHIFT, IMMEDIATE, 0x13, 32),
+    *_family("lb lh lw - lbu lhu", MEMORY, LOAD, 0x03),
+    *_family("sb sh sw", STORED, STORE, 0x23),
+    *_family("beq bne - - blt bge bltu bgeu", COMPARED, BRANCH, 0x63),
+    Instruction("li", LONG, UPPER, 0x37),  # LUI
+    Instruction("li", LONG, UPPER, 0x17),  # AUIPC, with its sum
+    Instruction("jal", JUMPED, JAL, 0x6F),
+    Instruction("jalr", MEMORY, JALR, 0x67, 0),
+    Instruction("custom0", COMMAND, CUSTOM0, 0x0B),
+    *_family("- csrrw csrrs csrrc", CSR_REGISTER, CSR, 0x73),
+    *_family("- - - - - csrrwi csrrsi csrrci", CSR_NUMBER, CSR, 0x73),
+    Instruction("fence", NONE, FENCE, 0x0F, 0),
+    Instruction("fence.i", NONE, FENCE_I, 0x0F, 1),
+    Instruction("flush", NONE, FLUSH, 0x0F, 5),  # of the data cache: LiteX's
+)
+#: Instructions that are one word each.
+WHOLE = {0x00000073: ECALL, 0x00100073: EBREAK, 0x30200073: MRET, 0x10500073: WFI}
+_BY_OP = {row.op: row for row in INSTRUCTIONS} | {
+    op: Instruction(name, NONE, op, 0x73)
+    for op, name in ((ECALL, "ecall"), (EBREAK, "ebreak"), (MRET, "mret"), (WFI, "wfi"), (ILLEGAL, "illegal"))
+}
+
+#: Bits of a packed instruction: op 0..7, rd 8..15, rs1 16..23, rs2 24..31, imm 32..63 (signed).
+RD, RS1, RS2, IMM = 8, 16, 24, 32
+#: The register that is written for x0, which nobody reads.
+NOWHERE = 32
+NAMES = (
+    *("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1"),
+    *(f"a{i}" for i in range(8)),
+    *(f"s{i}" for i in range(2, 12)),
+    *(f"t{i}" for i in range(3, 7)),
+)
+
+
+def decode(words: Array, address: int) -> Array:
+    """uint32 [n] of consecutive words from `address` as packed instructions, int64 [n]; ILLEGAL where there is none.
+
+    The immediate of custom-0 is funct7 << 3 | funct3, of a CSR instruction the CSR's number.
+    """
+    word = words.astype(np.int64)
+    signed = words.astype(np.uint32).view(np.int32).astype(np.int64)
+    opcode, funct3, funct7 = word & 127, word >> 12 & 7, word >> 25
+    rd, rs1, rs2 = word >> 7 & 31, word >> 15 & 31, word >> 20 & 31
+    pc = address + 4 * np.arange(len(word), dtype=np.int64)
+    upper = (signed >> 12 << 12) + np.where(opcode == 0x17, pc, 0)
+    immediates = {
+        "": np.zeros_like(word),
+        "I": signed >> 20,
+        "S": signed >> 25 << 5 | rd,
+        "B": signed >> 31 << 12 | (word >> 7 & 1) << 11 | (word >> 25 & 63) << 5 | (word >> 8 & 15) << 1,
+        "U": upper.astype(np.uint64).astype(np.uint32).view(np.int32).astype(np.int64),
+        "J": signed >> 31 << 20 | (word >> 12 & 255) << 12 | (word >> 20 & 1) << 11 | (word >> 21 & 1023) << 1,
+        "shift": rs2,
+        "function": funct7 << 3 | funct3,
+        "csr": word >> 20,
+    }
+    packed = np.full(len(word), ILLEGAL | NOWHERE << RD, np.int64)
+    for row in INSTRUCTIONS:
+        here = opcode == row.opcode
+        if row.funct3 is not None:
+            here = here & (funct3 == row.funct3)
+        if row.funct7 is not None:
+            here = here & (funct7 == row.funct7)
+        to = np.where(rd > 0, rd, NOWHERE)[here] if "{rd}" in row.form.text else NOWHERE
+        one = rs1[here] if "{rs1}" in row.form.text or "{number}" in row.form.text else 0
+        two = rs2[here] if "{rs2}" in row.form.text else 0
+        imm = immediates[row.form.immediate][here]
+        packed[here] = row.op | to << RD | one << RS1 | two << RS2 | imm << IMM
+    for whole, op in WHOLE.items():
+        packed[word == whole] = op | NOWHERE << RD
+    return packed
+
+
+def mnemonic(insn: int) -> str:
+    """The name of a packed instruction."""
+    return custom.name(insn >> IMM) if insn & 255 == CUSTOM0 else _BY_OP[insn & 255].name
+
+
+def text(insn: int, pc: int) -> str:
+    """A packed instruction at `pc` in the assembler's notation."""
+    to, one, imm = insn >> RD & 255, insn >> RS1 & 31, insn >> IMM
+    registers = {"rd": NAMES[0 if to == NOWHERE else to], "rs1": NAMES[one], "rs2": NAMES[insn >> RS2 & 31]}
+    operands = _BY_OP[insn & 255].form.text.format(**registers, number=one, imm=imm, upper=imm & LOW, target=pc + imm)
+    return f"{mnemonic(insn)} {operands}".rstrip()

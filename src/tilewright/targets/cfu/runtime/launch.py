@@ -1,0 +1,137 @@
+"""One launch on S samples: each is a run of the machine from reset, as its time may depend on its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import MachineError, ProgramError
+from tilewright.program.program import Launch, Program
+from tilewright.sim.findings import Finding
+from tilewright.sim.passes import RunOptions
+from tilewright.sim.steps import Footprints, StepTable
+from tilewright.sim.trace import Part, Trace
+from tilewright.targets.base import LaunchResult
+from tilewright.targets.cfu.compiler import layout
+from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.image import BASE, FirmwareImage
+from tilewright.targets.cfu.timing.costs import MODELS
+
+from . import core, elf
+
+
+def program_of(name: str, image: FirmwareImage) -> elf.Executable:
+    """What the machine loads: code, data and model; with symbols, for profiles."""
+    code = image.words.astype("<u4").tobytes()
+    parts = ((BASE, code), (BASE + len(code), image.data.tobytes()), (image.model, image.blob.tobytes()))
+    segments = tuple(elf.Segment(address, raw, len(raw)) for address, raw in parts if raw)
+    functions = {symbol.name: elf.Symbol(symbol.address, symbol.size) for symbol in image.symbols}
+    return elf.Executable(name, image.entry, segments, (range(BASE, BASE + len(code)),), functions, functions, b"")
+
+
+def runs(
+    name: str, image: FirmwareImage, config: Config, inputs: Mapping[str, Array], samples: int, timing: str
+) -> Iterator[core.Run]:
+    """A run for each of the samples int8 (S, *shape). Raises MachineError for one that does not end well."""
+    if image.end + layout.STACK_BYTES > BASE + config.ram_bytes:
+        reason = f"needs main memory up to {image.end + layout.STACK_BYTES:#x}"
+        raise ProgramError(f"launch '{name}'", reason, f"it ends at {BASE + config.ram_bytes:#x}")
+    program = program_of(name, image)
+    reads = {place.name: (image.arena + place.offset, place.nbytes) for place in image.outputs}
+    for index in range(samples):
+        writes = {
+            image.arena + place.offset: np.ascontiguousarray(inputs[place.name][index]).tobytes()
+            for place in image.inputs
+            if place.name in inputs
+        }
+        run = core.run(program, config, timing=timing, writes=writes, reads=reads)
+        if run.trap is not None:
+            raise MachineError(f"launch '{name}'", f"{run.trap.kind} at {image.function(run.trap.pc)}")
+        if run.exit_code:
+            text = f": {run.text.strip()}" if run.text.strip() else ""
+            raise MachineError(f"launch '{name}'", f"the firmware ends with status {run.exit_code}{text}")
+        yield run
+
+
+class Operation(NamedTuple):
+    """When one operator ran, in cycles of operators before it, and what it took there."""
+
+    operator: int
+    start: int
+    region: core.Region
+
+
+def operations(run: core.Run) -> list[Operation]:
+    """The operators of a run, in order: the regions that the firmware marks by index + 1.
+
+    What lies outside of them (start-up, the markers themselves, the end) belongs to no layer, and to no time here:
+    a run begins at reset, which a device in use does once.
+    """
+    found, now = [], 0
+    for region in run.regions:
+        if region.region:
+            found.append(Operation(region.region - 1, now, region))
+            now += region.cycles
+    return found
+
+
+def findings(run: core.Run, image: FirmwareImage) -> tuple[Finding, ...]:
+    """What the program did wrong with the CFU, naming the function."""
+    return tuple(
+        Finding("cfu_misuse", f"{note.message} at {image.function(note.pc)} ({note.times:,} times)")
+        for note in run.misuses
+    )
+
+
+def run(
+    program: Program, launch: Launch, values: Mapping[str, Array], config: Config, options: RunOptions
+) -> LaunchResult:
+    """Run a launch on all samples; cycles are those of the first."""
+    image = FirmwareImage.of(launch)
+    samples = _samples(launch, image, values)
+    first: core.Run | None = None
+    left: dict[str, list[bytes]] = {place.name: [] for place in image.outputs}
+    for one in runs(launch.name, image, config, values, samples, options.timing or next(iter(MODELS))):
+        first = first or one
+        for name, data in one.reads.items():
+            left[name].append(data)
+    assert first is not None
+    outputs = {name: np.frombuffer(b"".join(parts), np.int8).reshape(samples, -1) for name, parts in left.items()}
+    found = findings(first, image) if options.check else ()
+    macs = tuple(layout.macs(record) for record in image.records)
+    if program.graph is None:
+        return LaunchResult(outputs, found, trace(first, image), "cpu", sum(macs))
+    outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
+    taken = {operation.operator: operation.region for operation in operations(first)}
+    parts = tuple(
+        Part(region.cycles, 0, region.read, region.written, region.lost)
+        for region in (taken[index] for index in range(len(image.records)))
+    )
+    return LaunchResult(outputs, found, trace(first, image), "cpu", sum(macs), 0, parts, macs)
+
+
+def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) -> int:
+    """How many there are. Raises ProgramError where the launch and its values do not fit."""
+    there = [place for place in image.inputs if place.name in values]
+    for place in there:
+        if values[place.name][0].nbytes != place.nbytes:
+            raise ProgramError(f"launch '{launch.name}'", f"takes {place.nbytes} bytes of '{place.name}'")
+    return len(values[there[0].name]) if there else 1
+
+
+def trace(run: core.Run, image: FirmwareImage) -> Trace:
+    """A step an operator, on one unit, the CPU; its cycles are theirs, or all where nothing marks an operator."""
+    found = operations(run)
+    cycles = sum(one.region.cycles for one in found) if found else run.cycles
+    zeros = np.zeros(len(found), np.int64)
+    names = [image.kinds[one.operator] if one.operator < len(image.kinds) else "region" for one in found]
+    footprints = Footprints.of([np.zeros((0, 6), np.int64)])
+    table = StepTable(("cpu",), (), (), zeros, zeros, zeros, zeros, footprints, lambda step: names[step])
+    start = np.array([one.start for one in found], np.int64)
+    taken, read, written = (
+        np.array([(one.region.cycles, one.region.read, one.region.written) for one in found], np.int64).reshape(-1, 3).T
+    )
+    return Trace(table, start, start + taken, zeros, zeros, zeros, read, written, 0, cycles)

@@ -1,0 +1,164 @@
+"""What the loop leaves to Python, one instruction at a time: CSRs, fences, devices, stores into code.
+
+Each function executes the instruction at Cpu.POSITION and steps behind it, or returns the name of the trap.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.targets.cfu.config import RAM_BASE
+from tilewright.targets.cfu.isa import rv32
+from tilewright.targets.cfu.isa.rv32 import IMM, NOWHERE, RD, RS1, RS2, STORE, decode
+from tilewright.targets.cfu.isa.state import ANY, Reg
+from tilewright.targets.cfu.timing.costs import Costs
+from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine
+
+from .devices import REGION, Devices, Mark
+
+#: CSRs that can be read and written and have no effect: the machine takes no interrupts.
+PLAIN = frozenset({0x300, 0x304, 0x305, 0x340, 0x341, 0x342, 0x343, 0x344, 0xBC0})
+#: mvendorid, marchid, mimpid, mhartid, misa.
+CONSTANT = {0xF11: 0, 0xF12: 0, 0xF13: 0, 0xF14: 0, 0x301: 1 << 30 | 1 << 12 | 1 << 8, 0xFC0: 0}
+#: The low bits of funct3.
+WRITE, SET, CLEAR = 1, 2, 3
+CYCLE, INSTRET = (0xB00, 0xC00, 0xC01), (0xB02, 0xC02)
+HIGH = 0x80
+
+
+def _fields(m: Machine) -> tuple[int, int, int, int, int]:
+    insn = int(m.code[m.cpu[Cpu.POSITION]])
+    return insn & 255, insn >> RD & 255, insn >> RS1 & 255, insn >> RS2 & 255, insn >> IMM
+
+
+def _drain(m: Machine, c: Costs) -> None:
+    """Wait until all instructions before this one are done; right behind a jump part of that has passed."""
+    jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
+    done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
+    at, waited = m.cpu[Cpu.POSITION], max(0, int(done - m.cpu[Cpu.CYCLE]))
+    m.lost[at, Cause.DRAIN] += waited
+    m.times[at, Cause.DRAIN] += 1
+    m.cpu[Cpu.CYCLE] += waited
+
+
+def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
+    """Behind the current instruction, after 1 + `cycles`."""
+    at = m.cpu[Cpu.POSITION]
+    m.cpu[Cpu.BARRIER] = m.cpu[Cpu.CYCLE] + cycles + c.drain
+    m.lost[at, cause] += cycles
+    m.times[at, cause] += 1
+    m.cpu[Cpu.CYCLE] += 1 + cycles
+    m.cpu[Cpu.POSITION] += 1
+
+
+def _write(m: Machine, rd: int, value: int) -> None:
+    m.regs[rd] = np.uint32(value & 0xFFFFFFFF).astype(np.int32)
+
+
+def instruction(m: Machine, c: Costs) -> str:
+    """A CSR instruction, a fence, or a trap's name."""
+    op, rd, one, _, number = _fields(m)
+    if op == rv32.ECALL:
+        return "environment call"
+    if op == rv32.EBREAK:
+        return "breakpoint"
+    if op in (rv32.FENCE, rv32.FENCE_I, rv32.FLUSH, rv32.WFI):
+        cycles = 0
+        if op == rv32.FENCE_I:
+            m.itags[:] = -1
+            cycles = c.flush_code + len(m.itags)
+        elif op == rv32.FLUSH:
+            m.dtags[:] = -1
+            cycles = c.flush_data + len(m.dtags)
+        _step(m, c, Cause.SYSTEM, cycles)
+        return ""
+    if not rv32.CSR < op < rv32.CSR + 8:
+        return "illegal instruction"
+    _drain(m, c)
+    operand = one if op & 4 else int(m.regs[one])  # the form with an immediate
+    writes = op & 3 == WRITE or one != 0
+    old = _read_csr(m, number)
+    if old is None or (writes and number in CONSTANT):
+        return "illegal instruction"
+    if writes:
+        new = {WRITE: operand, SET: old | operand, CLEAR: old & ~operand}[op & 3]
+        _write_csr(m, number, new & 0xFFFFFFFF)
+    if rd != NOWHERE:
+        _write(m, rd, old)
+    _step(m, c, Cause.SYSTEM, 0)
+    m.ready[rd], m.late[rd] = m.cpu[Cpu.CYCLE] + c.csr_use, Cause.RESULT_USE
+    return ""
+
+
+def _read_csr(m: Machine, number: int) -> int | None:
+    if number in CONSTANT:
+        return CONSTANT[number]
+    if number in PLAIN:
+        return int(m.csrs[number])
+    base = number & ~HIGH
+    if base in CYCLE:
+        count = int(m.cpu[Cpu.CYCLE])
+    elif base in INSTRET:
+        count = int(m.cpu[Cpu.RETIRED] + m.cpu[Cpu.POSITION] - m.cpu[Cpu.FIRST])
+    else:
+        return None
+    count += int(m.csrs[base])
+    return count >> 32 & 0xFFFFFFFF if number & HIGH else count & 0xFFFFFFFF
+
+
+def _write_csr(m: Machine, number: int, value: int) -> None:
+    """A counter keeps the distance from what it counts."""
+    if number in PLAIN:
+        m.csrs[number] = value
+        return
+    base = number & ~HIGH
+    low, high = _read_csr(m, base) or 0, _read_csr(m, base | HIGH) or 0
+    wanted = value << 32 | low if number & HIGH else high << 32 | value
+    moved = int(m.csrs[base]) + wanted - (high << 32 | low)
+    m.csrs[base] = moved if moved < 1 << 63 else moved - (1 << 64)
+
+
+def mark(m: Machine) -> Mark:
+    """The counters now, behind the current instruction."""
+    cpu = m.cpu
+    retired = int(cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST])
+    read = int(cpu[Cpu.READ] + m.cfu[Reg.FETCHED_BYTES])
+    return Mark(int(cpu[Cpu.CYCLE]), int(cpu[Cpu.REGION]), retired, m.lost.sum(axis=0), read, int(cpu[Cpu.WRITTEN]))
+
+
+def device(m: Machine, c: Costs, devices: Devices) -> str:
+    """A load or store that is not in RAM."""
+    op, rd, _, two, _ = _fields(m)
+    address = int(m.cpu[Cpu.ADDRESS])
+    size, loads = 1 << (op & 3), op < STORE
+    if address & (size - 1):
+        return "misaligned access"
+    if loads:
+        whole = devices.load(address)
+        if whole is None:
+            return "load access fault"
+        value = whole >> 8 * (address & 3) & (1 << 8 * size) - 1
+        _write(m, rd, value - (0 if op & 4 else value >> 8 * size - 1 << 8 * size))
+    elif not devices.store(address, int(m.regs[two]) & 0xFFFFFFFF):
+        return "store access fault"
+    _step(m, c, Cause.DEVICE, c.io if loads else 0)
+    if address == REGION and not loads:
+        m.cpu[Cpu.REGION] = m.regs[two]
+        m.cfu[Reg.EXPECTED] = devices.offsets.get(int(m.cpu[Cpu.REGION]), ANY)
+        devices.marks.append(mark(m))
+    if loads:
+        m.ready[rd] = m.cpu[Cpu.CYCLE] + c.load_use
+        m.late[rd] = Cause.LOAD_USE
+    return ""
+
+
+def store_code(m: Machine, c: Costs) -> str:
+    """A store into code: what was there is decoded anew, as if a FENCE.I followed."""
+    op, _, _, two, _ = _fields(m)
+    at = int(m.cpu[Cpu.ADDRESS]) - RAM_BASE
+    rv32.store(op & 31, m.ram, at, int(m.regs[two]))
+    word = at & ~3
+    index = (word + RAM_BASE - m.base) >> 2
+    m.code[index] = decode(m.ram.byte[word : word + 4].view("<u4"), word + RAM_BASE)[0]
+    _step(m, c, Cause.STORE, c.word)
+    return ""
