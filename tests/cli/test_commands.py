@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_run import MODEL, SAMPLES, Capture, Use, use
+from tests.cli.digits import MODEL, SAMPLES, Capture, Use, use
 from tilewright.cli import main
 
 __all__ = ["use"]

@@ -15,7 +15,7 @@ pytest.importorskip("onnxruntime")
 
 from onnx import ModelProto, helper  # noqa: E402
 
-from tests.model.test_onnx_hostile import SEED, bytewise, meaningful  # noqa: E402
+from tests.model.damage import SEED, bytewise, meaningful  # noqa: E402
 from tests.quantize.models import model, residual, samples, save  # noqa: E402
 from tilewright.cli import main  # noqa: E402
 

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.fake import FakeTarget
+from tests.cli.digits import MODEL, SAMPLES, Capture, Use
 from tilewright.cli import main
 
-DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
-MODEL, SAMPLES = str(DIGITS / "digits.tflite"), str(DIGITS / "samples.npz")
 RUN = ["run", MODEL, "-t", "fake"]
-
-Capture = pytest.CaptureFixture[str]
-Use = Callable[[str], None]
-
-
-@pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> Use:
-    """Replaces every target by the fake one with a fault."""
-
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def replace(fault: str) -> None:
-        monkeypatch.setattr("tilewright.targets.get", lambda name: FakeTarget(fault))
-
-    replace("")
-    return replace
 
 
 def test_report_names_the_timing_model_the_samples_and_what_was_compared(use: Use, capsys: Capture) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
-from tests.cli.test_run import DIGITS, MODEL, SAMPLES
+from tests.cli.digits import DIGITS, MODEL, SAMPLES
 from tilewright.cli import main
 
 RUN = ["run", MODEL, "-t", "vta"]

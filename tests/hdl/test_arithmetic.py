@@ -7,24 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.hdl.packing import packed, unpacked
 from tests.hdl.simulation import simulate
-from tilewright.array import Array
 from tilewright.errors import ConfigError
 from tilewright.hdl.alu import Operation, TensorAlu
 from tilewright.hdl.mac import MAC_LATENCY, MULTIPLIERS, MacArray
-
-
-def packed(values: Array, bits: int) -> int:
-    """Values, the first in the low bits, two's complement."""
-    word = 0
-    for place, value in enumerate(values.reshape(-1).tolist()):
-        word |= (value & ((1 << bits) - 1)) << (place * bits)
-    return word
-
-
-def unpacked(word: int, bits: int, count: int) -> Array:
-    fields = [word >> (place * bits) & ((1 << bits) - 1) for place in range(count)]
-    return np.array([field - (1 << bits) * (field >> (bits - 1)) for field in fields], np.int64)
 
 
 @pytest.mark.parametrize("multipliers", MULTIPLIERS)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.hdl.packing import packed, unpacked
 from tests.hdl.simulation import simulate
-from tests.hdl.test_arithmetic import packed, unpacked
 from tilewright.array import Array
 from tilewright.graph.arithmetic import (
     INT32_MAX,

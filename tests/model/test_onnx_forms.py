@@ -11,8 +11,8 @@ import pytest
 
 from tests.model.onnx_forms import FORMS, random_form
 from tests.model.onnx_nets import Net, answer, needs_vnni
+from tests.model.onnx_operators import IMAGE, Build, extents, one
 from tests.model.onnx_random import random_network
-from tests.model.test_onnx_ops import IMAGE, Build, extents, one
 from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.graph import reference
 from tilewright.model import load

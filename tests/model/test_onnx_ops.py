@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.model.onnx_nets import Net, answer, needs_vnni
+from tests.model.onnx_operators import IMAGE, Build, extents, one
 from tilewright.graph import reference
 from tilewright.model import load
 
 pytestmark = needs_vnni
 SEED = 20261121
 SAMPLES = 3
-Build = Callable[[Net], str]
 
 
 def conv(
@@ -25,16 +24,6 @@ def conv(
     def build(net: Net) -> str:
         operands = [net.quantized(net.input(shape)), net.weights(w, axis)]
         return str(net.op("Conv", *operands, *([net.bias(*operands)] if bias else []), **attributes))
-
-    return build
-
-
-def one(kind: str, shape: tuple[int, ...], *rest: Any, **attributes: Any) -> Build:
-    """An operator on one quantised input; `rest` are int64 or float32 constants."""
-
-    def build(net: Net) -> str:
-        constants = [net.const(r, np.float32 if np.asarray(r).dtype.kind == "f" else np.int64) for r in rest]
-        return str(net.op(kind, net.quantized(net.input(shape)), *constants, **attributes))
 
     return build
 
@@ -109,7 +98,6 @@ def norm(net: Net) -> str:
     )
 
 
-IMAGE = (1, 6, 7, 9)
 CASES: dict[str, tuple[Build, str]] = {
     "conv": (conv(IMAGE, (5, 6, 3, 3), pads=[1, 1, 1, 1]), "conv2d"),
     "conv per tensor, strides, no bias": (conv(IMAGE, (5, 6, 3, 2), None, False, strides=[2, 1]), "conv2d"),
@@ -203,11 +191,6 @@ def compare(net: Net, path: Path, result: str, span: float = 4.0) -> list[str]:
     different = int((ours.reshape(golden.shape) != golden).sum())
     assert different == 0, f"{different} of {golden.size} differ"
     return [node.op.kind for node in graph.nodes]
-
-
-def extents(net: Net) -> list[tuple[str, tuple[int, ...]]]:
-    dims = {name: value.type.tensor_type.shape.dim for name, value in net.inputs.items()}
-    return [(name, tuple(dim.dim_value for dim in shape)) for name, shape in dims.items()]
 
 
 @pytest.mark.parametrize("codes", [np.uint8, np.int8])

@@ -15,29 +15,15 @@ import numpy as np
 import pytest
 
 from tests.mlperf import FILES, model_path, samples
-from tests.program.test_serial import EXAMPLE, assert_same, sample_program
+from tests.program.comparing import same
+from tests.program.samples import EXAMPLE, assert_same, sample_program
 from tilewright.errors import ProgramError
 from tilewright.graph import reference
 from tilewright.model import load as load_model
 from tilewright.program import file
 from tilewright.program.file import load, save
 from tilewright.program.program import Launch, Program
-from tilewright.program.serial import DTYPES, program_to_data
-
-
-def same(a: Program, b: Program) -> bool:
-    """Equality by the exact serial form (see test_serial)."""
-    (data, arrays), (other, others) = program_to_data(a), program_to_data(b)
-    return (
-        data == other
-        and arrays.keys() == others.keys()
-        and all(
-            arrays[key].dtype == others[key].dtype and np.array_equal(arrays[key], others[key], equal_nan=True)
-            for key in arrays
-            if arrays[key].dtype.kind == "f"
-        )
-        and all(arrays[key].tobytes() == others[key].tobytes() for key in arrays)
-    )
+from tilewright.program.serial import DTYPES
 
 
 @pytest.fixture(scope="module")

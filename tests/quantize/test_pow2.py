@@ -16,32 +16,13 @@ import onnx
 from onnx import ModelProto, helper, numpy_helper
 
 import tilewright as tw
-from tests.quantize.models import integers, model, residual, samples, save
+from tests.quantize.models import integers, model, residual, samples
+from tests.quantize.pow2_models import make, pairs
 from tilewright.graph import reference
-from tilewright.quantize import model as models
-from tilewright.quantize import pow2
-from tilewright.quantize import samples as samples_from
 from tilewright.quantize.pow2 import activations
 from tilewright.quantize.pow2.exact import exact
 from tilewright.quantize.pow2.scales import shift
 from tilewright.quantize.session import Tracer
-
-
-def make(folder: Path, source: ModelProto, data: Any) -> pow2.Made:
-    path, calibration = save(folder, source, data)
-    prepared = models.read(path)
-    return pow2.quantize(prepared, samples_from.read(calibration, models.signature(prepared)))
-
-
-def pairs(made: ModelProto) -> dict[str, tuple[str, float]]:
-    """{real tensor: (its dequantised name, scale)} of every QuantizeLinear."""
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.graph.initializer}
-    after = {node.input[0]: node.output[0] for node in made.graph.node if node.op_type == "DequantizeLinear"}
-    return {
-        node.input[0].removesuffix("_float"): (after[node.output[0]], float(constants[node.input[1]]))
-        for node in made.graph.node
-        if node.op_type == "QuantizeLinear"
-    }
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -14,7 +14,7 @@ import onnx
 
 import tilewright as tw
 from tests.quantize.models import integers, residual, samples
-from tests.quantize.test_pow2 import make, pairs
+from tests.quantize.pow2_models import make, pairs
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.report.test_trace import LAUNCH, RUN, SOFTMAX, result
+from tests.report.runs import LAUNCH, RUN, SOFTMAX, result
 from tilewright import files
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Tensor

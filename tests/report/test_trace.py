@@ -15,34 +15,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as PerfettoT
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
 from tests.fake import trace
+from tests.report.runs import LAUNCH, RUN, SOFTMAX, result
 from tilewright.errors import InputError
 from tilewright.report import perfetto
 from tilewright.report.events import HOST, LAYERS, timeline
-from tilewright.report.metrics import Layer, Result
-
-LAUNCH = Layer("conv", "conv2d", "fake", cycles=50, macs=64, stalls={"load->compute token": 10}, trace=trace())
-SOFTMAX = Layer("softmax", "softmax", "host", reason="no exponential")
-
-
-def result(*layers: Layer) -> Result:
-    return Result(
-        model="net",
-        target="fake",
-        config={},
-        rounding="tflm",
-        timing="guess",
-        evidence="nothing at all",
-        samples=1,
-        outputs={"out": np.zeros((1, 1, 2), np.int8)},
-        layers=layers,
-        findings=(),
-        matches_reference=True,
-        macs_per_cycle=4,
-        seconds=0.1,
-    )
-
-
-RUN = result(LAUNCH, SOFTMAX, replace(LAUNCH, name="dense"))
 
 
 def test_launches_follow_each_other_and_host_steps_take_no_time() -> None:

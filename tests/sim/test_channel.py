@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.sim.test_timeline import costs, steps_of
+from tests.sim.steps import costs, steps_of
 from tilewright.sim.order import order
 from tilewright.sim.timeline import Channel, Costs, Fetch, timeline
 from tilewright.sim.trace import Trace

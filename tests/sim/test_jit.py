@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.sim.programs import random_table
-from tests.sim.test_timeline import FETCH, PORT, costs
+from tests.sim.steps import FETCH, PORT, costs
 from tilewright.sim import jit
 from tilewright.sim.findings import Finding
 from tilewright.sim.hazards import hazards

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sim.test_timeline import costs, steps_of
+from tests.sim.steps import costs, steps_of
 from tilewright.sim.order import order
 from tilewright.sim.steps import StepTable
 from tilewright.sim.timeline import Channel, Costs, Fetch, Units, timeline

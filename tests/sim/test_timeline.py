@@ -7,32 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.sim.programs import random_table, table
-from tilewright.array import Array
+from tests.sim.programs import random_table
+from tests.sim.steps import FETCH, L2C, PORT, costs, steps_of
 from tilewright.errors import HazardError
 from tilewright.sim.order import order
-from tilewright.sim.steps import READ, StepTable, runs
+from tilewright.sim.steps import StepTable
 from tilewright.sim.timeline import Channel, Costs, Fetch, serial_timeline, timeline
 from tilewright.sim.trace import CAUSE_TOKEN, Trace
 
-L2C = 1
-PORT = Channel(beat_bytes=8, latency=10, burst=4)
-FETCH = Fetch(insn_bytes=16, depth=8)
 FIRST = 10 + 2 + 1  # the fetch's latency, two beats of one instruction, delivery
 SECOND = FIRST + 2  # the port carries an instruction in two beats
-
-
-def steps_of(unit: list[int], pops: list[int] | None = None, pushes: list[int] | None = None) -> StepTable:
-    none = [0] * len(unit)
-    return table(unit, pops or none, pushes or none, [runs(0, READ, np.arange(1)) for _ in unit])
-
-
-def costs(busy: list[int], rows: list[int] | None = None, row_bytes: list[int] | None = None, lead: int = 0) -> Costs:
-    none = [0] * len(busy)
-    columns: list[Array] = [
-        np.array(c, np.int64) for c in ([lead] * len(busy), busy, rows or none, row_bytes or none, none)
-    ]
-    return Costs.of(*columns)
 
 
 def trace_of(steps: StepTable, cost: Costs, channel: Channel = PORT, fetch: Fetch = FETCH) -> Trace:

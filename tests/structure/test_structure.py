@@ -65,11 +65,17 @@ def test_no_modules_import_each_other() -> None:
 
 
 def functions(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Name, lines and limit of each function."""
+    """Name, lines and limit of each function. A loop is compiled by a decorator, or as an argument of `native`."""
+    calls = (n for n in ast.walk(tree(path)) if isinstance(n, ast.Call) and _names(n.func) == {"native"})
+    given = {name for call in calls for argument in call.args for name in _names(argument)}
+    factories = [n for n in ast.walk(tree(path)) if isinstance(n, ast.FunctionDef) and n.name in given]
+    given |= {n.name for factory in factories for n in ast.walk(factory) if isinstance(n, ast.FunctionDef)}
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
             inner = [node, *(n for n in ast.walk(node) if isinstance(n, ast.FunctionDef))]
-            loops = any(_names(decorator) & COMPILED for each in inner for decorator in each.decorator_list)
+            loops = node.name in given or any(
+                _names(decorator) & COMPILED for each in inner for decorator in each.decorator_list
+            )
             yield node.name, node.end_lineno - node.lineno + 1, LOOP if loops else FUNCTION
 
 

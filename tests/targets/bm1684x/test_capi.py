@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
 
+from tests.targets.bm1684x.device_calls import BANK, CONFIG, Body, run
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.findings import PORTABILITY, RACE, UNINITIALISED
@@ -24,33 +24,12 @@ from tilewright.targets.bm1684x.capi import (
     dim4,
     padding_t,
 )
-from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.runtime.device import Device
-from tilewright.targets.bm1684x.runtime.kernel import Launched, Tpu, kernel
-from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U32, DType
+from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U32
 
 SEED = 11
-CONFIG = Config(lanes=4)
-BANK = CONFIG.bank_bytes
-Body = Callable[..., None]
-
-
-def run(body: Body, out: tuple[int, ...], dtype: DType, *sources: tuple[Array, DType]) -> tuple[Array, Launched]:
-    """`body(c, y, *x)` with addresses in DDR; y and what was done."""
-    device = Device(CONFIG)
-    y = device.put(np.full(out, 9, dtype.storage), dtype)
-    places = [device.put(values, kind).address for values, kind in sources]
-
-    @kernel
-    def whole(tpu: Tpu) -> None:
-        c = DeviceApi(tpu)
-        c.tpu_initialize()
-        body(c, y.address, *places)
-        c.tpu_poll()
-
-    launched = device.launch(whole)
-    return device.get(y), launched
 
 
 def floats(*shape: int) -> Array:

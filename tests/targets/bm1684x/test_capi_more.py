@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.targets.bm1684x.test_capi import BANK, CONFIG, Body, run
+from tests.targets.bm1684x.device_calls import BANK, CONFIG, Body, run
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi import (

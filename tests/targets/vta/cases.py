@@ -11,8 +11,7 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from tests.targets.vta.networks import ACTIVATIONS, HOST_KINDS, MACHINE_KINDS, Builder
-from tests.targets.vta.test_codes import unsigned
-from tests.targets.vta.test_pow2 import in_powers
+from tests.targets.vta.random_graphs import in_powers, unsigned
 from tilewright.array import Array
 from tilewright.errors import ConfigError
 from tilewright.graph.ir import Graph, Tensor

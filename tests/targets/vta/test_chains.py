@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.targets.vta.networks import Builder
-from tests.targets.vta.test_elementwise import check, machine, one_node, seeded
+from tests.targets.vta.single_node import check, machine, one_node, seeded
 from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.graph.ops import Concat, Conv2D, FullyConnected, MaxPool2D, Mean, Reshape, Upsample, Window
 from tilewright.program.program import Launch, Program

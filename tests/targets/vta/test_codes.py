@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from tests.targets.vta.test_codegen import random_graph
-from tilewright.graph.ir import Graph, Tensor
+from tests.targets.vta.random_graphs import random_graph, unsigned
+from tilewright.graph.ir import Tensor
 from tilewright.targets.vta.compiler import codes
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
@@ -23,18 +21,6 @@ MACHINES: tuple[tuple[dict[str, str], str], ...] = (
     ({"alu": "float", "stages": "4"}, "xnnpack"),
     ({"alu": "fused", "stages": "4", "acc_banks": "2"}, "tflm"),
 )
-
-
-def unsigned(graph: Graph) -> Graph:
-    """The same network with uint8 activations: zero points and codes 128 more."""
-
-    def shifted(tensor: Tensor) -> Tensor:
-        if tensor.dtype != "int8" or tensor.data is not None or tensor.quant is None:
-            return tensor
-        quant = replace(tensor.quant, zero_point=tuple(z + 128 for z in tensor.quant.zero_point))
-        return replace(tensor, dtype="uint8", quant=quant)
-
-    return replace(graph, tensors={name: shifted(tensor) for name, tensor in graph.tensors.items()})
 
 
 @pytest.mark.parametrize("seed", range(6))

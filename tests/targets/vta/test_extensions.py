@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.cli.test_run import MODEL
+from tests.cli.digits import MODEL
 from tests.targets.vta.code_text import assemble
 from tilewright.cli import main
 from tilewright.errors import ConfigError

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.cli.test_run import MODEL
+from tests.cli.digits import MODEL
 from tilewright import bare
 from tilewright.cli import main
 from tilewright.errors import ProgramError

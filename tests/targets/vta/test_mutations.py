@@ -14,10 +14,10 @@ import pytest
 import tilewright as tw
 from tests.conftest import ROOT
 from tests.mlperf import FILES, model_path
+from tests.targets.vta.machines import buffers, config
 from tests.targets.vta.mutation import KINDS, MISSED, TOKENS, Subject, outcomes, reported, text
 from tests.targets.vta.networks import Builder
-from tests.targets.vta.test_codegen import CONFIGS, random_graph
-from tests.targets.vta.test_networks import buffers, config
+from tests.targets.vta.random_graphs import CONFIGS, random_graph
 from tilewright.graph.ir import Graph
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, Window
 from tilewright.program.program import Program

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 import pytest
 
+from tests.targets.vta.machines import buffers, config
 from tests.targets.vta.networks import Builder, random_network
 from tilewright import host, targets
 from tilewright.array import Array
@@ -17,18 +15,9 @@ from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, W
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.compiler import compile_graph
-from tilewright.targets.vta.config import PRESETS, Config
+from tilewright.targets.vta.config import Config
 
 VTA = targets.get("vta")
-
-
-def config(**overrides: Any) -> Config:
-    return replace(PRESETS["pynq"], **overrides)
-
-
-def buffers(uop: int, inp: int, wgt: int, acc: int, **overrides: Any) -> Config:
-    sizes = {"LOG_UOP_BUFF_SIZE": uop, "LOG_INP_BUFF_SIZE": inp, "LOG_WGT_BUFF_SIZE": wgt, "LOG_ACC_BUFF_SIZE": acc}
-    return config(**sizes, **overrides)
 
 
 FOUR = {"stages": 4, "alu": "fused"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.targets.vta.test_timing import alone, alu, gemm
-from tests.targets.vta.timed import config_of
+from tests.targets.vta.timed import alone, alu, config_of, gemm
 from tilewright.errors import ConfigError
 from tilewright.targets import get
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from tests.targets.vta.networks import Builder
+from tests.targets.vta.random_graphs import in_powers
 from tilewright.array import Array
 from tilewright.graph.arithmetic import shift_up
-from tilewright.graph.ir import Graph, Quant, Tensor
+from tilewright.graph.ir import Graph
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
 from tilewright.program.program import Launch
 from tilewright.sim.passes import RunOptions
@@ -21,21 +20,6 @@ from tilewright.targets.vta.isa.portability import portability, write_distance
 from tilewright.targets.vta.passes import run_passes
 
 SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
-
-
-def in_powers(graph: Graph, shift: int, halved: set[str]) -> Graph:
-    """The same network with power-of-two scales and zero points 0: products shifted right by about `shift`.
-
-    `halved` tensors have the scale 2, others 1.
-    """
-
-    def of(name: str, tensor: Tensor) -> Tensor:
-        if tensor.quant is None:
-            return tensor
-        exponent = -shift if tensor.data is not None else int(name in halved)
-        return replace(tensor, quant=Quant((2.0**exponent,), (0,), 0))
-
-    return replace(graph, tensors={name: of(name, tensor) for name, tensor in graph.tensors.items()})
 
 
 def network(rng: np.random.Generator, channels: int, shift: int) -> Graph:

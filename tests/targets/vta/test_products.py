@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.targets.vta.test_elementwise import check, codes, machine, one_node, quant, seeded
+from tests.targets.vta.single_node import check, codes, machine, one_node, quant, seeded
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ops import MatMul
 from tilewright.program import file

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.program.test_file import same
+from tests.program.comparing import same
 from tests.targets.vta.capacity import check_capacity
 from tests.targets.vta.cases import Case, layers, machines, networks
 from tests.targets.vta.networks import Builder
-from tests.targets.vta.test_codegen import check_queues
+from tests.targets.vta.random_graphs import check_queues
 from tilewright import targets
 from tilewright.errors import ConfigError
 from tilewright.graph.ops import Conv2D

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from tests.targets.vta.timed import Record, config_of, elaborated, random_program, traced
+from tests.targets.vta.timed import Record, alone, alu, config_of, elaborated, gemm, random_program, traced
 from tilewright.errors import HazardError
 from tilewright.sim.order import order
 from tilewright.targets.vta import timing
@@ -28,20 +26,6 @@ def load(memory: int, tiles: int, rows: int = 1, **fields: int) -> Record:
 
 def store(tiles: int, rows: int = 1, **fields: int) -> Record:
     return {**load(Memory.OUT, tiles, rows), "opcode": Opcode.STORE} | fields
-
-
-def gemm(uops: int, **fields: int) -> Record:
-    return {"opcode": Opcode.GEMM, "uop_end": 1, "iter_out": 1, "iter_in": uops} | fields
-
-
-def alu(uops: int, imm: int = 1) -> Record:
-    return {**gemm(uops), "opcode": Opcode.ALU, "use_imm": imm}
-
-
-def alone(record: Record, name: str = "hls", **changes: Any) -> int:
-    """Cycles from the start of the only instruction to its end."""
-    trace = traced([record], config_of(**changes), name)
-    return int(trace.end[0] - trace.start[0])
 
 
 @pytest.mark.parametrize("uops", [1, 2, 9])

@@ -76,3 +76,17 @@ def random_program(rng: np.random.Generator, count: int) -> list[Record]:
                 record[push], waiting[queue] = 1, waiting[queue] + 1
         records.append(record)
     return records
+
+
+def gemm(uops: int, **fields: int) -> Record:
+    return {"opcode": Opcode.GEMM, "uop_end": 1, "iter_out": 1, "iter_in": uops} | fields
+
+
+def alu(uops: int, imm: int = 1) -> Record:
+    return {**gemm(uops), "opcode": Opcode.ALU, "use_imm": imm}
+
+
+def alone(record: Record, name: str = "hls", **changes: Any) -> int:
+    """Cycles from the start of the only instruction to its end."""
+    trace = traced([record], config_of(**changes), name)
+    return int(trace.end[0] - trace.start[0])

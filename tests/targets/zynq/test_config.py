@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import runpy
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.targets.zynq.machines import whatif
 from tilewright.errors import ConfigError
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.isa.descriptor import Kind
 from tilewright.targets.zynq.isa.layer import Layer
 from tilewright.targets.zynq.timing import thrash, walk
 from tilewright.targets.zynq.timing.service import schedule
-
-whatif: Any = SimpleNamespace(**runpy.run_path(str(ROOT / "bench" / "zynq_whatif.py")))
 
 
 def test_the_first_design_is_refused_with_its_bill() -> None:

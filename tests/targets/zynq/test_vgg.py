@@ -7,8 +7,8 @@ import pytest
 
 import tilewright as tw
 from tests.conftest import ROOT
+from tests.targets.zynq.machines import whatif
 from tests.targets.zynq.networks import Chain
-from tests.targets.zynq.test_config import whatif
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.timing.service import schedule
 

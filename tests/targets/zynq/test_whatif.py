@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.targets.zynq.test_config import whatif
+from tests.targets.zynq.machines import whatif
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.timing import account
 
