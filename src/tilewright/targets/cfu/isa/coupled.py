@@ -91,7 +91,7 @@ def _convolve(regs: Array, buffers: Array, image: int) -> int:
     kernel_h, kernel_w = regs[Reg.KERNEL_H], regs[Reg.KERNEL_W]
     out_w, out_c, lanes, rows = regs[Reg.OUT_W], regs[Reg.OUT_C], regs[Reg.LANES], regs[Reg.ROWS]
     depth, pixels = kernel_h * kernel_w * in_c, regs[Reg.OUT_H] * out_w
-    b_base, tables = rows * lanes // 4, _tables(regs)
+    b_base, words, tables, offset = rows * lanes // 4, lanes // 4, _tables(regs), regs[Reg.INPUT_OFFSET]
     for pixel in range(pixels):
         y_first = pixel // out_w * regs[Reg.STRIDE_H] - regs[Reg.PAD_H]
         x_first = pixel % out_w * regs[Reg.STRIDE_W] - regs[Reg.PAD_W]
@@ -104,10 +104,10 @@ def _convolve(regs: Array, buffers: Array, image: int) -> int:
                     if 0 <= y < in_h and 0 <= x < in_w:
                         first = regs[Reg.INPUT] + (y * in_w + x) * in_c
                         for c in range(in_c):
-                            word = buffers[b_base + ((row + c) & rows - 1) * (lanes // 4) + column]
+                            word = buffers[b_base + (row + c & rows - 1) * words + column]
                             weight = (word >> shift) & 255
                             weight = weight - 256 if weight > 127 else weight
-                            total += (_byte(buffers, image, first + c) + regs[Reg.INPUT_OFFSET]) * weight
+                            total += (_byte(buffers, image, first + c) + offset) * weight
                     row += in_c
             entry = tables + (channel & CHANNELS - 1)
             acc = wrapped(total + buffers[entry])
