@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.digits import MODEL, SAMPLES, Capture, Use, use
+from tests.cli.digits import MODEL, SAMPLES, Capture, Use
 from tilewright.cli import main
-
-__all__ = ["use"]
 
 BAD = {
     "no such command": ["fly"],
