@@ -33,10 +33,11 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim import jit
 from tilewright.sim import passes as sim_passes
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta import BLOCK, passes, timing
+from tilewright.targets.vta import BLOCK, passes
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.steps import elaborate
+from tilewright.targets.vta.timing import Timing
 from tilewright.targets.vta.values.machine import Machine
 
 ROUNDS = 9
@@ -51,7 +52,7 @@ PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
         (sim_passes, "hazards"),
         (passes, "unfinished"),
     ),
-    "time": ((timing, "both"),),
+    "time": ((Timing, "traces"),),
     "values": ((passes.Prepared, "sequence"), (passes, "plan"), (Machine, "run")),
 }
 

@@ -30,7 +30,7 @@ from tilewright.targets.vta.compiler import compiler
 from tilewright.targets.vta.compiler.pack import pack
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Opcode
-from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.values.machine import Machine
 

@@ -17,12 +17,13 @@ from tilewright.array import Array
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.order import order
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import decode, encode
 from tilewright.targets.vta.passes import prepare
 from tilewright.targets.vta.steps.elaborate import elaborate
+from tilewright.targets.vta.timing import MODELS
 from tilewright.targets.vta.values.machine import Machine
 
 CONFIG = PRESETS["pynq"]
@@ -75,7 +76,7 @@ def measure(insns: Array) -> dict[str, float]:
     assert not known.findings, known.findings[0]
     done("check")
     seconds["check"] -= seconds["decode"] + seconds["order"]  # which `prepare` did once more
-    timing.run(program, relation, "hls")
+    MODELS["hls"].trace(program, relation)
     done("time")
     Machine(CONFIG, dram, 1).run(known.plan(RunOptions(), 1))
     done("values")

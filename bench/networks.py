@@ -43,7 +43,7 @@ from tilewright.program.program import Program
 from tilewright.report import text
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.timing import DEFAULT, MODELS
 from tilewright.targets.vta.timing.limits import limits, total

@@ -37,12 +37,12 @@ from tilewright.sim import jit
 from tilewright.sim.dram import Dram
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
-from tilewright.targets.vta import timing
 from tilewright.targets.vta.compiler.pack import pack
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import run as rtl
-from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import Prepared, run_passes
+from tilewright.targets.vta.timing import MODELS
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits" / "digits.tflite"
 MODEL = "tilewright"
@@ -80,7 +80,7 @@ def measure(program: Program, rounds: int) -> dict[str, Any]:
             return run_passes(*stream, 1, TIME_ONLY if way == "first_time_only" else WITH_VALUES)
         if way == "machine":
             run_passes(*stream, 1, WITH_VALUES, passes)
-        return timing.run(passes.elaborated, passes.order, MODEL)
+        return MODELS[MODEL].trace(passes.elaborated, passes.order)
 
     best = {way: np.full(len(given), np.inf) for way in WAYS}
     last: dict[str, list[tuple[Dram, Any]]] = {}

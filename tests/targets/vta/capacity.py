@@ -9,7 +9,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.program import Launch
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import UOP_MEMORIES, AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Stream, decode, decode_uops
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa import listing, text
+from tilewright.targets.vta.isa import text
 from tilewright.targets.vta.isa.fields import UOP_BYTES
 
 
@@ -18,5 +18,5 @@ def disassemble(insns: Raw, uops: Raw, config: Config, numbered: bool = False) -
 
 def assemble(source: str, config: Config) -> tuple[Raw, Raw]:
     """The code of a text of one launch: instructions uint8 [n, 16] and micro-ops uint8 [m, 4]."""
-    (launch,) = listing.assemble(source, config)
+    (launch,) = text.assemble(source, config)
     return launch.arrays["insns"], launch.arrays["dram.uop"].reshape(-1, UOP_BYTES)

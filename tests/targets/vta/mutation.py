@@ -22,8 +22,7 @@ from tilewright.sim.order import eager_sequence, random_sequence
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
-from tilewright.targets.vta.isa.image import image_of
-from tilewright.targets.vta.isa.stream import Stream, decode, decode_uops, encode, encode_uops
+from tilewright.targets.vta.isa.stream import Fields, Stream, decode, decode_uops, encode, encode_uops, image_of
 from tilewright.targets.vta.passes import Prepared, run_passes
 from tilewright.targets.vta.steps.moves import NOTHING
 from tilewright.targets.vta.values.actions import Action
@@ -216,7 +215,7 @@ def _address(kind: str, subject: Subject, rng: np.random.Generator) -> Mutant | 
         value = _another(np.append(live, mem.dram_base[row]), len(live), rng)
     column = getattr(mem, name).copy()
     column[row] = value
-    changed = encode(replace(stream, mem=replace(mem, **{name: column})), subject.config)
+    changed = encode(replace(stream, mem=Fields({**mem, name: column})), subject.config)
     return Mutant(kind, f"{name} of #{row} = {value}", changed, uops)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.meaning import Record
 
 LOAD, STORE, GEMM, FINISH, ALU = Opcode

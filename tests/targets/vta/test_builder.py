@@ -11,7 +11,8 @@ from tilewright.targets.vta.compiler.builder import StreamBuilder
 from tilewright.targets.vta.compiler.tile_kernels import ONE
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa import text
-from tilewright.targets.vta.isa.fields import AluOp, Memory
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory
 
 PYNQ = PRESETS["pynq"]
 FOUR = PYNQ.with_overrides({"stages": 4, "alu": "fused"})

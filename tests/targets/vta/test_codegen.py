@@ -21,7 +21,8 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.compiler import compile_graph, plan
 from tilewright.targets.vta.compiler.explain import counts, explain
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import decode, decode_uops
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,7 +13,8 @@ from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, STREAM, UNINITIALISED
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import Record, encode
 from tilewright.targets.vta.passes import Prepared, run_passes
 

@@ -20,7 +20,8 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.isa.fields import AluOp, Memory
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.passes import run_passes
 
 PYNQ = PRESETS["pynq"]

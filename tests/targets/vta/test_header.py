@@ -15,7 +15,8 @@ import pytest
 from tilewright.program.instruction import Layout, Raw
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.gateware import header
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 
 PYNQ = PRESETS["pynq"]
 CONFIGS = {

@@ -6,8 +6,8 @@ import numpy as np
 
 from tilewright.program.launch_image import KINDS
 from tilewright.program.program import Launch
-from tilewright.targets.vta.gateware.registers import REGIONS
-from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.fields import REGIONS
+from tilewright.targets.vta.isa.stream import image_of
 
 
 def test_kinds() -> None:

@@ -19,15 +19,20 @@ from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import LEAK, RACE, UNINITIALISED
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.isa.alu import (
+    AluOp,
+    Form,
+    divide_by_pot,
+    evaluate,
+    evaluate_req,
+    high_mul,
+    operate,
+    requantise,
+)
 from tilewright.targets.vta.isa.meaning import Element, Interpreter, Record
-from tilewright.targets.vta.isa.scalar import divide_by_pot, high_mul, operate, requantise
 from tilewright.targets.vta.isa.semantics import SEMANTICS
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.steps.micro_kernel import AluKernel, Loop
-from tilewright.targets.vta.steps.pattern import Pattern
-from tilewright.targets.vta.values import alu
 from tilewright.targets.vta.values.machine import Machine
 
 HLS = SEMANTICS["hls"]
@@ -145,22 +150,16 @@ EDGES = (INT_MIN, INT_MIN + 1, -(1 << 30), -3, -2, -1, 0, 1, 2, 3, 12345, 1 << 3
 FUSED = MACHINES["fused"]
 
 
-def alu_kernel(op: int, imm: int | None) -> AluKernel:
-    one = np.zeros(1, np.int64)
-    return AluKernel(Loop(0, 1, 1, 1, (0, 0), (0, 0)), AluOp(op), imm, Pattern(one, one, one))
-
-
 @pytest.mark.parametrize("op", [MULH, RSHR, SHR, ADD])
 def test_operations_on_edges(op: AluOp) -> None:
     pairs = np.array(list(product(EDGES, (*EDGES, 16, 30, 31, 32, 33, -31, -32, -33))), np.int64)
     a, b = pairs.T.astype(np.int32)
-    got = alu.operate(alu_kernel(op, None), a, b, FUSED).astype(np.int32)
-    np.testing.assert_array_equal(got, [operate(op, x, y, 32, False, False, HLS) for x, y in pairs.tolist()])
+    got = operate(op, a, b, Form(HLS, 32)).astype(np.int32)
+    np.testing.assert_array_equal(got, [evaluate(op, x, y, Form(HLS, 32)) for x, y in pairs.tolist()])
     for imm in (-(1 << 15), -33, -32, -31, -16, -1, 0, 1, 15, 16, 30, 31, 32, (1 << 15) - 1):
-        got = alu.operate(alu_kernel(op, imm), a, np.array(imm, np.int32), FUSED).astype(np.int32)
-        np.testing.assert_array_equal(
-            got, [operate(op, x, imm, 32, True, imm < 0, HLS) for x, _ in pairs.tolist()], err_msg=str(imm)
-        )
+        form = Form(HLS, 32, True, imm < 0)
+        got = operate(op, a, np.array(imm, np.int32), form).astype(np.int32)
+        np.testing.assert_array_equal(got, [evaluate(op, x, imm, form) for x, _ in pairs.tolist()], err_msg=str(imm))
 
 
 def test_ties_of_the_rounding_shift_go_away_from_zero() -> None:
@@ -183,7 +182,7 @@ def test_requantisation_on_edges() -> None:
     scaling = left | right << 8 | zero_point << 16
     bounds = (low & 0xFFFF) | high << 16
     words = [values.astype(np.int32) for values in (acc, bias, multiplier, scaling, bounds)]
-    got = alu.requantise(words[0].reshape(1, 1, 1, -1), *(word.reshape(1, 1, 1, -1) for word in words[1:]))
-    expected = [requantise(*(int(word[i]) for word in words)) for i in range(count)]
+    got = requantise(words[0].reshape(1, 1, 1, -1), *(word.reshape(1, 1, 1, -1) for word in words[1:]))
+    expected = [evaluate_req(*row, is_float=False) for row in zip(*(word.tolist() for word in words), strict=True)]
     np.testing.assert_array_equal(got.reshape(-1), expected)
     assert len({low > high for low, high in zip(low.tolist(), high.tolist(), strict=True)}) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from tilewright.errors import ConfigError, ProgramError
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.stream import Record, decode, decode_uops, encode, encode_uops
+from tilewright.targets.vta.isa.stream import Fields, Record, decode, decode_uops, encode, encode_uops
 
 PYNQ = PRESETS["pynq"]
 GEMM = {
@@ -144,8 +144,7 @@ def test_columns_of_other_formats_are_zero() -> None:
     opcodes = {"mem": (Opcode.LOAD, Opcode.STORE), "gemm": (Opcode.GEMM,), "alu": (Opcode.ALU,)}
     for form, mine in opcodes.items():
         others = ~np.isin(stream.opcode, mine)
-        for field in fields(getattr(stream, form)):
-            column = getattr(getattr(stream, form), field.name)
+        for column in getattr(stream, form).values():
             assert column.dtype == np.int64
             assert not column[others].any()
             assert column[~others].any()
@@ -170,18 +169,24 @@ def test_token_bits_name_the_queues_between_neighbours() -> None:
         "store->activate",
     ]
     for line in (three, four):
+        bits = ("pop_prev", "pop_next", "push_prev", "push_next")
+        ends = [
+            (opcode, memory, unit, bit)
+            for unit, (opcode, memory) in enumerate(line.nops)
+            for bit in bits
+            if line.neighbour(unit, bit) is not None
+        ]
+        records: list[Record] = [{"opcode": end[0], "memory_type": end[1], end[3]: 1} for end in ends]
+        machine = PYNQ.with_overrides({"stages": len(line.units)})
+        pops, pushes = line.tokens(decode(encode(records, machine), machine))
         for number, queue in enumerate(line.queues(1)):
-            ends = [
-                (u, bit)
-                for u in range(len(line.units))
-                for bit in ("pop_prev", "pop_next", "push_prev", "push_next")
-                if line.queue(u, bit) == number
-            ]
-            pushes = [u for u, bit in ends if bit.startswith("push")]
-            pops = [u for u, bit in ends if bit.startswith("pop")]
-            assert (pushes, pops) == ([queue.producer], [queue.consumer])
-    assert three.queue(three.load, "pop_prev") is None
-    assert four.queue(four.store, "push_next") is None
+            popping = [end[2] for end, mask in zip(ends, pops.tolist(), strict=True) if mask == 1 << number]
+            pushing = [end[2] for end, mask in zip(ends, pushes.tolist(), strict=True) if mask == 1 << number]
+            assert (pushing, popping) == ([queue.producer], [queue.consumer])
+    assert three.neighbour(three.load, "pop_prev") is None
+    assert four.neighbour(four.store, "push_next") is None
+    edge = decode(encode([{"opcode": Opcode.STORE, "memory_type": Memory.OUT, "push_next": 1}], PYNQ), PYNQ)
+    assert not np.array(three.tokens(edge)).any()
 
 
 def test_small_memories_move_a_factor_into_the_first_word() -> None:
@@ -244,7 +249,7 @@ def test_records_that_cannot_be_encoded(record: Record, reason: str) -> None:
 
 def test_a_stream_that_cannot_be_encoded() -> None:
     stream = decode(encode([{"opcode": 3}, GEMM], PYNQ), PYNQ)
-    wrong = replace(stream, gemm=replace(stream.gemm, iter_in=stream.gemm.iter_in + 1))
+    wrong = replace(stream, gemm=Fields({**stream.gemm, "iter_in": stream.gemm.iter_in + 1}))
     with pytest.raises(ProgramError, match="GEMM instruction 1: iter_in is 16384, outside"):
         encode(wrong, PYNQ)
 

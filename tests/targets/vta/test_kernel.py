@@ -8,10 +8,9 @@ import pytest
 from tilewright.array import Array
 from tilewright.sim.dram import Dram
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.isa.alu import AluOp, Form, operate
 from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel, Loop
 from tilewright.targets.vta.steps.pattern import Pattern
-from tilewright.targets.vta.values.alu import operate
 from tilewright.targets.vta.values.machine import Machine
 
 SEED = 7
@@ -68,12 +67,10 @@ def test_waves_equal_the_micro_op_loop(op: AluOp, trial: int) -> None:
     expected = state.acc.copy()
     for d, s in zip(dst, src, strict=True):
         second = np.array(imm, np.int32) if imm is not None else expected[:, s]
-        expected[:, d] = operate(kernel, expected[:, d], second, CONFIG)
+        form = Form(CONFIG.rules, CONFIG.acc.width, imm is not None, imm is not None and imm < 0)
+        expected[:, d] = operate(op, expected[:, d], second, form)
     state._alu(kernel)
     np.testing.assert_array_equal(state.acc, expected, err_msg=f"seed {SEED + trial}")
-
-
-NOWHERE = np.zeros(1, np.int64)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +94,8 @@ NOWHERE = np.zeros(1, np.int64)
 def test_shift_by_an_immediate(semantics: str, amount: int, result: int) -> None:
     value = np.full((1, 1), -1000, np.int32)
     config = CONFIG.with_overrides({"semantics": semantics})
-    got = operate(alu(AluOp.SHR, amount, NOWHERE, NOWHERE), value, np.array(amount, np.int32), config)
+    form = Form(config.rules, config.acc.width, True, amount < 0)
+    got = operate(AluOp.SHR, value, np.array(amount, np.int32), form)
     assert got[0, 0] == np.array(result).astype(np.int32)
 
 

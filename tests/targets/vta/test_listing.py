@@ -21,8 +21,8 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.isa import listing
-from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.stream import image_of
+from tilewright.targets.vta.isa.text import assemble, disassemble
 from tilewright.targets.vta.passes import run_passes
 
 PYNQ = PRESETS["pynq"]
@@ -121,22 +121,22 @@ def test_outputs_of_several_launches_are_kept_apart() -> None:
 
 
 def test_a_text_without_directives_is_one_launch() -> None:
-    (launch,) = listing.assemble(CODE, PYNQ)
+    (launch,) = assemble(CODE, PYNQ)
     assert (launch.name, launch.arrays["insns"].shape, set(launch.arrays)) == ("asm", (7, 16), {"insns", "dram.uop"})
     assert launch.meta == {
         "bases": {"uop": 0, "inp": 0, "wgt": 0, "acc": 0, "out": 0},
         "segments": [{"name": "uop", "address": 0, "size": 8, "kind": "const"}],
     }
-    (empty,) = listing.assemble("# nothing\n\n", PYNQ)
+    (empty,) = assemble("# nothing\n\n", PYNQ)
     assert (empty.name, empty.meta["segments"], empty.arrays["dram.uop"].shape) == ("asm", [], (0,))
 
 
 def test_launches_and_what_is_left_out() -> None:
     text = "# c\n\n.launch a\n.segment x address=16 size=0x10 kind=const\n.launch b\n.base acc=7\nfinish\n.uop\ndst=1\n"
-    a, b = listing.assemble(text, PYNQ)
+    a, b = assemble(text, PYNQ)
     assert (a.name, a.arrays["dram.x"].tolist(), a.meta["bases"]["acc"]) == ("a", [0] * 16, 0)
     assert (b.name, b.meta["bases"]["acc"], len(b.arrays["insns"]), b.arrays["dram.uop"].size) == ("b", 7, 1, 4)
-    first, second = listing.assemble("finish\n.launch a\nfinish\n", PYNQ)
+    first, second = assemble("finish\n.launch a\nfinish\n", PYNQ)
     assert (first.name, second.name) == ("asm", "a")
 
 
@@ -153,7 +153,7 @@ def test_any_name_and_bytes_in_any_segment_come_back(name: str) -> None:
     arrays = {"insns": np.full((2, 16), 255, np.uint8), f"dram.{name}": some, "dram.uop": np.arange(5, dtype=np.uint8)}
     launch = Launch(name, (), {"bases": bases, "segments": segments}, arrays)
     program = Program("vta", PYNQ.to_dict(), PYNQ.digest(), "tflm", None, (launch, replace(launch, name="more")))
-    again = listing.assemble(listing.disassemble(program, PYNQ), PYNQ)
+    again = assemble(disassemble(program, PYNQ), PYNQ)
     assert len(again) == 2
     assert_same(launch, again[0])
 
@@ -207,13 +207,13 @@ SEGMENT = ".segment x address=0 size=4 kind=const"
 )
 def test_errors_name_line_column_and_what_was_expected(text: str, reason: str) -> None:
     with pytest.raises(ProgramError, match=f"^{reason}"):
-        listing.assemble(text, PYNQ)
+        assemble(text, PYNQ)
 
 
 def test_all_segments_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_listing, "MAX_BYTES", 8)
     grown = ".segment a address=0 kind=const\n0011223344\n"
     with pytest.raises(ProgramError, match=r"line 4, column 27: found '4'; expected 0\.\.0x3"):
-        listing.assemble(f"{grown}.launch b\n.segment c address=0 size=4 kind=output\n", PYNQ)
+        assemble(f"{grown}.launch b\n.segment c address=0 size=4 kind=output\n", PYNQ)
     with pytest.raises(ProgramError, match="line 4, column 1: found '11223344'; expected at most 3 more bytes in 'b'"):
-        listing.assemble(f"{grown}.segment b address=9 kind=const\n11223344\n", PYNQ)
+        assemble(f"{grown}.segment b address=9 kind=const\n11223344\n", PYNQ)

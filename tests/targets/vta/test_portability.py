@@ -17,10 +17,11 @@ from tilewright.sim.findings import WRITE_DISTANCE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.conform import memory
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
-from tilewright.targets.vta.isa.portability import portability, write_distance
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import Record, Uops, encode, encode_uops
 from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.steps.portability import portability, write_distance
 
 STATIC = RunOptions(values=False)
 

@@ -15,9 +15,9 @@ from tilewright.program.program import Launch
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.isa.image import image_of
-from tilewright.targets.vta.isa.portability import portability, write_distance
+from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.steps.portability import portability, write_distance
 
 SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
 

@@ -23,7 +23,7 @@ from tilewright.program.program import HostStep, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.compiler import TOKENS, compile_graph
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.timing import MODELS
 from tilewright.targets.vta.timing.limits import limits, total

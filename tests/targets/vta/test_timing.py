@@ -8,8 +8,8 @@ import pytest
 from tests.targets.vta.timed import Record, alone, alu, config_of, elaborated, gemm, random_program, traced
 from tilewright.errors import HazardError
 from tilewright.sim.order import order
-from tilewright.targets.vta import timing
 from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.timing import MODELS
 
 NOP: Record = {"opcode": Opcode.LOAD, "memory_type": Memory.INP}
 IDLE: Record = {"opcode": Opcode.STORE, "memory_type": Memory.OUT}  # a NOP of the store unit
@@ -140,11 +140,11 @@ def test_ideal_is_a_lower_bound_of_every_step(seed: int) -> None:
     assert (bound.bytes_read == trace.bytes_read).all() and (bound.bytes_written == trace.bytes_written).all()
 
 
-@pytest.mark.parametrize("name", timing.MODELS)
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("seed", range(5))
 def test_no_step_overlaps_another_without_overlap(name: str, seed: int) -> None:
     program = elaborated(random_program(np.random.default_rng(seed), 40), config_of())
-    _, trace = timing.both(program, order(program.table), name)
+    _, trace = MODELS[name].traces(program, order(program.table))
     assert trace is not None
     assert (trace.start[1:] >= trace.end[:-1]).all(), f"seed {seed}"
 

@@ -9,11 +9,11 @@ import numpy as np
 from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.order import order
 from tilewright.sim.trace import Trace
-from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import decode, encode
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
+from tilewright.targets.vta.timing import MODELS
 
 Record = dict[str, int]
 BASES = {"uop": 0x10000, "inp": 0x20000, "wgt": 0x40000, "acc": 0x80000, "out": 0xC0000}
@@ -37,7 +37,7 @@ def elaborated(records: list[Record], config: Config) -> Elaborated:
 
 def traced(records: list[Record], config: Config, name: str = "tilewright") -> Trace:
     program = elaborated(records, config)
-    return timing.run(program, order(program.table), name)
+    return MODELS[name].trace(program, order(program.table))
 
 
 def unit_of(record: Record) -> str:

@@ -19,10 +19,10 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
 from tilewright.targets.abilities import CosimCase
 from tilewright.targets.base import ConformCase, LaunchResult
-from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.isa.fields import AluOp, Memory
-from tilewright.targets.vta.timing.ports import ports
+from tilewright.targets.vta.isa.stream import image_of
+from tilewright.targets.vta.timing import MODELS, Intervals
+from tilewright.targets.vta.timing.model import ports
 
 if TYPE_CHECKING:
     from tilewright.targets.vta.passes import Prepared
@@ -37,7 +37,7 @@ class Vta:
     name = "vta"
     title = "Versatile Tensor Accelerator: load / compute / store with token queues, GEMM core and tensor ALU"
     presets = tuple(PRESETS)
-    timing_models = tuple(model.source for model in timing.MODELS.values())
+    timing_models = tuple(model.source for model in MODELS.values())
     passes = frozenset({"order", "time", "values"})
 
     def __init__(self) -> None:
@@ -53,13 +53,8 @@ class Vta:
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = _own(config)
-        chips = [machine.uop, machine.inp, machine.wgt, machine.acc, machine.out]
-        chips += [machine.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in machine.memories]
-        models = {name: model.intervals(machine)._asdict() for name, model in timing.MODELS.items()}
-        if AluOp.REQ not in machine.alu_ops:
-            models = {
-                name: {form: n for form, n in own.items() if form != "requantise"} for name, own in models.items()
-            }
+        forms = [form for form in Intervals._fields if form != "requantise" or machine.has_parameters]
+        models = {name: model.intervals(machine) for name, model in MODELS.items()}
         return {
             "macs_per_cycle": machine.macs_per_cycle,
             "clock_mhz": machine.clock_mhz,
@@ -67,14 +62,14 @@ class Vta:
             "array": f"{machine.batch}x{machine.block}x{machine.block}",
             "units": ", ".join(machine.pipeline.units),
             "alu": ", ".join(op.name for op in machine.alu_ops),
-            "memories": {chip.name: f"{chip.depth} x {chip.tile_bytes} B" for chip in chips},
+            "memories": {chip.name: f"{chip.depth} x {chip.tile_bytes} B" for chip in machine.chips},
             "on_chip_kib": round(sum(machine.storage.values()) / 1024, 1),
             "ports": {
                 key.removesuffix("_bits").replace("_", " "): f"{port.provided} bits a cycle, {port.needed} needed"
                 for key, port in ports(machine).items()
             },
             "cycles_a_micro_op": {
-                name: ", ".join(f"{form.replace('_', ' ')} {cycles}" for form, cycles in own.items())
+                name: ", ".join(f"{form.replace('_', ' ')} {getattr(own, form)}" for form in forms)
                 for name, own in models.items()
             },
         }
@@ -93,7 +88,6 @@ class Vta:
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
         from tilewright.targets.vta.compiler.pack import unpack
-        from tilewright.targets.vta.isa.image import image_of
         from tilewright.targets.vta.passes import run_passes
 
         config, graph, image = _config_of(program), program.graph, image_of(launch)
@@ -123,9 +117,8 @@ class Vta:
         return LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), divided, macs_of)
 
     def check(self, program: Program) -> Iterator[Finding]:
-        from tilewright.targets.vta.isa.image import image_of
-        from tilewright.targets.vta.isa.portability import portability, write_distance
         from tilewright.targets.vta.passes import prepare
+        from tilewright.targets.vta.steps.portability import portability, write_distance
 
         options = RunOptions(timing=self.timing_models[0].name, check=True, values=False)
         for launch in program.launches:
@@ -138,16 +131,15 @@ class Vta:
             yield from (finding.inside(launch.name) for finding in found)
 
     def disassemble(self, program: Program) -> str:
-        from tilewright.targets.vta.isa import listing
+        from tilewright.targets.vta.isa.text import disassemble
 
-        return listing.disassemble(program, _config_of(program))
+        return disassemble(program, _config_of(program))
 
     def assemble(self, text: str, config: base.Config) -> Program:
-        from tilewright.targets.vta.isa import listing
-        from tilewright.targets.vta.isa.image import image_of
+        from tilewright.targets.vta.isa.text import assemble
 
         machine = _own(config)
-        launches = listing.assemble(text, machine)
+        launches = assemble(text, machine)
         for launch in launches:
             image_of(launch)
         return Program.bare(self.name, machine, launches)
@@ -174,8 +166,6 @@ class Vta:
         return files(_own(config))
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
-        from tilewright.targets.vta.isa.image import image_of
-
         with _gateware_tools():
             from tilewright.targets.vta.gateware.cosim import compare
 
@@ -189,8 +179,6 @@ class Vta:
         path: Path,
         cycles: tuple[int, int] | None,
     ) -> None:
-        from tilewright.targets.vta.isa.image import image_of
-
         with _gateware_tools():
             from tilewright.targets.vta.gateware.cosim import waveform
 

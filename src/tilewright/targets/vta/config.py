@@ -1,13 +1,13 @@
 """The numbers of one VTA machine: upstream's configuration file, what follows from it, and what is legal.
 
 Field names are the keys of upstream's JSON (apache/tvm-vta at d4a15f627d5c, config/*.json); its files load
-unchanged.
+unchanged. Upstream checks its rules in no single place; docs/vta.md says where each comes from.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +15,18 @@ from typing import Any, NamedTuple
 
 from tilewright.errors import ConfigError
 from tilewright.targets import keys
-from tilewright.targets.vta import rules
-from tilewright.targets.vta.isa.fields import INSN_BYTES, UOP_BYTES, AluOp, Formats, IndexBits, Memory, formats
+from tilewright.targets.vta.isa.alu import ALUS, RESCALING, AluOp
+from tilewright.targets.vta.isa.fields import (
+    INSN_BYTES,
+    SRAM_BASE_BITS,
+    UOP_BYTES,
+    Formats,
+    IndexBits,
+    Memory,
+    formats,
+)
 from tilewright.targets.vta.isa.pipeline import PIPELINES, Pipeline
-from tilewright.targets.vta.isa.semantics import SEMANTICS
+from tilewright.targets.vta.isa.semantics import SEMANTICS, Semantics
 
 
 class Board(NamedTuple):
@@ -42,19 +50,64 @@ BOARDS = {
 }
 
 
+#: pages of upstream's DRAM allocators; a tile above it breaks the runtime's address arithmetic
+MAX_TILE_BYTES = 4096
+
+#: Smallest and largest value of each integer key, and why.
+RANGES = {
+    "LOG_INP_WIDTH": (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits"),
+    "LOG_WGT_WIDTH": (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits"),
+    "LOG_ACC_WIDTH": (3, 5, "fsim computes in 32 bits; below 8 no reference has been run"),
+    "LOG_BATCH": (0, 12, f"a tile has at most {MAX_TILE_BYTES} bytes"),
+    "LOG_BLOCK": (0, 12, f"a tile has at most {MAX_TILE_BYTES} bytes"),
+    "LOG_UOP_BUFF_SIZE": (0, 30, "log2 bytes"),
+    "LOG_INP_BUFF_SIZE": (0, 30, "log2 bytes"),
+    "LOG_WGT_BUFF_SIZE": (0, 30, "log2 bytes"),
+    "LOG_ACC_BUFF_SIZE": (0, 30, "log2 bytes"),
+    "LOG_BUS_WIDTH": (6, 10, "published designs use 64 to 512 bits, HLS allows 1024"),
+    "dram_latency": (0, 1 << 20, "cycles"),
+    "queue_depth": (1, 1 << 20, "instructions"),
+    "token_depth": (1, 1 << 20, "tokens"),
+    "stages": (3, 4, "load, compute, store; or load, gemm, activate, store"),
+    "acc_banks": (1, 16, "parts of acc"),
+    "LOG_ALU_UOP_BUFF_SIZE": (3, 18, "log2 bytes"),
+    "LOG_PAR_BUFF_SIZE": (3, 18, "log2 bytes"),
+}
+
+#: Keys of the compute core, powers of two; None: as much as a GEMM micro-op a cycle asks for.
+CORE_KEYS = ("alu_lanes", "inp_read_bits", "wgt_read_bits", "acc_read_bits", "acc_write_bits")
+RANGES |= dict.fromkeys(CORE_KEYS, (1, 8 * MAX_TILE_BYTES, "at most a tile of 4096 bytes a cycle"))
+RANGES["acc_read_bits"] = (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes a cycle")
+
+#: hdl.mac.MULTIPLIERS, which only needs Amaranth.
+MULTIPLIERS = ("single", "packed", "logic")
 #: The on-chip memory of each memory id.
 _SRAM_OF = ("uop", "wgt", "inp", "acc", "out", "acc", "alu_uop", "par")
 
 
 class Sram(NamedTuple):
-    """One on-chip memory: `depth` tiles of `shape` (rows, columns), each value `width` bits."""
+    """One on-chip memory: 2^`index_bits` tiles of `shape` (rows, columns), each value `width` bits."""
 
     name: str
-    depth: int
+    index_bits: int
     shape: tuple[int, int]
     width: int
-    tile_bytes: int
-    index_bits: int
+
+    @property
+    def depth(self) -> int:
+        """Tiles."""
+        return 1 << max(self.index_bits, 0)
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.shape[0] * self.shape[1] * self.width // 8
+
+
+class Restriction(NamedTuple):
+    """Why one reference implementation cannot run a configuration that another can."""
+
+    reference: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -93,7 +146,7 @@ class Config:
     def __post_init__(self) -> None:
         if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:
             raise ConfigError("VTA config", f"unknown TARGET {self.TARGET!r}", f"choose one of {', '.join(BOARDS)}")
-        rules.check(self)
+        _check(self)
 
     @classmethod
     def from_json(cls, source: str | Path | Mapping[str, Any]) -> Config:
@@ -156,12 +209,7 @@ class Config:
     def bitstream(self) -> str:
         """Upstream's name for a build of these sizes."""
         widths = f"i{self.inp.width}w{self.wgt.width}a{self.acc.width}"
-        sizes = (
-            self.LOG_UOP_BUFF_SIZE,
-            self.LOG_INP_BUFF_SIZE,
-            self.LOG_WGT_BUFF_SIZE,
-            self.LOG_ACC_BUFF_SIZE,
-        )
+        sizes = self.LOG_UOP_BUFF_SIZE, self.LOG_INP_BUFF_SIZE, self.LOG_WGT_BUFF_SIZE, self.LOG_ACC_BUFF_SIZE
         return f"{self.batch}x{self.block}_{widths}_" + "_".join(map(str, sizes))
 
     @cached_property
@@ -178,40 +226,38 @@ class Config:
     @cached_property
     def formats(self) -> Formats:
         """The bit layouts of this machine's instructions and micro-ops."""
-        return formats(self.index_bits)
+        return formats(self.index_bits, max(self.alu_ops).bit_length())
 
     @cached_property
     def uop(self) -> Sram:
-        return Sram("uop", 1 << self.index_bits.uop, (1, 1), 8 * UOP_BYTES, UOP_BYTES, self.index_bits.uop)
+        return Sram("uop", self.index_bits.uop, (1, 1), 8 * UOP_BYTES)
 
     @cached_property
     def inp(self) -> Sram:
-        return _sram("inp", self.index_bits.inp, (self.batch, self.block), self.LOG_INP_WIDTH)
+        return Sram("inp", self.index_bits.inp, (self.batch, self.block), 1 << self.LOG_INP_WIDTH)
 
     @cached_property
     def wgt(self) -> Sram:
-        return _sram("wgt", self.index_bits.wgt, (self.block, self.block), self.LOG_WGT_WIDTH)
+        return Sram("wgt", self.index_bits.wgt, (self.block, self.block), 1 << self.LOG_WGT_WIDTH)
 
     @cached_property
     def acc(self) -> Sram:
-        return _sram("acc", self.index_bits.acc, (self.batch, self.block), self.LOG_ACC_WIDTH)
+        return Sram("acc", self.index_bits.acc, (self.batch, self.block), 1 << self.LOG_ACC_WIDTH)
 
     @cached_property
     def out(self) -> Sram:
         """As deep as `acc`, values as wide as `inp`."""
-        return _sram("out", self.index_bits.acc, (self.batch, self.block), self.LOG_INP_WIDTH)
+        return Sram("out", self.index_bits.acc, (self.batch, self.block), 1 << self.LOG_INP_WIDTH)
 
     @cached_property
     def alu_uop(self) -> Sram:
         """The micro-ops of an `activate` stage."""
-        bits = self.LOG_ALU_UOP_BUFF_SIZE - 2
-        return self.uop._replace(name="alu_uop", depth=1 << bits, index_bits=bits)
+        return self.uop._replace(name="alu_uop", index_bits=self.LOG_ALU_UOP_BUFF_SIZE - 2)
 
     @cached_property
     def par(self) -> Sram:
         """Parameters of REQ: one 32-bit word a channel."""
-        bits = self.LOG_PAR_BUFF_SIZE - 2 - self.LOG_BLOCK
-        return Sram("par", 1 << max(bits, 0), (1, self.block), 32, 4 * self.block, bits)
+        return Sram("par", self.LOG_PAR_BUFF_SIZE - 2 - self.LOG_BLOCK, (1, self.block), 32)
 
     @cached_property
     def pipeline(self) -> Pipeline:
@@ -220,7 +266,12 @@ class Config:
     @property
     def gemm_writes_out(self) -> bool:
         """Whether GEMM writes the out memory too: with four stages `activate` alone does."""
-        return SEMANTICS[self.semantics].out_memory and self.stages == 3
+        return self.rules.out_memory and self.stages == 3
+
+    @property
+    def rules(self) -> Semantics:
+        """What instructions mean where upstream's implementations differ."""
+        return SEMANTICS[self.semantics]
 
     @cached_property
     def memories(self) -> tuple[Memory, ...]:
@@ -228,15 +279,19 @@ class Config:
         absent = {Memory.ALU_UOP: self.stages == 3, Memory.PAR: not self.has_parameters}
         return tuple(memory for memory in Memory if not absent.get(memory))
 
-    @cached_property
+    @property
     def alu_ops(self) -> tuple[AluOp, ...]:
-        last = {"upstream": AluOp.MUL, "rounding": AluOp.RSHR}.get(self.alu, AluOp.REQ)
-        return tuple(op for op in AluOp if op <= last)
+        return ALUS[self.alu]
+
+    @property
+    def rescales(self) -> bool:
+        """Whether there are operations that the rescaling lanes run."""
+        return any(op in RESCALING for op in self.alu_ops)
 
     @property
     def has_parameters(self) -> bool:
         """Whether there is REQ and the memory that it reads."""
-        return self.alu in ("fused", "float")
+        return AluOp.REQ in self.alu_ops
 
     def sram(self, memory: Memory) -> Sram:
         """The on-chip memory that an id names; ACC_8BIT loads into `acc`."""
@@ -248,21 +303,25 @@ class Config:
         return self.acc.tile_bytes // 4 if memory == Memory.ACC_8BIT else self.sram(memory).tile_bytes
 
     @property
+    def chips(self) -> list[Sram]:
+        """The on-chip memories that the machine has."""
+        own = [self.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in self.memories]
+        return [self.uop, self.inp, self.wgt, self.acc, self.out, *own]
+
+    @property
     def storage(self) -> dict[str, int]:
         """Bytes on chip: the memories, command queues, and token queues (a bit a token)."""
-        chips = [self.uop, self.inp, self.wgt, self.acc, self.out]
-        chips += [self.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in self.memories]
         units = len(self.pipeline.units)
         return {
-            **{chip.name: chip.depth * chip.tile_bytes for chip in chips},
+            **{chip.name: chip.depth * chip.tile_bytes for chip in self.chips},
             "command queues": units * self.queue_depth * INSN_BYTES,
             "token queues": 2 * (units - 1) * self.token_depth // 8,
         }
 
     @property
-    def restrictions(self) -> tuple[rules.Restriction, ...]:
+    def restrictions(self) -> tuple[Restriction, ...]:
         """What keeps single reference implementations from running this machine as specified."""
-        return tuple(rules.restrictions(self))
+        return tuple(_restrictions(self))
 
 
 #: Our own keys and their defaults.
@@ -276,16 +335,87 @@ DERIVED: dict[str, Callable[[Config], int]] = {
 }
 
 
-def _sram(name: str, index_bits: int, shape: tuple[int, int], log_width: int) -> Sram:
-    width = 1 << log_width
-    return Sram(name, 1 << index_bits, shape, width, shape[0] * shape[1] * width // 8, index_bits)
-
-
 def _number(key: str, value: Any) -> Any:
     """`value`, read as an integer when it is text for an integer key."""
-    if key not in rules.RANGES or not isinstance(value, str):
+    if key not in RANGES or not isinstance(value, str):
         return value
     return keys.integer("VTA config", key, value)
+
+
+def _check(c: Config) -> None:
+    """Every rule that all references share; raises ConfigError for the first that is broken."""
+
+    def refuse(reason: str, remedy: str = "") -> None:
+        raise ConfigError("VTA config", reason, remedy)
+
+    if not isinstance(c.HW_VER, str):
+        refuse(f"HW_VER is {c.HW_VER!r}, not text")
+    for key, known in {"semantics": SEMANTICS, "multipliers": MULTIPLIERS, "alu": ALUS}.items():
+        if (value := getattr(c, key)) not in tuple(known):
+            refuse(f"{key} is {value!r}", f"choose one of {', '.join(known)}")
+    for key, (low, high, reason) in RANGES.items():
+        value = getattr(c, key)
+        if value is None and key in ("LOG_BUS_WIDTH", *CORE_KEYS):
+            continue
+        if type(value) is not int or not low <= value <= high:
+            refuse(f"{key} is {value!r}, not an integer in {low}..{high} ({reason})")
+        if key in CORE_KEYS and value & (value - 1):
+            refuse(f"{key} is {value}, not a power of two", "memories and lanes are built in powers of two")
+    for key in ("LOG_INP_WIDTH", "LOG_WGT_WIDTH"):
+        if getattr(c, key) > c.LOG_ACC_WIDTH:
+            refuse(f"{key} is {getattr(c, key)}, above LOG_ACC_WIDTH {c.LOG_ACC_WIDTH} (sums hold factors)")
+    for name, bits in c.index_bits._asdict().items():
+        key = f"LOG_{name.upper()}_BUFF_SIZE"
+        if not 1 <= bits <= SRAM_BASE_BITS:
+            depths = f"2^1 (an index has a bit or more) to 2^{SRAM_BASE_BITS} (sram_base's bits)"
+            refuse(f"the {name} memory has 2^{bits} tiles, not {depths}", f"change {key}")
+    for sram in (c.inp, c.wgt, c.acc, c.out):
+        bits = sram.shape[0] * sram.shape[1] * sram.width
+        if bits % 8 or bits // 8 > MAX_TILE_BYTES:
+            reason = f"a tile is whole bytes, at most {MAX_TILE_BYTES} (the page of upstream's allocators)"
+            refuse(f"{sram.name}: a tile has {bits} bits; {reason}", "change LOG_BATCH, LOG_BLOCK or a width")
+    _check_extensions(c, refuse)
+    try:
+        _ = c.formats
+    except ConfigError as error:
+        refuse(f"index widths {c.index_bits._asdict()}: {error.where}: {error.reason}", "use smaller buffers")
+
+
+def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
+    """Machines that upstream does not have."""
+    if (c.stages, c.alu) != (3, "upstream") and c.semantics != "hls":
+        refuse(f"semantics {c.semantics} has no other stages or ALU operations than upstream's", "leave it at hls")
+    if c.alu != "upstream" and c.acc.width != 32:
+        refuse(f"alu {c.alu} computes with 32 bits; the accumulators have {c.acc.width}", "set LOG_ACC_WIDTH to 5")
+    if c.has_parameters and not 1 <= c.par.index_bits <= min(c.index_bits.acc, c.index_bits.wgt):
+        limit = f"2 to 2^{min(c.index_bits.acc, c.index_bits.wgt)} (a micro-op's acc and wgt fields name them)"
+        refuse(f"there are 2^{c.par.index_bits} parameter tiles, not {limit}", "change LOG_PAR_BUFF_SIZE")
+    if c.stages == 4 and c.alu == "rounding":
+        refuse("four stages have no place for this ALU's constants: acc is used by parts", "set alu to fused")
+    if c.stages == 4:
+        if c.alu_uop.index_bits > c.index_bits.uop:
+            limit = f"2^{c.index_bits.uop}, the most that an instruction can name (LOG_UOP_BUFF_SIZE)"
+            refuse(f"the ALU has 2^{c.alu_uop.index_bits} micro-ops, above {limit}", "change LOG_ALU_UOP_BUFF_SIZE")
+        if c.acc_banks & (c.acc_banks - 1) or c.acc_banks > c.acc.depth:
+            refuse(f"acc_banks is {c.acc_banks}, not a power of two up to {c.acc.depth} tiles", "set it to 2")
+
+
+def _restrictions(c: Config) -> Iterator[Restriction]:
+    """In the order hls, chisel, opencl; docs/vta.md has the evidence."""
+    bits = c.index_bits
+    if (c.stages, c.alu) != (3, "upstream"):
+        yield Restriction("all", "upstream has three stages and an ALU of five operations")
+    if bits.acc > bits.inp:
+        yield Restriction("hls", "slices micro-ops with a src of inp index bits; acc is deeper than inp")
+    for sram in (c.inp, c.wgt, c.acc, c.out):
+        if sram.tile_bytes * 8 % c.bus_bits:
+            yield Restriction("hls", f"an {sram.name} tile is not a multiple of the {c.bus_bits}-bit bus")
+    if bits != IndexBits(uop=13, inp=11, wgt=10, acc=11):
+        yield Restriction("chisel", "decodes the field widths of the default depths only")
+    if c.batch > 1:
+        yield Restriction("chisel", "the ALU handles batch row 0 only")
+    if c.formats.gemm.offsets["dst_factor_out"] != 64 or c.formats.alu.offsets["dst_factor_out"] != 64:
+        yield Restriction("opencl", "takes dst_factor_out from bit 64, the C struct puts it elsewhere")
 
 
 def _preset(target: str, version: str) -> Config:

@@ -15,14 +15,14 @@ from tilewright.sim.hazards import out_of_range
 from tilewright.sim.order import Order, eager_sequence, order
 from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.trace import Part, Trace
-from tilewright.targets.vta import timing
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
-from tilewright.targets.vta.values.actions import Action, stored_resets
+from tilewright.targets.vta.timing import DEFAULT, MODELS
+from tilewright.targets.vta.timing.model import expect
+from tilewright.targets.vta.values.actions import Action, Stretch, plan, stored_resets
 from tilewright.targets.vta.values.machine import Machine
-from tilewright.targets.vta.values.stretch import Stretch, plan
 
 #: Findings of a kind that are listed.
 LISTED = 8
@@ -122,7 +122,7 @@ def run_passes(
 def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], options: RunOptions) -> Prepared:
     """Everything but values: none of it depends on data."""
     if options.timing is not None:
-        timing.expect(len(insns))
+        expect(len(insns))
     program = elaborate(decode(insns, config), config, dram, bases)
     relation = order(program.table)
     on_chip = [finding for finding in out_of_range(program.table) if finding.space != "DRAM"]
@@ -133,7 +133,7 @@ def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
     passes = Passes(
         program.table,
         relation,
-        partial(timing.both, program, relation, options.timing or timing.DEFAULT),
+        partial(MODELS[options.timing or DEFAULT].traces, program, relation),
         program.findings,
         outside,
         partial(unfinished, program, relation),

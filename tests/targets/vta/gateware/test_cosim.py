@@ -23,10 +23,9 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.abilities import CosimCase
-from tilewright.targets.vta.gateware import compute, core, cosim, moving, run, store, top
-from tilewright.targets.vta.isa.fields import AluOp
-from tilewright.targets.vta.isa.image import image_of
-from tilewright.targets.vta.isa.stream import encode
+from tilewright.targets.vta.gateware import compute, core, cosim, moving, run, top
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.stream import encode, image_of
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.timing.tilewright import ACC_WAIT
 
@@ -168,10 +167,12 @@ def test_a_wrong_result_is_named_though_it_is_overwritten(
 
 @pytest.mark.slow
 def test_a_stray_store_is_named(sound: run.RtlRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    def further(*arguments: Any) -> Any:
-        return moving.address_of(*arguments) + 64
+    address_of = moving.address_of
 
-    monkeypatch.setattr(store, "address_of", further)
+    def further(*arguments: Any) -> Any:
+        return address_of(*arguments) + 64 * (arguments[2] == (CONFIG.out,))
+
+    monkeypatch.setattr(moving, "address_of", further)
     case = cosimulated()
     beat = int(sound.written.cycle[0])
     assert case.first_cycle == beat

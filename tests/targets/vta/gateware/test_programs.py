@@ -140,9 +140,9 @@ def large(rng: np.random.Generator, config: Config, count: int) -> list[dict[str
 )
 def test_transfers_of_many_bursts(name: str) -> None:
     from tilewright.sim.order import order
-    from tilewright.targets.vta import timing
     from tilewright.targets.vta.isa.stream import decode
     from tilewright.targets.vta.steps.elaborate import elaborate
+    from tilewright.targets.vta.timing.tilewright import TILEWRIGHT
 
     config, bases = MACHINES[name], {key: 0x10000 * (number + 1) for number, key in enumerate(BASES)}
     for seed in range(15):
@@ -150,7 +150,7 @@ def test_transfers_of_many_bursts(name: str) -> None:
         insns = encode(large(rng, config, int(rng.integers(5, 40))), config)
         dram = Dram([Segment("all", 0, np.zeros((1, 1 << 19), np.uint8))])
         program = elaborate(decode(insns, config), config, dram, bases)
-        trace = timing.run(program, order(program.table), "tilewright")
+        trace = TILEWRIGHT.trace(program, order(program.table))
         result = run(insns, config, dram, bases)
         assert result.start.tolist() == trace.start.tolist(), f"seed {seed}"
         assert result.end.tolist() == trace.end.tolist(), f"seed {seed}"

@@ -19,9 +19,8 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import header
 from tilewright.targets.vta.gateware.export import files
-from tilewright.targets.vta.gateware.registers import WINDOW_BITS
-from tilewright.targets.vta.gateware.system import READ, WRITTEN, VtaSystem
-from tilewright.targets.vta.gateware.top import Vta
+from tilewright.targets.vta.gateware.header import WINDOW_BITS
+from tilewright.targets.vta.gateware.top import READ, WRITTEN, Vta, VtaSystem
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
 

@@ -7,7 +7,8 @@ import pytest
 from tilewright.errors import ProgramError
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa import text
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.runtime.instructions import ONCE, InstructionBuffer, Loop, serial
 
 PYNQ = PRESETS["pynq"]

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.compiler.tile_kernels import Dim
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.runtime.instructions import ONCE, InstructionBuffer, Loop
 
 NOBODY = -1

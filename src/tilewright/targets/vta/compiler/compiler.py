@@ -22,7 +22,7 @@ from tilewright.targets.vta.compiler.pack import TABLES
 from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.compiler.schedule import Stage, schedule
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.image import image_of
+from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import prepare
 
 TARGET = "vta"

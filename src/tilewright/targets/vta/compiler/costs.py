@@ -7,8 +7,7 @@ from functools import cached_property
 
 from tilewright.targets.vta.compiler.step import Step
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.timing import MODELS, Timing
-from tilewright.targets.vta.timing.ports import Intervals
+from tilewright.targets.vta.timing import MODELS, Intervals, Timing
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from tilewright.targets.vta.compiler.schedule import Schedule, Stage
 from tilewright.targets.vta.compiler.tile_kernels import Kernel
 from tilewright.targets.vta.compiler.transfers import covered, transfers
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import UOP_MEMORIES, AluOp, Memory
-from tilewright.targets.vta.runtime.uops import UopCache, UopLists, ahead
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
+from tilewright.targets.vta.runtime.instructions import UopCache, UopLists, ahead
 
 #: Segments start at multiples of a page, the largest tile that is legal; the first page stays empty.
 PAGE = 4096

@@ -17,7 +17,7 @@ from tilewright.targets.vta.compiler.layer import Layer, Words
 from tilewright.targets.vta.compiler.plan import Group
 from tilewright.targets.vta.compiler.step import Step, over
 from tilewright.targets.vta.compiler.tile_kernels import ONE, Dim, Kernel
-from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.isa.alu import AluOp
 
 #: TFLite's ADD works with so many more bits (add.h).
 ADD_LEFT_SHIFT = 20

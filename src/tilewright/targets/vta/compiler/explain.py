@@ -11,8 +11,7 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler import explain_walk
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.image import image_of
-from tilewright.targets.vta.isa.stream import Alu, Gemm, Stream, decode
+from tilewright.targets.vta.isa.stream import Fields, Stream, decode, image_of
 from tilewright.targets.vta.passes import run_passes
 
 
@@ -53,7 +52,7 @@ def counts(launch: Launch, config: Config) -> dict[str, int]:
     }
 
 
-def _executed(part: Gemm | Alu) -> Array:
+def _executed(part: Fields) -> Array:
     return (part.uop_end - part.uop_bgn) * part.iter_out * part.iter_in
 
 

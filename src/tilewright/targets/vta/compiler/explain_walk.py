@@ -17,8 +17,7 @@ from tilewright.sim.dram import Dram
 from tilewright.sim.order import order
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.fields import Memory
-from tilewright.targets.vta.isa.image import image_of
-from tilewright.targets.vta.isa.stream import decode
+from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.steps.micro_kernel import GemmKernel
 from tilewright.targets.vta.steps.moves import Move

@@ -21,7 +21,7 @@ from tilewright.graph.ops import Add, Op
 from tilewright.graph.rounding import Rounding
 from tilewright.targets.vta.compiler import codes
 from tilewright.targets.vta.compiler.parameters import Requantised, Scaling, float_bits
-from tilewright.targets.vta.values.alu import requantise_float
+from tilewright.targets.vta.isa.alu import requantise_float
 
 #: Operands are scaled by a power of two that keeps their sum within so many bits.
 BITS = 30

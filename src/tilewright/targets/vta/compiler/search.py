@@ -18,7 +18,7 @@ from tilewright.targets.vta.compiler.slots import NO_LIMIT
 from tilewright.targets.vta.compiler.tile_kernels import OVERHEAD
 from tilewright.targets.vta.compiler.transfers import LARGEST
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.timing.ports import Intervals
+from tilewright.targets.vta.timing import Intervals
 
 #: Plans whose schedules are made; the formula ranks them all.
 FINALISTS = 18

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.targets.vta.compiler.tile_kernels import ONE, Dim, Kernel
-from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.isa.alu import AluOp
 
 
 class Step(NamedTuple):

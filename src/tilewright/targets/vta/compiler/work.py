@@ -11,7 +11,7 @@ from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
 from tilewright.targets.vta.compiler.step import Step, over
 from tilewright.targets.vta.compiler.tile_kernels import ONE, Dim, Kernel, merged, nest, rectangles, sum_kernels
-from tilewright.targets.vta.isa.fields import AluOp
+from tilewright.targets.vta.isa.alu import AluOp
 
 #: The code below all others: the maximum of nothing.
 LEAST = -128

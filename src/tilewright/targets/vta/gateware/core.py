@@ -23,21 +23,14 @@ from tilewright.hdl.mac import MacArray
 from tilewright.hdl.memory import TileRead, TileWrite
 from tilewright.hdl.rescale import Rescale, Rescaler
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.gateware.loop import OPERANDS, offsets
-from tilewright.targets.vta.gateware.words import fields, tiles
-from tilewright.targets.vta.isa.fields import AluOp
-from tilewright.targets.vta.isa.semantics import SEMANTICS
+from tilewright.targets.vta.gateware.units import OPERANDS, fields, offsets, tiles
+from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 from tilewright.targets.vta.timing.tilewright import ALU_CORE, CORE, EXTENDED
 
-#: What the ALU's lanes do; others leave acc alone (MUL, as upstream's HLS design).
-OPERATIONS = {
-    AluOp.MIN: Operation.MIN,
-    AluOp.MAX: Operation.MAX,
-    AluOp.ADD: Operation.ADD,
-    AluOp.SHR: Operation.SHR,
-}
-RESCALES = {AluOp.MULH: Rescale.MULH, AluOp.RSHR: Rescale.RSHR, AluOp.REQ: Rescale.REQ}
+#: What the ALU's lanes do, by the same names; others leave acc alone (MUL, as upstream's HLS design).
+OPERATIONS = {op: Operation.__members__[op.name] for op in AluOp if op.name in Operation.__members__}
+RESCALES = {op: Rescale.__members__[op.name] for op in RESCALING}
 
 #: What goes with a micro-op through the pipeline. `reads`: acc[src] is taken as second operand; `writes` acc and out;
 #: `factor`: a tile of factors is read, and nothing written; `ends` an instruction of `rescale`.
@@ -55,7 +48,7 @@ class Core(wiring.Component):
 
     def __init__(self, config: Config, gemm: bool = True, alu: bool = True) -> None:
         self.config, self.gemm, self.alu = config, gemm, alu
-        self.extended = alu and config.alu != "upstream"
+        self.extended = alu and config.rescales
         acc, out = tiles(config.acc, config), tiles(config.out, config)
         reads = {"uop": config.uop if gemm else config.alu_uop, "acc": config.acc}
         reads |= {"inp": config.inp, "wgt": config.wgt} if gemm else {}
@@ -76,7 +69,7 @@ class Core(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m, config, rules = Module(), self.config, SEMANTICS[self.config.semantics]
+        m, config, rules = Module(), self.config, self.config.rules
         write = CORE if self.gemm else ALU_CORE
         read = write - 1
         go, work = Signal(), [self.work]
@@ -146,7 +139,7 @@ class Core(wiring.Component):
             added = Cat((a.as_signed() + b.as_signed())[:width] for a, b in pairs)
             if not self.alu:
                 return added
-        immediate, amounts = Signal(width), SEMANTICS[config.semantics].shift == "low_signed"
+        immediate, amounts = Signal(width), config.rules.shift == "low_signed"
         m.submodules.alu = alu = TensorAlu(count, config.LOG_ACC_WIDTH, amounts)
         m.d.comb += [
             immediate.eq(now.imm.as_signed()),

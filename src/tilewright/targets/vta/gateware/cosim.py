@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,10 +15,13 @@ from tilewright.sim.passes import RunOptions
 from tilewright.sim.trace import Trace
 from tilewright.targets.abilities import CosimCase
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.gateware import stores
 from tilewright.targets.vta.gateware.run import RtlRun, Wave, contents, run
-from tilewright.targets.vta.passes import prepare
+from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.passes import Prepared, prepare
 from tilewright.targets.vta.steps.elaborate import Elaborated
+from tilewright.targets.vta.steps.moves import Move
+from tilewright.targets.vta.values.actions import actions
+from tilewright.targets.vta.values.machine import Machine
 
 OPTIONS = RunOptions(timing="tilewright", values=False)
 #: Differences that are told; the first says most.
@@ -34,8 +38,7 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
     result = run(image.insns, config, ran, image.bases, engine)
     trace = known.trace
     assert trace is not None  # what has none was refused
-    written = stores.written(known, modelled)
-    stored = stores.differences(known, modelled, before, written, result)
+    stored = _differences(known, modelled, before, _written(known, modelled), result)
     found = [*_times(known.elaborated, trace, result), *stored]
     bytes_, left = _left(modelled, ran)
     if bytes_ and not found:  # no store differs
@@ -88,3 +91,92 @@ def _left(modelled: Dram, ran: Dram) -> tuple[int, str]:
             ours, theirs = segment.data[0, place], other.data[0, place]
             first = f"{segment.name}[{place}] is {theirs:#04x} on the RTL in the end, {ours:#04x} on the machine"
     return count, first
+
+
+#: The bus's signals: where a beat goes is decided by its burst's command.
+DATA, COMMAND = "bus__w__payload", "bus__aw__payload"
+
+
+class Stored(NamedTuple):
+    """A STORE and the bytes that it leaves in its rows, uint8 [rows, row_bytes]."""
+
+    step: int
+    move: Move
+    left: Array
+
+
+def _written(known: Prepared, dram: Dram) -> list[Stored]:
+    """Run the program on the machine, for one sample, and look at DRAM after each STORE; its order is the stream's."""
+    program, sequence = known.elaborated, known.order.sequence
+    machine, found = Machine(program.config, dram, 1), []
+    stores = iter(sequence[program.moves.memory[sequence] == Memory.OUT].tolist())
+    for action in actions(program, sequence, known.stored_resets):
+        machine.run((action,))
+        move = action.work
+        if isinstance(move, Move) and move.memory == Memory.OUT:
+            step = next(stores)
+            if move.rows and move.row_bytes:
+                window = dram.window(move.address, move.rows, move.row_bytes, move.stride, action.where)
+                found.append(Stored(step, move, window[0].copy()))
+    return found
+
+
+def _differences(
+    known: Prepared, dram: Dram, memory: Array, stored: list[Stored], result: RtlRun
+) -> list[tuple[int, str]]:
+    """The first byte, or the first beat too many or missing, of each STORE that differs, with its cycle.
+
+    `memory` is DRAM at the start by address, uint8, and is changed; `dram` has its segments. A difference in the number
+    of beats ends the search: what follows is out of step.
+    """
+    beats, found, done = result.written, list[tuple[int, str]](), 0
+    count, width = beats.data.shape
+    for step, move, left in stored:
+        name = f"#{step} {known.elaborated.table.describe(step)}"
+        starts = move.address + np.arange(move.rows) * move.stride
+        many = int(((starts + move.row_bytes - 1) // width - starts // width + 1).sum())
+        mine = slice(done, min(done + many, count))
+        places = beats.address[mine, None] + np.arange(width)
+        strobes = beats.strobes[mine] & (places < memory.size)
+        memory[places[strobes]] = beats.data[mine][strobes]
+        done += many
+        if done > count:
+            found.append((result.cycles, f"{name}: {done - count} of its {many} beats never come on {DATA}"))
+            break
+        rows = starts[:, None] + np.arange(move.row_bytes)
+        astray = np.flatnonzero((strobes & ~_inside(move, places)).any(axis=1))
+        wrong = np.argwhere(memory[rows] != left)
+        if astray.size:
+            beat, place = int(beats.cycle[mine][astray[0]]), int(beats.address[mine][astray[0]])
+            found.append((beat, f"{name}: {COMMAND} sends a beat to {_where(dram, place)} in cycle {beat}"))
+        elif wrong.size:
+            place = int(rows[tuple(wrong[0])])
+            by = np.flatnonzero((strobes & (places == place)).any(axis=1))
+            beat = int(beats.cycle[mine][by[-1] if by.size else -1])
+            ours, theirs = left[tuple(wrong[0])], memory[place]
+            reason = f"has {theirs:#04x} in cycle {beat} on the RTL, {ours:#04x} on the machine"
+            found.append((beat, f"{name}: {DATA} for {_where(dram, place)} {reason}"))
+        memory[rows] = left  # what comes later is compared with what it should find
+    else:
+        if done < count:
+            beat = int(beats.cycle[done])
+            where = _where(dram, int(beats.address[done]))
+            found.append((beat, f"no STORE: {DATA} has a beat for {where} in cycle {beat}"))
+    return found
+
+
+def _inside(move: Move, places: Array) -> Array:
+    """Whether bytes of DRAM are in the rows of a STORE."""
+    behind = places - move.address
+    row = np.clip(behind // max(move.stride, 1), 0, move.rows - 1)
+    behind = behind - row * move.stride
+    inside: Array = (behind >= 0) & (behind < move.row_bytes)
+    return inside
+
+
+def _where(dram: Dram, place: int) -> str:
+    """A byte of DRAM by its segment."""
+    for segment in dram.segments:
+        if segment.address <= place < segment.end:
+            return f"{segment.name}[{place - segment.address}]"
+    return f"byte {place:#x}"

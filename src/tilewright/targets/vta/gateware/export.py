@@ -8,8 +8,8 @@ from tilewright.hdl.axi_lite import ADDRESS_BITS
 from tilewright.hdl.convert import to_rtlil, to_verilog
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import bill
-from tilewright.targets.vta.gateware.registers import MAP
-from tilewright.targets.vta.gateware.system import VtaSystem
+from tilewright.targets.vta.gateware.header import MAP
+from tilewright.targets.vta.gateware.top import VtaSystem
 from tilewright.targets.vta.timing.tilewright import IN_FLIGHT, LONGEST
 
 CORE, TOP = "vta", "vta_axi"

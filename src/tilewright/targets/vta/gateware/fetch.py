@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from tilewright.hdl.bursts import BURST
 from tilewright.hdl.queues import StreamFifo
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.gateware.words import INSN_BITS, fields
+from tilewright.targets.vta.gateware.units import INSN_BITS, fields
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
 from tilewright.targets.vta.timing.tilewright import BATCHES, batch_of
 

@@ -1,7 +1,8 @@
 """A configuration as a C header: upstream's macros and structures, for its gateware, drivers and runtimes.
 
 Takes the place of include/vta/hw_spec.h, hw_spec_const.h and the -D flags that config/vta_config.py prints
-(apache/tvm-vta at d4a15f627d5c). Numbers come from `Config`, bits from the layouts that encode and decode.
+(apache/tvm-vta at d4a15f627d5c). Numbers come from `Config`, bits from the layouts that encode and decode, and the
+control registers of this package's gateware from `MAP`, which its RTL and its README share.
 """
 
 from __future__ import annotations
@@ -9,12 +10,42 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tilewright.program.header import Group, header, structure
 from tilewright.program.instruction import Layout
 from tilewright.targets.vta.config import BOARDS, DERIVED, OPTIONAL, Config, Sram
-from tilewright.targets.vta.gateware.registers import MAP, WINDOW_BITS
-from tilewright.targets.vta.isa.fields import INSN_BYTES, ITER_BITS, SRAM_BASE_BITS, UOP_BYTES, Memory, Opcode
+from tilewright.targets.vta.isa.fields import INSN_BYTES, ITER_BITS, REGIONS, SRAM_BASE_BITS, UOP_BYTES, Opcode
+
+#: The window of the block on AXI4-Lite: the smallest that interconnects map.
+WINDOW_BITS = 12
+
+
+class Register(NamedTuple):
+    """32 bits at a byte offset of the block; `written`: by the host, which may always read it."""
+
+    offset: int
+    name: str
+    written: bool
+    meaning: str
+
+    @property
+    def access(self) -> str:
+        return "write, read" if self.written else "read"
+
+
+#: Offsets as in upstream's Chisel design (shell/VCR.scala, 32-bit addresses), which has status in bit 1 of control.
+MAP = (
+    Register(0x00, "control", True, "bit 0: launch"),
+    Register(0x04, "cycles", False, "cycles from the launch until FINISH ended"),
+    Register(0x08, "insn_count", True, "instructions, of 16 bytes each"),
+    Register(0x0C, "insn_base", True, "address of the first instruction"),
+    *(
+        Register(0x10 + 4 * number, f"{name}_base", True, f"address that {name} tiles are counted from")
+        for number, name in enumerate(REGIONS)
+    ),
+    Register(0x28, "status", False, "bit 0: done"),
+)
 
 #: config/pkg_config.py: register blocks of upstream's HLS build, 4 KiB each, and the address of the first; other boards
 #: have pynq's.
@@ -137,8 +168,7 @@ def _tiles(config: Config) -> tuple[Sram, ...]:
 
 def _memories(config: Config) -> dict[str, int | str]:
     macros: dict[str, int | str] = {"VTA_INS_ELEM_BYTES": INSN_BYTES}
-    own = [config.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in config.memories]
-    for chip in (config.uop, *_tiles(config), *own):
+    for chip in config.chips:
         name = f"VTA_{{}}{chip.name.upper()}_{{}}"
         macros[name.format("", "ELEM_BYTES")] = chip.tile_bytes
         macros[name.format("", "BUFF_SIZE")] = chip.depth * chip.tile_bytes

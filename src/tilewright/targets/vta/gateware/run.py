@@ -15,8 +15,8 @@ from tilewright.errors import MachineError
 from tilewright.hdl.model import Compiled, Written
 from tilewright.sim.dram import Dram
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.gateware.registers import REGIONS
 from tilewright.targets.vta.gateware.top import Vta
+from tilewright.targets.vta.isa.fields import REGIONS
 from tilewright.targets.vta.isa.stream import decode
 
 PAGE = 1 << 12

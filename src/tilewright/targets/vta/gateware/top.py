@@ -1,32 +1,33 @@
-"""The machine: fetch, three or four units, their token queues and memories, and one AXI4 port."""
+"""The machine: fetch, three or four units, their token queues and memories, and one AXI4 port; a block for a board."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module
+from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from tilewright.errors import ConfigError
 from tilewright.hdl.axi import Bus, ReadMaster, WriteMaster
+from tilewright.hdl.axi_lite import AxiLite, AxiLiteRegisters
 from tilewright.hdl.memory import BankedMemory
 from tilewright.hdl.parts import PartedMemory
 from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.compute import Compute
 from tilewright.targets.vta.gateware.fetch import Fetch
-from tilewright.targets.vta.gateware.load import Load
-from tilewright.targets.vta.gateware.registers import REGIONS
-from tilewright.targets.vta.gateware.store import Store
-from tilewright.targets.vta.gateware.words import INSN_BITS, tiles
-from tilewright.targets.vta.isa.semantics import SEMANTICS
+from tilewright.targets.vta.gateware.header import MAP
+from tilewright.targets.vta.gateware.moving import Load, Store
+from tilewright.targets.vta.gateware.units import INSN_BITS, tiles
+from tilewright.targets.vta.isa.fields import REGIONS
 from tilewright.targets.vta.timing.tilewright import IN_FLIGHT
 
 
 def require(config: Config) -> None:
     """Raises ConfigError for a machine that there is no gateware of."""
-    if not SEMANTICS[config.semantics].out_memory:  # fsim, a simulator: STORE takes what acc holds when it runs
+    if not config.rules.out_memory:  # fsim, a simulator: STORE takes what acc holds when it runs
         reason = f"there is none with semantics {config.semantics}: it has no memory between compute and store"
         raise ConfigError("VTA gateware", reason, "set semantics to hls or chisel")
 
@@ -132,3 +133,50 @@ class Vta(wiring.Component):
         for core, (read, write) in zip(cores, ports, strict=True):
             wiring.connect(m, core.acc, read)
             wiring.connect(m, core.acc_write, write)
+
+
+WRITTEN = {register.offset: register.name for register in MAP if register.written}
+READ = {register.offset: register.name for register in MAP if not register.written}
+#: AXI4: bursts of incrementing addresses.
+INCREMENTING = 1
+
+
+class VtaSystem(wiring.Component):
+    """`control` is the host's port, `bus` DRAM's; `size` and `burst` hold for both of its command channels."""
+
+    def __init__(self, config: Config) -> None:
+        require(config)
+        self.config = config
+        super().__init__(
+            {
+                "control": In(AxiLite()),
+                "bus": Out(Bus(config.bus_bits)),
+                "size": Out(3, init=ceil_log2(config.bus_bits // 8)),
+                "burst": Out(2, init=INCREMENTING),
+                "interrupt": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        m.submodules.vta = vta = Vta(self.config)
+        m.submodules.registers = registers = AxiLiteRegisters(WRITTEN, READ)
+        wiring.connect(m, wiring.flipped(self.control), registers.bus)
+        wiring.connect(m, vta.bus, wiring.flipped(self.bus))
+        for name in WRITTEN.values():
+            if name != "control":
+                m.d.comb += getattr(vta, name).eq(getattr(registers, name))
+        cycles, runs = Signal(32), Signal()
+        m.d.comb += [
+            vta.launch.eq(registers.control_strobe & registers.control[0]),
+            registers.status.eq(vta.done),
+            registers.cycles.eq(cycles),
+            self.interrupt.eq(vta.done),
+        ]
+        with m.If(vta.launch):
+            m.d.sync += [cycles.eq(0), runs.eq(1)]
+        with m.Elif(vta.done):
+            m.d.sync += runs.eq(0)
+        with m.Elif(runs):
+            m.d.sync += cycles.eq(cycles + 1)
+        return m

@@ -44,25 +44,12 @@ class Memory(IntEnum):
 UOP_MEMORIES = (Memory.UOP, Memory.ALU_UOP)
 
 
-class AluOp(IntEnum):
-    """Operations of ALU; SHR shifts left by a negative amount.
-
-    Ours, for machines whose `alu` is "rounding" or "fused": MULH, the high 32 bits of twice the product, rounded;
-    RSHR, a shift right rounded half away from zero; REQ (fused only), a whole requantisation.
-    """
-
-    MIN = 0
-    MAX = 1
-    ADD = 2
-    SHR = 3
-    MUL = 4
-    MULH = 5
-    RSHR = 6
-    REQ = 7
-
-
 #: The format of each opcode; FINISH and unknown opcodes are plain.
 FORMAT_OF: dict[int, str] = {Opcode.LOAD: "mem", Opcode.STORE: "mem", Opcode.GEMM: "gemm", Opcode.ALU: "alu"}
+
+#: Regions of DRAM whose base the host sets in a register, as instructions name them; the one of each memory id.
+REGIONS = ("uop", "inp", "wgt", "acc", "out")
+REGION_OF = ("uop", "wgt", "inp", "acc", "out", "acc", "uop", "acc")
 
 #: VTA_INS_WIDTH and VTA_UOP_WIDTH, bytes.
 INSN_BYTES = 16
@@ -140,12 +127,15 @@ def _factors(memory: str, width: int) -> tuple[Field, ...]:
 
 
 @lru_cache
-def formats(bits: IndexBits) -> Formats:
-    """The layouts for these index widths. Raises ConfigError when one does not fit its words."""
+def formats(bits: IndexBits, operation_bits: int = 3) -> Formats:
+    """The layouts for these widths of indices and of ALU operations.
+
+    Raises ConfigError when one does not fit its words.
+    """
     gemm = _factors("dst", bits.acc) + _factors("src", bits.inp) + _factors("wgt", bits.wgt)
     alu = _factors("dst", bits.acc) + _factors("src", bits.acc)
     operation = (
-        Field("alu_opcode", 3, doc="AluOp"),
+        Field("alu_opcode", operation_bits, doc="AluOp"),
         Field("use_imm", 1, doc="the second operand is `imm`, not acc[src]"),
         Field("imm", 16, signed=True, doc="immediate operand"),
     )

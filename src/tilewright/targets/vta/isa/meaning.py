@@ -8,21 +8,20 @@ Sources: specs of upstream's three implementations as semantics.py names them; d
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
-from tilewright.targets.vta.isa.scalar import operate, requantise, requantise_float
-from tilewright.targets.vta.isa.semantics import SEMANTICS
-from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
+from tilewright.targets.vta.isa import alu
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import REGION_OF, UOP_MEMORIES, Memory, Opcode
+from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 
-#: The memories of micro-ops, those with padding under all semantics, and the names of the ones that hold data.
-CACHES, PADDED = (Memory.UOP, Memory.ALU_UOP), (Memory.INP, Memory.ACC, Memory.ACC_8BIT)
+#: The memories with padding under all semantics, and the names of those that hold data.
+PADDED = (Memory.INP, Memory.ACC, Memory.ACC_8BIT)
 NAMES = {Memory.INP: "inp", Memory.WGT: "wgt", Memory.ACC: "acc", Memory.ACC_8BIT: "acc", Memory.PAR: "par"}
-#: The control register that each memory is addressed from.
-REGISTER = ("uop", "wgt", "inp", "acc", "out", "acc", "uop", "acc")
 
 #: An instruction's fields, and a memory with one of its elements: a tile, a micro-op, or a byte of DRAM.
 Record = dict[str, int]
@@ -40,25 +39,20 @@ class Interpreter:
         self, config: Config, records: Sequence[Record], uops: Array, dram: Array, bases: Mapping[str, int]
     ) -> None:
         self.config, self.records, self.uops, self.dram, self.bases = config, records, uops, dram, bases
-        self.rules, self.four = SEMANTICS[config.semantics], config.stages == 4
-        self.inp = np.zeros((config.inp.depth, *config.inp.shape), np.int64)
-        self.wgt = np.zeros((config.wgt.depth, *config.wgt.shape), np.int64)
-        self.acc = np.zeros((config.acc.depth, *config.acc.shape), np.int64)
-        self.out = np.zeros((config.out.depth, *config.out.shape), np.int64)
-        self.par = np.zeros((config.par.depth, *config.par.shape), np.int64)
-        self.cache = {memory: np.zeros((max(config.uop.depth, config.alu_uop.depth), 3), np.int64) for memory in CACHES}
+        self.rules, self.four = config.rules, config.stages == 4
+        self.inp, self.wgt, self.acc, self.out, self.par = (
+            np.zeros((sram.depth, *sram.shape), np.int64)
+            for sram in (config.inp, config.wgt, config.acc, config.out, config.par)
+        )
+        most = max(config.uop.depth, config.alu_uop.depth)
+        self.cache = {memory: np.zeros((most, 3), np.int64) for memory in UOP_MEMORIES}
         self.touched: dict[int, tuple[set[Element], set[Element]]] = {}
         #: Of out tiles that a reset wrote: its reads, and those that count where the tile is stored.
         self.behind: dict[int, tuple[set[Element], set[Element]]] = {}
 
     def run(self, order: Iterable[int]) -> None:
         """Execute the records with these numbers, in this order."""
-        meaning = {
-            Opcode.LOAD: self._load,
-            Opcode.STORE: self._store,
-            Opcode.GEMM: self._gemm,
-            Opcode.ALU: self._alu,
-        }
+        meaning = {Opcode.LOAD: self._load, Opcode.STORE: self._store, Opcode.GEMM: self._gemm, Opcode.ALU: self._alu}
         for index in order:
             self.reads: set[Element] = set()
             self.writes: set[Element] = set()
@@ -70,7 +64,7 @@ class Interpreter:
     def _load(self, record: Record) -> None:
         """Rows of tiles from DRAM to consecutive tiles of a memory, with tiles of zeros around them."""
         memory = Memory(record["memory_type"])
-        if memory in CACHES:
+        if memory in UOP_MEMORIES:
             return self._load_uops(memory, record)
         if memory == Memory.OUT or (memory == Memory.ACC_8BIT and not self.rules.loads_acc_8bit):
             return None
@@ -119,7 +113,7 @@ class Interpreter:
         """A view of one tile in DRAM."""
         size = self.config.dram_tile_bytes(memory)
         tile = record.get("dram_base", 0) + y * record.get("x_stride", 0) + x
-        address = self.bases[REGISTER[memory]] + tile * size
+        address = self.bases[REGION_OF[memory]] + tile * size
         touched.update(("DRAM", byte) for byte in range(address, address + size))
         return self.dram[address : address + size]
 
@@ -157,7 +151,7 @@ class Interpreter:
         """acc[dst] = op(acc[dst], acc[src] or the immediate) for each micro-op."""
         op, immediate = AluOp(record.get("alu_opcode", 0)), record.get("imm", 0) if record.get("use_imm") else None
         memory = Memory.ALU_UOP if self.four else Memory.UOP
-        kind, rules = self.config.acc.width if not self.rules.wide_alu else 32, self.rules
+        width, rules = self.config.acc.width, self.rules
         first = int(self.cache[memory][record.get("uop_bgn", 0), 2])
         for d, s, _, o in self._micro_ops(record, memory):
             if op == AluOp.REQ:
@@ -168,19 +162,18 @@ class Interpreter:
             self.reads |= {("acc", left)} if immediate is not None else {("acc", left), ("acc", s)}
             right = np.full_like(self.acc[d], immediate) if immediate is not None else self.acc[s]
             pairs = zip(self.acc[left].reshape(-1).tolist(), right.reshape(-1).tolist(), strict=True)
-            field = immediate if immediate is not None else record.get("imm", 0)
-            made = [operate(op, a, b, kind, immediate is not None, field < 0, rules) for a, b in pairs]
-            value = np.array(made, np.int64).astype(f"int{self.config.acc.width}").astype(np.int64)
+            form = alu.Form(rules, 32 if rules.wide_alu else width, immediate is not None, record.get("imm", 0) < 0)
+            made = [alu.evaluate(op, a, b, form) for a, b in pairs]
+            value = np.array(made, np.int64).astype(f"int{width}").astype(np.int64)
             self._write(d, value.reshape(self.acc[d].shape), to_out=True)
 
     def _requantised(self, d: int, bias: int, factors: int) -> Array:
         """REQ of one tile; bias and three tiles of factors come from the memory of parameters."""
-        rule = requantise_float if self.config.alu == "float" else requantise
         tiles = (bias, factors, factors + 1, factors + 2)
         self.reads |= {("par", tile) for tile in tiles}
-        columns = [self.par[tile].reshape(-1).tolist() for tile in tiles]
-        rows = self.acc[d].tolist()
-        return np.array([[rule(value, *words) for value, *words in zip(row, *columns, strict=True)] for row in rows])
+        words = [self.par[tile].reshape(-1).tolist() for tile in tiles]
+        evaluate = partial(alu.evaluate_req, is_float=self.config.alu == "float")
+        return np.array([list(map(evaluate, row, *words)) for row in self.acc[d].tolist()])
 
     def _write(self, tile: int, value: Array, to_out: bool) -> None:
         self.acc[tile] = value

@@ -39,28 +39,26 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """`units` in order; `gemm` and `alu` are the numbers of the units that run GEMM and ALU (one, of three).
-
-    Queue 2u leads from unit u to the next, queue 2u + 1 back.
-    """
+    """`units` in order; `gemm` and `alu` are the numbers of the units that run GEMM and ALU (one, of three)."""
 
     units: tuple[str, ...]
     gemm: int
     alu: int
-    takes: Array  # int64 [opcode, memory id (0: names none)]: the unit whose queue takes an instruction
     load: int = 0
 
-    @classmethod
-    def of(cls, units: tuple[str, ...], gemm: int, alu: int) -> Pipeline:
-        """As upstream, LOADs of other than inp and wgt go to the unit that runs micro-ops, and so does what no
-        reference decodes.
+    @cached_property
+    def takes(self) -> Array:
+        """The unit whose queue takes an instruction, int64 [opcode, memory id (0: names none)].
+
+        As upstream, LOADs of other than inp and wgt go to the unit that runs micro-ops, and so does what no reference
+        decodes.
         """
-        takes = np.full((8, 8), alu)
-        takes[Opcode.STORE] = len(units) - 1
-        takes[[Opcode.GEMM, Opcode.LOAD]] = gemm
-        takes[Opcode.LOAD, Memory.ALU_UOP] = alu
-        takes[Opcode.LOAD, [Memory.INP, Memory.WGT, Memory.PAR]] = 0
-        return cls(units, gemm, alu, takes)
+        takes = np.full((8, 8), self.alu)
+        takes[Opcode.STORE] = self.store
+        takes[[Opcode.GEMM, Opcode.LOAD]] = self.gemm
+        takes[Opcode.LOAD, Memory.ALU_UOP] = self.alu
+        takes[Opcode.LOAD, [Memory.INP, Memory.WGT, Memory.PAR]] = self.load
+        return takes
 
     @property
     def store(self) -> int:
@@ -104,42 +102,35 @@ class Pipeline:
         """The unit whose queue takes an instruction."""
         return self._takes[opcode][memory]
 
+    def units_of(self, stream: Stream) -> Column:
+        """The same of each instruction, int64 [n]."""
+        return self.takes[stream.opcode, stream.mem.memory_type]
+
     def path(self, source: int, target: int) -> Sequence[int]:
         """The units from one to another, both included: a token goes from each to the next."""
         return range(source, target + 1) if source <= target else range(source, target - 1, -1)
-
-    def units_of(self, stream: Stream) -> Column:
-        """int64 [n]."""
-        return self.takes[stream.opcode, stream.mem.memory_type]
 
     def neighbour(self, unit: int, bit: str) -> int | None:
         """The unit at the other end of a token bit, None where there is none."""
         other = unit + (1 if bit.endswith("next") else -1)
         return other if 0 <= other < len(self.units) else None
 
-    def queue(self, unit: int, bit: str) -> int | None:
-        """The queue that a token bit of a unit takes from or adds to."""
-        other = self.neighbour(unit, bit)
-        if other is None:
-            return None
-        backward = (bit in POP_BITS) == (other > unit)
-        return 2 * min(unit, other) + int(backward)
-
     def queues(self, depth: int) -> tuple[TokenQueue, ...]:
         """All queues, `depth` tokens each."""
         return tuple(TokenQueue(f"{self.units[a]}->{self.units[b]}", a, b, depth) for a, b in self.links)
 
-    def mask(self, stream: Stream, bits: tuple[str, str]) -> Array:
-        """For each instruction the queues of its token bits `bits`, as a bit mask; others are ignored (HLS)."""
-        unit, mask = self.units_of(stream), np.zeros(len(stream), np.int64)
-        for bit in bits:
-            shift = np.array([-1 if (q := self.queue(u, bit)) is None else q for u in range(len(self.units))])[unit]
-            mask |= np.where((getattr(stream, bit) == 1) & (shift >= 0), 1 << np.maximum(shift, 0), 0)
-        return mask
+    def tokens(self, stream: Stream) -> tuple[Array, Array]:
+        """The queues that each instruction pops and pushes, as bit masks; bits without a queue are ignored (HLS)."""
+        unit = self.units_of(stream)
+        pops, pushes = np.zeros((2, len(stream)), np.int64)
+        for queue, ((producer, consumer), link) in enumerate(self.links.items()):
+            pops |= ((unit == consumer) & (getattr(stream, link.pop) == 1)).astype(np.int64) << queue
+            pushes |= ((unit == producer) & (getattr(stream, link.push) == 1)).astype(np.int64) << queue
+        return pops, pushes
 
 
 #: By number of stages.
 PIPELINES = {
-    3: Pipeline.of(("load", "compute", "store"), gemm=1, alu=1),
-    4: Pipeline.of(("load", "gemm", "activate", "store"), gemm=1, alu=2),
+    3: Pipeline(("load", "compute", "store"), gemm=1, alu=1),
+    4: Pipeline(("load", "gemm", "activate", "store"), gemm=1, alu=2),
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Semantics:
     """One implementation's choices; docs/vta.md tabulates them with their evidence."""
 

@@ -1,4 +1,7 @@
-"""A decoded instruction stream as columns, so that every later pass works on the whole stream at once."""
+"""What a launch holds, decoded: instructions and micro-ops as columns, and the values of tiles in DRAM.
+
+Every later pass works on the whole stream at once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ import numpy as np
 from tilewright.array import Array, among
 from tilewright.errors import ProgramError
 from tilewright.program.instruction import Column, Layout, Raw
-from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, INSN_BYTES, Opcode
+from tilewright.program.launch_image import LaunchImage
+from tilewright.program.program import Launch
+from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, INSN_BYTES, REGIONS, Opcode
 
 if TYPE_CHECKING:
     from tilewright.targets.vta.config import Config
@@ -22,55 +27,13 @@ Record = Mapping[str, int]
 COMMON_NAMES = tuple(f.name for f in COMMON)
 
 
-@dataclass(frozen=True, eq=False)
-class Mem:
-    """The fields of LOAD and STORE, int64 [n] each; 0 in rows of another format."""
+class Fields(dict[str, Column]):
+    """The fields of one format by name and as attributes, int64 [n] each; 0 in rows of another format."""
 
-    memory_type: Column
-    sram_base: Column
-    dram_base: Column
-    y_size: Column
-    x_size: Column
-    x_stride: Column
-    y_pad_0: Column
-    y_pad_1: Column
-    x_pad_0: Column
-    x_pad_1: Column
-
-
-@dataclass(frozen=True, eq=False)
-class Gemm:
-    """The fields of GEMM, int64 [n] each; 0 in rows of another format."""
-
-    reset_reg: Column
-    uop_bgn: Column
-    uop_end: Column
-    iter_out: Column
-    iter_in: Column
-    dst_factor_out: Column
-    dst_factor_in: Column
-    src_factor_out: Column
-    src_factor_in: Column
-    wgt_factor_out: Column
-    wgt_factor_in: Column
-
-
-@dataclass(frozen=True, eq=False)
-class Alu:
-    """The fields of ALU, int64 [n] each; 0 in rows of another format."""
-
-    reset_reg: Column
-    uop_bgn: Column
-    uop_end: Column
-    iter_out: Column
-    iter_in: Column
-    dst_factor_out: Column
-    dst_factor_in: Column
-    src_factor_out: Column
-    src_factor_in: Column
-    alu_opcode: Column
-    use_imm: Column
-    imm: Column
+    def __getattr__(self, name: str) -> Column:
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +48,9 @@ class Stream:
     pop_next: Column
     push_prev: Column
     push_next: Column
-    mem: Mem
-    gemm: Gemm
-    alu: Alu
+    mem: Fields
+    gemm: Fields
+    alu: Fields
     reserved: Raw
 
     def __len__(self) -> int:
@@ -115,13 +78,13 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
     plain = config.formats.plain
     common = plain.decode(insns)
     reserved = plain.reserved(insns)
-    parts: dict[str, dict[str, Column]] = {}
-    for name, layout, rows in _groups(common["opcode"], config):
+    parts: dict[str, Fields] = {}
+    for name, layout, rows in groups(common["opcode"], config):
         columns = np.zeros((len(layout.fields), len(insns)), np.int64)
         columns[:, rows] = layout.values(insns[rows])
-        parts[name] = {f: c for f, c in zip(layout.by_name, columns, strict=True) if f not in common}
+        parts[name] = Fields({f: c for f, c in zip(layout.by_name, columns, strict=True) if f not in common})
         reserved[rows] &= ~layout.used
-    stream = _assembled(common, parts, reserved)
+    stream = Stream(**common, mem=parts["mem"], gemm=parts["gemm"], alu=parts["alu"], reserved=reserved)
     if strict:
         mem = (stream.opcode == Opcode.LOAD) | (stream.opcode == Opcode.STORE)
         _refuse_unknown(stream.opcode, stream.opcode >= 0, tuple(Opcode), "opcode")
@@ -139,7 +102,7 @@ def encode(stream: Stream | Sequence[Record], config: Config) -> Raw:
     if not isinstance(stream, Stream):
         return _encode_records(stream, config)
     raw = stream.reserved.copy()
-    for name, layout, rows in _groups(stream.opcode, config):
+    for name, layout, rows in groups(stream.opcode, config):
         part = getattr(stream, name, stream)
         columns = {f: getattr(stream if f in COMMON_NAMES else part, f)[rows] for f in layout.by_name}
         if (overlap := (raw[rows] & layout.used).any(axis=1)).any():
@@ -155,7 +118,7 @@ def _encode_records(records: Sequence[Record], config: Config) -> Raw:
             raise ProgramError(f"instruction {row}", "has no opcode", f"its fields are {', '.join(record)}")
     raw = np.zeros((len(records), INSN_BYTES), np.uint8)
     opcode = np.array([record["opcode"] for record in records], np.int64)
-    for _, layout, rows in _groups(opcode, config):
+    for _, layout, rows in groups(opcode, config):
         raw[rows] = layout.encode_rows([records[row] for row in rows], rows)
     return raw
 
@@ -171,7 +134,7 @@ def encode_uops(uops: Uops, config: Config) -> Raw:
     return config.formats.uop.encode({"dst": uops.dst, "src": uops.src, "wgt": uops.wgt}) | uops.reserved
 
 
-def _groups(opcode: Column, config: Config) -> Iterator[tuple[str, Layout, Array]]:
+def groups(opcode: Column, config: Config) -> Iterator[tuple[str, Layout, Array]]:
     """Each format's name, its layout, and the rows that have it."""
     rest = np.ones(len(opcode), np.bool_)
     for form, layout in config.formats.by_name.items():
@@ -182,19 +145,41 @@ def _groups(opcode: Column, config: Config) -> Iterator[tuple[str, Layout, Array
         yield form, layout, np.flatnonzero(mine)
 
 
-def _assembled(common: dict[str, Column], parts: dict[str, dict[str, Column]], reserved: Raw) -> Stream:
-    return Stream(
-        **common,
-        mem=Mem(**parts["mem"]),
-        gemm=Gemm(**parts["gemm"]),
-        alu=Alu(**parts["alu"]),
-        reserved=reserved,
-    )
-
-
 def _refuse_unknown(column: Column, mine: Array, known: tuple[IntEnum, ...], what: str) -> None:
     bad = mine & ~among(column, known)
     if bad.any():
         row = int(np.argmax(bad))
         names = ", ".join(f"{member.name} {member.value}" for member in known)
         raise ProgramError(f"instruction {row}", f"unknown {what} {column[row]}", f"there are {names}")
+
+
+def image_of(launch: Launch) -> LaunchImage:
+    """What a launch holds, which may come from a file. Raises ProgramError."""
+    return LaunchImage.of(launch, INSN_BYTES, REGIONS)
+
+
+def unpack_values(raw: Array, width: int) -> Array:
+    """Values in DRAM, uint8 (..., bytes) of any strides, as signed integers (..., bytes * 8 / width).
+
+    They are in two's complement, little-endian; values narrower than a byte lie low bits first.
+    """
+    if width == 8:  # the usual case: no copy
+        return raw.view(np.int8)
+    if width > 8:
+        return np.ascontiguousarray(raw).view(f"<i{width // 8}")
+    per_byte = 8 // width
+    shifts = np.arange(per_byte, dtype=np.uint8) * width
+    fields = (raw[..., None] >> shifts) & np.uint8((1 << width) - 1)
+    signed = (fields << np.uint8(8 - width)).view(np.int8) >> (8 - width)
+    return signed.reshape(*raw.shape[:-1], raw.shape[-1] * per_byte)
+
+
+def pack_values(values: Array, width: int) -> Array:
+    """Integers (..., n) truncated to `width` bits, as uint8 (..., n * width / 8)."""
+    if width >= 8:
+        return np.ascontiguousarray(values.astype(f"<i{width // 8}")).view(np.uint8)
+    per_byte = 8 // width
+    fields = (values.astype(np.int64) & ((1 << width) - 1)).astype(np.uint8)
+    grouped = fields.reshape(*values.shape[:-1], values.shape[-1] // per_byte, per_byte)
+    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(width)
+    return np.bitwise_or.reduce(grouped << shifts, axis=-1)

@@ -1,27 +1,43 @@
-"""The text of VTA's instructions and micro-ops, exact in both directions (tilewright/program/notation.py).
+"""The text form of VTA launches, exact in both directions: where DRAM's segments are, their bytes, and the code.
 
+    .launch conv
+    .base uop=0x0 inp=0x0 wgt=0x0 acc=0x0 out=0x0
+    .segment wgt address=0x1000 size=0x100 kind=const
+    0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20
+    zero 224
+    .segment x address=0x2000 size=0x200 kind=input
+    .segment uop address=0x3000 kind=const
+    .insn
     load inp sram_base=0 dram_base=64 y_size=1 x_size=16 x_stride=16 pop:compute push:compute
     alu add uop_bgn=0 uop_end=1 iter_out=1 iter_in=16 dst_factor_in=1 use_imm=1 imm=-3 push:store
+    finish
+    .uop
     dst=0 src=0 wgt=0
 
-The last is a micro-op. A token names the unit at the other end (`prev` or `next` where there is no queue). Opcodes and
-ids that do not exist are written `op5`, `mem6`.
+Segments are those of program/segment_text.py, lines of code those of program/notation.py. A token names the unit at the
+other end (`prev` or `next` where there is no queue); opcodes and ids that do not exist are written `op5`, `mem6`. The
+micro-ops are the bytes of the const segment `uop`, which is at address 0 where a launch does not declare it. Lines
+before the first `.launch` are a launch named `asm`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from tilewright.program import segment_text
 from tilewright.program.instruction import RESERVED, Layout, Raw, rows
+from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.notation import Form, Names, Notation
-from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, AluOp, Formats, Memory, Opcode
+from tilewright.program.program import Launch, Program
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, REGIONS, Formats, Memory, Opcode
 from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS, Pipeline
-from tilewright.targets.vta.isa.stream import COMMON_NAMES, Stream, decode
-
-if TYPE_CHECKING:
-    from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.stream import COMMON_NAMES, encode, groups, image_of
 
 #: What the word behind the mnemonic says, by format.
 PLAIN = {"mem": ("memory_type",), "alu": ("alu_opcode",)}
@@ -30,22 +46,41 @@ NAMES = {"memory_type": Names.of(Memory, "mem"), "alu_opcode": Names.of(AluOp, "
 USUALLY_ZERO = ("reset_reg", "use_imm", "imm", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 
 
-@lru_cache
-def _tokens(line: Pipeline) -> tuple[dict[str, str], ...]:
-    """By unit, the word for each token bit: {"pop_prev": "pop:load", ..}."""
-    found = []
-    for unit in range(len(line.units)):
-        words = {}
-        for bit in (*POP_BITS, *PUSH_BITS):
-            verb, side = bit.split("_")
-            other = line.neighbour(unit, bit)
-            words[bit] = f"{verb}:{side if other is None else line.units[other]}"
-        found.append(words)
-    return tuple(found)
+def disassemble(program: Program, config: Config) -> str:
+    """The text of a program's launches."""
+    grammar = _grammar(config)
+    return "\n".join(grammar.write(_text(launch, config)) for launch in program.launches)
+
+
+def assemble(text: str, config: Config) -> tuple[Launch, ...]:
+    """The launches of a text. Raises ProgramError with the line, the column and what was expected there."""
+    return tuple(_launch(part, config) for part in _grammar(config).read(text))
+
+
+def instructions(insns: Raw, config: Config) -> list[str]:
+    """The lines of instructions, uint8 [n, 16]."""
+    known, lines = _notation(config.formats, config.pipeline), [""] * len(insns)
+    for _, layout, mine in groups(config.formats.plain.decode(insns)["opcode"], config):
+        for row, line in zip(mine.tolist(), _lines(known.show, layout, insns[mine]), strict=True):
+            lines[row] = line
+    return lines
+
+
+def micro_ops(uops: Raw, config: Config) -> list[str]:
+    """The lines of micro-ops, uint8 [m, 4]."""
+    layout = config.formats.uop
+    return _lines(_uop_form(layout).show, layout, uops)
+
+
+def _lines(show: Callable[[Mapping[str, int]], str], layout: Layout, code: Raw) -> list[str]:
+    """The line of each row of code, with the bits that no field covers as one little-endian integer."""
+    reserved = layout.reserved(code)
+    others = [int.from_bytes(row.tobytes(), "little") for row in reserved] if reserved.any() else [0] * len(code)
+    return [show(row | {RESERVED: other}) for row, other in zip(rows(layout.decode(code)), others, strict=True)]
 
 
 @lru_cache
-def notation(formats: Formats, pipeline: Pipeline) -> Notation:
+def _notation(formats: Formats, pipeline: Pipeline) -> Notation:
     """The lines of a machine's instructions."""
     forms = {}
     for code in range(COMMON[0].high + 1):
@@ -53,7 +88,7 @@ def notation(formats: Formats, pipeline: Pipeline) -> Notation:
         layout, plain = formats.by_name[form], PLAIN.get(form, ())
         operands = tuple(name for name in layout.by_name if name not in (*COMMON_NAMES, *plain))
         forms[code] = Form(layout, (*operands, RESERVED), plain, USUALLY_ZERO, NAMES)
-    tokens = _tokens(pipeline)
+    tokens = [_tokens(pipeline, unit) for unit in range(len(pipeline.units))]
 
     def flags(values: Mapping[str, int]) -> Mapping[str, str]:
         return tokens[pipeline.unit_of(values["opcode"], values.get("memory_type", 0))]
@@ -61,37 +96,57 @@ def notation(formats: Formats, pipeline: Pipeline) -> Notation:
     return Notation("opcode", Names.of(Opcode, "op"), forms, flags)
 
 
-def uop_form(layout: Layout) -> Form:
+def _tokens(line: Pipeline, unit: int) -> dict[str, str]:
+    """The word for each token bit of a unit: {"pop_prev": "pop:load", ..}."""
+    words = {}
+    for bit in (*POP_BITS, *PUSH_BITS):
+        verb, side = bit.split("_")
+        other = line.neighbour(unit, bit)
+        words[bit] = f"{verb}:{side if other is None else line.units[other]}"
+    return words
+
+
+def _uop_form(layout: Layout) -> Form:
     """The line of a micro-op."""
     return Form(layout, (*layout.by_name, RESERVED))
 
 
-def instructions(insns: Raw, config: Config) -> list[str]:
-    """The lines of instructions, uint8 [n, 16]."""
-    known = notation(config.formats, config.pipeline)
-    return [known.show(values) for values in _rows(decode(insns, config, strict=False))]
+def _grammar(config: Config) -> Grammar:
+    directives = {
+        **segment_text.directives(REGIONS),
+        ".insn": Directive(code=_notation(config.formats, config.pipeline).read),
+        ".uop": Directive(code=_uop_form(config.formats.uop).read),
+    }
+    return Grammar(directives, opening=".insn", unnamed="asm")
 
 
-def micro_ops(uops: Raw, config: Config) -> list[str]:
-    """The lines of micro-ops, uint8 [m, 4]."""
-    layout = config.formats.uop
-    form, others = uop_form(layout), _integers(layout.reserved(uops))
-    return [
-        form.show({**values, RESERVED: other}) for values, other in zip(rows(layout.decode(uops)), others, strict=True)
-    ]
+def _text(launch: Launch, config: Config) -> Text:
+    image, uops, size = image_of(launch), np.zeros(0, np.uint8), config.uop.tile_bytes
+    if "uop" in image.data and image.data["uop"].size % size == 0:
+        uops = image.data["uop"]
+        image = replace(image, data={**image.data, "uop": uops[:0]})
+    code = Section(".insn", code=instructions(image.insns, config))
+    tables = Section(".uop", code=micro_ops(uops.reshape(-1, size), config))
+    return Text(launch.name, sections=[*segment_text.sections(image), code, tables])
 
 
-def _rows(stream: Stream) -> Iterator[dict[str, int]]:
-    """The fields of each instruction."""
-    common = rows({name: getattr(stream, name) for name in COMMON_NAMES})
-    parts = {form: rows(vars(getattr(stream, form))) for form in ("mem", "gemm", "alu")}
-    for row, (values, reserved) in enumerate(zip(common, _integers(stream.reserved), strict=True)):
-        form = FORMAT_OF.get(values["opcode"])
-        yield values | (parts[form][row] if form else {}) | {RESERVED: reserved}
+def _launch(text: Text, config: Config) -> Launch:
+    uops = config.formats.uop.encode_rows(text.code(".uop"))
+    if uops.size:
+        _fill(text, uops)
+    image = segment_text.image(text, encode(text.code(".insn"), config), REGIONS)
+    return replace(image, data={"uop": np.zeros(0, np.uint8), **image.data}).launch(text.name)
 
 
-def _integers(reserved: Raw) -> list[int]:
-    """Each row as one little-endian integer."""
-    if not reserved.any():
-        return [0] * len(reserved)
-    return [int.from_bytes(row.tobytes(), "little") for row in reserved]
+def _fill(text: Text, uops: Raw) -> None:
+    """Micro-ops as the bytes of the segment `uop`."""
+    found = [section for section in text.of(".segment") if section.values["name"] == "uop"]
+    if not found:
+        found = [Section(".segment", {"name": "uop", "address": 0, "kind": "const"})]
+        text.sections[:0] = found
+    (section,) = found
+    if section.values["kind"] != "const" or section.data:
+        section.words["name"].refuse("a const segment without bytes of its own, as there are micro-ops for it")
+    if section.values.get("size", uops.size) < uops.size:
+        section.words["size"].refuse(f"{uops.size} or more for its {len(uops)} micro-ops")
+    section.data = uops.tobytes()

@@ -11,7 +11,8 @@ with Runtime("pynq") as rt:
 The compiler's streams are made by the same `instructions` and `uops`.
 """
 
-from tilewright.targets.vta.isa.fields import AluOp, Memory
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.runtime.memory import Buffer
 from tilewright.targets.vta.runtime.session import Debug, RunResult, Runtime
 from tilewright.targets.vta.runtime.uop_kernels import UopRecorder

@@ -6,12 +6,10 @@ from tilewright.errors import ProgramError
 from tilewright.program.launch_image import CARRIED, DramSegment, LaunchImage
 from tilewright.program.program import Launch
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.gateware.registers import REGIONS
-from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
-from tilewright.targets.vta.runtime.instructions import InstructionBuffer, serial
+from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, Memory, Opcode
+from tilewright.targets.vta.runtime.instructions import InstructionBuffer, UopCache, UopLists, alone, serial
 from tilewright.targets.vta.runtime.memory import MAX_TRANSFER, UOPS, Buffer
 from tilewright.targets.vta.runtime.uop_kernels import UopKernel
-from tilewright.targets.vta.runtime.uops import UopCache, UopLists, alone
 
 #: One call, and the end of the launch after it, add fewer instructions than that.
 RESERVE = 16

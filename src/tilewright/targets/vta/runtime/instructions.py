@@ -1,12 +1,12 @@
-"""The instruction buffer: what the runtime records and the compiler emits, with tokens and NOPs.
+"""Streams as the runtime records and the compiler emits them: instructions with tokens and NOPs, and micro-op lists.
 
-Rules are those of upstream's InsnQueue (TVM vta/runtime/runtime.cc): a push goes onto the last instruction where
-that is possible, a pop waits for the next instruction of its unit, and NOPs carry what finds no place.
+Tokens follow the rules of upstream's InsnQueue (TVM vta/runtime/runtime.cc): a push goes onto the last instruction
+where that is possible, a pop waits for the next instruction of its unit, and NOPs carry what finds no place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,15 +16,14 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import INSN_BYTES, AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import COMMON, INSN_BYTES, MEM, UOP_BYTES, Memory, Opcode
 from tilewright.targets.vta.isa.pipeline import Link
-from tilewright.targets.vta.isa.stream import COMMON_NAMES, Alu, Gemm, Mem, Stream, encode
+from tilewright.targets.vta.isa.stream import Uops, encode_uops, groups
 
-COMMON = len(COMMON_NAMES)
-#: Columns of a row.
-COLUMN = {name: index for index, name in enumerate(COMMON_NAMES)}
-MEM_FIELDS, GEMM_FIELDS, ALU_FIELDS = (len(part.__dataclass_fields__) for part in (Mem, Gemm, Alu))
-X_SIZE = COMMON + list(Mem.__dataclass_fields__).index("x_size")
+#: Columns of a row; the first are common to all formats.
+COLUMN = {field.name: index for index, field in enumerate((*COMMON, *MEM))}
+COMMON_SIZE, X_SIZE = len(COMMON), COLUMN["x_size"]
 TRANSFERS = (Opcode.LOAD, Opcode.STORE)
 #: y_pad_0, y_pad_1, x_pad_0, x_pad_1.
 NO_PADS = (0, 0, 0, 0)
@@ -153,15 +152,11 @@ class InstructionBuffer:
 
     def encode(self) -> Raw:
         """uint8 [n, 16]. Raises ProgramError, naming the instruction, for a value that does not fit its field."""
-        count = len(self.rows)
-        common = np.array([row[:COMMON] for row in self.rows], np.int64).reshape(count, COMMON).T
-        opcode, pop_prev, pop_next, push_prev, push_next = common
-        mem = self._part((opcode == Opcode.LOAD) | (opcode == Opcode.STORE), MEM_FIELDS)
-        gemm = self._part(opcode == Opcode.GEMM, GEMM_FIELDS)
-        alu = self._part(opcode == Opcode.ALU, ALU_FIELDS)
-        reserved = np.zeros((count, INSN_BYTES), np.uint8)
-        stream = Stream(opcode, pop_prev, pop_next, push_prev, push_next, Mem(*mem), Gemm(*gemm), Alu(*alu), reserved)
-        return encode(stream, self.config)
+        code = np.zeros((len(self.rows), INSN_BYTES), np.uint8)
+        for _, layout, mine in groups(np.array([row[0] for row in self.rows], np.int64), self.config):
+            values = np.array([self.rows[row] for row in mine.tolist()], np.int64).reshape(-1, len(layout.fields))
+            code[mine] = layout.encode(dict(zip(layout.by_name, values.T, strict=True)), mine)
+        return code
 
     def _add(self, row: list[int], memory: int = 0) -> int:
         unit = self.pipeline.unit_of(row[0], memory)
@@ -186,14 +181,6 @@ class InstructionBuffer:
             raise ProgramError(where, "there is no such token queue", f"there are {known}")
         return link
 
-    def _part(self, mine: Array, width: int) -> Array:
-        """The fields after the common ones, int64 [width, n], 0 in rows of other formats."""
-        columns = np.zeros((len(self.rows), width), np.int64)
-        rows: Sequence[int] = np.flatnonzero(mine).tolist()
-        if rows:
-            columns[rows] = [self.rows[row][COMMON:] for row in rows]
-        return columns.T
-
 
 def serial(recorded: InstructionBuffer) -> InstructionBuffer:
     """The same instructions, each after the one before it: tokens set anew, FINISH at the end.
@@ -202,11 +189,11 @@ def serial(recorded: InstructionBuffer) -> InstructionBuffer:
     between them passes the token on. NOPs that were recorded are left out.
     """
     made = InstructionBuffer(recorded.config)
-    finish = [int(Opcode.FINISH), *[0] * (COMMON - 1)]
+    finish = [int(Opcode.FINISH), *[0] * (COMMON_SIZE - 1)]
     for row in (*recorded.rows, finish):
         if is_nop(row):
             continue
-        memory = row[COMMON] if row[0] in TRANSFERS else 0
+        memory = row[COMMON_SIZE] if row[0] in TRANSFERS else 0
         unit = made.pipeline.unit_of(row[0], memory)
         path = made.pipeline.path(made.units[-1], unit) if len(made) else ()
         for source, target in pairwise(path):
@@ -214,10 +201,90 @@ def serial(recorded: InstructionBuffer) -> InstructionBuffer:
             made.dep_pop(source, target)
             if target != unit:
                 made.commit(target)
-        made._add([row[0], *[0] * (COMMON - 1), *row[COMMON:]], memory)
+        made._add([row[0], *[0] * (COMMON_SIZE - 1), *row[COMMON_SIZE:]], memory)
     return made
 
 
 def is_nop(row: Sequence[int]) -> bool:
     """Whether a row of the buffer carries tokens only."""
     return row[0] in TRANSFERS and not row[X_SIZE] and not any(row[X_SIZE + 2 :])
+
+
+class UopLists:
+    """Distinct micro-op lists in the order of their first use, which is their order in DRAM.
+
+    `offsets[i]`..`offsets[i + 1]` is list i, counted in micro-ops.
+    """
+
+    def __init__(self) -> None:
+        self.offsets = [0]
+        self._index: dict[bytes, int] = {}
+        self._parts: list[Array] = []
+
+    def add(self, dst: Array, src: Array, wgt: Array) -> int:
+        """The number of a list (tile indices int64 [m] each); equal lists are one."""
+        part = np.stack([dst, src, wgt])
+        key = part.tobytes()
+        index = self._index.get(key)
+        if index is None:
+            index = self._index[key] = len(self._parts)
+            self._parts.append(part)
+            self.offsets.append(self.offsets[-1] + part.shape[1])
+        return index
+
+    def encode(self, config: Config) -> Raw:
+        """uint8 [m, 4]. Raises ProgramError for an index that does not fit its field."""
+        dst, src, wgt = np.concatenate([np.zeros((3, 0), np.int64), *self._parts], axis=1)
+        return encode_uops(Uops(dst, src, wgt, np.zeros((len(dst), UOP_BYTES), np.uint8)), config)
+
+
+#: Which lists come with a missing one: (offsets, its number, depth of the buffer) -> one past the last.
+Policy = Callable[[Sequence[int], int, int], int]
+
+
+def alone(offsets: Sequence[int], index: int, depth: int) -> int:
+    """The missing list only: upstream's runtime, which does not know what follows."""
+    return index + 1
+
+
+def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
+    """Those that follow it too, up to a quarter of the buffer; all of them where all fit: the compiler's."""
+    share = depth if offsets[-1] <= depth else max(1, depth // 4)
+    last = index + 1
+    while last + 1 < len(offsets) and offsets[last + 1] - offsets[index] <= share:
+        last += 1
+    return last
+
+
+class UopCache:
+    """Lists in the buffer of `depth` micro-ops; `load(base, offset, count)` emits a LOAD.
+
+    A missing list is written at a pointer that goes round, over whatever is there; `policy` says what comes with it.
+    """
+
+    def __init__(
+        self, offsets: Sequence[int], depth: int, load: Callable[[int, int, int], object], policy: Policy
+    ) -> None:
+        self._offsets, self._depth, self._load, self._policy = offsets, depth, load, policy
+        self._base: dict[int, int] = {}
+        self._write = 0
+
+    def find(self, index: int) -> range:
+        """Where list `index` is in the buffer, after loading it if it is not there."""
+        if index not in self._base:
+            self._fetch(index)
+        base = self._base[index]
+        return range(base, base + self._offsets[index + 1] - self._offsets[index])
+
+    def _fetch(self, index: int) -> None:
+        start, last = self._offsets[index], self._policy(self._offsets, index, self._depth)
+        count = self._offsets[last] - start
+        base = self._write if self._write + count <= self._depth else 0
+        for other, at in list(self._base.items()):
+            size = self._offsets[other + 1] - self._offsets[other]
+            if at < base + count and base < at + size:
+                del self._base[other]
+        self._load(base, start, count)
+        for other in range(index, last):
+            self._base[other] = base + self._offsets[other] - start
+        self._write = base + count

@@ -8,7 +8,7 @@ from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
-from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
+from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 
 
 def grid(memory: Memory, shape: tuple[int, int], config: Config) -> tuple[int, int]:

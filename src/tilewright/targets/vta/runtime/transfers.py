@@ -7,7 +7,6 @@ import numpy as np
 from tilewright.errors import ProgramError
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
-from tilewright.targets.vta.isa.semantics import SEMANTICS
 from tilewright.targets.vta.runtime.memory import Buffer
 
 LOADED = (Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT, Memory.PAR)
@@ -32,7 +31,7 @@ def check_transfer(
             remedy = "set alu to fused: other machines have no parameters"
         known = ", ".join(item.name for item in moved)
         raise ProgramError(call, f"memory is {Memory(memory).name}", remedy or f"choose {known}")
-    if memory == Memory.ACC_8BIT and not SEMANTICS[config.semantics].loads_acc_8bit:
+    if memory == Memory.ACC_8BIT and not config.rules.loads_acc_8bit:
         raise ProgramError(call, f"ACC_8BIT is ignored by {config.semantics}", "use semantics fsim, or ACC")
     for name, value in (("offset", offset), ("sram_index", base)):
         if not isinstance(value, int | np.integer):

@@ -13,7 +13,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.targets.vta.config import Config, Sram
-from tilewright.targets.vta.isa.fields import ITER_BITS, AluOp
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import ITER_BITS
 from tilewright.targets.vta.runtime.instructions import ONCE, Loop
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 

@@ -17,14 +17,11 @@ from tilewright.sim.dram import Dram
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.steps import Space, StepTable
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
-from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS
-from tilewright.targets.vta.isa.semantics import SEMANTICS
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Stream, decode_uops
-from tilewright.targets.vta.steps.footprints import footprints, granule
-from tilewright.targets.vta.steps.micro_kernel import GemmKernel
-from tilewright.targets.vta.steps.micro_kernels import FIELDS, Kernels
-from tilewright.targets.vta.steps.moves import NOTHING, Moves, moves
+from tilewright.targets.vta.steps.micro_kernel import FIELDS, LOOP_FIELDS, GemmKernel, Kernels
+from tilewright.targets.vta.steps.moves import NOTHING, Moves, footprints, granule, moves
 from tilewright.targets.vta.steps.pattern import Origin, Pattern
 
 
@@ -79,13 +76,14 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
     line, moved = config.pipeline, moves(stream, config, bases)
     kernel, kernels, outside = _kernels(stream, config, dram, moved)
     footprint, rows = footprints(config, moved, kernel, kernels)
+    pops, pushes = line.tokens(stream)
     table = StepTable(
         units=line.units,
         queues=line.queues(config.token_depth),
         spaces=_spaces(config, dram),
         unit=line.units_of(stream),
-        pops=line.mask(stream, POP_BITS),
-        pushes=line.mask(stream, PUSH_BITS),
+        pops=pops,
+        pushes=pushes,
         footprint=footprint,
         footprints=rows,
         describe=lambda step: describe(stream, moved, config, step),
@@ -112,7 +110,7 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
 def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[Array, Kernels, list[Finding]]:
     """Follow the micro-op cache in stream order; equal instructions on equal micro-ops share a kernel."""
     outside: list[Finding] = []
-    caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in (Memory.UOP, Memory.ALU_UOP)}
+    caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
     of_alu = [caches[config.pipeline.uop_memory(alu=alu)] for alu in (False, True)]
     fields: list[tuple[int, ...]] = []
     lists: list[Array] = []
@@ -143,22 +141,18 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
         found.append(index)
     kernel = np.full(len(stream), -1, np.int64)
     kernel[rows] = found
-    kernels = Kernels(np.array(fields, np.int64).reshape(-1, len(FIELDS)), lists, SEMANTICS[config.semantics])
+    kernels = Kernels(np.array(fields, np.int64).reshape(-1, len(FIELDS)), lists, config.rules)
     kernels.require(origin)
     return kernel, kernels, outside
 
 
 def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
     """The epoch and FIELDS of some rows."""
-    columns = [epoch, np.where(gemm, 0, 1)]
-    for name in ("uop_bgn", "uop_end", "iter_out", "iter_in"):
-        columns.append(np.where(gemm, getattr(stream.gemm, name), getattr(stream.alu, name)))
-    for name in ("dst_factor_out", "dst_factor_in", "src_factor_out", "src_factor_in"):
-        columns.append(np.where(gemm, getattr(stream.gemm, name), getattr(stream.alu, name)))
-    columns += [stream.gemm.wgt_factor_out, stream.gemm.wgt_factor_in]
-    columns.append(np.where(gemm, stream.gemm.reset_reg, stream.alu.alu_opcode))
-    has_imm = (stream.alu.use_imm == 1) | (stream.alu.alu_opcode == AluOp.REQ)
-    columns += [stream.alu.use_imm, np.where(has_imm, stream.alu.imm, 0), stream.alu.imm < 0]
+    alu = stream.alu
+    loops = (stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS)  # 0 in rows of the other format
+    code = np.where(gemm, stream.gemm.reset_reg, alu.alu_opcode)
+    has_imm = (alu.use_imm == 1) | (alu.alu_opcode == AluOp.REQ)
+    columns = epoch, ~gemm, *loops, code, alu.use_imm, np.where(has_imm, alu.imm, 0), alu.imm < 0
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 

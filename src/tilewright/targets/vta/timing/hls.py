@@ -1,4 +1,4 @@
-"""Upstream's HLS design as its sources intend it; nothing measured."""
+"""Two models beside our own: upstream's HLS design as its sources intend it, nothing measured; and a lower bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.targets.vta.timing.model import Timing, compute, stores, zeros
 PAD = 1
 
 
-def simulated(program: Elaborated, timing: Timing) -> Simulated:
+def _hls(program: Elaborated, timing: Timing) -> Simulated:
     """Rows of a transfer one after the other (assumed: each is a memcpy); the write response ends a STORE.
 
     Upstream's vivado.tcl joins its AXI masters (instructions, micro-ops, three data ports) into one port; reads
@@ -43,5 +43,42 @@ HLS = Timing(
         "initiation intervals as declared in upstream's HLS source; DRAM latency and width from the config; "
         "dispatch, fetch, padding, rows and write response assumed; not calibrated against hardware",
     ),
-    simulated=simulated,
+    simulated=_hls,
+)
+
+
+def _ideal(program: Elaborated, timing: Timing) -> Simulated:
+    """A lower bound for any schedule of the same instructions: units bound by their own throughput and by tokens.
+
+    Left out: latencies, dispatch, fetch, pipelines, command and token queues that fill, the write response, and that
+    the units share a port: each has one to itself. A transfer takes a cycle a beat, each row a whole number of them,
+    and one a tile of zeros.
+    """
+    config, moved = program.config, program.moves
+    beat = config.bus_bits // 8
+    none, rows = np.zeros(len(program.stream), np.int64), np.where(moved.transfers, moved.rows, 0)
+    costs = Costs.of(
+        lead=none,
+        busy=compute(program, timing) + zeros(program) + rows * -(-moved.row_bytes // beat),
+        rows=rows,
+        row_bytes=moved.row_bytes,
+        writes=stores(program).astype(np.int64),
+    )
+    return Simulated(costs, Channel(beat, 0, burst=0), Fetch(INSN_BYTES, depth=0))
+
+
+IDEAL = Timing(
+    gemm=1,  # one tile operation a cycle; the config's lanes and ports may make it more
+    alu=1,
+    alu_immediate=1,
+    requantise=1,
+    dispatch=0,
+    pipeline=0,
+    source=TimingModel(
+        "ideal",
+        "a lower bound, no machine: throughput of each unit and tokens only; no latency, dispatch, fetch, "
+        "queue limits or sharing of the DRAM port",
+    ),
+    simulated=_ideal,
+    tokens_wait=False,
 )

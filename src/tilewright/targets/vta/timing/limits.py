@@ -10,8 +10,7 @@ from tilewright.array import Array
 from tilewright.program.program import Launch, Program
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Opcode
-from tilewright.targets.vta.isa.image import image_of
-from tilewright.targets.vta.isa.stream import decode
+from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.timing import MODELS
 from tilewright.targets.vta.timing.model import compute, stores

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.jit import compiled
 from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, Units
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import INSN_BYTES, AluOp, Memory
+from tilewright.targets.vta.isa.alu import RESCALING
+from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
 from tilewright.targets.vta.steps.elaborate import Elaborated
-from tilewright.targets.vta.steps.micro_kernel import AluKernel
+from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, AluKernel
 from tilewright.targets.vta.timing.model import Timing, compute, stores, zeros
-from tilewright.targets.vta.timing.waits import waits
 
 LONGEST = 16  # beats of a burst: AXI3's limit, which Zynq-7000 ports have
 IN_FLIGHT = 16  # read bursts that have not ended
@@ -20,8 +21,7 @@ BATCHES = 4  # that fetch has room for: one handed out, the others on their way
 OUTSTANDING = 16  # steps of load or store that have not ended
 CORE = 5  # from the issue of a micro-op to its write; compute ends each instruction so much after it is free
 ALU_CORE = 3  # the same of `activate`: no products before acc is read
-RESCALING = (AluOp.MULH, AluOp.RSHR, AluOp.REQ)
-EXTENDED = 5  # MULH, RSHR, REQ: so much later; the next instruction starts when the last of them writes
+EXTENDED = 5  # operations in RESCALING: so much later; the next instruction starts when the last of them writes
 LEAD = 2  # start to first request: address, request
 ACC_WAIT = 1  # of a LOAD of acc, besides: the core still writes
 FILL_LEAD = 3  # start to first zero: placement, receiver
@@ -36,7 +36,7 @@ ARRIVED = 1  # load: from the cycle behind its last beat to the end
 RESPONSE = 1  # store: the same, besides the delay of the memory
 
 
-def simulated(program: Elaborated, timing: Timing) -> Simulated:
+def _simulated(program: Elaborated, timing: Timing) -> Simulated:
     """Reads compete, compute before load; loads run ahead of their data, stores of their responses."""
     config, moved, store = program.config, program.moves, stores(program)
     latency = max(1, config.dram_latency)  # what the memory takes, a cycle at least
@@ -49,7 +49,7 @@ def simulated(program: Elaborated, timing: Timing) -> Simulated:
     lead = np.where(works, LEAD + ACC_WAIT * acc, np.where(kernel, 0, NOTHING))
     costs = Costs.of(
         lead=lead.astype(np.int64),
-        busy=np.where(kernel, np.maximum(core(program, timing), NOTHING), np.where(store, -READ_AHEAD, 0)),
+        busy=np.where(kernel, np.maximum(_core(program, timing), NOTHING), np.where(store, -READ_AHEAD, 0)),
         rows=np.where(moved.transfers, moved.rows, 0),
         row_bytes=moved.row_bytes,
         writes=store.astype(np.int64),
@@ -74,12 +74,12 @@ def simulated(program: Elaborated, timing: Timing) -> Simulated:
     return Simulated(costs, channel, fetch, Units(room=1, outstanding=OUTSTANDING))
 
 
-def core(program: Elaborated, timing: Timing) -> Array:
+def _core(program: Elaborated, timing: Timing) -> Array:
     """Cycles of each GEMM and ALU instruction until its unit is free, int64 [n]; 0 for others and without micro-ops."""
     own, late = timing.intervals(program.config), [0] * (len(program.kernels) + 1)
-    for index, item in enumerate(program.kernels if program.config.alu != "upstream" else ()):
+    for index, item in enumerate(program.kernels if program.config.rescales else ()):
         if isinstance(item, AluKernel) and item.op in RESCALING:
-            late[index] = EXTENDED + waits(item, own.of(item.op, item.imm is not None), EXTENDED + 1)
+            late[index] = EXTENDED + _waits(item, own.of(item.op, item.imm is not None), EXTENDED + 1)
     busy = compute(program, timing) + np.array(late, np.int64)[program.kernel]
     return np.where(program.micro_ops > 0, busy, 0)
 
@@ -87,6 +87,50 @@ def core(program: Elaborated, timing: Timing) -> Array:
 def batch_of(config: Config) -> int:
     """Instructions that fetch asks for at once: the longest burst."""
     return LONGEST * config.bus_bits // 8 // INSN_BYTES
+
+
+#: Microseconds of `_waited` for each micro-op, uncompiled.
+MICRO_OP_US = 4
+
+
+def _waits(kernel: AluKernel, interval: int, latency: int) -> int:
+    """Cycles by which an instruction waits for its own results, where its micro-ops reach a tile soon after each other.
+
+    A tile is read `latency` cycles after its last read as a destination, or later.
+    Micro-ops take `interval` cycles, factors of REQ a cycle a tile in front of each outer iteration. The source is
+    read in the first of a micro-op's cycles, the destination in the last; what waits, all behind it waits with.
+    """
+    count, loop = kernel.size, kernel.loop
+    if count < 2:
+        return 0
+    first = np.arange(count) * interval
+    if kernel.factors is not None:
+        first += FACTOR_TILES * (1 + np.arange(count) // (count // loop.iter_out))
+    last, dst, src = first + interval - 1, kernel.dst, kernel.src if kernel.reads_source else kernel.dst
+    reads = first if kernel.reads_source else last
+    for back in range(1, min(count, latency)):
+        again = (dst[back:] == dst[:-back]) & (last[back:] - last[:-back] < latency)
+        again |= (src[back:] == dst[:-back]) & (reads[back:] - last[:-back] < latency)
+        if again.any():
+            return int(_waited.of(MICRO_OP_US * count)(src, dst, reads, last, latency))
+    return 0
+
+
+@compiled
+def _waited(src: Array, dst: Array, first: Array, last: Array, latency: int) -> int:
+    """The wait of all reads of `src` at `first` and of `dst` at `last`, each behind those of the micro-ops before."""
+    count = dst.shape[0]
+    read = np.zeros(count, np.int64)
+    late = 0
+    for i in range(count):
+        for tile, due in ((src[i], first[i]), (dst[i], last[i])):
+            j = i - 1
+            while j >= 0 and due + late - read[j] < latency:
+                if dst[j] == tile:
+                    late += latency - (due + late - read[j])
+                j -= 1
+        read[i] = last[i] + late
+    return late
 
 
 TILEWRIGHT = Timing(
@@ -101,5 +145,5 @@ TILEWRIGHT = Timing(
         "the cycle rules of this package's gateware, whose compiled RTL is compared with it program by program; "
         "DRAM delay and width from the config",
     ),
-    simulated=simulated,
+    simulated=_simulated,
 )

@@ -1,7 +1,7 @@
 """The value pass over a stretch of short instructions, for one sample: one compiled loop, tile by tile.
 
 Machine runs the same instructions as whole arrays, which is faster where they are large. The tests hold the two
-against each other; what an instruction means where implementations differ is decided outside, in `stretch`.
+against each other; what an instruction means where implementations differ is decided outside, in `actions`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.jit import compiled, part
+from tilewright.targets.vta.isa.alu import UPSTREAM
 
 #: What a step does. RESET_OUT: a reset whose value in the out memory is stored; RESET_KEEP: one that leaves out alone.
 LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU = range(7)
 #: Operations of the ALU; SHIFT by a table of signed amounts, NONE leaves acc alone.
-MIN, MAX, SUM, SHIFT, PRODUCT, NONE = range(6)
+MIN, MAX, SUM, SHIFT, PRODUCT = map(int, UPSTREAM)
+NONE = -1
 #: Where LOAD writes.
 TO_INP, TO_WGT, TO_ACC = range(3)
 

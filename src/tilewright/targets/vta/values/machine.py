@@ -13,16 +13,14 @@ import numpy as np
 from tilewright.array import Array, exact_matmul, float_for
 from tilewright.sim.dram import Dram
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import AluOp, Memory
-from tilewright.targets.vta.isa.semantics import SEMANTICS
-from tilewright.targets.vta.isa.tiles import pack_values, unpack_values
-from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, AluKernel, GemmKernel, Loop
+from tilewright.targets.vta.isa import alu
+from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.isa.stream import pack_values, unpack_values
+from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, AluKernel, GemmKernel
 from tilewright.targets.vta.steps.moves import Move
-from tilewright.targets.vta.steps.pattern import Pattern, Tiles, behind, in_a_row
+from tilewright.targets.vta.steps.pattern import Tiles, behind, in_a_row
 from tilewright.targets.vta.values import loop
-from tilewright.targets.vta.values.actions import Action
-from tilewright.targets.vta.values.alu import operate, requantise, requantise_float, shift_amount
-from tilewright.targets.vta.values.stretch import ARRAYS_US, Stretch
+from tilewright.targets.vta.values.actions import ARRAYS_US, Action, Stretch
 
 #: A product of so few rows takes less time than laying out its weights for one.
 FEW_ROWS = 4
@@ -37,7 +35,7 @@ class Machine:
 
     def __init__(self, config: Config, dram: Dram, samples: int) -> None:
         self.config, self.dram, self.samples = config, dram, samples
-        self.rules = SEMANTICS[config.semantics]
+        self.rules = config.rules
         self._limits = 1 << (config.inp.width - 1), 1 << (config.wgt.width - 1)
         exact = float_for(*self._limits)
         self.inp = np.zeros((samples, config.inp.depth + 1, *config.inp.shape), exact)  # the last: pattern.NO_TILE
@@ -99,13 +97,9 @@ class Machine:
         kind = np.dtype(np.int32) if self.rules.wide_alu else self.acc.dtype
         bits = 8 * kind.itemsize
         operand = np.concatenate([np.arange(bits), np.arange(-bits, 0)]).astype(kind)
-        none = Pattern(*np.zeros((3, 0), np.int64))
-        rows = []
-        for negative in (False, True):
-            kernel = AluKernel(Loop(0, 0, 0, 0, (0, 0), (0, 0)), AluOp.SHR, None, none, negative_field=negative)
-            left, amount = shift_amount(kernel, operand, self.config)
-            rows.append(np.where(left, -amount.astype(np.int64), amount))
-        return np.array(rows, np.int64)
+        forms = (alu.Form(self.rules, self.config.acc.width, negative_field=negative) for negative in (False, True))
+        rows = (alu.shift_amount(operand, form) for form in forms)
+        return np.array([np.where(left, -amount.astype(np.int64), amount) for left, amount in rows], np.int64)
 
     def _reset(self, kernel: GemmKernel, is_stored: bool) -> None:
         writes_out = self.rules.reset_writes_out and self.config.gemm_writes_out
@@ -164,11 +158,12 @@ class Machine:
     def _requantise(self, kernel: AluKernel) -> None:
         for dst, bias, factors in kernel.requantised:
             tiles = (self.par[:, behind(factors, by)] for by in range(FACTOR_TILES))
-            rule = requantise_float if self.config.alu == "float" else requantise
+            rule = alu.requantise_float if self.config.alu == "float" else alu.requantise
             self.acc[:, dst] = rule(self.acc[:, dst], self.par[:, bias], *tiles)
         self._mirror(kernel.written)
 
     def _alu(self, kernel: AluKernel) -> None:
+        form = alu.Form(self.rules, self.config.acc.width, kernel.imm is not None, kernel.negative_field)
         for dst, src in kernel.waves:
             first = self.acc[:, src if kernel.first_is_src else dst]
             second = self.acc[:, src] if kernel.imm is None else np.array(kernel.imm, np.int32)
@@ -177,7 +172,7 @@ class Machine:
             else:
                 second = second.astype(self.acc.dtype, copy=False)
             in_place = isinstance(dst, slice) and not kernel.first_is_src and first.dtype == self.acc.dtype
-            result = operate(kernel, first, second, self.config, first if in_place else None)
+            result = alu.operate(kernel.op, first, second, form, first if in_place else None)
             if result is not first:
                 self.acc[:, dst] = result
         self._mirror(kernel.written)

@@ -1,15 +1,55 @@
-"""What all units do alike: take an instruction when its tokens are there, let it go when there is room for its own."""
+"""What all units do alike: read fields of instructions, take one when its tokens are there, let it go in its turn."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Cat, Elaboratable, Module, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
-from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.gateware.words import INSN_BITS, fields
+from tilewright.hdl.memory import Tiles
+from tilewright.program.instruction import Layout
+from tilewright.targets.vta.config import Config, Sram
+from tilewright.targets.vta.isa.fields import INSN_BYTES
+
+INSN_BITS = 8 * INSN_BYTES
+
+
+def fields(word: Value, layout: Layout) -> dict[str, Value]:
+    """Each field of an instruction or micro-op."""
+    found = {}
+    for field in layout.fields:
+        part = word[layout.offsets[field.name] : layout.offsets[field.name] + field.width]
+        found[field.name] = part.as_signed() if field.signed else part
+    return found
+
+
+#: Of a micro-op.
+OPERANDS = ("dst", "src", "wgt")
+
+
+def offsets(config: Config) -> data.StructLayout:
+    """An offset for each operand of a micro-op."""
+    bits = config.index_bits
+    return data.StructLayout({"dst": bits.acc, "src": max(bits.acc, bits.inp), "wgt": bits.wgt})
+
+
+def tiles(sram: Sram, config: Config) -> Tiles:
+    return Tiles(8 * sram.tile_bytes, config.bus_bits, sram.depth)
+
+
+def log_bytes(sram: Sram) -> int:
+    """log2 of the bytes of a tile."""
+    return ceil_log2(sram.tile_bytes)
+
+
+class Neighbours(wiring.Signature):
+    """A unit's side of its token queues; bit 0 the unit before, bit 1 the unit behind."""
+
+    def __init__(self) -> None:
+        super().__init__({"available": In(2), "room": In(2), "pop": Out(2), "reserve": Out(2), "push": Out(2)})
 
 
 class Dispatcher(wiring.Component):

@@ -8,10 +8,10 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import PORTABILITY, WRITE_DISTANCE, Finding
-from tilewright.targets.vta.isa.fields import AluOp, Memory, Opcode
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.steps.elaborate import Elaborated
-from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel
-from tilewright.targets.vta.steps.micro_kernels import Kernels
+from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel, Kernels
 
 #: A shift by more has another meaning in HLS (five signed bits) than in fsim (all bits).
 LARGEST_SHIFT = 15

@@ -1,0 +1,207 @@
+"""The operations of the tensor ALU: their codes, the machines that have them, and what they mean.
+
+Each operation has two forms, which the tests hold against each other: `evaluate` on single Python integers, written to
+be read, and `operate` on whole arrays of accumulators. Sources: hardware/xilinx/src/vta.cc for MIN to MUL; gemmlowp's
+fixedpoint.h for the rounding of MULH and RSHR, which are ours, and of REQ.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.arithmetic import (
+    INT32_MAX,
+    INT32_MIN,
+    round_half_even,
+    rounding_divide_by_pot,
+    saturating_rounding_doubling_high_mul,
+    wrap_int32,
+)
+from tilewright.targets.vta.isa.semantics import Semantics
+
+
+class AluOp(IntEnum):
+    """Operations of ALU; SHR shifts left by a negative amount.
+
+    Ours: MULH, the high 32 bits of twice the product, rounded; RSHR, a shift right rounded half away from zero; REQ, a
+    whole requantisation.
+    """
+
+    MIN = 0
+    MAX = 1
+    ADD = 2
+    SHR = 3
+    MUL = 4
+    MULH = 5
+    RSHR = 6
+    REQ = 7
+
+
+UPSTREAM = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL)
+#: Operations whose results come later, from lanes of their own; see timing/tilewright.py.
+RESCALING = (AluOp.MULH, AluOp.RSHR, AluOp.REQ)
+#: The operations of each kind of ALU, the config's `alu`; REQ of "float" multiplies with a float32.
+ALUS = {
+    "upstream": UPSTREAM,
+    "rounding": (*UPSTREAM, AluOp.MULH, AluOp.RSHR),
+    "fused": (*UPSTREAM, *RESCALING),
+    "float": (*UPSTREAM, *RESCALING),
+}
+
+
+class Form(NamedTuple):
+    """What decides on the meaning of an ALU instruction besides its operation."""
+
+    rules: Semantics
+    width: int  # bits of an accumulator
+    immediate: bool = False  # the second operand is the immediate
+    negative_field: bool = False  # the immediate field is negative, used or not (Semantics.shift)
+
+
+def operate(op: AluOp, first: Array, second: Array, form: Form, out: Array | None = None) -> Array:
+    """MIN to RSHR on accumulator values of their dtype, wrapping; `second` is a scalar in the immediate form.
+
+    `out` may be `first` itself, to be overwritten.
+    """
+    if op == AluOp.MIN:
+        return np.minimum(first, second, out=out)
+    if op == AluOp.MAX:
+        return np.maximum(first, second, out=out)
+    if op == AluOp.ADD:
+        return np.add(first, second, out=out)
+    if op == AluOp.SHR:
+        if second.ndim == 0:
+            shift, amount = _immediate_shift(int(second), second.dtype, form)
+            return shift(first, amount, out=out)
+        left, amount = shift_amount(second, form)
+        return np.where(left, first << amount, first >> amount)
+    if op == AluOp.MULH:
+        factor = second.astype(np.int64) << (16 if form.immediate else 0)  # an immediate is the upper half
+        return saturating_rounding_doubling_high_mul(first.astype(np.int64), factor)
+    if op == AluOp.RSHR:
+        amount = np.abs(second) & 31
+        return np.where(second < 0, first << amount, rounding_divide_by_pot(first.astype(np.int64), amount))
+    return np.multiply(first, second, out=out) if form.rules.multiplies else first
+
+
+@lru_cache
+def _immediate_shift(operand: int, kind: np.dtype[Any], form: Form) -> tuple[Any, Array]:
+    """The ufunc and the amount of a shift by an immediate: the same for all of a program's."""
+    left, amount = shift_amount(np.array(operand, kind), form)
+    return np.left_shift if left else np.right_shift, amount
+
+
+def shift_amount(operand: Array, form: Form) -> tuple[Array, Array]:
+    """Whether SHR shifts to the left, and by how many bits (0 to the operand's width - 1)."""
+    kind = operand.dtype.type
+    low = kind(8 * operand.dtype.itemsize - 1)
+    if form.rules.shift == "low_unsigned":
+        return np.full(operand.shape, form.negative_field), (-operand if form.negative_field else operand) & low
+    if form.rules.shift == "low_signed":
+        unused = kind(form.width - form.width.bit_length() + 1)
+        operand = np.right_shift(np.left_shift(operand, unused), unused)
+    return operand < 0, np.abs(operand) & low  # a C shift by 32 or more is undefined; x86 takes it modulo 32
+
+
+def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
+    """REQ: acc int32 (S, tiles, batch, block), the others int32 (1 or S, tiles, 1, block).
+
+    TFLite's double rounding of acc + bias, which wraps. `scaling` holds, from the low byte, the shifts to the left
+    (before the product) and to the right (0 to 31), then the zero point (16 bits, signed); `bounds` the smallest and
+    the largest result (16 bits each, signed), no bounds where the smallest is above the largest: those of 32 bits.
+    """
+    left, right = ((scaling >> 8 * byte & 31).astype(np.int64) for byte in range(2))
+    total = wrap_int32((acc + bias).astype(np.int64) << left)
+    scaled = rounding_divide_by_pot(saturating_rounding_doubling_high_mul(total, multiplier.astype(np.int64)), right)
+    return _bounded(scaled, scaling, bounds)
+
+
+def requantise_float(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
+    """REQ of a "float" ALU: the multiplier is a float32, its product with float32(acc + bias) rounded half to even."""
+    with np.errstate(over="ignore", invalid="ignore"):  # factors of no model
+        scaled = round_half_even((acc + bias).astype(np.float32) * multiplier.view(np.float32))
+    return _bounded(scaled, scaling, bounds)
+
+
+def _bounded(scaled: Array, scaling: Array, bounds: Array) -> Array:
+    scaled += scaling >> 16
+    low, high = bounds << 16 >> 16, bounds >> 16
+    bounded = low <= high
+    low, high = np.where(bounded, low, INT32_MIN), np.where(bounded, high, INT32_MAX)
+    return np.clip(scaled, low, high, out=scaled)
+
+
+# The same on single integers
+
+
+def evaluate(op: AluOp, a: int, b: int, form: Form) -> int:
+    """One result of MIN to RSHR, in `form.width` bits."""
+    if op == AluOp.MIN:
+        return min(a, b)
+    if op == AluOp.MAX:
+        return max(a, b)
+    if op == AluOp.ADD:
+        return signed(a + b, form.width)
+    if op == AluOp.SHR:
+        return _shift(a, b, form)
+    if op == AluOp.MUL:
+        return signed(a * b, form.width) if form.rules.multiplies else a
+    if op == AluOp.MULH:
+        return high_mul(a, b << 16 if form.immediate else b)
+    assert op == AluOp.RSHR
+    amount = abs(b) % 32
+    return signed(a << amount, 32) if b < 0 else divide_by_pot(a, amount)
+
+
+def evaluate_req(acc: int, bias: int, multiplier: int, scaling: int, bounds: int, *, is_float: bool) -> int:
+    """One result of REQ, by the operands of `requantise` or `requantise_float`."""
+    total = signed(acc + bias, 32)
+    if is_float:
+        with np.errstate(over="ignore", invalid="ignore"):  # factors of no model
+            product = np.float32(total) * np.int32(multiplier).view(np.float32)
+        value = int(np.rint(np.clip(np.float64(product), INT32_MIN, INT32_MAX))) if np.isfinite(product) else INT32_MIN
+    else:
+        left, right = scaling & 31, scaling >> 8 & 31
+        value = divide_by_pot(high_mul(signed(total << left, 32), multiplier), right)
+    low, high = signed(bounds, 16), signed(bounds >> 16, 16)
+    if low > high:  # no bounds
+        low, high = INT32_MIN, INT32_MAX
+    return max(low, min(high, value + signed(scaling >> 16, 16)))
+
+
+def signed(value: int, bits: int) -> int:
+    """The low bits of a value as two's complement."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def high_mul(a: int, b: int) -> int:
+    """SaturatingRoundingDoublingHighMul: a nudge by the product's sign, then C's division by 2**31."""
+    if a == b == INT32_MIN:
+        return INT32_MAX
+    product = a * b
+    nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
+    return nudged >> 31 if nudged >= 0 else -(-nudged >> 31)
+
+
+def divide_by_pot(x: int, exponent: int) -> int:
+    """RoundingDivideByPOT: a shift to the right, rounded half away from zero."""
+    mask = (1 << exponent) - 1
+    return (x >> exponent) + ((x & mask) > (mask >> 1) + (x < 0))
+
+
+def _shift(a: int, b: int, form: Form) -> int:
+    """SHR: by the amount that the low bits of the second operand name; negative amounts shift to the left."""
+    rule, width = form.rules.shift, form.width
+    if rule == "low_unsigned":
+        amount = (-b if form.negative_field else b) & (width - 1)
+        return signed(a << amount, width) if form.negative_field else a >> amount
+    amount = signed(b, width.bit_length() - 1) if rule == "low_signed" else b
+    if amount < 0:
+        return signed(a << (-amount & (width - 1)), width)
+    return a >> (amount & (width - 1))
