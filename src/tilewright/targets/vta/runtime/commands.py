@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+
 from tilewright.errors import ProgramError
 from tilewright.program.launch_image import CARRIED, DramSegment, LaunchImage
 from tilewright.program.program import Launch
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, Memory, Opcode
+from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.runtime.instructions import InstructionBuffer, UopCache, UopLists, alone, serial
 from tilewright.targets.vta.runtime.memory import MAX_TRANSFER, UOPS, Buffer
 from tilewright.targets.vta.runtime.uop_kernels import UopKernel
 
+#: What `load_buffer_2d` may fill.
+LOADED = (Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT, Memory.PAR)
 #: One call, and the end of the launch after it, add fewer instructions than that.
 RESERVE = 16
+
+
+class Transfer(NamedTuple):
+    """A 2-D load or store: `shape` (rows, tiles a row) from tile `offset` of a buffer, rows `stride` tiles apart, and
+    SRAM tile `base`; `pads` as `InstructionBuffer.transfer` takes them.
+    """
+
+    opcode: Opcode
+    memory: Memory
+    base: int
+    buffer: Buffer
+    offset: int
+    shape: tuple[int, int]
+    stride: int
+    pads: tuple[int, int, int, int]
+
+    @property
+    def call(self) -> str:
+        """The runtime's call that asks for it."""
+        return f"{self.opcode.name.lower()}_buffer_2d"
 
 
 class Commands:
@@ -37,20 +63,12 @@ class Commands:
             reason = f"the command buffer of {MAX_TRANSFER >> 10} KiB is full ({len(self.insns)} instructions)"
             raise ProgramError(call, reason, "synchronize() where no token is under way")
 
-    def transfer(
-        self,
-        opcode: Opcode,
-        memory: Memory,
-        base: int,
-        buffer: Buffer,
-        offset: int,
-        shape: tuple[int, int],
-        stride: int,
-        pads: tuple[int, int, int, int],
-    ) -> None:
-        """A LOAD from or STORE to tiles of a buffer from `offset` on."""
+    def transfer(self, item: Transfer) -> None:
+        """A LOAD from or STORE to a buffer. Raises ProgramError as `check_transfer`."""
+        check_transfer(self.config, item)
+        opcode, memory, base, buffer, offset, *_ = item
         address = buffer.address // self.config.dram_tile_bytes(memory) + offset
-        self.insns.transfer(opcode, memory, base, address, shape, stride, pads)
+        self.insns.transfer(opcode, memory, base, address, item.shape, item.stride, item.pads)
         self.used.add(buffer)
         if opcode == Opcode.STORE:
             self.stored.add(buffer)
@@ -103,3 +121,38 @@ def _kind(buffer: Buffer, stored: bool) -> str:
     if not buffer.filled:
         return "output"
     return "inout" if stored else "const"
+
+
+def check_transfer(config: Config, item: Transfer) -> None:
+    """Raise ProgramError naming the call and the argument that has no field, memory or bytes to go to."""
+    opcode, memory, base, buffer, offset, shape, stride, pads = item
+    call, moved = item.call, [Memory.OUT]
+    if opcode == Opcode.LOAD:
+        moved = [known for known in LOADED if known in config.memories]
+    if memory not in moved:
+        remedy = "push_gemm and push_alu load micro-ops" if memory in UOP_MEMORIES else ""
+        if memory == Memory.PAR and len(moved) > 1:
+            remedy = "set alu to fused: other machines have no parameters"
+        known = ", ".join(other.name for other in moved)
+        raise ProgramError(call, f"memory is {Memory(memory).name}", remedy or f"choose {known}")
+    if memory == Memory.ACC_8BIT and not config.rules.loads_acc_8bit:
+        raise ProgramError(call, f"ACC_8BIT is ignored by {config.semantics}", "use semantics fsim, or ACC")
+    for name, value in (("offset", offset), ("sram_index", base)):
+        if not isinstance(value, int | np.integer):
+            raise ProgramError(call, f"{name} is {value!r}", "give an integer")
+    fields = config.formats.mem.by_name
+    names = ("y_size", "x_size", "x_stride", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
+    for name, value in zip(names, (*shape, stride, *pads), strict=True):
+        if not isinstance(value, int | np.integer) or not 0 <= value <= fields[name].high:
+            raise ProgramError(call, f"{name} is {value!r}, not an integer in 0..{fields[name].high}")
+    chip, (rows, columns) = config.sram(memory), shape
+    tiles = (pads[0] + rows + pads[1]) * (pads[2] + columns + pads[3])
+    if base < 0 or base + tiles > chip.depth:
+        reason = f"sram_index {base} and {tiles} tiles leave {chip.name}"
+        raise ProgramError(call, reason, f"it has tiles 0..{chip.depth - 1}")
+    if not rows or not columns:
+        return
+    end, size = offset + (rows - 1) * stride + columns, config.dram_tile_bytes(memory)
+    if offset < 0 or end * size > buffer.size:
+        reason = f"offset {offset} and {rows} rows of {columns} tiles, {stride} apart, reach tile {end}"
+        raise ProgramError(call, reason, f"buffer '{buffer.name}' has {buffer.size // size} tiles of {size} bytes")

@@ -23,11 +23,9 @@ from tilewright.targets.vta.isa import text
 from tilewright.targets.vta.isa.fields import UOP_BYTES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Uops, encode_uops
 from tilewright.targets.vta.runtime import memory as device
-from tilewright.targets.vta.runtime import tiles
-from tilewright.targets.vta.runtime.commands import Commands
+from tilewright.targets.vta.runtime.commands import Commands, Transfer
 from tilewright.targets.vta.runtime.instructions import NO_PADS, InstructionBuffer
 from tilewright.targets.vta.runtime.memory import Buffer, DeviceMemory
-from tilewright.targets.vta.runtime.transfers import check_transfer
 from tilewright.targets.vta.runtime.uop_kernels import UopKernel, UopRecorder
 
 
@@ -123,20 +121,20 @@ class Runtime:
 
     def to_device(self, matrix: Array, memory: Memory, name: str | None = None) -> Buffer:
         """A new buffer with a matrix (M, N) as tiles of a memory; weights are (outputs, inputs)."""
-        packed = tiles.pack(matrix, memory, self.config)
+        packed = device.pack(matrix, memory, self.config)
         buffer = self.alloc(packed.size, name)
         buffer.write(packed)
         return buffer
 
     def empty(self, shape: tuple[int, int], memory: Memory, name: str | None = None) -> Buffer:
         """A new buffer for a matrix (M, N) as tiles of a memory."""
-        rows, columns = tiles.grid(memory, shape, self.config)
+        rows, columns = device.grid(memory, shape, self.config)
         return self.alloc(rows * columns * self.config.sram(memory).tile_bytes, name)
 
     def from_device(self, buffer: Buffer, memory: Memory, shape: tuple[int, int]) -> Array:
         """The matrix (M, N) that a buffer holds as tiles of a memory."""
         self._memory.own("from_device", buffer)
-        return tiles.unpack(buffer.data, memory, shape, self.config)
+        return device.unpack(buffer.data, memory, shape, self.config)
 
     # Recording
 
@@ -158,13 +156,13 @@ class Runtime:
         They lie in a row on chip, from tile `sram_index` on; pads (before, after) are tiles and rows of zeros.
         """
         pads = (y_pad[0], y_pad[1], x_pad[0], x_pad[1])
-        self._transfer(Opcode.LOAD, source, offset, (y_size, x_size), x_stride, sram_index, memory, pads)
+        self._transfer(Transfer(Opcode.LOAD, memory, sram_index, source, offset, (y_size, x_size), x_stride, pads))
 
     def store_buffer_2d(
         self, sram_index: int, memory: Memory, target: Buffer, offset: int, x_size: int, y_size: int, x_stride: int
     ) -> None:
         """STORE of out tiles from `sram_index` on, to rows of a buffer as `load_buffer_2d` reads them."""
-        self._transfer(Opcode.STORE, target, offset, (y_size, x_size), x_stride, sram_index, memory, NO_PADS)
+        self._transfer(Transfer(Opcode.STORE, memory, sram_index, target, offset, (y_size, x_size), x_stride, NO_PADS))
 
     def push_gemm(self, record: Callable[..., object], *signature: Hashable) -> None:
         """Run a kernel of GEMM micro-ops; `record(recorder, *signature)` is called the first time only."""
@@ -236,22 +234,10 @@ class Runtime:
     def _program(self, launches: tuple[Launch, ...]) -> Program:
         return Program.bare(TARGET.name, self.config, launches)
 
-    def _transfer(
-        self,
-        opcode: Opcode,
-        buffer: Buffer,
-        offset: int,
-        shape: tuple[int, int],
-        stride: int,
-        base: int,
-        memory: Memory,
-        pads: tuple[int, int, int, int],
-    ) -> None:
-        call = f"{opcode.name.lower()}_buffer_2d"
-        self._recording(call)
-        self._memory.own(call, buffer)
-        check_transfer(call, self.config, buffer, offset, shape, stride, base, memory, pads)
-        self._commands.transfer(opcode, memory, base, buffer, offset, shape, stride, pads)
+    def _transfer(self, item: Transfer) -> None:
+        self._recording(item.call)
+        self._memory.own(item.call, item.buffer)
+        self._commands.transfer(item)
 
     def _push(self, mode: str, record: Callable[..., object], signature: tuple[Hashable, ...]) -> None:
         call = f"push_{mode}"
