@@ -170,7 +170,7 @@ def test_a_stray_store_is_named(sound: run.RtlRun, monkeypatch: pytest.MonkeyPat
     address_of = moving.address_of
 
     def further(*arguments: Any) -> Any:
-        return address_of(*arguments) + 64 * (arguments[2] == (CONFIG.out,))
+        return address_of(*arguments) + 64 * (arguments[2] == [CONFIG.out])
 
     monkeypatch.setattr(moving, "address_of", further)
     case = cosimulated()

@@ -8,32 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.alu import Operation
-from tilewright.hdl.bursts import BURST, RowBursts
 from tilewright.hdl.memory import BeatWrite, TileRead, TileWrite
-from tilewright.hdl.placement import Placer
-from tilewright.hdl.receive import TileReceiver
 from tilewright.hdl.rescale import Rescale
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.core import OPERATIONS, RESCALES, Core
-from tilewright.targets.vta.gateware.moving import address_of, place, rows_of
-from tilewright.targets.vta.gateware.units import (
-    INSN_BITS,
-    OPERANDS,
-    Dispatcher,
-    Neighbours,
-    fields,
-    joined,
-    offsets,
-    tiles,
-)
+from tilewright.targets.vta.gateware.moving import placed, received, row_bursts
+from tilewright.targets.vta.gateware.units import OPERANDS, UNIT, Dispatcher, dispatched, fields, offsets, reader, tiles
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import ITER_BITS, Memory, Opcode
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
-from tilewright.targets.vta.timing.tilewright import ACC_FILL_LEAD, ACC_WAIT, ALU_CORE, CORE, LONGEST, TILEWRIGHT
+from tilewright.targets.vta.timing.tilewright import ACC_FILL_LEAD, ACC_WAIT, ALU_CORE, CORE, TILEWRIGHT
 
 
 def nest(config: Config) -> data.StructLayout:
@@ -136,26 +124,20 @@ class Compute(wiring.Component):
         self.loads = {"uop": config.uop, "acc": config.acc} if gemm else {"uop": config.alu_uop}
         super().__init__(
             {
-                "insn": In(stream.Signature(INSN_BITS)),
-                "tokens": Out(Neighbours()),
+                **UNIT,
+                **reader(config),
                 **{f"{name}_base": In(32) for name in self.loads},
-                "client": Out(stream.Signature(BURST)),
-                "valid": In(1),
-                "data": In(config.bus_bits),
                 **{f"{name}_beats": Out(BeatWrite(tiles(sram, config))) for name, sram in self.loads.items()},
                 **{name: Out(TileRead(shape)) for name, shape in core.reads.items()},
                 **{name: Out(TileWrite(shape)) for name, shape in core.writes.items()},
                 "launch": In(1),
                 "done": Out(1),
-                "starts": Out(1),
-                "ends": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
-        m.submodules.dispatch = dispatch = Dispatcher(config, self.sides)
-        wiring.connect(m, dispatch.insn, wiring.flipped(self.insn))
+        m = Module()
+        dispatch = dispatched(m, self, self.sides)
         computed, moved = self._compute(m, dispatch), self._move(m, dispatch)
         opcode = dispatch.current[:3]
         loops = (opcode == Opcode.GEMM) | (opcode == Opcode.ALU)
@@ -166,8 +148,7 @@ class Compute(wiring.Component):
             later = Signal.like(ended, name="ended")
             m.d.sync += later.eq(ended)
             ended = later
-        m.d.comb += [self.starts.eq(dispatch.start), self.ends.eq(ended[0]), self.tokens.push.eq(ended[1:3])]
-        m.d.comb += joined(self.tokens, dispatch)
+        m.d.comb += [self.ends.eq(ended[0]), self.tokens.push.eq(ended[1:3])]
         with m.If(self.launch):
             m.d.sync += self.done.eq(0)
         with m.Elif(ended[3]):
@@ -217,12 +198,13 @@ class Compute(wiring.Component):
             work.op.eq(Operation.NONE),
         ]
         with m.Switch(now["alu_opcode"]):
-            for code, operation in OPERATIONS.items():
+            for code in config.alu_ops:
                 with m.Case(code):
-                    m.d.comb += work.op.eq(operation)
-            for code, rescale in RESCALES.items() if core.extended else ():
-                with m.Case(code):
-                    m.d.comb += [rescales.eq(computes), work.rescale.eq(Mux(computes, rescale, Rescale.NONE))]
+                    if code in OPERATIONS:
+                        m.d.comb += work.op.eq(OPERATIONS[code])
+                    elif code in RESCALES and core.extended:
+                        rescale = Mux(computes, RESCALES[code], Rescale.NONE)
+                        m.d.comb += [rescales.eq(computes), work.rescale.eq(rescale)]
         with m.If(work.ends):
             m.d.sync += drains.eq(1)
         with m.Elif(core.drained):
@@ -232,29 +214,20 @@ class Compute(wiring.Component):
 
     def _move(self, m: Module, dispatch: Dispatcher) -> Value:
         """LOAD of micro-ops (HLS: a row without padding) and of accumulators; whether what there is has come."""
-        config, memories, rules = self.config, list(self.loads.values()), self.config.rules
-        m.submodules.placer = placer = Placer()
-        m.submodules.bursts = bursts = RowBursts(config.bus_bits, LONGEST)
-        m.submodules.receiver = receiver = TileReceiver([tiles(sram, config) for sram in memories])
-        wiring.connect(m, bursts.bursts, wiring.flipped(self.client))
-        for number, name in enumerate(self.loads):
-            wiring.connect(m, getattr(receiver, f"write{number}"), wiring.flipped(getattr(self, f"{name}_beats")))
-        mem, bases = fields(dispatch.current, config.formats.mem), [getattr(self, f"{n}_base") for n in self.loads]
+        config, rules = self.config, self.config.rules
+        mem, receiver = fields(dispatch.current, config.formats.mem), received(m, self, self.loads, "_beats")
         is_acc, rows, known, transfers = Signal(), Signal(16), Signal(), Signal()
-        address = Signal(32)
+        bursts = row_bursts(m, self, mem, rows, self.loads, is_acc)
+        placer = placed(m, self, mem, bursts, self.loads, is_acc, padded=is_acc | rules.full_loads)
         micro_ops = config.pipeline.uop_memory(alu=not self.core.gemm)
         m.d.comb += [
             is_acc.eq((mem["memory_type"] == Memory.ACC) if "acc" in self.loads else 0),
             known.eq((mem["opcode"] == Opcode.LOAD) & (is_acc | (mem["memory_type"] == micro_ops))),
             rows.eq(Mux(is_acc | rules.full_loads, mem["y_size"], 1)),
             transfers.eq(known & (mem["x_size"] != 0) & (rows != 0)),
-            address.eq(address_of(mem, bases, memories, is_acc)),
         ]
-        m.d.comb += place(placer, mem, address, rows, config, memories, is_acc, padded=is_acc | rules.full_loads)
-        m.d.comb += rows_of(bursts.rows, mem, address, rows, memories, is_acc)
-
         prepare, since = Signal(), Signal(range(ACC_DRAIN + 2))
-        works, placed = Signal(), Signal()
+        works, begun = Signal(), Signal()
         m.d.sync += prepare.eq(dispatch.start)
         pads = placer.padded & ((mem["x_size"] != 0) | rules.empty_loads_pad)
         m.d.comb += works.eq(transfers | (known & pads))
@@ -268,11 +241,9 @@ class Compute(wiring.Component):
             bursts.start.eq(asks & transfers),
             receiver.placements.valid.eq(places & works),
             receiver.placements.payload.eq(placer.placement),
-            receiver.valid.eq(self.valid),
-            receiver.data.eq(self.data),
         ]
         with m.If(dispatch.start):
-            m.d.sync += placed.eq(0)
+            m.d.sync += begun.eq(0)
         with m.Elif(places):
-            m.d.sync += placed.eq(1)
-        return (prepare & ~works) | (~prepare & (~works | (placed & receiver.idle)))
+            m.d.sync += begun.eq(1)
+        return (prepare & ~works) | (~prepare & (~works | (begun & receiver.idle)))

@@ -8,10 +8,9 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.bursts import BURST
 from tilewright.hdl.queues import StreamFifo
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.gateware.units import INSN_BITS, fields
+from tilewright.targets.vta.gateware.units import INSN_BITS, fields, reader
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
 from tilewright.targets.vta.timing.tilewright import BATCHES, batch_of
 
@@ -30,9 +29,7 @@ class Fetch(wiring.Component):
                 "launch": In(1),
                 "base": In(32),
                 "count": In(32),
-                "client": Out(stream.Signature(BURST)),
-                "valid": In(1),
-                "data": In(config.bus_bits),
+                **reader(config),
                 **units,
             }
         )

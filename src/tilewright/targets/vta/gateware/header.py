@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tilewright.program.header import Group, header, structure
+from tilewright.program.header import Group, Macros, header, structure
 from tilewright.program.instruction import Layout
 from tilewright.targets.vta.config import BOARDS, DERIVED, OPTIONAL, Config, Sram
 from tilewright.targets.vta.isa.fields import INSN_BYTES, ITER_BITS, REGIONS, SRAM_BASE_BITS, UOP_BYTES, Opcode
@@ -77,22 +77,36 @@ STRUCTURES = {"plain": "VTAGenericInsn", "mem": "VTAMemInsn", "gemm": "VTAGemIns
 
 def text(config: Config) -> str:
     """The header. Where a build also has upstream's -D flags they must agree, or it stops with #error."""
-    layouts = config.formats
+    layouts, tiles = config.formats, (config.inp, config.wgt, config.acc, config.out)
+    board: Macros = {"VTA_LOG_BUS_WIDTH": config.bus_bits.bit_length() - 1, "VTA_COHERENT_ACCESSES": "true"}
+    registers = {f"VTA_REG_{register.name.upper()}": f"0x{register.offset:02X}" for register in MAP}
+    build: Macros = {
+        "VTA_BITSTREAM": f'"{config.bitstream}"',
+        "VTA_CLOCK_MHZ": config.clock_mhz,
+        "VTA_HLS_PERIOD_NS": BOARDS[config.TARGET].hls_period_ns,
+        "VTA_STAGES": config.stages,
+    }
+    ratios = {f"{chip.name.upper()}_MAT_AXI_RATIO": 8 * chip.tile_bytes // config.bus_bits for chip in tiles}
+    kinds = (("OPCODE", tuple(Opcode)), ("ALU_OPCODE", config.alu_ops), ("MEM_ID", config.memories))
+    codes = {f"VTA_{kind}_{code.name}": int(code) for kind, codes in kinds for code in codes}
     groups = [
         Group("vta_config.json, as vta_config.py passes it", _keys(config), given=True),
-        Group("the board, from TARGET (pkg_config.py)", _board(config), given=True),
-        Group("control registers of the gateware that `tilewright rtl vta` writes: one block", _registers()),
+        Group("the board, from TARGET (pkg_config.py)", board, given=True),
+        Group(
+            "control registers of the gateware that `tilewright rtl vta` writes: one block",
+            {"VTA_REG_RANGE": f"0x{1 << WINDOW_BITS:X}", **registers},
+        ),
         Group(
             f"control registers of upstream's HLS build, which has four blocks: only with {HLS_MAP}",
             _hls_registers(config),
             given=True,
             only_with=HLS_MAP,
         ),
-        Group("the build; not upstream's", _build(config)),
-        Group("widths in bits, tile shape", _widths(config)),
+        Group("the build; not upstream's", build),
+        Group("widths in bits, tile shape", _widths(config, tiles)),
         Group("memories: size and element in bytes, depth in elements", _memories(config)),
-        Group("elements in beats of the bus", _ratios(config)),
-        Group("codes", _codes(config)),
+        Group("elements in beats of the bus", ratios),
+        Group("codes", codes),
         Group("widths of fields", _fields(config)),
         Group("bits of LOAD and STORE by field, first _0 and last _1, as older releases", _bits("MEM", layouts.mem)),
         Group("bits of GEMM", _bits("GEM", layouts.gemm)),
@@ -116,15 +130,6 @@ def _keys(config: Config) -> dict[str, int | str]:
     return {f"VTA_{key}": value for key, value in (keys | derived).items()}
 
 
-def _board(config: Config) -> dict[str, int | str]:
-    return {"VTA_LOG_BUS_WIDTH": config.bus_bits.bit_length() - 1, "VTA_COHERENT_ACCESSES": "true"}
-
-
-def _registers() -> dict[str, int | str]:
-    offsets = {f"VTA_REG_{register.name.upper()}": f"0x{register.offset:02X}" for register in MAP}
-    return {"VTA_REG_RANGE": f"0x{1 << WINDOW_BITS:X}", **offsets}
-
-
 def _hls_registers(config: Config) -> dict[str, int | str]:
     first = FETCH_ADDRESS.get(config.TARGET, FETCH_ADDRESS["pynq"])
     blocks = {f"VTA_{name}_ADDR": f"0x{first + index * BLOCK_RANGE:X}" for index, name in enumerate(BLOCKS)}
@@ -135,35 +140,19 @@ def _hls_registers(config: Config) -> dict[str, int | str]:
     }
 
 
-def _build(config: Config) -> dict[str, int | str]:
-    return {
-        "VTA_BITSTREAM": f'"{config.bitstream}"',
-        "VTA_CLOCK_MHZ": config.clock_mhz,
-        "VTA_HLS_PERIOD_NS": BOARDS[config.TARGET].hls_period_ns,
-        "VTA_STAGES": config.stages,
-    }
-
-
-def _widths(config: Config) -> dict[str, int | str]:
+def _widths(config: Config, tiles: Sequence[Sram]) -> Macros:
     return {
         "VTA_BUS_WIDTH": config.bus_bits,
         "VTA_LOG_INS_WIDTH": (8 * INSN_BYTES).bit_length() - 1,
         "VTA_INS_WIDTH": 8 * INSN_BYTES,
         "VTA_LOG_UOP_WIDTH": (8 * UOP_BYTES).bit_length() - 1,
         "VTA_UOP_WIDTH": 8 * UOP_BYTES,
-        "VTA_WGT_WIDTH": config.wgt.width,
-        "VTA_INP_WIDTH": config.inp.width,
-        "VTA_OUT_WIDTH": config.out.width,
-        "VTA_ACC_WIDTH": config.acc.width,
+        **{f"VTA_{chip.name.upper()}_WIDTH": chip.width for chip in (config.wgt, config.inp, config.out, config.acc)},
         "VTA_BATCH": config.batch,
         "VTA_BLOCK_IN": config.block,
         "VTA_BLOCK_OUT": config.block,
-        **{f"VTA_{chip.name.upper()}_MATRIX_WIDTH": 8 * chip.tile_bytes for chip in _tiles(config)},
+        **{f"VTA_{chip.name.upper()}_MATRIX_WIDTH": 8 * chip.tile_bytes for chip in tiles},
     }
-
-
-def _tiles(config: Config) -> tuple[Sram, ...]:
-    return config.inp, config.wgt, config.acc, config.out
 
 
 def _memories(config: Config) -> dict[str, int | str]:
@@ -175,15 +164,6 @@ def _memories(config: Config) -> dict[str, int | str]:
         macros[name.format("", "BUFF_DEPTH")] = chip.depth
         macros[name.format("LOG_", "BUFF_DEPTH")] = chip.index_bits
     return macros
-
-
-def _ratios(config: Config) -> dict[str, int | str]:
-    return {f"{chip.name.upper()}_MAT_AXI_RATIO": 8 * chip.tile_bytes // config.bus_bits for chip in _tiles(config)}
-
-
-def _codes(config: Config) -> dict[str, int | str]:
-    kinds = (("OPCODE", tuple(Opcode)), ("ALU_OPCODE", config.alu_ops), ("MEM_ID", config.memories))
-    return {f"VTA_{kind}_{code.name}": int(code) for kind, codes in kinds for code in codes}
 
 
 def _fields(config: Config) -> dict[str, int | str]:

@@ -9,6 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.bursts import BURST
 from tilewright.hdl.memory import Tiles
 from tilewright.program.instruction import Layout
 from tilewright.targets.vta.config import Config, Sram
@@ -98,11 +99,24 @@ class Dispatcher(wiring.Component):
         return m
 
 
-def joined(tokens: Any, dispatch: Dispatcher) -> list[Any]:
-    """A unit's token ports and its dispatcher's, all but `push`."""
-    return [
-        dispatch.available.eq(tokens.available),
-        dispatch.room.eq(tokens.room),
-        tokens.pop.eq(dispatch.pop),
-        tokens.reserve.eq(dispatch.reserve),
+#: The ports of every unit; `starts` and `ends` as of the machine, see top.Vta.
+UNIT = {"insn": In(stream.Signature(INSN_BITS)), "tokens": Out(Neighbours()), "starts": Out(1), "ends": Out(1)}
+
+
+def reader(config: Config) -> dict[str, Any]:
+    """The ports of what reads DRAM: bursts that it asks for, and their beats."""
+    return {"client": Out(stream.Signature(BURST)), "valid": In(1), "data": In(config.bus_bits)}
+
+
+def dispatched(m: Module, unit: Any, sides: tuple[bool, bool]) -> Dispatcher:
+    """A unit's dispatcher, joined to its ports; `ends` and the tokens that it pushes are the unit's own."""
+    m.submodules.dispatch = dispatch = Dispatcher(unit.config, sides)
+    wiring.connect(m, dispatch.insn, wiring.flipped(unit.insn))
+    m.d.comb += [
+        dispatch.available.eq(unit.tokens.available),
+        dispatch.room.eq(unit.tokens.room),
+        unit.tokens.pop.eq(dispatch.pop),
+        unit.tokens.reserve.eq(dispatch.reserve),
+        unit.starts.eq(dispatch.start),
     ]
+    return dispatch

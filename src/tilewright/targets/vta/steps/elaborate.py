@@ -21,7 +21,7 @@ from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Stream, decode_uops
 from tilewright.targets.vta.steps.micro_kernel import FIELDS, LOOP_FIELDS, GemmKernel, Kernels
-from tilewright.targets.vta.steps.moves import NOTHING, Moves, footprints, granule, moves
+from tilewright.targets.vta.steps.moves import NOTHING, Move, Moves, footprints, granule, moves
 from tilewright.targets.vta.steps.pattern import Origin, Pattern
 
 
@@ -112,37 +112,34 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
     outside: list[Finding] = []
     caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
     of_alu = [caches[config.pipeline.uop_memory(alu=alu)] for alu in (False, True)]
-    fields: list[tuple[int, ...]] = []
     lists: list[Array] = []
-    origin: list[int] = []
     by_epoch: dict[tuple[int, ...], int] = {}
     by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
     gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
     epoch = np.cumsum(moved.of_uops)
     rows = np.flatnonzero(moved.of_uops | gemm | alu)
     found = []
-    loads = moved.of_uops[rows].tolist()
+    loads, fills_of = moved.of_uops[rows].tolist(), iter(moved.of(moved.of_uops))
     for row, fills, key in zip(rows.tolist(), loads, _keys(stream, gemm, epoch, rows), strict=True):
         index = -1 if fills else by_epoch.get(key, -1)
         if fills:
+            move = next(fills_of)
             try:
-                _fill(caches[Memory(int(moved.memory[row]))], config, dram, moved, row)
+                _fill(caches[Memory(move.memory)], config, dram, move, row)
             except MachineError as error:  # the micro-ops stay as they were
                 outside.append(Finding(OUT_OF_RANGE, f"#{row} load uop: {error.reason}", (row,), "DRAM"))
         elif index < 0:
             _, is_alu, bgn, end, *_ = key
             listed = of_alu[is_alu][bgn:end].copy()
-            index = by_content.setdefault((listed.tobytes(), key[1:]), len(lists))
+            index = by_epoch[key] = by_content.setdefault((listed.tobytes(), key[1:]), len(lists))
             if index == len(lists):
-                fields.append(key[1:])
                 lists.append(listed)
-                origin.append(row)
-            by_epoch[key] = index
         found.append(index)
     kernel = np.full(len(stream), -1, np.int64)
     kernel[rows] = found
-    kernels = Kernels(np.array(fields, np.int64).reshape(-1, len(FIELDS)), lists, config.rules)
-    kernels.require(origin)
+    fields = np.array([fields for _, fields in by_content], np.int64).reshape(-1, len(FIELDS))
+    kernels = Kernels(fields, lists, config.rules)
+    kernels.require(kernel)
     return kernel, kernels, outside
 
 
@@ -156,20 +153,16 @@ def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tu
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
-def _fill(cache: Array, config: Config, dram: Dram, moved: Moves, row: int) -> None:
+def _fill(cache: Array, config: Config, dram: Dram, move: Move, row: int) -> None:
     """LOAD UOP: fields of the micro-ops, zeros where padded; what leaves the cache is a finding, see hazards."""
-    top, bottom, left, right = (int(c[row]) for c in (moved.top, moved.bottom, moved.left, moved.right))
-    rows, columns = int(moved.rows[row]), int(moved.columns[row])
-    image = np.zeros((top + rows + bottom, left + columns + right, 3), np.int64)
-    if moved.transfers[row]:
-        place = (int(moved.address[row]), rows, int(moved.row_bytes[row]), int(moved.stride[row]))
-        raw = np.ascontiguousarray(dram.window(*place, f"instruction {row}")[0])
-        fields = decode_uops(raw.reshape(-1, config.uop.tile_bytes), config)
-        data = np.stack([fields.dst, fields.src, fields.wgt], axis=-1)
-        image[top : top + rows, left : left + columns] = data.reshape(rows, columns, 3)
-    base = int(moved.base[row])
-    kept = image.reshape(-1, 3)[: max(0, len(cache) - base)]
-    cache[base : base + len(kept)] = kept
+    image = np.zeros((move.height, move.width, 3), np.int64)
+    if move.rows and move.row_bytes:
+        window = dram.window(move.address, move.rows, move.row_bytes, move.stride, f"instruction {row}")
+        uops = decode_uops(np.ascontiguousarray(window[0]).reshape(-1, config.uop.tile_bytes), config)
+        data = np.stack([uops.dst, uops.src, uops.wgt], axis=-1).reshape(move.rows, move.columns, 3)
+        image[move.top : move.top + move.rows, move.left : move.left + move.columns] = data
+    kept = image.reshape(-1, 3)[: max(0, len(cache) - move.base)]
+    cache[move.base : move.base + len(kept)] = kept
 
 
 def _finish(stream: Stream, unit: Array) -> list[Finding]:

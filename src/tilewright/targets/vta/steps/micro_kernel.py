@@ -328,11 +328,11 @@ class Kernels:
         dense[:, live] = (gaps <= filled).all(axis=0)
         return low, high, dense
 
-    def require(self, rows: Sequence[int]) -> None:
-        """Raises MachineError for absurd loop counts; `rows` are the instructions of which the kernels are."""
+    def require(self, kernel: Array) -> None:
+        """Raises MachineError for absurd loop counts; `kernel` is that of each instruction, or -1."""
         for index in np.flatnonzero(self.micro_ops > MAX_MICRO_OPS)[:1].tolist():
             reason = f"runs {self.micro_ops[index]} micro-ops; at most {MAX_MICRO_OPS} are simulated"
-            raise MachineError(f"instruction {rows[index]}", reason)
+            raise MachineError(f"instruction {np.argmax(kernel == index)}", reason)
 
     def _make(self, index: int) -> Kernel:
         fields, listed = self.fields[index], self.lists[index]

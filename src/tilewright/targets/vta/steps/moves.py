@@ -6,7 +6,6 @@ Footprints of GEMM and ALU are bounds in closed form, and exact on request.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from tilewright.program.instruction import Column
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, READ, SPACE, STRIDE, WRITE, Footprints
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import REGION_OF, UOP_MEMORIES, Memory, Opcode
-from tilewright.targets.vta.isa.stream import Stream
+from tilewright.targets.vta.isa.stream import Fields, Stream
 from tilewright.targets.vta.steps.micro_kernel import (
     ACC,
     BANKS,
@@ -35,7 +34,12 @@ NOTHING = -1
 
 
 class Move(NamedTuple):
-    """One row of Moves, in plain integers."""
+    """What one LOAD or STORE moves; all but `memory`, a Memory or NOTHING, are 0 where that is nothing.
+
+    On chip: from tile `base`, rows of left + columns + right tiles, `top` and `bottom` rows of padding around `rows` of
+    data. In DRAM: `rows` of `row_bytes` from byte `address`, `stride` bytes apart; row_bytes is 0 where only padding is
+    written.
+    """
 
     memory: int
     base: int
@@ -63,26 +67,8 @@ class Move(NamedTuple):
         return self.base + self.height * self.width
 
 
-@dataclass(frozen=True, eq=False)
-class Moves:
-    """int64 [n] columns; all but `memory` are 0 for what moves nothing.
-
-    `memory` is a Memory or NOTHING. On chip: from tile `base`, rows of left + columns + right tiles, `top` and
-    `bottom` rows of padding around `rows` of data. In DRAM: `rows` of `row_bytes` from byte `address`, `stride`
-    bytes apart; row_bytes is 0 where only padding is written.
-    """
-
-    memory: Column
-    base: Column
-    top: Column
-    bottom: Column
-    left: Column
-    right: Column
-    rows: Column
-    columns: Column
-    address: Column
-    row_bytes: Column
-    stride: Column
+class Moves(Fields):
+    """A column for each field of `Move`, int64 [n]."""
 
     @cached_property
     def tiles(self) -> Column:
@@ -102,11 +88,11 @@ class Moves:
     @cached_property
     def each(self) -> list[Move]:
         """The rows one by one, for what is done one by one."""
-        return self.of(np.arange(len(self.memory)))
+        return self.of(slice(None))
 
-    def of(self, steps: Array) -> list[Move]:
+    def of(self, steps: Array | slice) -> list[Move]:
         """Some rows one by one."""
-        columns = (getattr(self, name)[steps].tolist() for name in Move._fields)
+        columns = (self[name][steps].tolist() for name in Move._fields)
         return list(map(Move._make, zip(*columns, strict=True)))
 
 

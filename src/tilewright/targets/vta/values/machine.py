@@ -184,21 +184,14 @@ class Machine:
             raw = self.dram.window(move.address, move.rows, move.row_bytes, move.stride, where)
             width = chip.width // 4 if move.memory == Memory.ACC_8BIT else chip.width
             tiles = unpack_values(raw, width).reshape(raw.shape[0], move.rows, move.columns, *chip.shape)
-        part = slice(move.base, move.end)
-        array: Array
-        if move.memory == Memory.WGT:
-            if tiles is not None and tiles.shape[0] > self.wgt.shape[0]:
-                self.wgt = np.repeat(self.wgt, self.samples, axis=0)
-            array, tiles = self.wgt, None if tiles is None else tiles.swapaxes(3, 4)
-        elif move.memory == Memory.PAR:
-            if tiles is not None and tiles.shape[0] > self.par.shape[0]:
-                self.par = np.repeat(self.par, self.samples, axis=0)
-            array = self.par
-        elif move.memory == Memory.INP:
-            array = self.inp
-        else:
-            array = self.acc
+        part, array = slice(move.base, move.end), getattr(self, chip.name)
+        if tiles is not None and len(tiles) > len(array):  # from now on each sample has its own
+            array = np.repeat(array, self.samples, axis=0)
+            setattr(self, chip.name, array)
+        if array is self.acc:
             self._keep_out(part)
+        elif move.memory == Memory.WGT and tiles is not None:
+            tiles = tiles.swapaxes(3, 4)
         target = array[:, part].reshape(array.shape[0], move.height, move.width, *chip.shape)
         if move.height > move.rows or move.width > move.columns:
             target[:] = 0
