@@ -36,7 +36,7 @@ CHIPS = {"pynq": Chip("xc7z020", 220), "ultra96": Chip("xczu3eg", 360), "zcu104"
 def bill(config: Config) -> dict[str, int]:
     """Blocks by part of the machine."""
     lanes = config.batch * config.block
-    rescaling = {"upstream": 0, "float": FLOAT_LANE}.get(config.alu, LANE)
+    rescaling = (FLOAT_LANE if config.alu == "float" else LANE) if config.rescales else 0
     return {"products": _products(config), "addresses": ADDRESSES, "rescaling": lanes * rescaling}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.targets.vta.config import Config, Sram
-from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.alu import ALUS, AluOp
 from tilewright.targets.vta.isa.fields import ITER_BITS
 from tilewright.targets.vta.runtime.instructions import ONCE, Loop
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
@@ -88,8 +88,10 @@ class UopRecorder:
         if self._open < len(self._loops):
             raise ProgramError("uop_push", "comes after uop_loop_end", "record all micro-ops inside the loops")
         if opcode is not None and opcode not in self._config.alu_ops:
-            remedy = f"set alu to {'fused' if opcode == AluOp.REQ else 'rounding or fused'}"
-            raise ProgramError("uop_push", f"the ALU '{self._config.alu}' has no {AluOp(opcode).name}", remedy)
+            known = " or ".join(kind for kind, ops in ALUS.items() if opcode in ops and kind != "float")
+            raise ProgramError(
+                "uop_push", f"the ALU '{self._config.alu}' has no {AluOp(opcode).name}", f"set alu to {known}"
+            )
         op = Operation(opcode, imm, bool(reset))
         self._op = self._op or op
         for name, value, before in zip(("opcode", "imm", "reset"), op, self._op, strict=True):
