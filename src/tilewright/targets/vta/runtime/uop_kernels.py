@@ -88,10 +88,9 @@ class UopRecorder:
         if self._open < len(self._loops):
             raise ProgramError("uop_push", "comes after uop_loop_end", "record all micro-ops inside the loops")
         if opcode is not None and opcode not in self._config.alu_ops:
+            reason = f"the ALU '{self._config.alu}' has no {AluOp(opcode).name}"
             known = " or ".join(kind for kind, ops in ALUS.items() if opcode in ops and kind != "float")
-            raise ProgramError(
-                "uop_push", f"the ALU '{self._config.alu}' has no {AluOp(opcode).name}", f"set alu to {known}"
-            )
+            raise ProgramError("uop_push", reason, f"set alu to {known}")
         op = Operation(opcode, imm, bool(reset))
         self._op = self._op or op
         for name, value, before in zip(("opcode", "imm", "reset"), op, self._op, strict=True):
