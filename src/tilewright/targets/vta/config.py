@@ -6,7 +6,6 @@ unchanged. Upstream checks its rules in no single place; docs/vta.md says where 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
@@ -20,13 +19,11 @@ from tilewright.targets.vta.isa.fields import (
     INSN_BYTES,
     SRAM_BASE_BITS,
     UOP_BYTES,
-    Formats,
     IndexBits,
     Memory,
-    formats,
 )
-from tilewright.targets.vta.isa.pipeline import PIPELINES, Pipeline
 from tilewright.targets.vta.isa.semantics import SEMANTICS, Semantics
+from tilewright.targets.vta.isa.stream import PIPELINES, Formats, Pipeline, formats
 
 
 class Board(NamedTuple):
@@ -53,25 +50,21 @@ BOARDS = {
 #: pages of upstream's DRAM allocators; a tile above it breaks the runtime's address arithmetic
 MAX_TILE_BYTES = 4096
 
+#: Keys of the sizes of upstream's memories.
+BUFFERS = ("LOG_UOP_BUFF_SIZE", "LOG_INP_BUFF_SIZE", "LOG_WGT_BUFF_SIZE", "LOG_ACC_BUFF_SIZE")
 #: Smallest and largest value of each integer key, and why.
 RANGES = {
-    "LOG_INP_WIDTH": (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits"),
-    "LOG_WGT_WIDTH": (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits"),
+    **dict.fromkeys(("LOG_INP_WIDTH", "LOG_WGT_WIDTH"), (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits")),
     "LOG_ACC_WIDTH": (3, 5, "fsim computes in 32 bits; below 8 no reference has been run"),
-    "LOG_BATCH": (0, 12, f"a tile has at most {MAX_TILE_BYTES} bytes"),
-    "LOG_BLOCK": (0, 12, f"a tile has at most {MAX_TILE_BYTES} bytes"),
-    "LOG_UOP_BUFF_SIZE": (0, 30, "log2 bytes"),
-    "LOG_INP_BUFF_SIZE": (0, 30, "log2 bytes"),
-    "LOG_WGT_BUFF_SIZE": (0, 30, "log2 bytes"),
-    "LOG_ACC_BUFF_SIZE": (0, 30, "log2 bytes"),
+    **dict.fromkeys(("LOG_BATCH", "LOG_BLOCK"), (0, 12, f"a tile has at most {MAX_TILE_BYTES} bytes")),
+    **dict.fromkeys(BUFFERS, (0, 30, "log2 bytes")),
     "LOG_BUS_WIDTH": (6, 10, "published designs use 64 to 512 bits, HLS allows 1024"),
     "dram_latency": (0, 1 << 20, "cycles"),
     "queue_depth": (1, 1 << 20, "instructions"),
     "token_depth": (1, 1 << 20, "tokens"),
     "stages": (3, 4, "load, compute, store; or load, gemm, activate, store"),
     "acc_banks": (1, 16, "parts of acc"),
-    "LOG_ALU_UOP_BUFF_SIZE": (3, 18, "log2 bytes"),
-    "LOG_PAR_BUFF_SIZE": (3, 18, "log2 bytes"),
+    **dict.fromkeys(("LOG_ALU_UOP_BUFF_SIZE", "LOG_PAR_BUFF_SIZE"), (3, 18, "log2 bytes")),
 }
 
 #: Keys of the compute core, powers of two; None: as much as a GEMM micro-op a cycle asks for.
@@ -136,7 +129,7 @@ class Config:
     LOG_ALU_UOP_BUFF_SIZE: int = 12  # bytes, of four stages: the ALU's micro-ops
     alu: str = "upstream"  # "rounding": with MULH and RSHR; "fused": with REQ as well; "float": REQ in float32
     LOG_PAR_BUFF_SIZE: int = 14  # bytes, of a fused ALU: its parameters
-    alu_lanes: int | None = None  # values that the tensor ALU processes a cycle; None: a tile. See ports.py
+    alu_lanes: int | None = None  # values that the tensor ALU processes a cycle; None: a tile. See timing/model.py
     inp_read_bits: int | None = None  # bits a cycle of each SRAM port; None: what a GEMM micro-op a cycle needs
     wgt_read_bits: int | None = None
     acc_read_bits: int | None = None
@@ -151,12 +144,7 @@ class Config:
     @classmethod
     def from_json(cls, source: str | Path | Mapping[str, Any]) -> Config:
         """Load upstream's JSON, a file or parsed. Raises ConfigError for what is unreadable or illegal."""
-        if isinstance(source, Mapping):
-            return cls._from_keys("VTA config", source)
-        return cls._from_keys(str(source), keys.json_file(source))
-
-    @classmethod
-    def _from_keys(cls, where: str, data: Mapping[str, Any]) -> Config:
+        where, data = ("VTA config", source) if isinstance(source, Mapping) else (str(source), keys.json_file(source))
         keys.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
         if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
             raise ConfigError(where, f"{', '.join(missing)} missing", "start from a preset and override keys")
@@ -175,9 +163,6 @@ class Config:
         """Upstream's keys, and our own where they differ from the default: digests outlive new keys."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {key: value for key, value in values.items() if key not in OPTIONAL or value != OPTIONAL[key]}
-
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def digest(self) -> str:
         return keys.digest(self.to_dict())
@@ -209,8 +194,7 @@ class Config:
     def bitstream(self) -> str:
         """Upstream's name for a build of these sizes."""
         widths = f"i{self.inp.width}w{self.wgt.width}a{self.acc.width}"
-        sizes = self.LOG_UOP_BUFF_SIZE, self.LOG_INP_BUFF_SIZE, self.LOG_WGT_BUFF_SIZE, self.LOG_ACC_BUFF_SIZE
-        return f"{self.batch}x{self.block}_{widths}_" + "_".join(map(str, sizes))
+        return f"{self.batch}x{self.block}_{widths}_" + "_".join(str(getattr(self, key)) for key in BUFFERS)
 
     @cached_property
     def index_bits(self) -> IndexBits:

@@ -1,4 +1,4 @@
-"""VTA's numbers and bit fields: opcodes, memory ids, and the formats as functions of the index widths.
+"""VTA's numbers and bit fields: opcodes, memory ids, and the fields that no configuration changes.
 
 Source: include/vta/hw_spec.h and hw_spec_const.h of apache/tvm-vta at d4a15f627d5c (releases before 2021 had
 a 2-bit memory id and a 2-bit ALU opcode: their binaries are another language).
@@ -6,12 +6,10 @@ a 2-bit memory id and a 2-bit ALU opcode: their binaries are another language).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
 from typing import NamedTuple
 
-from tilewright.program.instruction import Field, Layout
+from tilewright.program.instruction import Field
 
 
 class Opcode(IntEnum):
@@ -88,66 +86,3 @@ class IndexBits(NamedTuple):
     inp: int
     wgt: int
     acc: int
-
-
-@dataclass(frozen=True)
-class Formats:
-    """The layouts of one configuration: instructions of two 64-bit words, micro-ops of 32 bits.
-
-    `plain` (VTAGenericInsn) serves FINISH and unknown opcodes.
-    """
-
-    mem: Layout
-    gemm: Layout
-    alu: Layout
-    plain: Layout
-    uop: Layout
-
-    @property
-    def by_name(self) -> dict[str, Layout]:
-        """The formats of instructions, by the names that FORMAT_OF uses."""
-        return {"mem": self.mem, "gemm": self.gemm, "alu": self.alu, "plain": self.plain}
-
-
-def _loop(bits: IndexBits) -> tuple[Field, ...]:
-    return (
-        Field("reset_reg", 1, doc="GEMM: clear the destination instead of accumulating; ALU: unused"),
-        Field("uop_bgn", bits.uop, doc="first micro-op"),
-        Field("uop_end", bits.uop + 1, doc="one past the last micro-op"),
-        Field("iter_out", ITER_BITS, doc="outer iterations"),
-        Field("iter_in", ITER_BITS, doc="inner iterations"),
-    )
-
-
-def _factors(memory: str, width: int) -> tuple[Field, ...]:
-    return (
-        Field(f"{memory}_factor_out", width, doc="tiles added to the index per outer iteration"),
-        Field(f"{memory}_factor_in", width, doc="tiles added to the index per inner iteration"),
-    )
-
-
-@lru_cache
-def formats(bits: IndexBits, operation_bits: int = 3) -> Formats:
-    """The layouts for these widths of indices and of ALU operations.
-
-    Raises ConfigError when one does not fit its words.
-    """
-    gemm = _factors("dst", bits.acc) + _factors("src", bits.inp) + _factors("wgt", bits.wgt)
-    alu = _factors("dst", bits.acc) + _factors("src", bits.acc)
-    operation = (
-        Field("alu_opcode", operation_bits, doc="AluOp"),
-        Field("use_imm", 1, doc="the second operand is `imm`, not acc[src]"),
-        Field("imm", 16, signed=True, doc="immediate operand"),
-    )
-    uop = (
-        Field("dst", bits.acc, doc="accumulator tile"),
-        Field("src", max(bits.acc, bits.inp), doc="input tile (GEMM) or accumulator tile (ALU)"),
-        Field("wgt", bits.wgt, doc="weight tile"),
-    )
-    return Formats(
-        mem=Layout("LOAD/STORE instruction", COMMON + MEM, 64, 2),
-        gemm=Layout("GEMM instruction", COMMON + _loop(bits) + gemm, 64, 2),
-        alu=Layout("ALU instruction", COMMON + _loop(bits) + alu + operation, 64, 2),
-        plain=Layout("instruction", COMMON, 64, 2),
-        uop=Layout("micro-op", uop, 32, 1),
-    )

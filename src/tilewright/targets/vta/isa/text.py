@@ -35,9 +35,17 @@ from tilewright.program.notation import Form, Names, Notation
 from tilewright.program.program import Launch, Program
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
-from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, REGIONS, Formats, Memory, Opcode
-from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS, Pipeline
-from tilewright.targets.vta.isa.stream import COMMON_NAMES, encode, groups, image_of
+from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, REGIONS, Memory, Opcode
+from tilewright.targets.vta.isa.stream import (
+    COMMON_NAMES,
+    POP_BITS,
+    PUSH_BITS,
+    Formats,
+    Pipeline,
+    encode,
+    groups,
+    image_of,
+)
 
 #: What the word behind the mnemonic says, by format.
 PLAIN = {"mem": ("memory_type",), "alu": ("alu_opcode",)}

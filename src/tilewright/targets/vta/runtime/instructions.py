@@ -18,8 +18,7 @@ from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import COMMON, INSN_BYTES, MEM, UOP_BYTES, Memory, Opcode
-from tilewright.targets.vta.isa.pipeline import Link
-from tilewright.targets.vta.isa.stream import Uops, encode_uops, groups
+from tilewright.targets.vta.isa.stream import Link, Uops, encode_uops, groups
 
 #: Columns of a row; the first are common to all formats.
 COLUMN = {field.name: index for index, field in enumerate((*COMMON, *MEM))}

@@ -18,7 +18,7 @@ from tilewright.sim.steps import READ, WRITE, runs
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.semantics import Semantics
-from tilewright.targets.vta.steps.pattern import Origin, Pattern, Product, Span, Tiles, behind, in_a_row
+from tilewright.targets.vta.steps.pattern import Origin, Pattern, Product, Tiles, behind, in_a_row
 
 #: The order of `sim.steps.Space` in VTA's step tables; BANK: parts of acc that one unit uses at a time.
 UOP, INP, WGT, ACC, OUT, DRAM, ALU_UOP, PAR, BANK = range(9)
@@ -94,13 +94,6 @@ class _Placed:
     @cached_property
     def written(self) -> Tiles:
         return behind(self.pattern.written, self.origin[0])
-
-    @cached_property
-    def spans(self) -> tuple[Span, Span, Span]:
-        """The tiles between which all of its dst, src and wgt lie."""
-        (a, b), (c, d), (e, f) = self.pattern.spans
-        dst, src, wgt = self.origin
-        return (a + dst, b + dst), (c + src, d + src), (e + wgt, f + wgt)
 
     def uops(self, config: Config) -> int:
         """The space of its micro-ops."""
@@ -193,12 +186,6 @@ class AluKernel(_Placed):
             source = ((PAR, READ, SRC), (PAR, READ, FACTORS))
         out = ((OUT, WRITE, DST),) if config.rules.out_memory else ()
         return (*source, (ACC, READ | WRITE, DST), *out, *shared(config))
-
-    @cached_property
-    def touched(self) -> Span:
-        """The accumulator tiles between which all of its own lie."""
-        (low, high), (first, last), _ = self.spans
-        return (low, high) if self.factors is not None else (min(low, first), max(high, last))
 
     @cached_property
     def waves(self) -> tuple[tuple[Tiles, Tiles], ...]:

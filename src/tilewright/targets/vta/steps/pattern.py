@@ -16,8 +16,6 @@ from tilewright.array import Array
 
 #: Tile numbers, as a slice where they are in a row.
 Tiles = Array | slice
-#: (lowest, highest + 1) of some tile numbers.
-Span = tuple[int, int]
 #: How far the dst, src and wgt tiles of a pattern are moved.
 Origin = tuple[int, int, int]
 NO_TILE = -1
@@ -61,11 +59,6 @@ class Pattern:
     @cached_property
     def written(self) -> Tiles:
         return in_a_row(distinct(self.dst))
-
-    @cached_property
-    def spans(self) -> tuple[Span, Span, Span]:
-        """The tiles of acc, inp and wgt between which all of its own lie."""
-        return span(self.dst), span(self.src), span(self.wgt)
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
@@ -120,14 +113,12 @@ class Pattern:
         return Pattern(self.dst[micro_ops], self.src[micro_ops], self.wgt[micro_ops])
 
 
-def span(tiles: Array) -> Span:
-    return (int(tiles.min()), int(tiles.max()) + 1) if tiles.size else (0, 0)
-
-
 def distinct(tiles: Array) -> Array:
     """The tile numbers that occur, ascending."""
-    low, high = span(tiles)
-    touched = np.zeros(high - low, np.bool_)
+    if not tiles.size:
+        return tiles
+    low = tiles.min()
+    touched = np.zeros(tiles.max() + 1 - low, np.bool_)
     touched[tiles - low] = True
     found: Array = np.flatnonzero(touched) + low
     return found

@@ -20,9 +20,8 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM, AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.steps.elaborate import Elaborated
-from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel
+from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, AluKernel, GemmKernel
 from tilewright.targets.vta.steps.moves import NOTHING, Move
-from tilewright.targets.vta.steps.pattern import Span
 from tilewright.targets.vta.values import loop
 
 #: Nanoseconds that the loop takes for each multiply-accumulate, and for each value that is moved or that the ALU
@@ -38,7 +37,7 @@ _SILENT = (NOTHING, *UOP_MEMORIES)
 #: In the loop GEMM writes the out memory: of three stages.
 STAGES = 3
 #: Which of a product's memories a LOAD fills; all others are acc's.
-_LOADED = {int(Memory.INP): 1, int(Memory.WGT): 2, int(Memory.PAR): 3}
+_LOADED = {Memory.INP: 1, Memory.WGT: 2, Memory.PAR: 3}
 
 
 class Action(NamedTuple):
@@ -57,15 +56,17 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     """
     kernels, moves = program.kernel[sequence].tolist(), program.moves.of(sequence)
     accumulates = program.kernels.accumulates.tolist()
+    low, high = (part.T.tolist() for part in program.kernels.spans[:2])
     found: list[Action] = []
     pending = _Pending()
-    for step, index, move in zip(sequence.tolist(), kernels, moves, strict=True):
+    touched = _touched(program, sequence).T.tolist()
+    for step, index, move, extent in zip(sequence.tolist(), kernels, moves, touched, strict=True):
         if index >= 0 and accumulates[index]:
-            pending.add(index, program.kernels[index].spans)
+            pending.add(index, low[index], high[index])
             continue
         if index < 0 and move.memory in _SILENT:
             continue
-        if pending.kernels and pending.conflicts(_touched(program, index, move)):
+        if pending.kernels and pending.conflicts(*extent):
             found.append(Action(program.fused(tuple(pending.kernels)), f"before instruction {step}"))
             pending = _Pending()
         work = program.kernels[index] if index >= 0 else move
@@ -83,23 +84,32 @@ class _Pending:
         self._low = [1 << 62] * 4
         self._high = [0] * 4
 
-    def add(self, index: int, spans: Iterable[Span]) -> None:
-        self.kernels.append(index)
-        for memory, (low, high) in enumerate(spans):
-            self._low[memory] = min(self._low[memory], low)
-            self._high[memory] = max(self._high[memory], high)
+    def add(self, index: int, low: Sequence[int], high: Sequence[int]) -> None:
+        if high[0] > low[0]:  # it has micro-ops
+            self.kernels.append(index)
+            self._low[:3] = map(min, self._low, low)
+            self._high[:3] = map(max, self._high, high)
 
-    def conflicts(self, touched: tuple[int, int, int]) -> bool:
-        memory, low, high = touched
+    def conflicts(self, memory: int, low: int, high: int) -> bool:
         return low < self._high[memory] and high > self._low[memory]
 
 
-def _touched(program: Elaborated, kernel: int, move: Move) -> tuple[int, int, int]:
-    """Memory (0 acc, 1 inp, 2 wgt, 3 par), and the tiles between which those that a step changes or stores lie."""
-    if kernel >= 0:
-        item = program.kernels[kernel]
-        return (0, *item.touched) if isinstance(item, AluKernel) else (0, *item.spans[0])
-    return _LOADED.get(move.memory, 0), move.base, move.end
+def _touched(program: Elaborated, sequence: Array) -> Array:
+    """For each step the memory (0 acc, 1 inp, 2 wgt, 3 par) that it changes or stores and its tiles there, int64 [3, n].
+
+    The tiles are the lowest and one past the highest. ALU operations are ordered with GEMMs by what they read as well.
+    """
+    kernel, moved = program.kernel[sequence], program.moves
+    memory, base, tiles = (column[sequence] for column in (moved.memory, moved.base, moved.tiles))
+    (low, first, _), (high, last, _), _ = program.kernels.spans
+    reads = among(program.kernels.form, (ALU, ALU_IMMEDIATE))
+    low, high = np.where(reads, np.minimum(low, first), low), np.where(reads, np.maximum(high, last), high)
+    runs = kernel >= 0
+    loaded = np.array([_LOADED.get(item, 0) for item in Memory] + [0])[memory]
+    bounds = np.append(low, 0)[kernel], np.append(high, 0)[kernel]
+    return np.array(
+        [np.where(runs, 0, loaded), np.where(runs, bounds[0], base), np.where(runs, bounds[1], base + tiles)]
+    )
 
 
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
