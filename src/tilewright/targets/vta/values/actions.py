@@ -95,9 +95,9 @@ class _Pending:
 
 
 def _touched(program: Elaborated, sequence: Array) -> Array:
-    """For each step the memory (0 acc, 1 inp, 2 wgt, 3 par) that it changes or stores and its tiles there, int64 [3, n].
+    """What each step changes or stores, int64 [3, n]: a memory (0 acc, 1 inp, 2 wgt, 3 par), lowest tile, highest + 1.
 
-    The tiles are the lowest and one past the highest. ALU operations are ordered with GEMMs by what they read as well.
+    ALU operations are kept apart from GEMMs by what they read as well.
     """
     kernel, moved = program.kernel[sequence], program.moves
     memory, base, tiles = (column[sequence] for column in (moved.memory, moved.base, moved.tiles))
@@ -106,10 +106,8 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
     low, high = np.where(reads, np.minimum(low, first), low), np.where(reads, np.maximum(high, last), high)
     runs = kernel >= 0
     loaded = np.array([_LOADED.get(item, 0) for item in Memory] + [0])[memory]
-    bounds = np.append(low, 0)[kernel], np.append(high, 0)[kernel]
-    return np.array(
-        [np.where(runs, 0, loaded), np.where(runs, bounds[0], base), np.where(runs, bounds[1], base + tiles)]
-    )
+    low, high = np.append(low, 0)[kernel], np.append(high, 0)[kernel]
+    return np.array([np.where(runs, 0, loaded), np.where(runs, low, base), np.where(runs, high, base + tiles)])
 
 
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
