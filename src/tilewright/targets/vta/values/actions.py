@@ -20,7 +20,7 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM, AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.steps.elaborate import Elaborated
-from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, AluKernel, GemmKernel
+from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, AluKernel, GemmKernel, Kernels
 from tilewright.targets.vta.steps.moves import NOTHING, Move
 from tilewright.targets.vta.values import loop
 
@@ -176,7 +176,7 @@ class Stretch:
         kind = np.where(kernel >= 0, np.append(kinds, 0)[kernel], kind)
         if program.config.rules.reset_writes_out:
             kind[np.isin(numbers, list(self.stored))] = loop.RESET_OUT
-        column = {name: getattr(moved, name)[numbers] for name in Move._fields}
+        column = {name: moved[name][numbers] for name in Move._fields}
         widths = [program.config.sram(item).width for item in Memory]
         widths[Memory.ACC_8BIT] //= 4
         column |= {"kind": kind, "kernel": kernel, "bits": np.array(widths)[column["memory"]]}
@@ -209,7 +209,7 @@ def plan(
     values = np.array([config.sram(item).shape[0] * config.sram(item).shape[1] for item in Memory])[memory]
     light = program.moves.tiles * values * samples * VALUE_NS <= 1000 * ARRAYS_US
     moves = (light & among(memory, (*_TO, Memory.OUT))) | among(memory, _SILENT)
-    kernels = np.array([*(_is_short(item, config, samples) for item in program.kernels), False], np.bool_)
+    kernels = np.append(_short(program.kernels, config, samples), False)
     short = np.where(program.kernel >= 0, kernels[program.kernel], moves)[sequence]
     runs = np.flatnonzero(np.diff(short, prepend=False, append=False)).reshape(-1, 2)
     runs = runs[runs[:, 1] - runs[:, 0] >= SHORTEST]
@@ -225,15 +225,11 @@ def plan(
     return (*found, *actions(program, sequence[done:], stored))
 
 
-def _is_short(item: GemmKernel | AluKernel, config: Config, samples: int) -> bool:
-    """The loop knows the instruction, and takes less time for it than the array forms."""
-    if isinstance(item, GemmKernel):
-        ns = MAC_NS * config.macs_per_cycle
-    elif item.op in UPSTREAM:
-        ns = VALUE_NS * config.batch * config.block
-    else:
-        return False
-    return item.size * samples * ns <= 1000 * ARRAYS_US
+def _short(kernels: Kernels, config: Config, samples: int) -> Array:
+    """The kernels that the loop knows, and for which it takes less time than the array forms: bool [k]."""
+    known = kernels.is_gemm | among(kernels.column("code"), UPSTREAM)
+    ns = np.where(kernels.is_gemm, MAC_NS * config.macs_per_cycle, VALUE_NS * config.batch * config.block)
+    return known & (kernels.micro_ops * samples * ns <= 1000 * ARRAYS_US)
 
 
 def _kernels(items: Sequence[GemmKernel | AluKernel], config: Config) -> tuple[Array, loop.Kernels, loop.Tiles]:
