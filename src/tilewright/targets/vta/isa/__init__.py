@@ -1,1 +1,1 @@
-"""VTA's instruction set: `fields` (numbers and layouts), `stream` (decoded columns), `text` (assembly)."""
+"""VTA's instruction set: `fields` (numbers), `stream` (layouts, columns, units), `alu` (operations), `text`."""
