@@ -109,6 +109,6 @@ def test_a_memory_that_is_too_small_is_noticed(memory: str) -> None:
     machine = replace(PRESETS["pynq"], alu="fused")
     (launch,) = compile_graph(builder.graph(), machine, "tflm").launches
     check_capacity(launch, machine)
-    machine.__dict__[memory] = getattr(machine, memory)._replace(depth=1)
+    machine.__dict__[memory] = getattr(machine, memory)._replace(index_bits=0)
     with pytest.raises(AssertionError):
         check_capacity(launch, machine)
