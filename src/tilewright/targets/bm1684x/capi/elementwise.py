@@ -14,8 +14,7 @@ from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attri
 from tilewright.targets.bm1684x.capi.names import SCALAR, VECTOR, constant, variable_t
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Shape
-from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType, Rounding
 
 #: The source's shape, where it is not the result's.

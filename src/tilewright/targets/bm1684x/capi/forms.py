@@ -12,8 +12,7 @@ from tilewright.targets.bm1684x.config import LOCAL_BASE
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
-from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import DType

@@ -9,10 +9,8 @@ from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, Layou
 from tilewright.targets.bm1684x.capi.names import constant
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
-from tilewright.targets.bm1684x.layouts.operand import Operand
-from tilewright.targets.bm1684x.layouts.spread import Matrix
-from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
+from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
+from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U32
 
 WAYS = ("S2L", "L2S", "L2L", "S2S")

@@ -24,8 +24,7 @@ from tilewright.targets.bm1684x.capi.elementwise import ELEMENTWISE
 from tilewright.targets.bm1684x.capi.forms import Function, Issuer
 from tilewright.targets.bm1684x.capi.moves import MOVES
 from tilewright.targets.bm1684x.capi.names import constant, dim4, range_t
-from tilewright.targets.bm1684x.capi.neural import NEURAL
-from tilewright.targets.bm1684x.capi.special import HAU_CALLS, SPECIAL
+from tilewright.targets.bm1684x.capi.neural import HAU_CALLS, NEURAL, SPECIAL
 from tilewright.targets.bm1684x.config import L2_BASE, LOCAL_BASE
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape

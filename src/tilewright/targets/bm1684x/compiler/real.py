@@ -12,13 +12,22 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.ir import Site, Tensor
+from tilewright.graph.ir import Site
 from tilewright.graph.ops import OnnxOp
 from tilewright.graph.ops.window import Window as GraphWindow
-from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Output, Weights, WeightValues
+from tilewright.targets.bm1684x.compiler.layer import (
+    Bias,
+    Input,
+    Layer,
+    Output,
+    Refused,
+    Weights,
+    WeightValues,
+    Writer,
+    same_shapes,
+)
 from tilewright.targets.bm1684x.compiler.linear import grouped, machine_window
 from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.compiler.writer import Refused, Writer, same_shapes
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding, dtype_of
@@ -191,22 +200,11 @@ def _layer(
     bias: Array | None = None,
     operands: int = 1,
 ) -> Layer:
-    def stored(tensor: Tensor) -> Stored:
-        return Stored.real(tensor.shape, dtype)
-
-    return Layer(
-        name=site.node.name,
-        inputs=site.node.inputs[:operands],
-        output=site.output.name,
-        shapes=tuple(stored(site.input(index)) for index in range(operands)),
-        result=stored(site.output),
-        operations=tuple(write.operations),
-        kernel=kernel,
-        bias=bias,
-        window=window,
-        row_tiles=window is None or (kernel is not None and not kernel.depthwise),
-        macs=site.node.op.macs(site),
-    )
+    tensors = [*(site.input(index) for index in range(operands)), site.output]
+    *shapes, result = (Stored.real(tensor.shape, dtype) for tensor in tensors)
+    rows = window is None or (kernel is not None and not kernel.depthwise)
+    constants = {"kernel": kernel, "bias": bias, "window": window}
+    return write.layer(site, tuple(shapes), result, **constants, row_tiles=rows, macs=site.node.op.macs(site))
 
 
 RULES: dict[str, Any] = {

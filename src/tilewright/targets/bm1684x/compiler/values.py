@@ -15,10 +15,8 @@ from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import Values
-from tilewright.targets.bm1684x.layouts.layout import slots
-from tilewright.targets.bm1684x.layouts.operand import Operand
-from tilewright.targets.bm1684x.layouts.spread import ConvWeights
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.layout import Operand, slots
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 
 
 class Machine:

@@ -18,7 +18,6 @@ from tilewright.targets.bm1684x.isa.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.stream import decode, encode
 from tilewright.targets.bm1684x.isa.undefined import findings as hazards_of
 from tilewright.targets.bm1684x.timing.estimate import trace
-from tilewright.targets.bm1684x.values import static
 from tilewright.targets.bm1684x.values.memory import Memories
 
 CONFIG = Config()
@@ -83,7 +82,6 @@ def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str
 def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
     """The device as a package wants it: tables, coefficients and inputs in their places."""
     memories = Memories(CONFIG)
-    static.load(memories)
     inputs = arrays(path.with_name("input.npz"))
     pieces = {tensor["address"]: inputs[tensor["name"]] for tensor in io["inputs"]}
     if coefficients.size:

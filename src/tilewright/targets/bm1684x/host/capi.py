@@ -14,9 +14,7 @@ from typing import Any, TypeVar
 from tilewright.array import Array
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.host.handle import Handle
-from tilewright.targets.bm1684x.host.heap import DeviceMemory
-from tilewright.targets.bm1684x.host.platform import PCIE, Platform
-from tilewright.targets.bm1684x.host.status import HostError, Status
+from tilewright.targets.bm1684x.host.memory import PCIE, DeviceMemory, HostError, Platform, Status
 
 T = TypeVar("T")
 BM_SUCCESS = Status.SUCCESS
@@ -61,34 +59,18 @@ def bm_mem_get_device_size(memory: DeviceMemory) -> int:
     return memory.size
 
 
-def bm_memcpy_s2d(handle: Handle, dst: DeviceMemory, src: Any) -> Status:
-    """All of the device memory from the host."""
-    return _status(lambda: handle.s2d(dst, src))
-
-
-def bm_memcpy_s2d_partial(handle: Handle, dst: DeviceMemory, src: Any, size: int) -> Status:
-    """Its first bytes."""
-    return _status(lambda: handle.s2d(dst, src, size))
-
-
-def bm_memcpy_s2d_partial_offset(handle: Handle, dst: DeviceMemory, src: Any, size: int, offset: int) -> Status:
-    """Bytes from an offset in the device memory on."""
+def bm_memcpy_s2d(handle: Handle, dst: DeviceMemory, src: Any, size: int | None = None, offset: int = 0) -> Status:
+    """Device memory from the host: all of it, its first `size` bytes, or those from `offset` in it on."""
     return _status(lambda: handle.s2d(dst, src, size, offset))
 
 
-def bm_memcpy_d2s(handle: Handle, dst: Any, src: DeviceMemory) -> Status:
-    """All of the device memory to the host."""
-    return _status(lambda: handle.d2s(dst, src))
-
-
-def bm_memcpy_d2s_partial(handle: Handle, dst: Any, src: DeviceMemory, size: int) -> Status:
-    """Its first bytes."""
-    return _status(lambda: handle.d2s(dst, src, size))
-
-
-def bm_memcpy_d2s_partial_offset(handle: Handle, dst: Any, src: DeviceMemory, size: int, offset: int) -> Status:
-    """Bytes from an offset in the device memory on."""
+def bm_memcpy_d2s(handle: Handle, dst: Any, src: DeviceMemory, size: int | None = None, offset: int = 0) -> Status:
+    """Device memory to the host: all of it, its first `size` bytes, or those from `offset` in it on."""
     return _status(lambda: handle.d2s(dst, src, size, offset))
+
+
+bm_memcpy_s2d_partial = bm_memcpy_s2d_partial_offset = bm_memcpy_s2d
+bm_memcpy_d2s_partial = bm_memcpy_d2s_partial_offset = bm_memcpy_d2s
 
 
 def bm_memcpy_d2d_byte(

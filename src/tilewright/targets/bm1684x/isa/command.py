@@ -14,8 +14,8 @@ from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, row_of_runs, runs
 from tilewright.targets.bm1684x.isa.operations import OPTIONAL, TIU, Operation, Values
-from tilewright.targets.bm1684x.isa.operations.places import rules_of
-from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.isa.operations.rules import rules_of
+from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.bm1684x.values.memory import Memories, Region

@@ -23,9 +23,7 @@ from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode
-from tilewright.targets.bm1684x.values.knobs import Knobs
-from tilewright.targets.bm1684x.values.memory import SCRATCH, Memories, Region
-from tilewright.targets.bm1684x.values.ranges import of_rows
+from tilewright.targets.bm1684x.values.memory import SCRATCH, Knobs, Memories, Region, of_rows
 
 #: Engines with queues of encoded commands, and all.
 UNITS = (TIU, DMA)

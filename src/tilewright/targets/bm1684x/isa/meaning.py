@@ -12,12 +12,11 @@ from tilewright.errors import ProgramError, TilewrightError
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa import arithmetic, moves, neural
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.instruction import Instruction
 from tilewright.targets.bm1684x.isa.operations import DMA, OPTIONAL
 from tilewright.targets.bm1684x.isa.operations.base import ATTRIBUTES, attribute
-from tilewright.targets.bm1684x.isa.parts import refused
+from tilewright.targets.bm1684x.isa.parts import Instruction, refused
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.layout import Operand
 
 INSTRUCTIONS = (*arithmetic.INSTRUCTIONS, *neural.INSTRUCTIONS, *moves.INSTRUCTIONS)
 #: Elements of an operand: with strides of 0, fields of a few bits could else name more than any computer holds.

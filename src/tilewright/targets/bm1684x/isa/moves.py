@@ -9,11 +9,10 @@ from typing import Any
 from tilewright.errors import ProgramError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.formats import ALL_LANES
-from tilewright.targets.bm1684x.isa.instruction import Instruction
 from tilewright.targets.bm1684x.isa.parts import (
     Again,
     Fields,
+    Instruction,
     Layout,
     Local,
     Number,
@@ -23,11 +22,10 @@ from tilewright.targets.bm1684x.isa.parts import (
     local_tensor,
     refused,
 )
-from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.isa.stream import ALL_LANES, Encoded
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
-from tilewright.targets.bm1684x.layouts.spread import Matrix
-from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U32, DType
 
 #: Moves keep bits: their types are unsigned.

@@ -8,13 +8,15 @@ from typing import Any
 
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
-from tilewright.targets.bm1684x.isa.instruction import FLOAT, INTEGER, Instruction
 from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
+    FLOAT,
+    INTEGER,
     Again,
     Computed,
     Fields,
+    Instruction,
     Local,
     Number,
     Optional,
@@ -26,7 +28,7 @@ from tilewright.targets.bm1684x.isa.parts import (
 )
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U8, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 

@@ -18,9 +18,9 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import Values
 from tilewright.targets.bm1684x.isa.operations.neural import sides
-from tilewright.targets.bm1684x.layouts.operand import Operand
-from tilewright.targets.bm1684x.timing.products import PRODUCTS
-from tilewright.targets.bm1684x.values.ranges import of_addresses
+from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.timing.estimate import PRODUCTS
+from tilewright.targets.bm1684x.values.memory import of_addresses
 
 #: In the shadow of a byte: it is defined; nothing wrote it. Above: 1 + the step whose uninitialised read it comes from.
 DEFINED, NEVER = 0, -1

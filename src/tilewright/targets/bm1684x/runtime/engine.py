@@ -12,7 +12,7 @@ from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import HAU, OPERATIONS, Operation
 from tilewright.targets.bm1684x.isa.operations.base import ATTRIBUTES
-from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.layouts.tensor import Flat, Tensor
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, DType, rounding_of
 

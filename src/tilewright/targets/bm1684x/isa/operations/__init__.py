@@ -1,6 +1,6 @@
 """All operations by name."""
 
-from tilewright.targets.bm1684x.isa.operations import convert, elementwise, move, neural
+from tilewright.targets.bm1684x.isa.operations import elementwise, move, neural
 from tilewright.targets.bm1684x.isa.operations.base import DMA, HAU, OPERATIONS, OPTIONAL, TIU, Operation, Values
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "TIU",
     "Operation",
     "Values",
-    "convert",
     "elementwise",
     "move",
     "neural",

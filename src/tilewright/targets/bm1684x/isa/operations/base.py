@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.values.dtypes import DType, Rounding
-from tilewright.targets.bm1684x.values.iterate import STEPS
+from tilewright.targets.bm1684x.values.elementwise import STEPS
 
 TIU, DMA, HAU = "tiu", "dma", "hau"
 

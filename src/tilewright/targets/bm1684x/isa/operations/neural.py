@@ -13,8 +13,7 @@ from tilewright.targets.bm1684x.isa.operations import rules
 from tilewright.targets.bm1684x.isa.operations.base import TIU, Rule, Signature, Values, define
 from tilewright.targets.bm1684x.values import conv
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32
-from tilewright.targets.bm1684x.values.floats import narrow, widen
-from tilewright.targets.bm1684x.values.rounding import wrap
+from tilewright.targets.bm1684x.values.floats import narrow, widen, wrap
 from tilewright.targets.bm1684x.values.window import Window
 
 
