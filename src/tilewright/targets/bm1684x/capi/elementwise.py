@@ -78,7 +78,6 @@ S1, S2 = "dst_stride src_stride", "dst_stride src0_stride src1_stride"
 TWO, ONE = "y=dst a=src0 b=src1", "y=dst a=src"
 BINARY, CONSTANT = f"dst src0 src1 shape {S2}", f"dst src C shape {S1}"
 UNARY, PLAIN = f"dst src shape {S1}", "dst src shape"
-INTEGER, INTEGER_C = f"{BINARY} dst_dtype src0_dtype src1_dtype", f"{CONSTANT} dst_dtype src_dtype C_dtype"
 SHIFTED = "dst_dtype src_dtype shift_dtype mode"
 QUANT = "dst_dtype src_dtype mode"
 RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equal")
@@ -90,44 +89,32 @@ def _same(names: tuple[str, ...], parameters: str, operands: str, prefix: str = 
 
 def _integer(name: str) -> dict[str, Function]:
     """Sums, differences or products; a shift that is one for all, or (pcs) one a channel."""
-    own, tail, channels = f"int_{name}", "mode saturation", "shift_addr:i8"
-    per_channel = BINARY.replace("shape", "shift_addr shape"), CONSTANT.replace("C shape", "shift_addr C shape")
-    types, types_c = INTEGER.removeprefix(BINARY), INTEGER_C.removeprefix(CONSTANT)
-    found = {
-        name: function(f"{INTEGER} shift {tail}", own, f"{TWO} shift=shift:i8"),
-        f"{name}_C": function(f"{INTEGER_C} shift {tail}", own, f"{ONE} b=C shift=shift:i8"),
-        f"pcs_{name}": function(f"{per_channel[0]}{types} {tail}", own, f"{TWO} shift={channels}"),
-        f"pcs_{name}_C": function(f"{per_channel[1]}{types_c} {tail}", own, f"{ONE} b=C shift={channels}"),
-    }
-    if name == "sub":
-        found["C_sub"] = function(f"{INTEGER_C} shift {tail}", own, "y=dst a=C b=src shift=shift:i8")
-        found["pcs_C_sub"] = function(f"{per_channel[1]}{types_c} {tail}", own, f"y=dst a=C b=src shift={channels}")
-    return {f"int_{key}": value for key, value in found.items()}
+    found, own = {}, f"int_{name}"
+    for kind, before, behind, shift in (("int_", "", "shift ", "shift"), ("int_pcs_", "shift_addr ", "", "shift_addr")):
+        tail = f"{behind}mode saturation"
+        two = f"dst src0 src1 {before}shape {S2} dst_dtype src0_dtype src1_dtype {tail}"
+        one = f"dst src {before}C shape {S1} dst_dtype src_dtype C_dtype {tail}"
+        found[f"{kind}{name}"] = function(two, own, f"{TWO} shift={shift}:i8")
+        found[f"{kind}{name}_C"] = function(one, own, f"{ONE} b=C shift={shift}:i8")
+        if name == "sub":
+            found[f"{kind}C_sub"] = function(one, own, f"y=dst a=C b=src shift={shift}:i8")
+    return found
 
 
-def _quantisation(kind: str) -> dict[str, Function]:
-    """By multiplier and shift, or by a float; one for all, or one a channel."""
+def _quantisation(kind: str, words: str, reals: str, tail: str, result: str) -> dict[str, Function]:
+    """By multiplier and shift (`words`), or by a float (`reals`); as numbers, or from a table of each channel."""
     integer, real = f"int_{kind}quant", f"fp32_{kind}quant"
-    tail = QUANT if kind == "re" else "src_dtype mode"
-    order = "scale offset" if kind == "re" else "offset scale"
-    offset = "f32" if kind == "re" else "i32"
-    first, second = ("scale", "offset") if kind == "re" else ("offset", "scale")
-    words = "multiplier shift offset" if kind == "re" else "offset multiplier shift"
-    tables = " ".join(f"{name}=quant_addr+{4 * number}:i32" for number, name in enumerate(words.split()))
-    numbers = "multiplier=multiplier:i32 shift=shift:i8 offset=offset:i32"
-    both = "src_mode" if kind == "re" else ""
-    types = {"scale": "f32", "offset": offset}
-    result = "y=dst x=src" if kind == "re" else "y=dst:f32 x=src"
-    return {
-        integer: function(f"{PLAIN} {words} {QUANT}", integer, f"y=dst x=src {numbers}"),
-        integer.replace("_", "_pc_"): function(f"dst src quant_addr shape {QUANT}", integer, f"y=dst x=src {tables}"),
-        real: function(f"{PLAIN} {order} {tail} {both}", real, f"{result} scale=scale:f32 offset=offset:{offset}"),
-        real.replace("_", "_pc_"): function(
-            f"dst src quant_addr shape {tail} {both}",
-            real,
-            f"{result} {first}=quant_addr:{types[first]} {second}=quant_addr+4:{types[second]}",
-        ),
-    }
+    found = {}
+    for own, typed, more, ends in ((integer, words, QUANT, "y=dst x=src"), (real, reals, tail, result)):
+        pairs = [word.split(":") for word in typed.split()]
+        numbers = " ".join(f"{name}={name}:{dtype}" for name, dtype in pairs)
+        tables = " ".join(  # a word each
+            f"{name}=quant_addr+{4 * number}:{dtype.replace('i8', 'i32')}" for number, (name, dtype) in enumerate(pairs)
+        )
+        listed = " ".join(name for name, _ in pairs)
+        found[own] = function(f"{PLAIN} {listed} {more}", own, f"{ends} {numbers}")
+        found[own.replace("_", "_pc_")] = function(f"dst src quant_addr shape {more}", own, f"{ends} {tables}")
+    return found
 
 
 _SELECTS = "src0 src1 src2 src3 shape"
@@ -226,6 +213,10 @@ ELEMENTWISE: dict[str, Function] = {
         "dst src scale_addr bias_addr shape dtype", "fp_mac", f"{ONE} b=scale_addr acc=bias_addr"
     ),
     "fp_scale_bias_C": function("dst src scale bias shape dtype", "fp_mac", f"{ONE} b=scale acc=bias"),
-    **_quantisation("re"),
-    **_quantisation("de"),
+    **_quantisation(
+        *("re", "multiplier:i32 shift:i8 offset:i32", "scale:f32 offset:f32", f"{QUANT} src_mode", "y=dst x=src")
+    ),
+    **_quantisation(
+        *("de", "offset:i32 multiplier:i32 shift:i8", "offset:i32 scale:f32", "src_dtype mode", "y=dst:f32 x=src")
+    ),
 }

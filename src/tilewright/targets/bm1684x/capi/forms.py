@@ -46,7 +46,13 @@ class Issuer:
         return Tensor(address, shape, stride.stride if stride else layout.continuous(shape), dtype, self.config)
 
     def place(
-        self, letter: str, address: int, shape: Shape, stride: dim4 | None, dtype: DType, default: Layout
+        self,
+        letter: str,
+        address: int,
+        shape: Shape,
+        stride: dim4 | None,
+        dtype: DType,
+        default: Layout = layout.aligned,
     ) -> Tensor:
         """`letter` L: in local memory, S: outside."""
         if letter == "L":

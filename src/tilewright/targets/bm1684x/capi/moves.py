@@ -2,102 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, Layout
 from tilewright.targets.bm1684x.capi.names import constant
-from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U32
 
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN = WAYS[:2]
 ADDRESSES, STRIDES = "dst src", "dst_stride src_stride"
-Sides = Callable[[Given], tuple[Shape, Shape]]
-Extras = Callable[[Issuer, Given], Mapping[str, Operand | Constant]]
+Order = Callable[[Shape], Shape]
 
 
-def _same(given: Given) -> tuple[Shape, Shape]:
-    return given["shape"].shape, given["shape"].shape
-
-
-def _none(api: Issuer, given: Given) -> Mapping[str, Operand | Constant]:
-    return {}
-
-
-def _move(
-    parameters: str,
-    operation: str,
-    way: str,
-    sides: Sides = _same,
-    default: Layout = layout.aligned,
-    extras: Extras = _none,
-    warns: bool = False,
-) -> Function:
-    """`sides`: the result's shape and the source's; `default`: the local layout where no stride is given.
+def _ends(
+    api: Issuer, given: Given, way: str, to: Shape, of: Shape, default: Layout = layout.aligned, warns: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The result and the source, in local memory in the layout `default` where no stride is given.
 
     `warns`: of the default where it is not that of the compute engine.
     """
+    found = []
+    for end, letter, shape in (("dst", way[2], to), ("src", way[0], of)):
+        stride = given.get(f"{end}_stride")
+        if warns and letter == "L" and stride is None:
+            api.warn_of_dma_default(given["name"], shape, given[end])
+        found.append(api.place(letter, given[end], shape, stride, given["dtype"], default))
+    return found[0], found[1]
+
+
+def _same(shape: Shape) -> Shape:
+    return shape
+
+
+def _move(parameters: str, operation: str, way: str, order: Order = _same, **more: Any) -> Function:
+    """`order`: the source's shape from the result's, where the call gives one; `more`: as for _ends."""
 
     def run(api: Issuer, given: Given) -> None:
-        to, of = sides(given)
-        ends = {}
-        for end, letter, shape in (("dst", way[2], to), ("src", way[0], of)):
-            stride = given.get(f"{end}_stride")
-            if warns and letter == "L" and stride is None:
-                api.warn_of_dma_default(given["name"], shape, given[end])
-            ends[end] = api.place(letter, given[end], shape, stride, given["dtype"], default)
-        operands = {"x": ends["src"], **extras(api, given)}
-        if operation == "dma_h_scatter":  # what is not scattered to stays
-            operands["y_before"] = ends["dst"]
-        api.issue(operation, operands, {"y": ends["dst"]})
+        if "count" in given:
+            to = of = Shape(1, 1, 1, given["count"])
+        elif "shape" in given:
+            to, of = given["shape"].shape, order(given["shape"].shape)
+        else:
+            to, of = given["dst_shape"].shape, given["src_shape"].shape
+        y, x = _ends(api, given, way, to, of, **more)
+        api.issue(operation, {"x": x}, {"y": y})
 
     return Function(parameters, run)
 
 
-def _turned(order: Callable[[Shape], Shape]) -> Sides:
-    """The source's shape from the result's."""
-    return lambda given: (given["shape"].shape, order(given["shape"].shape))
+def nc(shape: Shape) -> Shape:
+    return Shape(shape.c, shape.n, shape.h, shape.w)
 
 
-nc, cw = _turned(lambda s: Shape(s.c, s.n, s.h, s.w)), _turned(lambda s: Shape(s.n, s.w, s.h, s.c))
-broadcast = _turned(lambda s: s._replace(c=1))
+def cw(shape: Shape) -> Shape:
+    return Shape(shape.n, shape.w, shape.h, shape.c)
 
 
-def _two_shapes(given: Given) -> tuple[Shape, Shape]:
-    return given["dst_shape"].shape, given["src_shape"].shape
+def one_channel(shape: Shape) -> Shape:
+    return shape._replace(c=1)
 
 
-def _by_rows(given: Given) -> tuple[Shape, Shape]:
-    return given["shape"].shape, given["shape"].shape._replace(h=given["param_h"])
+def _by_index(operation: str, way: str) -> Function:
+    """Rows by their numbers, one for each channel and row; a gather has what stands for numbers beyond the rows."""
+    fill = "C " * (operation == "dma_h_gather")
 
+    def run(api: Issuer, given: Given) -> None:
+        shape, rows = given["shape"].shape, given["param_h"]
+        y, x = _ends(api, given, way, shape, shape._replace(h=rows))
+        letter, numbers = "L" if given["index_is_local"] else "S", Shape(1, shape.c, shape.h if fill else rows, 1)
+        index = api.place(letter, given["index"], numbers, given["index_stride"], U32)
+        last = {"fill": constant(given["C"], given["dtype"])} if fill else {"y_before": y}  # the other rows stay
+        api.issue(operation, {"x": x, "index": index, **last}, {"y": y})
 
-def _line(given: Given) -> tuple[Shape, Shape]:
-    return Shape(1, 1, 1, given["count"]), Shape(1, 1, 1, given["count"])
-
-
-def _index(rows: Callable[[Given], int], fills: bool) -> Extras:
-    """Numbers of rows, one for each channel and row; what stands for numbers beyond the rows."""
-
-    def extras(api: Issuer, given: Given) -> Mapping[str, Operand | Constant]:
-        letter, shape = "L" if given["index_is_local"] else "S", Shape(1, given["shape"].c, rows(given), 1)
-        numbers = api.place(letter, given["index"], shape, given["index_stride"], U32, layout.aligned)
-        return {"index": numbers, **({"fill": constant(given["C"], given["dtype"])} if fills else {})}
-
-    return extras
-
-
-gather, scatter = _index(lambda given: int(given["shape"].h), True), _index(lambda given: int(given["param_h"]), False)
-_GATHER = "dst src index index_is_local C shape param_h dst_stride src_stride index_stride dtype"
+    return Function(f"dst src index index_is_local {fill}shape param_h {STRIDES} index_stride dtype", run)
 
 
 def _set(letter: str) -> Function:
     def run(api: Issuer, given: Given) -> None:
         shape, dtype = given["shape"].shape, given["dtype"]
-        y = api.place(letter, given["dst"], shape, given["dst_stride"], dtype, layout.aligned)
+        y = api.place(letter, given["dst"], shape, given["dst_stride"], dtype)
         api.issue("dma_broadcast", {"x": constant(given["C"], dtype)}, {"y": y})
 
     return Function("dst C shape dst_stride dtype", run)
@@ -132,10 +119,10 @@ def _selected(letter: str, masked: bool) -> Function:
 
     def run(api: Issuer, given: Given) -> None:
         shape, dtype = given["shape"].shape, given["dtype"]
-        operands = {"x": api.place(letter, given["src"], shape, None, dtype, layout.aligned)}
+        operands = {"x": api.place(letter, given["src"], shape, None, dtype)}
         if masked:
             where = "L" if given["mask_is_local"] else "S"
-            operands["mask"] = api.place(where, given["mask"], shape, None, given["mask_dtype"], layout.aligned)
+            operands["mask"] = api.place(where, given["mask"], shape, None, given["mask_dtype"])
         y = api.system(given["dst"], shape, None, dtype if masked else U32)
         attributes = {} if masked else {"base": given["base"]}
         api.issue("dma_mask_select" if masked else "dma_nonzero", operands, {"y": y}, attributes)
@@ -150,24 +137,17 @@ MOVES: dict[str, Function] = {
     **{f"cpy_{way}": _move(_FULL, "dma_copy", way, default=layout.dma_default, warns=True) for way in WAYS},
     **{f"cpy_nc_trans_{way}": _move(_FULL, "dma_nc_trans", way, nc) for way in WAYS},
     **{f"cpy_cw_trans_{way}": _move(_FULL, "dma_cw_trans", way, cw) for way in WAYS},
-    **{f"channel_bcast_{way}": _move(_FULL, "dma_broadcast", way, broadcast) for way in ("S2L", "L2L")},
-    **{
-        f"general_cpy_{way}": _move(f"dst src dst_shape src_shape {STRIDES} dtype", "dma_copy", way, _two_shapes)
-        for way in BETWEEN
-    },
+    **{f"channel_bcast_{way}": _move(_FULL, "dma_broadcast", way, one_channel) for way in ("S2L", "L2L")},
+    **{f"general_cpy_{way}": _move(f"dst src dst_shape src_shape {STRIDES} dtype", "dma_copy", way) for way in BETWEEN},
     **{f"compact_{way}": _move(_PLAIN, "dma_copy", way, default=layout.compact) for way in BETWEEN},
-    **{f"compact_nc_trans_{way}": _move(_PLAIN, "dma_nc_trans", way, nc, layout.compact) for way in BETWEEN},
-    "system_cpy": _move("dst src count dtype", "dma_copy", "S2S", _line),
+    **{f"compact_nc_trans_{way}": _move(_PLAIN, "dma_nc_trans", way, nc, default=layout.compact) for way in BETWEEN},
+    "system_cpy": _move("dst src count dtype", "dma_copy", "S2S"),
     "set_C_local": _set("L"),
     "set_C_system": _set("S"),
     **{f"matrix_{way}": _matrix(way, False) for way in BETWEEN},
     **{f"matrix_trans_{way}": _matrix(way, True) for way in BETWEEN},
     **{f"vector_{way}": _matrix(way, False, vector=True) for way in BETWEEN},
-    **{f"h_gather_{way}": _move(_GATHER, "dma_h_gather", way, _by_rows, extras=gather) for way in WAYS},
-    **{
-        f"h_scatter_{way}": _move(_GATHER.replace(" C ", " "), "dma_h_scatter", way, _by_rows, extras=scatter)
-        for way in WAYS
-    },
+    **{f"h_{kind}_{way}": _by_index(f"dma_h_{kind}", way) for kind in ("gather", "scatter") for way in WAYS},
     **{f"mask_select_{way}": _selected(way[0], True) for way in ("L2S", "S2S")},
     **{f"nonzero_{way}": _selected(way[0], False) for way in ("L2S", "S2S")},
 }

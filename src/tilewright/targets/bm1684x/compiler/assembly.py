@@ -17,17 +17,18 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.program import Launch
+from tilewright.sim.steps import WRITE
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.plan import Ring
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.tiles import Cut, Places, Tile, commands
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import encoded
 from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, TIU
 from tilewright.targets.bm1684x.isa.stream import queue
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
-from tilewright.targets.bm1684x.layouts.tensor import LARGEST, Tensor, storage_of
+from tilewright.targets.bm1684x.layouts.tensor import LARGEST, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.values.dtypes import U8
 
@@ -78,13 +79,12 @@ class Stream:
         """A command of the compute engine."""
         issued = Issued(command, layer, TIU)
         number, found = len(self._compute), set()
-        for operand in command.operands.values():
-            if not isinstance(operand, Constant):
-                found |= self._transfers(self._written, operand)
-                self._touch(operand, number + 1)
-        for result in command.results.values():
-            found |= self._transfers(self._written, result) | self._transfers(self._read, result)
-            self._touch(result, number + 1)
+        for mode, _, operand in command.in_memory:
+            found |= self._transfers(self._written, operand)
+            if mode == WRITE:
+                found |= self._transfers(self._read, operand)
+            low, high = self._units(operand)
+            self._touched[low:high] = number + 1
         issued.needs = sorted(found - {-1})
         for move in issued.needs:
             self._moves[move].before = min(self._moves[move].before, number)
@@ -93,15 +93,14 @@ class Stream:
     def move(self, command: Command, layer: int, kind: str) -> None:
         """A transfer; those of one `kind` keep their order."""
         issued = Issued(command, layer, kind)
-        for operand in (*command.operands.values(), *command.results.values()):
-            if isinstance(operand, Tensor) and operand.is_local:
+        for mode, _, operand in command.in_memory:
+            if operand.storage.is_local:
                 low, high = self._units(operand)
                 issued.after = max(issued.after, int(self._touched[low:high].max()))
-                into = operand in command.results.values()
                 earlier = self._transfers(self._written, operand)
-                earlier |= self._transfers(self._read, operand) if into else set()
+                earlier |= self._transfers(self._read, operand) if mode == WRITE else set()
                 issued.needs += sorted(earlier - {-1})
-                (self._written if into else self._read)[low:high] = len(self._moves)
+                (self._written if mode == WRITE else self._read)[low:high] = len(self._moves)
         self._moves.append(issued)
 
     def schedule(self) -> Scheduled:
@@ -157,14 +156,9 @@ class Stream:
         low, high = self._units(operand)
         return set(np.unique(column[low:high]).tolist())
 
-    def _touch(self, operand: Operand, number: int) -> None:
-        low, high = self._units(operand)
-        self._touched[low:high] = number
-
     def _units(self, operand: Operand) -> tuple[int, int]:
         """The units of a lane between the first and the last byte of an operand."""
-        tensor = storage_of(operand)
-        assert tensor is not None
+        tensor = operand.storage
         return tensor.lane_offset // UNIT, -(-tensor.lane_end // UNIT)
 
 

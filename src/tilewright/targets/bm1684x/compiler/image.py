@@ -18,13 +18,13 @@ from tilewright.array import Array
 from tilewright.program.launch_image import Contents
 from tilewright.program.program import Launch
 from tilewright.program.serial import decode
-from tilewright.sim.steps import READ, WRITE, Space
+from tilewright.sim.steps import Space
 from tilewright.targets.bm1684x.compiler.stored import Phases, Stored
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, Config
-from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.layouts.layout import Operand, slots
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, storage_of
+from tilewright.targets.bm1684x.layouts.layout import slots
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DTYPES
 
 #: Bytes of a tensor, and the largest of the numbers that describe it.
@@ -116,12 +116,10 @@ def oddity(command: Command, config: Config) -> str:
 
     As axes can have a stride of 0, a few bytes of memory could else stand for more elements than fit anywhere.
     """
-    for operand in (*command.operands.values(), *command.results.values()):
-        if isinstance(operand, Constant):
-            continue
+    for _, _, operand in command.in_memory:
         if not isinstance(operand, ConvWeights | Tensor):
             return f"{command.operation.name} is no operation of compiled networks"
-        tensor = _storage(operand)
+        tensor = operand.storage
         if prod(tensor.shape) > config.local_bytes:
             return f"its operand of {prod(tensor.shape)} elements is larger than local memory"
         if tensor.shape.n * _lines(tensor)[0] * (1 if tensor.is_local else tensor.shape.c) > MOST_RUNS:
@@ -131,7 +129,7 @@ def oddity(command: Command, config: Config) -> str:
 
 def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple[tuple[Space, ...], list[Array]]:
     """The memories, DDR first, and each command's rows of sim.steps.Footprints."""
-    touched = [list(_touched(command)) for command in commands]
+    touched = [[(mode, operand.storage) for mode, _, operand in command.in_memory] for command in commands]
     cuts = {0, config.lanes}
     for operands in touched:
         for _, tensor in operands:
@@ -144,20 +142,6 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
     ]
     rows = [[row for mode, tensor in operands for row in _rows(mode, tensor, edges, config)] for operands in touched]
     return (ddr, *parts), [np.array(own, np.int64).reshape(-1, 6) for own in rows]
-
-
-def _touched(command: Command) -> Iterator[tuple[int, Tensor]]:
-    for operand in command.operands.values():
-        if not isinstance(operand, Constant):
-            yield READ, _storage(operand)
-    for result in command.results.values():
-        yield WRITE, _storage(result)
-
-
-def _storage(operand: Operand) -> Tensor:
-    tensor = storage_of(operand)
-    assert tensor is not None
-    return tensor
 
 
 def _lanes(tensor: Tensor, config: Config) -> Iterator[tuple[int, int, int]]:

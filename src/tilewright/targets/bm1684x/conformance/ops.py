@@ -6,7 +6,7 @@ Operands lie in lane 0 of local memory, one behind the other; in DDR what DMA an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant, read
 from tilewright.targets.bm1684x.isa.operations import TIU, Operation
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import as_stored
 from tilewright.targets.bm1684x.values.memory import Memories
@@ -39,7 +39,7 @@ class Allocator:
     memories: Memories
     operation: Operation
     case: Mapping[str, Any]
-    offset: int = field(default=0)
+    offset: int = 0
 
     def operand(self, name: str, values: Array, dtype: DType) -> Operand:
         """An operand, its values written."""
@@ -57,23 +57,27 @@ class Allocator:
         if self.operation.engine != TIU:
             if not any(region.base == DDR_BASE for region in self.memories.regions):
                 self.memories.new_ddr(DDR_BASE, DDR_BYTES)
-            return Linear(DDR_BASE + self.offset, shape, dtype)
+            return self._linear(DDR_BASE + self.offset, shape, dtype)
         if name == "w" and "conv2d" in self.operation.name:
             oc, ic, kh, kw = shape
             return ConvWeights(LOCAL_BASE + self.offset, (oc, ic, kh, kw), dtype, self.config)
         if len(shape) == 2:
             rows, columns = shape
-            width = {"L": self.case.get("lw"), "R": self.case.get("rw"), "y": self.case.get("rw")}.get(name)
-            if width is None and "rw" in self.case:
-                width = self.case["rw"]
-            if width is not None:
+            width = (self.case.get("lw") if name == "L" else None) or self.case.get("rw")
+            if width:
                 return Matrix.local(0, self.offset, (rows, columns), min(width, columns), dtype, self.config)
             return Rows(Tensor.local(0, self.offset, (1, rows, 1, columns), dtype, self.config))
         if len(shape) == 1:
-            return Linear(LOCAL_BASE + self.offset, shape, dtype)
+            return self._linear(LOCAL_BASE + self.offset, shape, dtype)
         compact = name == "bias" or (name == "w" and "depthwise" in self.operation.name)
         kind = "compact" if compact else "line" if name == "y" and self.operation.name == "cw_trans" else "aligned"
         return Tensor.local(0, self.offset, shape, dtype, self.config, kind)
+
+    def _linear(self, address: int, shape: tuple[int, ...], dtype: DType) -> Operand:
+        """Elements one behind the other."""
+        if len(shape) == 4:
+            return Tensor.ddr(address, shape, dtype, self.config)
+        return Flat(Tensor.ddr(address, (1, 1, 1, *shape), dtype, self.config))
 
     def _end(self, placed: Operand, dtype: DType) -> int:
         last = int(placed.addresses.max()) + dtype.bytes
@@ -83,20 +87,6 @@ class Allocator:
         if end > self.config.lane_bytes:
             raise MachineError(self.operation.name, "its operands do not fit in local memory")
         return -(-end // 64) * 64
-
-
-@dataclass(frozen=True)
-class Linear:
-    """Elements one behind the other."""
-
-    address: int
-    shape: tuple[int, ...]
-    dtype: DType
-
-    @property
-    def addresses(self) -> Array:
-        count = int(np.prod(self.shape))
-        return (self.address + np.arange(count, dtype=np.int64) * self.dtype.bytes).reshape(self.shape)
 
 
 CONFIG = Config()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ class Constant:
 
     bits: int
     dtype: DType
+    shape: ClassVar[tuple[int, ...]] = ()
 
     @property
     def value(self) -> Array:
@@ -68,6 +69,12 @@ class Command:
         return {**self.operands, **self.results}
 
     @cached_property
+    def in_memory(self) -> tuple[tuple[int, str, Operand], ...]:
+        """Operands (READ) and results (WRITE) that are no constants, with their names."""
+        read = [(READ, name, place) for name, place in self.operands.items() if not isinstance(place, Constant)]
+        return (*read, *((WRITE, name, place) for name, place in self.results.items()))
+
+    @cached_property
     def types(self) -> dict[str, DType]:
         return {name: place.dtype for name, place in self.places.items()}
 
@@ -84,13 +91,11 @@ class Command:
         Where that depends on values, a command that has run has what it touched, one that has not what it may touch.
         Raises MachineError for bytes outside of the memory that holds the first one; `clipped` leaves them out.
         """
-        touched: list[tuple[int, str, Operand]] = [
-            (READ, name, operand) for name, operand in self.operands.items() if not isinstance(operand, Constant)
+        places = [
+            (mode, operand, self._addresses(name, operand)) for mode, name, operand in self.in_memory * bool(regions)
         ]
-        touched += [(WRITE, name, result) for name, result in self.results.items()]
-        places = [(mode, operand, self._addresses(name, operand)) for mode, name, operand in touched] if regions else []
         rows = [_rows(mode, operand, at, regions, clipped) for mode, operand, at in places if at.size]
-        return np.concatenate(rows) if rows else np.zeros((0, 6), np.int64)
+        return np.concatenate([np.zeros((0, 6), np.int64), *rows])
 
     def _addresses(self, name: str, operand: Operand) -> Array:
         addresses = operand.addresses

@@ -60,8 +60,8 @@ def command_of(encoded: Encoded, config: Config) -> Command:
         command = instruction.read(encoded, config)
     except (TilewrightError, ValueError, KeyError) as error:
         raise error if isinstance(error, ProgramError) else ProgramError(str(encoded), str(error)) from None
-    for operand in (*command.operands.values(), *command.results.values()):
-        if not isinstance(operand, Constant) and prod(operand.shape) > MOST_ELEMENTS:
+    for operand in command.places.values():
+        if prod(operand.shape) > MOST_ELEMENTS:
             reason = f"an operand has {prod(operand.shape)} elements; {MOST_ELEMENTS} can be run"
             raise ProgramError(str(encoded), reason)
     return command

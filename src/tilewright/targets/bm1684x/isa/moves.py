@@ -57,11 +57,11 @@ def _tensor(command: Command, own: str) -> Tensor:
     return operand
 
 
-def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None) -> Instruction:
+def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
     """`sizes`: those of the source, in fields of the result."""
     x = Local("x", "opd0", NEAR_BITS, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
     y = Local("y", "res0", NEAR_BITS, layout=y_layout)
-    return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function})
+    return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
 
 
 def _from_one_channel(command: Command) -> bool:
@@ -85,7 +85,7 @@ def _one_in_each_lane(shape: Shape, dtype: DType, start: int, config: Config) ->
 COMPUTE = (
     _turning(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
     _turning(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
-    _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w").only(_from_one_channel),
+    _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=_from_one_channel),
     _turning(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
     Instruction("TRANS&BC", "static_bcast", (Static(), Local("y", "res0", NEAR_BITS)), {"tsk_eu_typ": 4}),
     *(
@@ -183,8 +183,8 @@ def _tensor_moves() -> Iterator[Instruction]:
         x, y = End("x", "src", Sizes(of), packed), End("y", "dst", Sizes(to), packed)
         fills, moves = ({**chosen, "fill_constant_en": fills} for fills in (1, 0))
         yield Instruction(name, "dma_broadcast", (FILL, y), fills, written=SAME_SHAPE)
-        move = Instruction(name, operation, (x, y), moves, written=SAME_SHAPE)
-        yield move.only(_keeps_shape) if chosen.get("nchw_copy") else move
+        takes = _keeps_shape if chosen.get("nchw_copy") else None
+        yield Instruction(name, operation, (x, y), moves, written=SAME_SHAPE, takes=takes)
 
 
 @dataclass(frozen=True)

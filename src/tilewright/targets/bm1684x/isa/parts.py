@@ -7,7 +7,7 @@ A field that a format does not have is read as 0 and not written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -310,10 +310,6 @@ class Instruction:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     written: Mapping[str, int | Callable[[Command], int]] = field(default_factory=dict)
     takes: Callable[[Command], bool] | None = None
-
-    def only(self, takes: Callable[[Command], bool]) -> Instruction:
-        """The same, for some commands only."""
-        return replace(self, takes=takes)
 
     @cached_property
     def operation(self) -> Operation:

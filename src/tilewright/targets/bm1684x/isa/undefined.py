@@ -14,7 +14,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.findings import UNINITIALISED, Finding
 from tilewright.sim.hazards import UNWRITTEN, finding, hazards
-from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.sim.steps import READ
+from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import Values
 from tilewright.targets.bm1684x.isa.operations.neural import sides
@@ -77,11 +78,7 @@ class _Shadow:
         return found
 
     def _step(self, step: int, command: Command) -> None:
-        origins = {
-            name: self._read(step, command, name, operand)
-            for name, operand in command.operands.items()
-            if not isinstance(operand, Constant)
-        }
+        origins = {name: self._read(step, command, name, own) for mode, name, own in command.in_memory if mode == READ}
         bad = {name: own for name, own in origins.items() if own.any()}
         for name in DECIDING.get(command.operation.name, ()):
             self._blame(bad.get(name, np.zeros(0, np.int32)))

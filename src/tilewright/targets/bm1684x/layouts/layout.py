@@ -7,12 +7,15 @@ slot (s + c) div lanes of that lane.
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts import drawing
 from tilewright.targets.bm1684x.values.dtypes import DType
+
+if TYPE_CHECKING:
+    from tilewright.targets.bm1684x.layouts.tensor import Tensor
 
 
 class Shape(NamedTuple):
@@ -102,6 +105,9 @@ class Operand(Protocol):
     def dtype(self) -> DType: ...
     @property
     def addresses(self) -> Array: ...
+    @property
+    def storage(self) -> Tensor:
+        """The tensor that it is or lies in."""
 
 
 class Drawn:

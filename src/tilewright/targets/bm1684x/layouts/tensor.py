@@ -89,6 +89,10 @@ class Tensor(Drawn):
         return cls(address, sizes, layout.continuous(sizes), dtype, config)
 
     @property
+    def storage(self) -> Tensor:
+        return self
+
+    @property
     def is_local(self) -> bool:
         return LOCAL_BASE <= self.address < LOCAL_BASE + self.config.local_bytes
 
@@ -248,12 +252,6 @@ class Flat(View):
     @property
     def shape(self) -> tuple[int]:
         return (self.storage.shape.elements,)
-
-
-def storage_of(operand: object) -> Tensor | None:
-    """The tensor that an operand is or lies in; none for a constant."""
-    tensor = getattr(operand, "storage", operand)
-    return tensor if isinstance(tensor, Tensor) else None
 
 
 @dataclass(frozen=True, repr=False)

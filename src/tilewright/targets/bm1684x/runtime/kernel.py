@@ -25,7 +25,7 @@ from tilewright.array import Array, one_thread
 from tilewright.errors import InputError, MachineError
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import ENGINES, Elaborated, Step
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.layouts.layout import Operand
@@ -224,12 +224,10 @@ class Tpu:
         if "count" in found:
             self.selected = int(found["count"].item())
         if self._knobs.ignores_bounds:
-            for name, operand in (*command.operands.items(), *command.results.items()):
+            for _, name, operand in command.in_memory:
                 self._note_outside(step, name, operand)
 
-    def _note_outside(self, step: Step, name: str, operand: Operand | Constant) -> None:
-        if isinstance(operand, Constant):
-            return
+    def _note_outside(self, step: Step, name: str, operand: Operand) -> None:
         outside = operand.addresses[~self._memories.inside(operand.addresses, operand.dtype.bytes)]
         if outside.size:
             reason = f"{step}: {outside.size} elements of {name} lie outside of its memory, from {outside.min():#x} on"

@@ -29,21 +29,20 @@ from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.layouts.layout import Operand, aligned
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor, storage_of
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
 
 
 def banks(operand: Operand, config: Config) -> range:
     """Banks of local memory from an operand's first byte to its last; none outside."""
-    tensor = storage_of(operand)
-    if tensor is None or not tensor.is_local:
+    tensor = operand.storage
+    if not tensor.is_local:
         return range(0)
     return range(tensor.lane_offset // config.bank_bytes, (tensor.lane_end - 1) // config.bank_bytes + 1)
 
 
 def _places(command: Command) -> set[Operand]:
     """Operands and results in memory, one that is both once: the estimate knows that it is."""
-    places = (*command.operands.values(), *command.results.values())
-    return {place for place in places if not isinstance(place, Constant)}
+    return {place for _, _, place in command.in_memory}
 
 
 def passes(command: Command, config: Config) -> int:
@@ -93,7 +92,6 @@ def macs(command: Command) -> int:
         return y * prod(command.attributes["window"].kernel)
     if name in PRODUCTS:
         left = command.operands["L"]
-        assert not isinstance(left, Constant)
         return y * (left.shape[0] if command.attributes.get("left_transposed") else left.shape[1])
     return 0
 
@@ -192,8 +190,7 @@ def _conv(command: Command, config: Config) -> int:
 
 def _matmul(command: Command, config: Config) -> int:
     """By rows: as a convolution. Spread columns: a pass over a row of the result for each product and addend."""
-    left, right, y = command.operands["L"], command.operands["R"], command.results["y"]
-    assert not isinstance(left, Constant) and not isinstance(right, Constant)
+    left, y = command.operands["L"], command.results["y"]
     depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
     if isinstance(y, Rows):
         products = _up(y.shape[1], MATRIX_COLUMNS) * _up(depth, config.cube_group(left.dtype.bytes))
@@ -206,9 +203,7 @@ def _matmul(command: Command, config: Config) -> int:
 
 def _sort(command: Command) -> int:
     """A merge sort's passes over its operand; what suppresses boxes reads each element once."""
-    x = command.operands["x"]
-    assert not isinstance(x, Constant)
-    length = x.shape[0]
+    length = command.operands["x"].shape[0]
     if command.operation.name != "hau_sort":
         return _up(length, ESTIMATE.sort_rate)
     return _up(length * max(1, (length - 1).bit_length()), ESTIMATE.sort_rate)
@@ -221,9 +216,7 @@ def _pool(command: Command, config: Config) -> int:
 
 
 def _taylor(command: Command, config: Config) -> int:
-    coefficients = command.operands["coefficients"]
-    assert not isinstance(coefficients, Constant)
-    return _elements(command, config) * coefficients.shape[-1]
+    return _elements(command, config) * command.operands["coefficients"].shape[-1]
 
 
 def _divide(command: Command, config: Config) -> int:
@@ -334,8 +327,7 @@ def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:
 
 
 def _is_local(operand: Operand) -> bool:
-    tensor = storage_of(operand)
-    return tensor is not None and tensor.is_local
+    return operand.storage.is_local
 
 
 def _bytes_of_ddr(command: Command) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.targets.bm1684x.isa.operations.base import PlaceRule, Rule, Signature
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, storage_of
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I16, I32, U16, DType, Rounding
 
 
@@ -115,7 +115,7 @@ WIDEST_STEP, CUBE = 128, 64
 
 def _local(place: Any) -> Tensor | None:
     """The tensor of local memory that an operand is or lies in."""
-    tensor = storage_of(place)
+    tensor: Tensor | None = getattr(place, "storage", None)
     return tensor if tensor is not None and tensor.is_local else None
 
 
