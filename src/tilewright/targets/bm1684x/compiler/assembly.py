@@ -210,7 +210,7 @@ class Assembly:
         return found
 
     def block(self, index: int, number: int) -> int:
-        """The lane offset of a block of constants, which is loaded where it is not there yet. Raises local.Full."""
+        """The lane offset of a block of constants, which is loaded where it is not there yet. Raises plan.Full."""
         if not self._cuts[index].blocks:
             return 0
         if (index, number) not in self._resident:

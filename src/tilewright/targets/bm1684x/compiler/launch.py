@@ -28,16 +28,31 @@ from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
 
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """One launch whose tensors stay in local memory. Raises local.Full where that is too small."""
+    """One launch whose tensors stay in local memory. Raises plan.Full where that is too small."""
     laid = _laid(layers, config)
     return _Resident(laid, leaving, plan(laid, leaving, config), config).launch()
 
 
 def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """One launch of a chain of layers, rows of it at a time. Raises local.Full."""
-    if not is_chain(layers, leaving):
+    """One launch of a chain of layers, rows of the last result at a time, as many as fit. Raises plan.Full.
+
+    In a chain each layer reads what the one before it gives, row by row, and nothing else does.
+    """
+    inner = {layer.output for layer in layers[:-1]}
+    links = (
+        after.inputs == (before.output,) and after.shapes[0].h == before.result.h for before, after in pairwise(layers)
+    )
+    if not all(links) or inner & set(leaving):
         raise Full("its layers are no chain")
-    return build_streamed(_laid(layers, config), config)
+    laid, rows = _laid(layers, config), layers[-1].result.h
+    failure = Full("its result has a single row, and does not fit")
+    while rows > 1:
+        rows = -(-rows * 2 // 3) if rows > 2 else 1
+        try:
+            return Streamed(laid, rows, config).launch()
+        except Full as full:
+            failure = full
+    raise failure
 
 
 def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> bool:
@@ -74,34 +89,27 @@ class _Resident:
         self._loaded: set[tuple[str, int]] = set()
 
     def launch(self) -> Launch:
-        for begin, end in self._plan.groups:
-            if (begin, end) in self._plan.by_parts:
-                self._by_parts(begin)
-                continue
-            for number in range(self._config.batch):
-                for index in range(begin, end):
-                    self._layer(index, number)
-            for index in range(begin, end):
+        batch = self._config.batch
+        for group in self._plan.groups:
+            by_parts = group in self._plan.by_parts
+            for numbers in [range(batch)] if by_parts else [range(number, number + 1) for number in range(batch)]:
+                for index in range(*group):
+                    self._layer(index, numbers, by_parts)
+            for index in range(*group):
                 self._assembly.done |= {block_name(index, n) for n in range(len(self._plan.cuts[index].blocks))}
         return self._assembly.launch([cut.size for cut in self._plan.cuts], self._plan.groups)
 
-    def _layer(self, index: int, number: int) -> None:
-        """One sample through one layer."""
-        self._enter(index, number)
-        for tile in self._plan.cuts[index].tiles():
-            self._tile(index, tile, number)
-        self._leave(index, number)
-
-    def _by_parts(self, index: int) -> None:
-        """All samples through one part of a layer's channels after the other: its constants come and go."""
-        for number in range(self._config.batch):
+    def _layer(self, index: int, numbers: range, by_parts: bool) -> None:
+        """Samples through one part of a layer's channels after the other; `by_parts`: its constants come and go."""
+        for number in numbers:
             self._enter(index, number)
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
             for tile in tiles:
-                for number in range(self._config.batch):
+                for number in numbers:
                     self._tile(index, tile, number)
-            self._assembly.done.add(block_name(index, part))
-        for number in range(self._config.batch):
+            if by_parts:
+                self._assembly.done.add(block_name(index, part))
+        for number in numbers:
             self._leave(index, number)
 
     def _tile(self, index: int, tile: Tile, number: int) -> None:
@@ -114,36 +122,28 @@ class _Resident:
         for name, stored in zip(self._layers[index].inputs, self._layers[index].shapes, strict=True):
             if name in self._assembly.entering and (name, number) not in self._loaded:
                 self._loaded.add((name, number))
-                self._load(name, stored, number, index)
+                near, line = self._places(name, stored, number)
+                self._assembly.load(name, number, line or near, index)
+                if line:
+                    self._assembly.stream.compute(_turned(near, line), index)
 
     def _leave(self, index: int, number: int) -> None:
-        layer = self._layers[index]
-        if layer.output in self._assembly.leaving:
-            self._store(layer.output, layer.result, number, index)
+        name = self._layers[index].output
+        if name in self._assembly.leaving:
+            near, line = self._places(name, self._layers[index].result, number)
+            if line:
+                self._assembly.stream.compute(_turned(line, near), index)
+            self._assembly.store(name, number, line or near, index)
 
-    def _load(self, name: str, stored: Stored, number: int, index: int) -> None:
-        near = self._near(name, stored, number)
-        if name not in self._plan.turned:
-            self._assembly.load(name, number, near, index)
-            return
-        line = self._line(name, stored)
-        self._assembly.load(name, number, line, index)
-        self._assembly.stream.compute(_turned(near, line), index)
+    def _places(self, name: str, stored: Stored, number: int) -> tuple[Tensor, Tensor | None]:
+        """A sample of a tensor where layers have it and, of one pixel that is moved, with its channels side by side.
 
-    def _store(self, name: str, stored: Stored, number: int, index: int) -> None:
-        near = self._near(name, stored, number)
-        if name in self._plan.turned:
-            line = self._line(name, stored)
-            self._assembly.stream.compute(_turned(line, near), index)
-            near = line
-        self._assembly.store(name, number, near, index)
-
-    def _near(self, name: str, stored: Stored, number: int) -> Tensor:
-        return sample(stored, self._plan.homes[name].of(number), self._config)
-
-    def _line(self, name: str, stored: Stored) -> Tensor:
-        """One pixel with its channels side by side, in lane 0: one run of a transfer, not one a channel."""
-        return Tensor.local(0, self._plan.turned[name], (1, 1, 1, stored.c), stored.dtype, self._config)
+        That is one run of a transfer, not one a channel.
+        """
+        near, turned = sample(stored, self._plan.homes[name].of(number), self._config), self._plan.turned.get(name)
+        if turned is None:
+            return near, None
+        return near, Tensor.local(0, turned, (1, 1, 1, stored.c), stored.dtype, self._config)
 
 
 def _turned(y: Tensor, x: Tensor) -> Command:
@@ -165,15 +165,6 @@ class Slab:
     layer: Layer
 
 
-def is_chain(layers: Sequence[Layer], leaving: Collection[str]) -> bool:
-    """Whether each layer reads what the one before it gives, row by row, and nothing else does."""
-    outputs = [layer.output for layer in layers]
-    links = all(
-        after.inputs == (before.output,) and after.shapes[0].h == before.result.h for before, after in pairwise(layers)
-    )
-    return links and not set(outputs[:-1]) & set(leaving)
-
-
 def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
     """What each layer of a chain does for rows r0..r1 of the last result."""
     found: list[Slab] = []
@@ -193,19 +184,6 @@ def slab(layer: Layer, r0: int, r1: int) -> Slab:
         layer = layer.windowed(layer.window.cut(r0, r1, h))
     shapes = tuple(replace(shape, h=i1 - i0) for shape in layer.shapes)
     return Slab(r0, i0, replace(layer, shapes=shapes, result=replace(layer.result, h=r1 - r0)))
-
-
-def build_streamed(layers: Sequence[Layer], config: Config) -> Launch:
-    """A launch of a chain, in as few parts as fit. Raises Full."""
-    failure, h = Full("its result has a single row, and does not fit"), layers[-1].result.h
-    rows = h
-    while rows > 1:
-        rows = -(-rows * 2 // 3) if rows > 2 else 1
-        try:
-            return Streamed(layers, rows, config).launch()
-        except Full as full:
-            failure = full
-    raise failure
 
 
 class Streamed:

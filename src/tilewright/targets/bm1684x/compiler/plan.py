@@ -153,14 +153,13 @@ def _placed(
     stored: dict[str, Stored] = {}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    made: set[str] = set()
+    made = {cut.layer.output for cut in cuts}
     for index, cut in enumerate(cuts):
         for name, shape in zip(cut.layer.inputs, cut.layer.shapes, strict=True):
             stored.setdefault(name, shape)
             first.setdefault(name, index)
             last[name] = index
         stored[cut.layer.output] = cut.layer.result
-        made.add(cut.layer.output)
         first[cut.layer.output] = last[cut.layer.output] = index
     group_of = [group for group in groups for _ in range(*group)]
     buffers: list[Buffer] = []

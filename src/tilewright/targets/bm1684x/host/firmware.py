@@ -153,15 +153,11 @@ class Firmware:
         if not execute:
             reason = f"it holds Python ({', '.join(self.sources)}), which would run with all rights of this process"
             raise InputError("firmware", reason, "read it, then load it with execute=True")
-        found: dict[str, Function] = {}
-        for name, source in self.sources.items():
-            for function in _run(name, source):
-                _add(found, function)
-        return found
+        return by_name([function for name, source in self.sources.items() for function in _run(name, source)])
 
 
 def by_name(functions: Sequence[Function]) -> dict[str, Function]:
-    """Functions that are there already, without any file.
+    """Functions by their names.
 
     Raises ProgramError for two of one name, and for what was not made by @function.
     """
@@ -169,14 +165,10 @@ def by_name(functions: Sequence[Function]) -> dict[str, Function]:
     for function in functions:
         if not isinstance(function, Function):
             raise ProgramError("firmware", f"{function!r} is no function of firmware", "decorate it with @function(..)")
-        _add(found, function)
+        if function.name in found:
+            raise ProgramError("firmware", f"two functions are called {function.name}", "rename one")
+        found[function.name] = function
     return found
-
-
-def _add(found: dict[str, Function], function: Function) -> None:
-    if function.name in found:
-        raise ProgramError("firmware", f"two functions are called {function.name}", "rename one")
-    found[function.name] = function
 
 
 def _run(name: str, source: str) -> list[Function]:

@@ -147,17 +147,17 @@ class Handle:
         Firmware is Python, which runs only with `execute`. Raises HostError DATA for a bad file, PARAM without
         `execute`, BUSY while launches are queued.
         """
+        status = Status.DATA
         try:
             if isinstance(firmware, str | Path):
                 firmware = Firmware.load(firmware)
-            if isinstance(firmware, Firmware) and not execute:
-                firmware.functions(execute)
+            if isinstance(firmware, Firmware):
+                status = Status.DATA if execute else Status.PARAM
+                functions = firmware.functions(execute)
+            else:
+                functions = by_name(firmware)
         except TilewrightError as error:
-            raise _as_status(Status.DATA if isinstance(firmware, str | Path) else Status.PARAM, error) from error
-        try:
-            functions = firmware.functions(execute) if isinstance(firmware, Firmware) else by_name(firmware)
-        except TilewrightError as error:
-            raise _as_status(Status.DATA, error) from error
+            raise _as_status(status, error) from error
         with self._lock:
             self._idle("load")
             self._functions = functions

@@ -6,7 +6,6 @@ and device share one DDR: a copy stays inside it, and device memory can be mappe
 
 from __future__ import annotations
 
-from bisect import insort
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -81,35 +80,31 @@ class Heap:
     def __init__(self, memories: Memories, size: int) -> None:
         self._memories, self._end = memories, DDR_BASE + size
         self._regions: dict[DeviceMemory, Region] = {}
-        self._taken: list[tuple[int, int]] = []  # address, end; ascending
 
     def allocate(self, size: int) -> DeviceMemory:
         """A new piece; its values are undefined. Raises HostError NOMEM, or PARAM for a size below 1."""
         if size < 1:
             raise HostError(Status.PARAM, "malloc", f"{size} bytes are asked for", "give 1 or more")
         address = DDR_BASE
-        for taken, end in self._taken:
-            if address + size <= taken:
+        for taken in sorted(self._regions, key=lambda memory: memory.address):
+            if address + size <= taken.address:
                 break
-            address = end
+            address = taken.address + -(-taken.size // PAGE) * PAGE
         try:
             if address + size > self._end:
                 raise MemoryError
             region = self._memories.new_ddr(address, size)
         except MemoryError:
-            reason = f"{size} bytes do not fit beside the {len(self._taken)} pieces that are there"
+            reason = f"{size} bytes do not fit beside the {len(self._regions)} pieces that are there"
             raise HostError(Status.NOMEM, "malloc", reason, "free some, or take a platform with more") from None
         memory = DeviceMemory(address, size)
         self._regions[memory] = region
-        insort(self._taken, (address, address + -(-size // PAGE) * PAGE))
         return memory
 
     def free(self, memory: DeviceMemory) -> None:
         """Take it back. Raises HostError PARAM for what is not in use here."""
-        region = self.region(memory)
-        self._memories.remove(region)
+        self._memories.remove(self.region(memory))
         del self._regions[memory]
-        self._taken = [piece for piece in self._taken if piece[0] != memory.address]
 
     def region(self, memory: DeviceMemory) -> Region:
         """Its bytes. Raises HostError PARAM for memory of another handle, or freed."""

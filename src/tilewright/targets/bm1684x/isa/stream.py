@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -43,7 +44,7 @@ TIU_SHORT = {
         opd3_addr:32 opd0_h_str:16 opd0_w_str:16""",
     "PorD": f"""{TIU_HEAD} kernel_rotate opd0_sign opd1_sign pad_mode:2 {ENABLE} opd1_const opd2_const opd3_const
         res0_prec:3 opd0_prec:3 {INSERTED} {PADS} opd2_n_str:3 -:11 opd2_sign intr_en {OUTPUT} opd0_h:16 opd0_w:16
-        opd1_h:16 opd1_w:16 {PLACES} res1_addr:32 opd3_addr:32 -:64""",
+        opd1_h:16 opd1_w:16 {PLACES} res1_addr:32 opd3_addr:32 -:32 -:32""",
     "MM": f"""{TIU_HEAD} res_add left_tran opd0_const opd2_const - {ENABLE} intr_en {SIGNS} res0_prec:3 opd0_prec:3
         opd2_n_str:3 -:20 -:16 res0_c:16 res0_w:16 opd0_n:16 opd0_c:16 opd0_w:16 -:16 opd1_w:16 {PLACES}
         opd3_addr:32""",
@@ -61,7 +62,7 @@ TIU_SHORT = {
         opd1_w:16 res0_prec:3 res0_addr:29 opd0_prec:3 opd0_addr:29 opd1_prec:3 opd1_addr:29 opd2_addr:32
         res1_addr:32 opd3_addr:32""",
     "SGL": f"""{TIU_HEAD} -:3 opd3_const intr_en {ENABLE} opd2_const res0_prec:3 opd1_prec:3 opd0_str:3 -:7 {OUTPUT}
-        opd0_h:16 {PLACES} res1_addr:32 -:64""",
+        opd0_h:16 {PLACES} res1_addr:32 -:32 -:32""",
     "SEG": f"{TIU_HEAD} -:2 res0_prec:3 {ENABLE} intr_en res0_c:16 res0_w:16 res0_addr:32",
     "SFU": f"""{TIU_HEAD} -:5 {ENABLE} intr_en res0_prec:3 opd0_prec:3 opd2_n_str:2 -:8 {OUTPUT} opd1_n:16
         res0_addr:32 opd0_addr:32 opd1_addr:32""",
@@ -71,7 +72,7 @@ TIU_SHORT = {
         opd2_addr:32 opd3_addr:32""",
     "VC": f"""{TIU_HEAD} opd0_sign opd1_sign opd2_n_str:3 {ENABLE} intr_en res0_prec:3 opd0_prec:3 opd1_prec:3
         res0_addr:32 -:23 opd0_addr:32 -:16 res0_c:16 res0_w:16 opd0_c:16 opd0_w:16 opd1_w:16 opd1_addr:32
-        opd2_addr:32 -:64""",
+        opd2_addr:32 -:32 -:32""",
 }
 #: Formats that are neither short nor long: linear arithmetic of 128 bits, and control of the queue.
 TIU_OTHER = {
@@ -134,8 +135,7 @@ DMA_TYPES = {
     7: "DMA_gather",
     8: "DMA_scatter",
 }
-_TIU_NUMBERS = {name: number for number, name in TIU_TYPES.items()} | {"MM2": 2, "SGL": 6}
-_DMA_NUMBERS = {name: number for number, name in DMA_TYPES.items()}
+_NUMBERS = {name: number for types in (TIU_TYPES, DMA_TYPES) for number, name in types.items()} | {"MM2": 2, "SGL": 6}
 RESERVED = "-"
 ALL_LANES = 0xFFFF_FFFF
 
@@ -156,31 +156,21 @@ class Format:
 
 def heading(form: Format) -> dict[str, int]:
     """The fields that tell a format from others, and those that its commands have alike."""
-    if form.name in _TIU_NUMBERS:
-        return {"cmd_short": int(form.short), "tsk_typ": _TIU_NUMBERS[form.name]}
+    if not form.name.startswith("DMA"):
+        return {"cmd_short": int(form.short), "tsk_typ": _NUMBERS[form.name]}
     masks = dict.fromkeys(("localmem_mask_l32", "localmem_mask_h32"), ALL_LANES)
-    return {"cmd_short": int(form.short), "cmd_type": _DMA_NUMBERS[form.name], "stride_enable": 1, **masks}
+    return {"cmd_short": int(form.short), "cmd_type": _NUMBERS[form.name], "stride_enable": 1, **masks}
 
 
 def _format(name: str, short: bool, text: str) -> Format:
-    fields = []
-    for number, word in enumerate(text.split()):
-        field, _, width = word.partition(":")
-        bits = int(width or 1)
-        parts = [(field, bits)] if bits < 64 else [(field, 32), (field, 32)]
-        for part, (own, size) in enumerate(parts):
-            fields.append(Field(f"-{number}.{part}" if own == RESERVED else own, size))
-    return Format(name, short, Layout(name, tuple(fields), 32 if _fits(fields, 32) else 64))
-
-
-def _fits(fields: list[Field], bits: int) -> bool:
-    """Whether no field straddles a word of so many bits."""
-    position = 0
-    for field in fields:
-        if position % bits + field.width > bits:
-            return False
-        position += field.width
-    return True
+    words = [word.partition(":") for word in text.split()]
+    fields = [
+        Field(f"{RESERVED}{number}" if own == RESERVED else own, int(width or 1))
+        for number, (own, _, width) in enumerate(words)
+    ]
+    ends = accumulate(field.width for field in fields)
+    fits = all((end - own.width) // 32 == (end - 1) // 32 for own, end in zip(fields, ends, strict=True))
+    return Format(name, short, Layout(name, tuple(fields), 32 if fits else 64))
 
 
 FORMATS: dict[tuple[str, bool], Format] = {
@@ -270,12 +260,11 @@ def encode(commands: Iterable[Encoded]) -> Array:
     parts: dict[int, Array] = {}
     for form, places in _by_format(command.format for command in given):
         own = [given[place] for place in places]
-        names = [field.name for field in form.layout.fields]
         for command in own:
-            if unknown := sorted(set(command.fields) - set(names)):
+            if unknown := sorted(command.fields.keys() - form.layout.by_name.keys()):
                 raise ProgramError(str(command), f"{form.name} has no field {unknown[0]}")
-        columns = {name: [command.fields.get(name, 0) for command in own] for name in names}
-        raw = form.layout.encode(columns, np.array([command.number for command in own]))
+        rows, numbers = [command.fields for command in own], np.array([command.number for command in own])
+        raw = form.layout.encode_rows(rows, numbers)
         parts.update(zip(places, raw, strict=True))
     return np.concatenate([parts[place] for place in range(len(given))]) if given else np.empty(0, np.uint8)
 
