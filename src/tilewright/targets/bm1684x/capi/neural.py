@@ -254,20 +254,14 @@ def _sort(api: Issuer, given: Given) -> None:
     api.issue("hau_sort", operands, results, attributes(given))
 
 
-def _hard_nms(api: Issuer, given: Given) -> None:
-    boxes = given["boxes"]
-    x, y = _flat(api, given["src"], boxes * boxes, U8), _flat(api, given["output"], given["keep"], I32)
-    api.issue("hau_hard_nms", {"x": x}, {"y": y})
-
-
-def _soft_nms(api: Issuer, given: Given) -> None:
-    boxes = given["boxes"]
-    operands = {
-        "x": _flat(api, given["overlaps"], boxes * boxes, F32),
-        "scores": _flat(api, given["scores"], boxes, F32),
-    }
-    y = _flat(api, given["output"], given["keep"], I32)
-    api.issue("hau_soft_nms", operands, {"y": y}, {"threshold": given["threshold"]})
+def _nms(api: Issuer, given: Given) -> None:
+    """By which box suppresses which (hard), or by overlaps and scores (soft)."""
+    boxes, y = given["boxes"], _flat(api, given["output"], given["keep"], I32)
+    if "src" in given:
+        api.issue("hau_hard_nms", {"x": _flat(api, given["src"], boxes * boxes, U8)}, {"y": y})
+        return
+    overlaps, scores = _flat(api, given["overlaps"], boxes * boxes, F32), _flat(api, given["scores"], boxes, F32)
+    api.issue("hau_soft_nms", {"x": overlaps, "scores": scores}, {"y": y}, {"threshold": given["threshold"]})
 
 
 _W = "shape param_w dtype index_dtype is_param_repeated"
@@ -289,6 +283,6 @@ HAU_CALLS: dict[str, Function] = {
     "sort": Function(f"output src {_K}", _sort),
     "sort_natural_index": Function(f"output index src {_K}", _sort),
     "sort_specific_index": Function(f"output index src numbers {_K}", _sort),
-    "hard_nms": Function("output src boxes keep", _hard_nms),
-    "soft_nms": Function("output overlaps scores threshold boxes keep", _soft_nms),
+    "hard_nms": Function("output src boxes keep", _nms),
+    "soft_nms": Function("output overlaps scores threshold boxes keep", _nms),
 }

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
-from tilewright.array import Array
 from tilewright.program.program import Launch
 from tilewright.sim.steps import WRITE
 from tilewright.targets.bm1684x.compiler.layer import Layer
@@ -80,12 +79,10 @@ class Stream:
         issued = Issued(command, layer, TIU)
         number, found = len(self._compute), set()
         for mode, _, operand in command.in_memory:
-            found |= self._transfers(self._written, operand)
-            if mode == WRITE:
-                found |= self._transfers(self._read, operand)
+            found |= self._transfers(mode, operand)
             low, high = self._units(operand)
             self._touched[low:high] = number + 1
-        issued.needs = sorted(found - {-1})
+        issued.needs = sorted(found)
         for move in issued.needs:
             self._moves[move].before = min(self._moves[move].before, number)
         self._compute.append(issued)
@@ -97,9 +94,7 @@ class Stream:
             if operand.storage.is_local:
                 low, high = self._units(operand)
                 issued.after = max(issued.after, int(self._touched[low:high].max()))
-                earlier = self._transfers(self._written, operand)
-                earlier |= self._transfers(self._read, operand) if mode == WRITE else set()
-                issued.needs += sorted(earlier - {-1})
+                issued.needs += sorted(self._transfers(mode, operand))
                 (self._written if mode == WRITE else self._read)[low:high] = len(self._moves)
         self._moves.append(issued)
 
@@ -132,16 +127,14 @@ class Stream:
             heads[self._moves[number].kind].popleft()
         self._advance(cost, ended, arrived)
         place = {number: index for index, number in enumerate(order, 1)}
-        moves = [self._moves[number] for number in order]
-        return Scheduled(
-            {TIU: [issued.command for issued in self._compute], DMA: [move.command for move in moves]},
-            {TIU: [issued.layer for issued in self._compute], DMA: [move.layer for move in moves]},
-            {
-                TIU: [max((place[move] for move in issued.needs), default=0) for issued in self._compute],
-                DMA: [move.after for move in moves],
-            },
-            max(now, ended[-1] if ended else 0),
+        queues = {TIU: self._compute, DMA: [self._moves[number] for number in order]}
+        commands, layers = (
+            {engine: [getattr(issued, part) for issued in queue] for engine, queue in queues.items()}
+            for part in ("command", "layer")
         )
+        arrivals = [max((place[move] for move in issued.needs), default=0) for issued in self._compute]
+        needs = {TIU: arrivals, DMA: [move.after for move in queues[DMA]]}
+        return Scheduled(commands, layers, needs, max(now, ended[-1] if ended else 0))
 
     def _advance(self, cost: list[int], ended: list[int], arrived: dict[int, int]) -> None:
         """Run compute commands until one waits for a transfer that has no place yet."""
@@ -152,9 +145,11 @@ class Stream:
             start = max(ended[-1] if ended else 0, max((arrived[move] for move in needs), default=0))
             ended.append(start + cost[len(ended)])
 
-    def _transfers(self, column: Array, operand: Operand) -> set[int]:
+    def _transfers(self, mode: int, operand: Operand) -> set[int]:
+        """Those that must have ended before an operand is read or written."""
         low, high = self._units(operand)
-        return set(np.unique(column[low:high]).tolist())
+        columns = (self._written, self._read) if mode == WRITE else (self._written,)
+        return {number for column in columns for number in np.unique(column[low:high]).tolist()} - {-1}
 
     def _units(self, operand: Operand) -> tuple[int, int]:
         """The units of a lane between the first and the last byte of an operand."""
@@ -182,39 +177,30 @@ class Assembly:
     ) -> None:
         self.config, self.stream = config, Stream(config)
         self.done: set[str] = set()  # blocks of constants that nothing reads any more
-        self._layers, self._cuts, self._values_end = layers, cuts, values_end
+        self._layers, self._values_end = layers, values_end
         self._ring = Ring(values_end, config.lane_bytes)
         self._resident: dict[tuple[int, int], int] = {}
-        self._constants: list[Array] = []
-        self._block_address: dict[tuple[int, int], int] = {}
-        address = DDR_BASE
-        for index, cut in enumerate(cuts):
-            for number, block in enumerate(cut.blocks):
-                self._block_address[index, number] = address
-                self._constants.append(block)
-                address += block.size
-        self.entering = self._segments(entering, address)
-        end = max((at + self._bytes(stored) for at, stored in self.entering.values()), default=address)
-        self.leaving = self._segments(leaving, end)
+        self._blocks = {(at, number): block for at, cut in enumerate(cuts) for number, block in enumerate(cut.blocks)}
+        *addresses, end = accumulate((block.size for block in self._blocks.values()), initial=DDR_BASE)
+        self._block_address = dict(zip(self._blocks, addresses, strict=True))
+        self.entering, end = self._segments(entering, end)
+        self.leaving, _ = self._segments(leaving, end)
 
-    def _bytes(self, stored: Stored) -> int:
-        return stored.nbytes * self.config.batch
-
-    def _segments(self, tensors: Mapping[str, Stored], address: int) -> dict[str, tuple[int, Stored]]:
-        """Where all samples of each tensor lie in DDR."""
+    def _segments(self, tensors: Mapping[str, Stored], address: int) -> tuple[dict[str, tuple[int, Stored]], int]:
+        """Where all samples of each tensor lie in DDR, and where the last one ends."""
         found = {}
         for name, stored in tensors.items():
             address = -(-address // PAGE) * PAGE
             found[name] = (address, stored)
-            address += self._bytes(stored)
-        return found
+            address += stored.nbytes * self.config.batch
+        return found, address
 
     def block(self, index: int, number: int) -> int:
         """The lane offset of a block of constants, which is loaded where it is not there yet. Raises plan.Full."""
-        if not self._cuts[index].blocks:
+        if (index, number) not in self._blocks:
             return 0
         if (index, number) not in self._resident:
-            lanes, size = self._cuts[index].blocks[number].shape
+            lanes, size = self._blocks[index, number].shape
             offset = self._ring.take(block_name(index, number), size, self.done)
             self._resident[index, number] = offset
             address = self._block_address[index, number]
@@ -281,10 +267,10 @@ class Assembly:
             "tiles": [list(size) for size in tiles],
             "groups": [list(group) for group in groups],
         }
-        constants = np.concatenate([np.zeros(0, np.uint8), *(block.reshape(-1) for block in self._constants)])
+        blocks = (block.reshape(-1) for block in self._blocks.values())
         arrays = {
             "insns": np.concatenate([queues[TIU], queues[DMA]]),
-            "constants": constants,
+            "constants": np.concatenate([np.zeros(0, np.uint8), *blocks]),
             "layers": np.array([*made.layers[TIU], *made.layers[DMA]], np.int32),
         }
         names = tuple(layer.name for layer in self._layers)

@@ -86,7 +86,9 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
     refused: dict[str, str] = {}  # layers that local memory is too small for
     while True:
         found = _lowered(graph, mode, config, refused)
-        reads = {name: _read(graph.node(name).inputs, made) for name, made in found.items()}
+        reads = {
+            name: made.inputs if isinstance(made, Layer) else graph.node(name).inputs for name, made in found.items()
+        }
         steps: list[Launch | HostStep] = []
         for group in grouped(found):
             steps += _launches(graph, list(group.values()), reads, config) if isinstance(group, dict) else group
@@ -115,11 +117,6 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
         for site in graph.sites()
         if site.node.name not in passed_over
     }
-
-
-def _read(inputs: Sequence[str], made: Layer | str) -> Sequence[str]:
-    """The tensors that a node reads."""
-    return made.inputs if isinstance(made, Layer) else inputs
 
 
 def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Config) -> Layer | None:

@@ -181,7 +181,7 @@ def slab(layer: Layer, r0: int, r1: int) -> Slab:
         h = layer.shapes[0].h
         low, high = layer.window.rows(r0, r1)
         i0, i1 = min(max(0, low), h - 1), max(min(h, high), 1)
-        layer = layer.windowed(layer.window.cut(r0, r1, h))
+        layer = replace(layer, window=layer.window.cut(r0, r1, h))
     shapes = tuple(replace(shape, h=i1 - i0) for shape in layer.shapes)
     return Slab(r0, i0, replace(layer, shapes=shapes, result=replace(layer.result, h=r1 - r0)))
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,8 @@ class WeightValues:
 @dataclass(frozen=True, eq=False)
 class Layer:
     """`operations` run on each tile. `words` are the parameters of each channel, int32 or float32 [c] each, `bias` is
-    int32 [c] of a depthwise convolution. `window` is None where the layer works element by element.
+    int32 [c] of a depthwise convolution. `window` is that of its operations; without one (None) it works element by
+    element.
 
     `inputs` and `output` name tensors of the graph. `row_tiles`: a tile may be some rows.
     """
@@ -104,14 +105,6 @@ class Layer:
     row_tiles: bool = True
     macs: int = 0
     note: str = ""
-
-    def windowed(self, window: Window) -> Layer:
-        """The layer with another window."""
-        operations = (
-            replace(one, attributes={**one.attributes, "window": window}) if "window" in one.attributes else one
-            for one in self.operations
-        )
-        return replace(self, window=window, operations=tuple(operations))
 
 
 #: Where an operation's result goes: into a new buffer of a type, or to the layer's result.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -112,18 +111,21 @@ def linear(site: Site, x: Stored, mode: Mode) -> Layer:
     if np.abs(bias).max() + 255 * 128 * terms >= 1 << 31:
         raise Refused(f"sums of {terms} products with this bias may leave int32")
     write = Writer(result.c)
-    padding: dict[str, Any] = {"window": window, "pad": x.zero}
     if depthwise:
-        total = write.add("int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, **padding)
+        total = window_sums(write, x.zero)
     else:
-        product = write.add(
-            "int8_asym_quant_conv2d", I32, x=Input(0, whole=True), w=Weights(), zero=Constant.of(0, I8), **padding
-        )
+        none = Constant.of(0, I8)
+        product = write.add("int8_asym_quant_conv2d", I32, x=Input(0, True), w=Weights(), zero=none, pad=x.zero)
         total = write.add("int_add", I32, a=product, b=write.channel(bias))
     to = Requant.of_product(site.input(0), w, site.output, op.activation, mode.delegated)
     requantise(write, total, to, op.rule(mode), result)
     constants = {"kernel": WeightValues(kernel, I8, depthwise), "bias": bias.astype(np.int32) if depthwise else None}
     return write.layer(site, (x,), result, **constants, window=window, row_tiles=not depthwise, macs=op.macs(site))
+
+
+def window_sums(write: Writer, pad: int) -> Ref:
+    """The products of each channel's window and kernel, added to the bias: int32."""
+    return write.add("int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, pad=pad)
 
 
 def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
@@ -199,4 +201,4 @@ def _folded(layer: Layer, kernel: WeightValues, window: Window, x: Stored, down:
     shape = replace(x, c=phases.channels * len(offsets), h=result.h + left[0] - 1, w=columns, phases=phases)
     note = f"its input lies by phase, {len(offsets)} of {taps * steps} taps as channels"
     kernel = WeightValues(values, kernel.dtype)
-    return replace(layer.windowed(Window(left)), shapes=(shape,), kernel=kernel, note=note)
+    return replace(layer, window=Window(left), shapes=(shape,), kernel=kernel, note=note)

@@ -72,7 +72,7 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
     if groups == 1:
         return _product(site, w, window, dtype)
     bias, write = _bias(site, len(w)), Writer(len(w))
-    write.add("fp_depthwise2d", Output(), x=Input(0), w=Weights(), bias=Bias(dtype), window=window)
+    write.add("fp_depthwise2d", Output(), x=Input(0), w=Weights(), bias=Bias(dtype))
     kernel = WeightValues(narrow(w.transpose(1, 0, 2, 3).astype(np.float32), dtype), dtype, True)
     return _layer(site, write, dtype, window, kernel, narrow(bias, dtype))
 
@@ -93,7 +93,7 @@ def product(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
 
 def _product(site: Site, w: Array, window: Window, dtype: DType) -> Layer:
     bias, write = _bias(site, len(w)), Writer(len(w))
-    write.add("fp_conv2d", Output(), x=Input(0, whole=True), w=Weights(), bias=Bias(F32), window=window)
+    write.add("fp_conv2d", Output(), x=Input(0, whole=True), w=Weights(), bias=Bias(F32))
     kernel = WeightValues(narrow(w.astype(np.float32), dtype), dtype)
     return _layer(site, write, dtype, window, kernel, bias)
 
@@ -134,7 +134,7 @@ def maximum(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
         raise Refused("the second output of MaxPool, its indices, is not supported")
     window = _window(site, attributes, attributes["kernel_shape"])
     write = Writer(1)
-    write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(-np.inf, dtype), window=window)
+    write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(-np.inf, dtype))
     return _layer(site, write, dtype, window)
 
 
@@ -156,10 +156,10 @@ def _mean(site: Site, window: Window, dtype: DType) -> Layer:
     scale = Constant.of(1 / (window.kernel[0] * window.kernel[1]), F32)
     write = Writer(1)
     if dtype is F32:
-        write.add("fp_avg_pool2d", Output(), x=Input(0), scale=scale, window=window)
+        write.add("fp_avg_pool2d", Output(), x=Input(0), scale=scale)
     else:
         wide = write.widen(Input(0))
-        total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale, window=window)
+        total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale)
         write.add("cast", Output(), Rounding.HALF_TO_EVEN, x=total)
     return _layer(site, write, dtype, window)
 

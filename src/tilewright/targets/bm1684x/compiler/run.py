@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -56,8 +56,8 @@ class Prepared:
     @cached_property
     def passes(self) -> Passes:
         """The passes that all machines share."""
-        program, config = self.program, self.config
-        return Passes(program.table, program.order, lambda: estimate.times(program, config))
+        trace = partial(estimate.trace, self.program, self.config)
+        return Passes(self.program.table, self.program.order, lambda: (trace(), trace(serial=True)))
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
         """What the passes have found; of a pair of commands one finding, not one a part of lanes."""
@@ -81,20 +81,17 @@ class Prepared:
     @cached_property
     def layers(self) -> Array:
         """The layer of each step. Raises ProgramError."""
-        numbers = dict.fromkeys(UNITS, 0)
-        tiu = sum(step.engine == TIU for step in self.program.steps)
-        found = []
-        for step in self.program.steps:
-            found.append(numbers[step.engine] + (0 if step.engine == TIU else tiu))
-            numbers[step.engine] += 1
-        if len(self.image.layers) < len(found):
+        unit = self.program.table.unit
+        if len(self.image.layers) < len(unit):
             raise ProgramError("launch", LAYERS, "compile it again")
-        return self.image.layers[np.array(found, np.int64)] if found else np.zeros(0, np.int32)
+        found = np.empty(len(unit), np.int32)
+        found[np.argsort(unit, kind="stable")] = self.image.layers[: len(unit)]  # those of an engine are together
+        return found
 
     @cached_property
     def executed(self) -> Array:
         """Multiply-accumulates of each step, int64 [n]."""
-        return estimate.executed(self.program.commands)
+        return np.array([estimate.macs(command) for command in self.program.commands], np.int64)
 
     @cached_property
     def peak(self) -> int:

@@ -18,19 +18,17 @@ from tilewright.graph.ops import Add, AveragePool2D, MaxPool2D, Mean
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.targets.bm1684x.compiler.layer import (
     HIGH_PRODUCT,
-    Bias,
     Input,
     Into,
     Layer,
     Output,
     Ref,
     Refused,
-    Weights,
     WeightValues,
     Writer,
     same_shapes,
 )
-from tilewright.targets.bm1684x.compiler.linear import bounds, clamp, doubled, machine_window, real
+from tilewright.targets.bm1684x.compiler.linear import bounds, clamp, doubled, machine_window, real, window_sums
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
@@ -179,7 +177,7 @@ def maximum(site: Site, x: Stored, mode: Mode) -> Layer:
     assert isinstance(op, MaxPool2D)
     window = machine_window(op.window, x)
     write = Writer(x.c)
-    write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(x.dtype.low, x.dtype), window=window)
+    write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(x.dtype.low, x.dtype))
     _no_activation(op.activation)
     return _layer(site, x, write, window)
 
@@ -196,7 +194,7 @@ def average(site: Site, x: Stored, mode: Mode) -> Layer:
     count = int(counts[0])
     window = machine_window(op.window, x)
     write = Writer(x.c)
-    total = _sum(write, window, 0)
+    total = window_sums(write, 0)
     factor, shift = _division(count, x)
     write.scale(total, Output(), np.array(-shift), x.add, Rounding.HALF_AWAY_FROM_ZERO, factor)
     return _layer(site, x, write, window, -x.add * count)
@@ -212,14 +210,14 @@ def mean(site: Site, x: Stored, mode: Mode) -> Layer:
     window, write, zero = Window((x.h, x.w)), Writer(x.c), x.zero
     if mode.elementwise == "xnnpack":  # it adds both zero points, as one float32, before it rounds
         zero = x.add
-        total = _sum(write, window, zero)
+        total = window_sums(write, zero)
         scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
         offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
         code = write.scale_real(total, I16, np.asarray(scale), float(offset))
         shifted = write.add("int_add", I16, a=code, b=Constant.of(result.add, I16), saturate=True)
         write.add("cast", Output(), Rounding.HALF_TO_EVEN, x=shifted)
     else:
-        total = _sum(write, window, zero)
+        total = window_sums(write, zero)
         if mode.elementwise == "ort":
             real(write, total, np.asarray(op.factor32(site, count)), result, Output())
         elif mode.elementwise == "tflite":
@@ -229,11 +227,6 @@ def mean(site: Site, x: Stored, mode: Mode) -> Layer:
             shift = power_of_two(source.scale / out.scale, "mean") - exponent
             write.scale(total, Output(), shift, result.zero, Rounding.HALF_UP, factor)
     return _layer(site, x, write, window, -zero * count)
-
-
-def _sum(write: Writer, window: Window, pad: int) -> Ref:
-    """The sum of each window and the bias, int32."""
-    return write.add("int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, window=window, pad=pad)
 
 
 def _division(count: int, x: Stored) -> tuple[int, int]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, packed
 from tilewright.targets.bm1684x.values.dtypes import I32
+from tilewright.targets.bm1684x.values.window import Window
 
 #: Bytes of a lane that one temporary buffer takes at most, where tiles can be that small: a bank.
 TEMP_BYTES = 1 << 14
@@ -152,7 +152,8 @@ def commands(cut: Cut, tile: Tile, places: Places) -> list[Command]:
         operands = {name: emit.operand(ref, spread) for name, ref in operate.operands.items()}
         result = emit.operand(operate.result)
         assert not isinstance(result, Constant)
-        attributes = emit.attributes(operate.attributes)
+        attributes = {"window": emit.window} if operate.operation.endswith("2d") else {}
+        attributes |= operate.attributes
         found.append(Command(OPERATIONS[operate.operation], operands, {"y": result}, attributes))
     return found
 
@@ -206,11 +207,11 @@ class _Tile:
             return Tensor.local(0, block + kernel, (1, self._channels, kh, kw), dtype, config, "compact")
         return ConvWeights(LOCAL_BASE + block + kernel, (self._channels, ic, kh, kw), dtype, config)
 
-    def attributes(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """With the window of the tile's rows."""
-        if "window" not in given or self._whole_rows:
-            return dict(given)
-        return {**given, "window": given["window"].cut(self._tile.r0, self._tile.r1, self._layer.shapes[0].h)}
+    @property
+    def window(self) -> Window | None:
+        """The window that gives the tile's rows."""
+        window, tile = self._layer.window, self._tile
+        return window.cut(tile.r0, tile.r1, self._layer.shapes[0].h) if window and not self._whole_rows else window
 
     def _rows(self, stored: Stored, offset: int) -> Tensor:
         """All channels of what the tile's windows see."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,8 @@ def _place(case: Mapping[str, Any]) -> tuple[int, int]:
     return case["start_lane"], case["lane_offset"]
 
 
-def _tensor(case: Mapping[str, Any], shape: tuple[int, ...], kind: str) -> Array:
-    return Tensor.local(*_place(case), shape, dtype_of(case["dtype"]), CONFIG, kind).addresses
+def _tensor(case: Mapping[str, Any], shape: Sequence[int], kind: str) -> Array:
+    return Tensor.local(*_place(case), tuple(shape), dtype_of(case["dtype"]), CONFIG, kind).addresses
 
 
 def _strided(case: Mapping[str, Any]) -> Array:
@@ -91,14 +91,9 @@ def _transposed_matrix(case: Mapping[str, Any]) -> Array:
     return _matrix({**case, "shape": case["shape"][::-1]}).T
 
 
-def _nc_transposed(case: Mapping[str, Any]) -> Array:
-    n, c, h, w = case["shape"]
-    return _tensor(case, (c, n, h, w), "aligned").transpose(1, 0, 2, 3)
-
-
-def _cw_transposed(case: Mapping[str, Any]) -> Array:
-    n, c, h, w = case["shape"]
-    return _tensor(case, (n, w, h, c), "aligned").transpose(0, 3, 2, 1)
+def _turned(*order: int) -> Callable[[Mapping[str, Any]], Array]:
+    """A transpose: axes in another order, which is its own inverse."""
+    return lambda case: _tensor(case, [case["shape"][axis] for axis in order], "aligned").transpose(order)
 
 
 def _broadcast(case: Mapping[str, Any]) -> Array:
@@ -115,7 +110,7 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], Array]] = {
     "matrix": _matrix,
     "vector": _matrix,
     "matrix_T": _transposed_matrix,
-    "nc_trans": _nc_transposed,
-    "cw_trans": _cw_transposed,
+    "nc_trans": _turned(1, 0, 2, 3),
+    "cw_trans": _turned(0, 3, 2, 1),
     "bcast": _broadcast,
 }

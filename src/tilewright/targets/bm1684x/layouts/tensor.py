@@ -204,8 +204,13 @@ class Tensor(Drawn):
 class View(Drawn):
     """The elements of a tensor, in their order, in another shape."""
 
+    axes: ClassVar[tuple[str, ...]] = ("row", "column")
     stride: ClassVar[None] = None
     storage: Tensor
+
+    @property
+    def lane_end(self) -> int:
+        return self.storage.lane_end
 
     @property
     @abstractmethod
@@ -227,8 +232,6 @@ class View(Drawn):
 class Rows(View):
     """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
 
-    axes: ClassVar[tuple[str, ...]] = ("row", "column")
-
     @property
     def shape(self) -> tuple[int, int]:
         return self.storage.shape.c, self.storage.shape.w
@@ -236,8 +239,6 @@ class Rows(View):
 
 class Grid(View):
     """A (rows, columns) matrix outside of local memory: the tensor (1, 1, rows, columns)."""
-
-    axes: ClassVar[tuple[str, ...]] = ("row", "column")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -259,7 +260,6 @@ class Matrix(View):
     """A (rows, columns) matrix in local memory: `width` columns to a channel, as the tensor of `storage`'s shape
     (rows, ceil(columns / width), 1, width)."""
 
-    axes: ClassVar[tuple[str, ...]] = ("row", "column")
     columns: int
 
     @classmethod
@@ -270,10 +270,6 @@ class Matrix(View):
             raise InputError("matrix", f"{width} columns a channel", f"give 1..{columns}")
         channels = -(-columns // width)
         return cls(Tensor.local(start, offset, (rows, channels, 1, width), dtype, config), columns)
-
-    @property
-    def lane_end(self) -> int:
-        return self.storage.lane_end
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -96,11 +96,6 @@ def macs(command: Command) -> int:
     return 0
 
 
-def executed(commands: Sequence[Command]) -> Array:
-    """`macs` of each command, int64 [n]."""
-    return np.array([macs(command) for command in commands], np.int64)
-
-
 def peak(commands: Sequence[Command], lanes: int) -> int:
     """MACs a cycle of the narrowest type that some commands multiply; 0 where they multiply nothing."""
     factors = {**dict.fromkeys((*CONVOLUTIONS, *DEPTHWISE), "w"), **dict.fromkeys(PRODUCTS, "L")}
@@ -161,11 +156,6 @@ def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: 
         found = _timed(program, busy + waits(program.commands, found, config), serial)
     moved = np.array([_bytes_of_ddr(command) for command in program.commands], np.int64).reshape(-1, 2)
     return replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
-
-
-def times(program: Elaborated, config: Config) -> tuple[Trace, Trace]:
-    """The trace of a launch, and the one without any overlap."""
-    return trace(program, config), trace(program, config, serial=True)
 
 
 def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
@@ -294,7 +284,7 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
 def _transfer(command: Command, config: Config) -> int:
     """Bytes at a rate; short runs count as longer ones, and small tensor transfers do not reach the rate."""
     x, y = command.operands["x"], command.results["y"]
-    out = not isinstance(x, Constant) and _is_local(x) and not _is_local(y)
+    out = not isinstance(x, Constant) and x.storage.is_local and not y.storage.is_local
     size = y.dtype.bytes
     pairs, run = _runs(x, y)
     spread = isinstance(x, Matrix) or isinstance(y, Matrix) or command.operation.name == "dma_broadcast"
@@ -326,17 +316,13 @@ def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:
     return n * c * h * w, 1
 
 
-def _is_local(operand: Operand) -> bool:
-    return operand.storage.is_local
-
-
 def _bytes_of_ddr(command: Command) -> tuple[int, int]:
     """Bytes read from outside local memory, and written there."""
     if command.operation.engine == TIU:
         return 0, 0
     x, y = command.operands["x"], command.results["y"]
-    reads = 0 if isinstance(x, Constant) or _is_local(x) else int(np.prod(x.shape)) * x.dtype.bytes
-    return reads, 0 if _is_local(y) else int(np.prod(y.shape)) * y.dtype.bytes
+    reads = 0 if isinstance(x, Constant) or x.storage.is_local else int(np.prod(x.shape)) * x.dtype.bytes
+    return reads, 0 if y.storage.is_local else int(np.prod(y.shape)) * y.dtype.bytes
 
 
 def _up(value: int, divisor: int) -> int:

@@ -18,7 +18,7 @@ from tilewright.targets.bm1684x.values.floats import flush, narrow, rounded, sat
 
 Binary = Callable[[Array, Array], Array]
 
-FLOAT_BINARY: dict[str, Binary] = {
+BINARY: dict[str, Binary] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -27,15 +27,14 @@ FLOAT_BINARY: dict[str, Binary] = {
     "max": lambda a, b: np.where(a > b, a, b),  # of a NaN and a number the second operand
     "min": lambda a, b: np.where(a > b, b, a),  # ... the first operand
 }
-INTEGER_BINARY: dict[str, Binary] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 RELATIONS = ("greater", "less", "equal", "not_equal", "greater_equal", "less_equal")
 BITWISE: dict[str, Binary] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
 def float_binary(name: str, a: Array, b: Array, dtype: DType) -> Array:
-    """One of FLOAT_BINARY, rounded once: float32 has enough digits that narrowing its result is innocuous."""
+    """One of BINARY, rounded once: float32 has enough digits that narrowing its result is innocuous."""
     with np.errstate(all="ignore"):
-        return narrow(FLOAT_BINARY[name](widen(a, dtype), widen(b, dtype)), dtype)
+        return narrow(BINARY[name](widen(a, dtype), widen(b, dtype)), dtype)
 
 
 def multiply_add(a: Array, b: Array, acc: Array, dtype: DType) -> Array:
@@ -58,10 +57,10 @@ def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
 def integer_binary(
     name: str, a: Array, b: Array, dtype: DType, count: Array | int, mode: Rounding, saturating: bool
 ) -> Array:
-    """One of INTEGER_BINARY, exact; then shifted; then clamped, or cut to the low bits."""
+    """A sum, difference or product, exact; then shifted; then clamped, or cut to the low bits."""
     unsigned = name != "sub" and a.dtype.kind == b.dtype.kind == "u"
     exact = np.uint64 if unsigned else np.int64  # products of two u32 need all 64 bits
-    wide = INTEGER_BINARY[name](a.astype(exact), b.astype(exact))
+    wide = BINARY[name](a.astype(exact), b.astype(exact))
     if not saturating:
         return wrap(shift(wide, count, mode), dtype)
     left = np.maximum(count, 0)  # clamped first: shifted left, a product may not fit in 64 bits
@@ -127,10 +126,10 @@ def divide(a: Array, b: Array, steps: int = STEPS) -> Array:
         return flush(flush(a) * np.copysign(flush(root * root), b))
 
 
-def square_root(x: Array, steps: int = STEPS) -> Array:
+def square_root(x: Array) -> Array:
     """x times its inverse root."""
     with np.errstate(all="ignore"):
-        return flush(flush(x) * inverse_root(x, steps))
+        return flush(flush(x) * inverse_root(x))
 
 
 def exponential(x: Array) -> Array:
