@@ -40,7 +40,7 @@ class Knobs:
     never written.
     `dma_execution`: commands run when they are called; or transfers run as late as they may.
     `seed`: the commands of a region run in a random order that the machine may choose too; None: as called.
-    `bank_conflicts`: times are with a model of bank conflicts (`timing/conflicts.py`), which nobody measured.
+    `bank_conflicts`: times are with a model of bank conflicts (`timing/estimate.py`), which nobody measured.
     """
 
     detect_races: bool = True
