@@ -33,6 +33,10 @@ from tilewright.targets.bm1684x.values.dtypes import U8
 
 #: Bytes of a lane that are told apart.
 UNIT = 64
+#: Segments of DDR begin at multiples of so many bytes.
+PAGE = 4096
+#: Transfers that keep their order among themselves.
+CONSTANTS, INPUTS, OUTPUTS = "constants", "inputs", "outputs"
 
 
 @dataclass(eq=False)
@@ -155,12 +159,6 @@ class Stream:
         """The units of a lane between the first and the last byte of an operand."""
         tensor = operand.storage
         return tensor.lane_offset // UNIT, -(-tensor.lane_end // UNIT)
-
-
-#: Segments of DDR begin at multiples of so many bytes.
-PAGE = 4096
-#: Transfers that keep their order among themselves.
-CONSTANTS, INPUTS, OUTPUTS = "constants", "inputs", "outputs"
 
 
 class Assembly:

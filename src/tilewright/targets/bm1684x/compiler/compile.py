@@ -35,6 +35,11 @@ RULES = {
     **dict.fromkeys((Conv2D, DepthwiseConv2D, FullyConnected), linear),
     **{MaxPool2D: maximum, AveragePool2D: average, Mean: mean},
 }
+NAME = "bm1684x"
+#: Operators of ONNX that need of their input only its elements, in their order.
+PRODUCTS = ("Gemm", "MatMul")
+#: How many ways to run first layers in parts are compared, where not all layers fit into local memory.
+WAYS = 3
 
 
 def lower(site: Site, mode: Rounding, config: Config) -> Layer | str:
@@ -69,13 +74,6 @@ def _stored(site: Site, index: int) -> Stored:
     if len(tensor.shape) == 4 and tensor.shape[0] != 1:
         raise Refused(f"a batch of {tensor.shape[0]} in the model is not supported; --set batch=N runs N samples")
     return Stored.of(tensor)
-
-
-NAME = "bm1684x"
-#: Operators of ONNX that need of their input only its elements, in their order.
-PRODUCTS = ("Gemm", "MatMul")
-#: How many ways to run first layers in parts are compared, where not all layers fit into local memory.
-WAYS = 3
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:

@@ -34,6 +34,9 @@ CODES = 1 << 8
 #: A tensor as JSON values: name, address, c, h, w, type, what is added to codes of the graph, their zero point then.
 #: The numbers of Phases follow for an input that lies by phase.
 ROW = tuple[str, int, int, int, int, str, int, int]
+#: Runs of bytes of one operand.
+MOST_RUNS = 1 << 16
+Rows = Iterator[tuple[int, int, int, int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -104,11 +107,6 @@ def _tensor(
     if stored.nbytes > MOST:
         contents.refuse(f"'{name}' has {stored.nbytes} bytes")
     return StoredTensor(name, address, stored)
-
-
-#: Runs of bytes of one operand.
-MOST_RUNS = 1 << 16
-Rows = Iterator[tuple[int, int, int, int, int, int]]
 
 
 def oddity(command: Command, config: Config) -> str:

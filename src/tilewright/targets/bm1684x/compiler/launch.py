@@ -26,6 +26,9 @@ from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
 
+#: Parts that are in local memory at a time.
+COPIES = 2
+
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
     """One launch whose tensors stay in local memory. Raises plan.Full where that is too small."""
@@ -150,10 +153,6 @@ def _turned(y: Tensor, x: Tensor) -> Command:
     """Channels as columns, or back. Moves are of unsigned elements."""
     bits = {1: U8, 2: U16, 4: U32}[x.dtype.bytes]
     return Command(OPERATIONS["wc_trans"], {"x": replace(x, dtype=bits)}, {"y": replace(y, dtype=bits)})
-
-
-#: Parts that are in local memory at a time.
-COPIES = 2
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,9 @@ from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 
+#: Exact products of two int32, cut behind bit 31 and rounded upwards at ties: gemmlowp's high product.
+HIGH_PRODUCT = -31
+
 
 @dataclass(frozen=True)
 class Input:
@@ -109,8 +112,6 @@ class Layer:
 
 #: Where an operation's result goes: into a new buffer of a type, or to the layer's result.
 Into = DType | Output
-#: Exact products of two int32, cut behind bit 31 and rounded upwards at ties: gemmlowp's high product.
-HIGH_PRODUCT = -31
 
 
 class Refused(Exception):

@@ -37,6 +37,9 @@ from tilewright.targets.bm1684x.timing.estimate import ESTIMATE, PIXELS
 from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 
+#: Pads and strides are fields of four bits.
+LARGEST_PAD = LARGEST_STRIDE = 15
+
 
 def requantise(write: Writer, total: Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:
     """clamp(round(total * real) + zero point) into the output. Raises Refused for a rule that the machine has not."""
@@ -85,10 +88,6 @@ def clamp(write: Writer, value: Ref, clamps: list[tuple[str, int]], stored: Stor
     for number, (operation, bound) in enumerate(clamps, 1):
         result: Into = Output() if number == len(clamps) else stored.dtype
         value = write.add(operation, result, a=value, b=Constant.of(bound, stored.dtype))
-
-
-#: Pads and strides are fields of four bits.
-LARGEST_PAD = LARGEST_STRIDE = 15
 
 
 def linear(site: Site, x: Stored, mode: Mode) -> Layer:

@@ -15,6 +15,9 @@ from tilewright.targets.bm1684x.compiler.stored import Stored, plane_bytes
 from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import Config
 
+#: A layer whose constants take more than this part of a lane does not keep them for all samples.
+LARGE = 4
+
 
 class Full(Exception):
     """Something does not fit into local memory."""
@@ -73,10 +76,6 @@ class Ring:
         self._held = [*kept, (offset, offset + size, name)]
         self._next = offset + size
         return offset
-
-
-#: A layer whose constants take more than this part of a lane does not keep them for all samples.
-LARGE = 4
 
 
 @dataclass(frozen=True)

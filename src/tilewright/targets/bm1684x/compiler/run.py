@@ -26,6 +26,8 @@ from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.timing import estimate
 
 LAYERS = "does not say which of its layers each command belongs to"
+#: Bytes of local memory of all launches that run together.
+TOGETHER_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +149,6 @@ def _shares(column: Array, batch: int) -> list[int]:
     return [int(share) for share in np.diff(ends, prepend=0)]
 
 
-#: Bytes of local memory of all launches that run together.
-TOGETHER_BYTES = 1 << 26
 _KNOWN: WeakKeyDictionary[Launch, Prepared] = WeakKeyDictionary()
 
 

@@ -39,6 +39,8 @@ from tilewright.targets.bm1684x.values.window import Window
 EXTRA_BITS = 20
 #: How far from the nearest float the factors of onnxruntime's addition are looked for, in units of the last place.
 SEARCH = 6
+#: Bits of the factor of a mean: sums of 16 bits times it stay below 2**62.
+FACTOR_BITS = 30
 
 
 def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
@@ -165,10 +167,6 @@ def _neighbours(value: np.float32) -> list[np.float32]:
         up, down = np.nextafter(up, np.float32(np.inf)), np.nextafter(down, np.float32(0))
         found += [up, down]
     return found
-
-
-#: Bits of the factor of a mean: sums of 16 bits times it stay below 2**62.
-FACTOR_BITS = 30
 
 
 def maximum(site: Site, x: Stored, mode: Mode) -> Layer:

@@ -29,6 +29,11 @@ from tilewright.targets.bm1684x.values.memory import Memories
 from tilewright.targets.bm1684x.values.window import Window
 
 DDR_BYTES = 1 << 20
+CONFIG = Config()
+#: Units in the last place within which iterated functions are compared.
+ULPS = 4
+#: Vectors of two calls in one: output, call.
+PAIRS = {"fp32_tunable_reciprocal_and_rsqrt": (("recip", "fp_reciprocal"), ("rsqrt", "fp_rsqrt"))}
 
 
 @dataclass
@@ -87,13 +92,6 @@ class Allocator:
         if end > self.config.lane_bytes:
             raise MachineError(self.operation.name, "its operands do not fit in local memory")
         return -(-end // 64) * 64
-
-
-CONFIG = Config()
-#: Units in the last place within which iterated functions are compared.
-ULPS = 4
-#: Vectors of two calls in one: output, call.
-PAIRS = {"fp32_tunable_reciprocal_and_rsqrt": (("recip", "fp_reciprocal"), ("rsqrt", "fp_rsqrt"))}
 
 
 def replay(path: Path) -> Iterator[ConformCase]:

@@ -25,6 +25,7 @@ from tilewright.targets.bm1684x.layouts.tensor import Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import dtype_of
 
 REMEDY = "give the files of tpu_vectors"
+CONFIG = Config()
 
 
 def arrays(path: Path) -> Mapping[str, Array]:
@@ -42,9 +43,6 @@ def described(path: Path) -> Any:
         return json.loads(text, object_hook=partial(Entries, path, "key", REMEDY))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(str(path), f"cannot be read: {error}", REMEDY) from None
-
-
-CONFIG = Config()
 
 
 def replay_layouts(path: Path) -> Iterator[ConformCase]:

@@ -33,6 +33,8 @@ from tilewright.targets.bm1684x.runtime.kernel import Kernel, kernel
 
 #: Largest argument in bytes: a bound against mistakes, not the vendor's.
 MAX_ARGUMENT = 1 << 20
+FORMAT, VERSION = "tilewright bm1684x firmware", 1
+MAX_BYTES, MAX_MODULES = 1 << 24, 256
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,6 @@ def _struct_type(argument: Any) -> np.dtype[Any]:
         remedy = "give a ctypes.Structure, a NumPy type with fields, or a format of the module struct"
         raise InputError("function", f"{argument!r} is no struct", remedy)
     return dtype
-
-
-FORMAT, VERSION = "tilewright bm1684x firmware", 1
-MAX_BYTES, MAX_MODULES = 1 << 24, 256
 
 
 @dataclass(frozen=True)

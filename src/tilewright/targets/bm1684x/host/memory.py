@@ -14,6 +14,9 @@ from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.config import DDR_BASE
 from tilewright.targets.bm1684x.values.memory import Memories, Region
 
+#: Pieces begin at multiples of so many bytes.
+PAGE = 4096
+
 
 class Status(IntEnum):
     """What a call of the host library returns; the vendor's header."""
@@ -60,10 +63,6 @@ class Platform(NamedTuple):
 
 PCIE = Platform("pcie", shares_memory=False, memory_bytes=1 << 34, copy_latency=20.0, copy_rate=12_000.0)
 SOC = Platform("soc", shares_memory=True, memory_bytes=1 << 32, copy_latency=2.0, copy_rate=4_000.0)
-
-
-#: Pieces begin at multiples of so many bytes.
-PAGE = 4096
 
 
 @dataclass(frozen=True, eq=False)

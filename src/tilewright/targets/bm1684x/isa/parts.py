@@ -24,6 +24,8 @@ from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, from_fields
 
 Fields = dict[str, int]
 Layout = Callable[[Shape, DType, int, Config], Stride]
+FLOAT, INTEGER = "float", "integer"
+FLOAT_CODES = frozenset(dtype.precision for dtype in DTYPES.values() if dtype.is_float)
 
 
 class Part(Protocol):
@@ -284,10 +286,6 @@ class Computed:
 
     def write(self, command: Command) -> Fields:
         return self.fields(command)
-
-
-FLOAT, INTEGER = "float", "integer"
-FLOAT_CODES = frozenset(dtype.precision for dtype in DTYPES.values() if dtype.is_float)
 
 
 @dataclass(frozen=True, eq=False)

@@ -138,6 +138,13 @@ DMA_TYPES = {
 _NUMBERS = {name: number for types in (TIU_TYPES, DMA_TYPES) for number, name in types.items()} | {"MM2": 2, "SGL": 6}
 RESERVED = "-"
 ALL_LANES = 0xFFFF_FFFF
+#: A command of the compute engine begins with bit `short`, ids, then its type and function.
+TIU_TYPE, TIU_FUNCTION, TIU_BYTES = 41, 45, 16
+#: A command of the DMA engine has `short` in bit 3, its type behind 32 bits.
+DMA_SHORT_BIT, DMA_TYPE = 3, 32
+#: Where a queue ends.
+TIU_END, SYS, DMA_SYS = 31, "SYSID", "DMA_sys"
+ENDS = {TIU: (SYS, {"tsk_typ": 15, "tsk_eu_typ": TIU_END}), DMA: (DMA_SYS, {"cmd_short": 1, "cmd_type": 6})}
 
 
 @dataclass(frozen=True)
@@ -180,15 +187,6 @@ FORMATS: dict[tuple[str, bool], Format] = {
     **{(name, False): _format(name, False, text) for name, text in DMA_LONG.items()},
     **{(name, True): _format(name, True, text) for name, text in DMA_SHORT.items()},
 }
-
-
-#: A command of the compute engine begins with bit `short`, ids, then its type and function.
-TIU_TYPE, TIU_FUNCTION, TIU_BYTES = 41, 45, 16
-#: A command of the DMA engine has `short` in bit 3, its type behind 32 bits.
-DMA_SHORT_BIT, DMA_TYPE = 3, 32
-#: Where a queue ends.
-TIU_END, SYS, DMA_SYS = 31, "SYSID", "DMA_sys"
-ENDS = {TIU: (SYS, {"tsk_typ": 15, "tsk_eu_typ": TIU_END}), DMA: (DMA_SYS, {"cmd_short": 1, "cmd_type": 6})}
 
 
 @dataclass(frozen=True)

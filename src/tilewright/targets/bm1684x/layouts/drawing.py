@@ -21,6 +21,11 @@ from tilewright.targets.bm1684x.values.dtypes import DType
 #: Lines of a list of runs; elements up to which each is shown, so many to a line.
 MOST_LINES, MOST_SHOWN, SHOWN = 200, 256, 8
 SHORT = {"row": "r", "column": "c"}
+#: Elements of a picture; lanes up to which empty ones are shown.
+MOST_CELLS, FEW_LANES = 4096, 8
+#: Pixels: of a byte at least, of a letter, a line of a name, the margin that names lanes, between bands, of the title.
+BYTE, LETTER, LINE, MARGIN, BETWEEN, TITLE = 9, 4.6, 9, 64, 18, 34
+COLOURS = ("#cfe3f7", "#fbe3c0", "#d5eed0", "#f3d1dc", "#e2d8f2", "#f4efb9")
 
 
 @dataclass(frozen=True)
@@ -125,13 +130,6 @@ def within(addresses: Array, config: Config) -> Array:
     if flat.min() < 0 or flat.max() >= config.local_bytes:
         raise InputError("layout", "a drawing of what lies outside local memory", "draw what lies in lanes")
     return flat
-
-
-#: Elements of a picture; lanes up to which empty ones are shown.
-MOST_CELLS, FEW_LANES = 4096, 8
-#: Pixels: of a byte at least, of a letter, a line of a name, the margin that names lanes, between bands, of the title.
-BYTE, LETTER, LINE, MARGIN, BETWEEN, TITLE = 9, 4.6, 9, 64, 18, 34
-COLOURS = ("#cfe3f7", "#fbe3c0", "#d5eed0", "#f3d1dc", "#e2d8f2", "#f4efb9")
 
 
 def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:

@@ -118,6 +118,11 @@ class Drawn:
     def __repr__(self: Placed) -> str:
         return f"{type(self).__name__}({title(self)})"
 
+    @property
+    def lane_end(self: Placed) -> int:
+        """One past the highest byte that it has in a lane."""
+        return self.storage.lane_end
+
     def explain(self: Placed) -> str:
         """One line a run of neighbouring elements. Raises InputError outside of local memory."""
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)

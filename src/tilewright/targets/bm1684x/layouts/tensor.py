@@ -209,10 +209,6 @@ class View(Drawn):
     storage: Tensor
 
     @property
-    def lane_end(self) -> int:
-        return self.storage.lane_end
-
-    @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]: ...
 
@@ -300,17 +296,13 @@ class ConvWeights(Drawn):
         """Input channels side by side."""
         return self.config.cube_group(self.dtype.bytes)
 
-    @property
+    @cached_property
     def storage(self) -> Tensor:
         """What a copy moves: (1, oc, groups * kh * kw, group), one row an input group and tap."""
         oc, ic, kh, kw = self.shape
         rows = -(-ic // self.group) * kh * kw
         strides = Stride(0, rows * self.group, self.group, 1)
         return Tensor(self.address, Shape(1, oc, rows, self.group), strides, self.dtype, self.config)
-
-    @property
-    def lane_end(self) -> int:
-        return self.storage.lane_end
 
     @cached_property
     def addresses(self) -> Array:

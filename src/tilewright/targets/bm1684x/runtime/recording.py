@@ -32,6 +32,15 @@ from tilewright.targets.bm1684x.isa.undefined import findings as hazards_of
 from tilewright.targets.bm1684x.timing.estimate import trace
 from tilewright.targets.bm1684x.values.memory import Memories
 
+#: Bytes that a file may have, compressed or not.
+LARGEST = 1 << 28
+DIGEST = "config"
+#: What zipfile and NumPy raise for a damaged file; MemoryError: of an array that says it is huge.
+DAMAGE = (
+    *(OSError, ValueError, LookupError, ArithmeticError, TypeError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Launched:
@@ -77,16 +86,6 @@ def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding
     found = [finding for finding in found if wanted[finding.kind]]
     times = trace(program, memories.config, conflicts=knobs.bank_conflicts)
     return Launched(program, times, (*findings, *found), knobs.bank_conflicts)
-
-
-#: Bytes that a file may have, compressed or not.
-LARGEST = 1 << 28
-DIGEST = "config"
-#: What zipfile and NumPy raise for a damaged file; MemoryError: of an array that says it is huge.
-DAMAGE = (
-    *(OSError, ValueError, LookupError, ArithmeticError, TypeError, EOFError, RuntimeError, MemoryError),
-    *(zipfile.BadZipFile, zlib.error, struct.error),
-)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,76 +31,14 @@ from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.layouts.layout import Operand, aligned
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
 
-
-def banks(operand: Operand, config: Config) -> range:
-    """Banks of local memory from an operand's first byte to its last; none outside."""
-    tensor = operand.storage
-    if not tensor.is_local:
-        return range(0)
-    return range(tensor.lane_offset // config.bank_bytes, (tensor.lane_end - 1) // config.bank_bytes + 1)
-
-
-def _places(command: Command) -> set[Operand]:
-    """Operands and results in memory, one that is both once: the estimate knows that it is."""
-    return {place for _, _, place in command.in_memory}
-
-
-def passes(command: Command, config: Config) -> int:
-    """How often a compute command goes through its busiest bank: 1 without a conflict."""
-    if command.operation.engine != TIU:
-        return 1
-    used = Counter(bank for place in _places(command) for bank in banks(place, config))
-    return max(used.values(), default=1)
-
-
-def waits(commands: tuple[Command, ...], trace: Trace, config: Config) -> Array:
-    """int64 [n]: cycles that each transfer waits for compute commands that use its banks while it runs."""
-    engines = [command.operation.engine for command in commands]
-    used = np.zeros((len(commands), config.banks), np.bool_)
-    for row, command in enumerate(commands):
-        for place in _places(command):
-            used[row, list(banks(place, config))] = True
-    compute = np.array([row for row, engine in enumerate(engines) if engine == TIU], np.int64)
-    found = np.zeros(len(commands), np.int64)
-    if not len(compute):
-        return found
-    begins, ends = trace.start[compute], trace.end[compute]  # in order of time
-    for row, engine in enumerate(engines):
-        if engine != DMA or not used[row].any():
-            continue
-        start, end = int(trace.start[row]), int(trace.end[row])
-        near = slice(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")))
-        both = np.minimum(ends[near], end) - np.maximum(begins[near], start)
-        shares = (used[compute[near]] & used[row]).any(1)
-        found[row] = int(both[shares].clip(0).sum())
-    return found
-
-
 CONVOLUTIONS = ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
 DEPTHWISE = ("fp_depthwise2d", "int8_depthwise2d")
 PRODUCTS = ("fp_mm", "int8_mm", "int8_zp_mm")
-
-
-def macs(command: Command) -> int:
-    """Multiply-accumulates of a command, padding taps included; 0 of all but convolutions and matrix products."""
-    name, y = command.operation.name, prod(command.results["y"].shape)
-    if name in CONVOLUTIONS:
-        kernel = command.operands["w"]
-        assert isinstance(kernel, ConvWeights)
-        return y * prod(kernel.shape[1:])
-    if name in DEPTHWISE:
-        return y * prod(command.attributes["window"].kernel)
-    if name in PRODUCTS:
-        left = command.operands["L"]
-        return y * (left.shape[0] if command.attributes.get("left_transposed") else left.shape[1])
-    return 0
-
-
-def peak(commands: Sequence[Command], lanes: int) -> int:
-    """MACs a cycle of the narrowest type that some commands multiply; 0 where they multiply nothing."""
-    factors = {**dict.fromkeys((*CONVOLUTIONS, *DEPTHWISE), "w"), **dict.fromkeys(PRODUCTS, "L")}
-    sizes = {c.operands[factors[c.operation.name]].dtype.bytes for c in commands if c.operation.name in factors}
-    return lanes * max((CUBE_MACS[size] for size in sizes), default=0)
+#: Where the cube's rows of pixels (or matrix columns) and input channels come from.
+PIXELS = {1: 4, 2: 4, 4: 16}
+MATRIX_COLUMNS = 4
+#: Operands that are read element by element; the others are parameters.
+STREAMED = ("a", "b", "x", "acc")
 
 
 class Timing(NamedTuple):
@@ -129,9 +67,6 @@ class Timing(NamedTuple):
 
 
 ESTIMATE = Timing()
-#: Where the cube's rows of pixels (or matrix columns) and input channels come from.
-PIXELS = {1: 4, 2: 4, 4: 16}
-MATRIX_COLUMNS = 4
 
 
 def cycles(command: Command, config: Config) -> int:
@@ -254,8 +189,6 @@ def _elements(command: Command, config: Config) -> int:
     return n * _up(c, config.lanes) * _up(h * w, config.eu_bytes // size)
 
 
-#: Operands that are read element by element; the others are parameters.
-STREAMED = ("a", "b", "x", "acc")
 COMPUTE: dict[str, Callable[[Command, Config], int]] = {
     **dict.fromkeys(("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d"), _conv),
     **dict.fromkeys(("fp_mm", "int8_mm", "int8_zp_mm"), _matmul),
@@ -327,3 +260,69 @@ def _bytes_of_ddr(command: Command) -> tuple[int, int]:
 
 def _up(value: int, divisor: int) -> int:
     return -(-value // divisor)
+
+
+def banks(operand: Operand, config: Config) -> range:
+    """Banks of local memory from an operand's first byte to its last; none outside."""
+    tensor = operand.storage
+    if not tensor.is_local:
+        return range(0)
+    return range(tensor.lane_offset // config.bank_bytes, (tensor.lane_end - 1) // config.bank_bytes + 1)
+
+
+def _places(command: Command) -> set[Operand]:
+    """Operands and results in memory, one that is both once: the estimate knows that it is."""
+    return {place for _, _, place in command.in_memory}
+
+
+def passes(command: Command, config: Config) -> int:
+    """How often a compute command goes through its busiest bank: 1 without a conflict."""
+    if command.operation.engine != TIU:
+        return 1
+    used = Counter(bank for place in _places(command) for bank in banks(place, config))
+    return max(used.values(), default=1)
+
+
+def waits(commands: tuple[Command, ...], trace: Trace, config: Config) -> Array:
+    """int64 [n]: cycles that each transfer waits for compute commands that use its banks while it runs."""
+    engines = [command.operation.engine for command in commands]
+    used = np.zeros((len(commands), config.banks), np.bool_)
+    for row, command in enumerate(commands):
+        for place in _places(command):
+            used[row, list(banks(place, config))] = True
+    compute = np.array([row for row, engine in enumerate(engines) if engine == TIU], np.int64)
+    found = np.zeros(len(commands), np.int64)
+    if not len(compute):
+        return found
+    begins, ends = trace.start[compute], trace.end[compute]  # in order of time
+    for row, engine in enumerate(engines):
+        if engine != DMA or not used[row].any():
+            continue
+        start, end = int(trace.start[row]), int(trace.end[row])
+        near = slice(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")))
+        both = np.minimum(ends[near], end) - np.maximum(begins[near], start)
+        shares = (used[compute[near]] & used[row]).any(1)
+        found[row] = int(both[shares].clip(0).sum())
+    return found
+
+
+def macs(command: Command) -> int:
+    """Multiply-accumulates of a command, padding taps included; 0 of all but convolutions and matrix products."""
+    name, y = command.operation.name, prod(command.results["y"].shape)
+    if name in CONVOLUTIONS:
+        kernel = command.operands["w"]
+        assert isinstance(kernel, ConvWeights)
+        return y * prod(kernel.shape[1:])
+    if name in DEPTHWISE:
+        return y * prod(command.attributes["window"].kernel)
+    if name in PRODUCTS:
+        left = command.operands["L"]
+        return y * (left.shape[0] if command.attributes.get("left_transposed") else left.shape[1])
+    return 0
+
+
+def peak(commands: Sequence[Command], lanes: int) -> int:
+    """MACs a cycle of the narrowest type that some commands multiply; 0 where they multiply nothing."""
+    factors = {**dict.fromkeys((*CONVOLUTIONS, *DEPTHWISE), "w"), **dict.fromkeys(PRODUCTS, "L")}
+    sizes = {c.operands[factors[c.operation.name]].dtype.bytes for c in commands if c.operation.name in factors}
+    return lanes * max((CUBE_MACS[size] for size in sizes), default=0)

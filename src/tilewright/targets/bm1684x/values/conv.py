@@ -18,6 +18,8 @@ from tilewright.targets.bm1684x.values.window import Window
 
 #: Products that f16 and bf16 add at a time.
 GROUP = 32
+#: Products of 8-bit integers whose sum surely fits into int32.
+INT32_TERMS = 1 << 15
 
 
 def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
@@ -109,10 +111,6 @@ def aligned(rows: Array, columns: Array, start: Array) -> Array:
                 total[o] = total[o] + np.float32(exact)
         result[p] = total
     return result
-
-
-#: Products of 8-bit integers whose sum surely fits into int32.
-INT32_TERMS = 1 << 15
 
 
 def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, first: list[Array]) -> Array:

@@ -29,6 +29,17 @@ BINARY: dict[str, Binary] = {
 }
 RELATIONS = ("greater", "less", "equal", "not_equal", "greater_equal", "less_equal")
 BITWISE: dict[str, Binary] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+#: Minus half of a float's bits, added to this, are nearly the bits of its inverse root.
+ESTIMATE = np.uint32(0x5F37_59DF)
+#: Steps of the calls that do not name a number.
+STEPS = 3
+HALF, ONE_AND_HALF, ONE = np.float32(0.5), np.float32(1.5), np.float32(1)
+#: What exponentials multiply and clamp by: bits of log2(e), ln(2), and of the largest argument.
+LOG2_E = np.uint32(0x3FB8_AA3B).view(np.float32)
+LN_2 = np.uint32(0x3F31_7218).view(np.float32)
+LARGEST = np.uint32(0x7A83_1265).view(np.float32)
+#: Terms of the exponential's series by type.
+TERMS: dict[DType, int] = {F32: 10, F16: 7, BF16: 7}
 
 
 def float_binary(name: str, a: Array, b: Array, dtype: DType) -> Array:
@@ -88,20 +99,6 @@ def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
         "less_equal": ~greater,
     }[relation]
     return found
-
-
-#: Minus half of a float's bits, added to this, are nearly the bits of its inverse root.
-ESTIMATE = np.uint32(0x5F37_59DF)
-#: Steps of the calls that do not name a number.
-STEPS = 3
-HALF, ONE_AND_HALF, ONE = np.float32(0.5), np.float32(1.5), np.float32(1)
-
-#: What exponentials multiply and clamp by: bits of log2(e), ln(2), and of the largest argument.
-LOG2_E = np.uint32(0x3FB8_AA3B).view(np.float32)
-LN_2 = np.uint32(0x3F31_7218).view(np.float32)
-LARGEST = np.uint32(0x7A83_1265).view(np.float32)
-#: Terms of the exponential's series by type.
-TERMS: dict[DType, int] = {F32: 10, F16: 7, BF16: 7}
 
 
 def series(dtype: DType) -> Array:

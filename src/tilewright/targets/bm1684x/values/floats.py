@@ -11,6 +11,14 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, DType, Rounding
 
+#: Bits of significand (with the hidden one), and the exponent of the smallest normal value.
+SIGNIFICAND = {F16: 11, BF16: 8, F32: 24}
+SMALLEST = {F16: -14, BF16: -126, F32: -126}
+LARGEST = {F16: 65504.0, BF16: float(np.uint32(0x7F7F0000).view(np.float32)), F32: float(np.finfo(np.float32).max)}
+TINY = np.float32(2.0**-126)
+#: The first power of two that float16 does not hold; a number outside every integer type.
+FLOAT16_END, BEYOND = 65536.0, 2.0**62
+
 
 def round_real(x: Array, mode: Rounding) -> Array:
     """Float64 to integral float64; NaN and infinities stay."""
@@ -81,15 +89,6 @@ def saturate(x: Array, dtype: DType) -> Array:
 def wrap(x: Array, dtype: DType) -> Array:
     """The low bits of integers, in the storage of `dtype`."""
     return x.astype(f"<u{dtype.bytes}", casting="unsafe").view(dtype.storage)
-
-
-#: Bits of significand (with the hidden one), and the exponent of the smallest normal value.
-SIGNIFICAND = {F16: 11, BF16: 8, F32: 24}
-SMALLEST = {F16: -14, BF16: -126, F32: -126}
-LARGEST = {F16: 65504.0, BF16: float(np.uint32(0x7F7F0000).view(np.float32)), F32: float(np.finfo(np.float32).max)}
-TINY = np.float32(2.0**-126)
-#: The first power of two that float16 does not hold; a number outside every integer type.
-FLOAT16_END, BEYOND = 65536.0, 2.0**62
 
 
 def flush(x: Array) -> Array:

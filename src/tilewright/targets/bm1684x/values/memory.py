@@ -25,6 +25,11 @@ CHOICES = {
     "uninitialised": ("kept", "nan"),
     "dma_execution": ("eager", "deferred"),
 }
+NONE = np.zeros((0, 2), np.int64)
+#: Byte offsets of the exponential's series in static memory, seen in compiled programs. Other tables are not known.
+EXPONENTIAL = {F32: 1024, F16: 2368, BF16: 2432}
+#: Memories whose contents a program must not expect to find.
+SCRATCH = ("local", "L2")
 
 
 @dataclass(frozen=True)
@@ -75,37 +80,29 @@ class Knobs:
         return 0xFF if self.forgets else 0
 
 
-NONE = np.zeros((0, 2), np.int64)
-
-
 class Ranges:
-    """Bytes from the beginning of a memory; several threads may add some."""
+    """Bytes from the beginning of a memory, `array` int64 [k, 2] (low, high); several threads may add some."""
 
     def __init__(self, *ranges: tuple[int, int]) -> None:
         self._lock = Lock()
-        self._ranges = merged(np.array(ranges, np.int64).reshape(-1, 2))
-
-    @property
-    def array(self) -> Array:
-        """int64 [k, 2]: low, high."""
-        return self._ranges
+        self.array = merged(np.array(ranges, np.int64).reshape(-1, 2))
 
     def add(self, ranges: Array) -> None:
         """Bytes low..high - 1 of each row of int64 [k, 2]."""
         with self._lock:
-            self._ranges = merged(np.concatenate([self._ranges, ranges]))
+            self.array = merged(np.concatenate([self.array, ranges]))
 
     def part(self, low: int, high: int) -> Array:
         """Those within low..high, counted from low."""
-        clipped = self._ranges.clip(low, high) - low
+        clipped = self.array.clip(low, high) - low
         found: Array = clipped[clipped[:, 0] < clipped[:, 1]]
         return found
 
     def replace(self, low: int, ranges: Array, high: int) -> None:
         """In low..high exactly `ranges`, which are counted from low."""
         with self._lock:
-            before, after = self._ranges.clip(None, low), self._ranges.clip(high, None)
-            self._ranges = merged(np.concatenate([before, ranges + low, after]))
+            before, after = self.array.clip(None, low), self.array.clip(high, None)
+            self.array = merged(np.concatenate([before, ranges + low, after]))
 
 
 def merged(ranges: Array) -> Array:
@@ -134,12 +131,6 @@ def of_addresses(addresses: Array, size: int) -> Array:
     first = np.flatnonzero(np.diff(low, prepend=low[:1] - 2 * size) != size)
     last = np.append(first[1:], len(low)) - 1
     return np.stack([low[first], low[last] + size], axis=1)
-
-
-#: Byte offsets of the exponential's series in static memory, seen in compiled programs. Other tables are not known.
-EXPONENTIAL = {F32: 1024, F16: 2368, BF16: 2432}
-#: Memories whose contents a program must not expect to find.
-SCRATCH = ("local", "L2")
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,9 @@ from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I16, I32, U16, DType, Rounding
 
+#: Bytes from one element of a row to the next that a transfer can step over; what operands of the cube begin at.
+WIDEST_STEP, CUBE = 128, 64
+
 
 def alike(*names: str, floats: bool = False) -> Rule:
     """The operands named have one type, or one float type."""
@@ -107,10 +110,6 @@ def wide_enough_choices(found: Signature) -> str:
 
 def _listed(types: Iterable[DType]) -> str:
     return ", ".join(sorted(map(str, types)))
-
-
-#: Bytes from one element of a row to the next that a transfer can step over; what operands of the cube begin at.
-WIDEST_STEP, CUBE = 128, 64
 
 
 def _local(place: Any) -> Tensor | None:
