@@ -143,6 +143,7 @@ ELEMENTWISE: dict[str, Function] = {
     },
     "fp_C_sub": function(f"{CONSTANT} dtype", "fp_sub", "y=dst a=C b=src"),
     **_same(("abs", "neg"), f"{UNARY} dtype", ONE),
+    "set_C": function("dst C shape dst_stride dtype", "copy", "y=dst a=C"),
     "cpy": function(f"{UNARY} dtype", "copy", ONE),
     "cpy_cross_npu": function(f"{PLAIN} dtype", "npu_bcast", "y=dst x=src"),
     "not": function(f"{UNARY} dtype", "xor", f"{ONE} b=-1"),
