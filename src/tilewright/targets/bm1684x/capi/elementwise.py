@@ -2,7 +2,7 @@
 
 Operands are written OPERAND=PARAMETER[+BYTES][:TYPE]. A parameter `dst..` or `src..` is a local address of the call's
 shape, one that ends in `_addr` a local address of one value a channel, any other a constant. It has the stride and type
-of its name (`src0_stride`, `src0_dtype`), else the type of all.
+of its name (`src0_stride`, `src0_dtype`), else the type of all; TYPE is another, or the parameter that gives it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def operand(api: Issuer, given: Given, operation: str, place: str) -> Operand | 
     """One operand or result, where the call says."""
     place, _, fixed = place.partition(":")
     name, _, skipped = place.partition("+")
-    dtype = DTYPES[fixed] if fixed else _type(given, name)
+    dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)
     value, shape = given.get(name, name), given["shape"].shape
     channel = Shape(1, shape.c, 1, 1)
     if isinstance(value, variable_t):
@@ -80,11 +80,15 @@ BINARY, CONSTANT = f"dst src0 src1 shape {S2}", f"dst src C shape {S1}"
 UNARY, PLAIN = f"dst src shape {S1}", "dst src shape"
 SHIFTED = "dst_dtype src_dtype shift_dtype mode"
 QUANT = "dst_dtype src_dtype mode"
+ARITHMETIC = ("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "max", "min", "and", "or", "xor")
+ROOTS, SHIFTS = ("rsqrt", "sqrt"), ("arithmetic", "logical")
+SHIFT = f"dst src shift_tensor shape {S1} shift_tensor_stride"
 RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equal")
 
 
-def _same(names: tuple[str, ...], parameters: str, operands: str, prefix: str = "") -> dict[str, Function]:
-    return {prefix + name: function(parameters, name, operands) for name in names}
+def _each(names: tuple[str, ...], call: str, operation: str, parameters: str, operands: str) -> dict[str, Function]:
+    """A function for each name, which stands for {} in that of the call and in that of the operation."""
+    return {call.format(name): function(parameters, operation.format(name), operands) for name in names}
 
 
 def _integer(name: str) -> dict[str, Function]:
@@ -117,32 +121,16 @@ def _quantisation(kind: str, words: str, reals: str, tail: str, result: str) -> 
     return found
 
 
-_SELECTS = "src0 src1 src2 src3 shape"
-_CHOICES = "a=src0 b=src1 c=src2 d=src3"
-
-
-def _typed_select(parameters: str, operation: str, compared: str, chosen: str, results: str) -> Function:
-    """Compared operands have one type parameter, chosen ones another."""
-    plain = function(parameters, operation, f"{results} {_CHOICES}")
-
-    def run(api: Issuer, given: Given) -> None:
-        types = {f"{name}_dtype": given[compared] for name in ("src0", "src1", "dst0")}
-        plain.run(
-            api, {**given, **types, **{f"{name}_dtype": given[chosen] for name in ("src2", "src3", "dst", "dst1")}}
-        )
-
-    return Function(parameters, run)
-
-
+SELECTS, CHOICES = "src0 src1 src2 src3 shape", "a=src0:{0} b=src1:{0} c=src2:{1} d=src3:{1}"
+SELECTED = "y=dst:dst_dtype " + CHOICES.format("src0_src1_dtype", "dst_dtype")
+BOTH_SELECTED = "y0=dst0:dst0_dtype y=dst1:dst1_dtype " + CHOICES.format("dst0_dtype", "dst1_dtype")
+EXTREMES = ("maximum_greater_select", "minimum_less_select")
 #: By name without tpu_bdc_.
 ELEMENTWISE: dict[str, Function] = {
-    **_same(("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "max", "min", "and", "or", "xor"), f"{BINARY} dtype", TWO),
-    **{
-        f"{name}_C": function(f"{CONSTANT} dtype", name, f"{ONE} b=C")
-        for name in ("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "max", "min", "and", "or", "xor")
-    },
+    **_each(ARITHMETIC, "{}", "{}", f"{BINARY} dtype", TWO),
+    **_each(ARITHMETIC, "{}_C", "{}", f"{CONSTANT} dtype", f"{ONE} b=C"),
     "fp_C_sub": function(f"{CONSTANT} dtype", "fp_sub", "y=dst a=C b=src"),
-    **_same(("abs", "neg"), f"{UNARY} dtype", ONE),
+    **_each(("abs", "neg"), "{}", "{}", f"{UNARY} dtype", ONE),
     "set_C": function("dst C shape dst_stride dtype", "copy", "y=dst a=C"),
     "cpy": function(f"{UNARY} dtype", "copy", ONE),
     "cpy_cross_npu": function(f"{PLAIN} dtype", "npu_bcast", "y=dst x=src"),
@@ -154,7 +142,7 @@ ELEMENTWISE: dict[str, Function] = {
     "fp_ceil": function(f"{UNARY} dtype", "fp_round", "y=dst x=src", {"mode": Rounding.UP}),
     "fp_round": function(f"{UNARY} dtype mode", "fp_round", "y=dst x=src"),
     "cast": function(f"{UNARY} dst_dtype src_dtype mode", "cast", "y=dst x=src"),
-    **_same(("npu_bcast", "wc_trans", "cw_trans"), f"{PLAIN} dtype", "y=dst x=src"),
+    **_each(("npu_bcast", "wc_trans", "cw_trans"), "{}", "{}", f"{PLAIN} dtype", "y=dst x=src"),
     **{key: value for name in ("add", "sub", "mul") for key, value in _integer(name).items()},
     "int8_mac": function(
         f"{BINARY} src0_dtype src1_dtype lshift rshift mode", "int8_mac", "y=dst:i16 a=src0 b=src1 acc=dst:i16"
@@ -174,40 +162,14 @@ ELEMENTWISE: dict[str, Function] = {
             ("reciprocal", UNARY, "y=dst a=1.0 b=src"),
         )
     },
-    **{f"fp32_{name}": function(PLAIN, f"fp_{name}", ONE) for name in ("rsqrt", "sqrt")},
-    **{f"fp32_tunable_{name}": function(f"{PLAIN} num_iter", f"fp_{name}", ONE) for name in ("rsqrt", "sqrt")},
-    **{
-        f"{kind}_shift": function(
-            f"dst src shift_tensor shape {S1} shift_tensor_stride {SHIFTED}",
-            f"{kind}_shift",
-            f"{ONE} shift=shift_tensor:i8",
-        )
-        for kind in ("arithmetic", "logical")
-    },
-    **{
-        f"{kind}_shift_C": function(f"{CONSTANT} dst_dtype src_dtype mode", f"{kind}_shift", f"{ONE} shift=C:i8")
-        for kind in ("arithmetic", "logical")
-    },
-    **{
-        name: function(f"dst src0 src1 true_val shape {S2} dst_dtype src_dtype", name, f"{TWO} c=true_val")
-        for name in RELATIONS
-    },
-    **{
-        f"{name}_C": function(f"dst src C true_val shape {S1} dst_dtype src_dtype", name, f"{ONE} b=C c=true_val")
-        for name in RELATIONS
-    },
-    **{
-        f"{name}_select": _typed_select(
-            f"dst {_SELECTS} src0_src1_dtype dst_dtype", f"{name}_select", "src0_src1_dtype", "dst_dtype", "y=dst"
-        )
-        for name in ("greater", "less", "equal")
-    },
-    **{
-        name: _typed_select(
-            f"dst0 dst1 {_SELECTS} dst0_dtype dst1_dtype", name, "dst0_dtype", "dst1_dtype", "y0=dst0 y=dst1"
-        )
-        for name in ("maximum_greater_select", "minimum_less_select")
-    },
+    **_each(ROOTS, "fp32_{}", "fp_{}", PLAIN, ONE),
+    **_each(ROOTS, "fp32_tunable_{}", "fp_{}", f"{PLAIN} num_iter", ONE),
+    **_each(SHIFTS, "{}_shift", "{}_shift", f"{SHIFT} {SHIFTED}", f"{ONE} shift=shift_tensor:i8"),
+    **_each(SHIFTS, "{}_shift_C", "{}_shift", f"{CONSTANT} {QUANT}", f"{ONE} shift=C:i8"),
+    **_each(RELATIONS, "{}", "{}", f"dst src0 src1 true_val shape {S2} dst_dtype src_dtype", f"{TWO} c=true_val"),
+    **_each(RELATIONS, "{}_C", "{}", f"dst src C true_val shape {S1} dst_dtype src_dtype", f"{ONE} b=C c=true_val"),
+    **_each(RELATIONS[:3], "{}_select", "{}_select", f"dst {SELECTS} src0_src1_dtype dst_dtype", SELECTED),
+    **_each(EXTREMES, "{}", "{}", f"dst0 dst1 {SELECTS} dst0_dtype dst1_dtype", BOTH_SELECTED),
     "fp_bias": function("dst src bias_addr shape dtype", "fp_add", f"{ONE} b=bias_addr"),
     "fp_scale": function("dst src scale_addr shape dtype", "fp_mul", f"{ONE} b=scale_addr"),
     "fp_scale_bias": function(

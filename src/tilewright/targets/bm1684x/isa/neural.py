@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
@@ -137,23 +137,16 @@ def _depthwise(function: int, operation: str, bias: Type, y: Type, *parts: Part,
 
 REAL_BIAS, WIDE_BIAS = Type("opd0_prec", 1), Type(0, "opd2_sign", always=I32)
 ANY_SIGNED, UNSIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign")), Type("res0_prec", ())
+LIMIT, SCALE = Number("pad", "opd3_addr", "opd3_const", SOURCE), Number("scale", "opd1_addr", "opd1_const", SOURCE)
+REAL = {"of": FLOAT, "written": {"opd3_const": 1}}
 POOLS = (
-    *(
-        _depthwise(function, "fp_depthwise2d", REAL_BIAS, REAL_RESULT.type, of=FLOAT, written={"opd3_const": 1})
-        for function in (DEPTHWISE, DEPTHWISE_RELU)
-    ),
-    *(
-        _depthwise(function, "int8_depthwise2d", WIDE_BIAS, y, PAD, of=INTEGER)
-        for function, y in ((DEPTHWISE, ANY_SIGNED), (DEPTHWISE_RELU, UNSIGNED))
-    ),
-    _pool(MAXIMUM, "max_pool2d", Number("pad", "opd3_addr", "opd3_const", SOURCE), LIKE_SOURCE),
-    *(
-        _pool(AVERAGE, operation, Number("scale", "opd1_addr", "opd1_const", scale), RIGHT, LIKE_SOURCE, of=of)
-        for operation, of, scale in (
-            ("fp_avg_pool2d", FLOAT, SOURCE),
-            ("int8_avg_pool2d", INTEGER, Type(0, always=U8)),
-        )
-    ),
+    _depthwise(DEPTHWISE, "fp_depthwise2d", REAL_BIAS, REAL_RESULT.type, **REAL),
+    _depthwise(DEPTHWISE_RELU, "fp_depthwise2d", REAL_BIAS, REAL_RESULT.type, **REAL),
+    _depthwise(DEPTHWISE, "int8_depthwise2d", WIDE_BIAS, ANY_SIGNED, PAD, of=INTEGER),
+    _depthwise(DEPTHWISE_RELU, "int8_depthwise2d", WIDE_BIAS, UNSIGNED, PAD, of=INTEGER),
+    _pool(MAXIMUM, "max_pool2d", LIMIT, LIKE_SOURCE),
+    _pool(AVERAGE, "fp_avg_pool2d", SCALE, RIGHT, LIKE_SOURCE, of=FLOAT),
+    _pool(AVERAGE, "int8_avg_pool2d", replace(SCALE, type=Type(0, always=U8)), RIGHT, LIKE_SOURCE, of=INTEGER),
 )
 
 
