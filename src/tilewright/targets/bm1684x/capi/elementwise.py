@@ -1,78 +1,9 @@
-"""Element by element: functions that differ in their operation and parameters only, as a table.
-
-Operands are written OPERAND=PARAMETER[+BYTES][:TYPE]. A parameter `dst..` or `src..` is a local address of the call's
-shape, one that ends in `_addr` a local address of one value a channel, any other a constant. It has the stride and type
-of its name (`src0_stride`, `src0_dtype`), else the type of all; TYPE is another, or the parameter that gives it.
-"""
+"""Element by element: functions that differ in their operation and parameters only, as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes
-from tilewright.targets.bm1684x.capi.names import SCALAR, VECTOR, constant, variable_t
-from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
-from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType, Rounding
-
-#: The source's shape, where it is not the result's.
-SOURCES: dict[str, Callable[[Shape], Shape]] = {
-    "tpu_bdc_npu_bcast": lambda s: s._replace(c=1),
-    **dict.fromkeys(("tpu_bdc_cw_trans", "tpu_bdc_wc_trans"), lambda s: Shape(s.n, s.w, s.h, s.c)),
-}
-RESULTS = ("y", "y0")
-
-
-def function(parameters: str, operation: str, operands: str, fixed: Mapping[str, Any] | None = None) -> Function:
-    """One call; results are named y and y0."""
-    places = [word.split("=") for word in operands.split()]
-
-    def run(api: Issuer, given: Given) -> None:
-        found = {name: operand(api, given, operation, place) for name, place in places}
-        results = {name: place for name, place in found.items() if name in RESULTS}
-        sources = {name: place for name, place in found.items() if name not in RESULTS}
-        api.issue(operation, sources, results, {**attributes(given), **(fixed or {})})  # type: ignore[arg-type]
-
-    return Function(parameters, run)
-
-
-def operand(api: Issuer, given: Given, operation: str, place: str) -> Operand | Constant:
-    """One operand or result, where the call says."""
-    place, _, fixed = place.partition(":")
-    name, _, skipped = place.partition("+")
-    dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)
-    value, shape = given.get(name, name), given["shape"].shape
-    channel = Shape(1, shape.c, 1, 1)
-    if isinstance(value, variable_t):
-        if value.type == SCALAR:
-            return constant(value.context, dtype)
-        if value.type == VECTOR:
-            return api.local(value.context, channel, None, dtype, layout.compact)
-        return api.local(value.context, shape, None, dtype)
-    if name == "quant_addr":  # parameters of a channel side by side
-        return api.local(value + int(skipped or 0), channel, None, dtype)
-    if name.endswith("_addr"):
-        return api.local(value, channel, None, dtype, layout.compact)
-    if name.startswith(("dst", "src", "shift_tensor")):
-        if given["name"] in SOURCES and not name.startswith("dst"):
-            shape = SOURCES[given["name"]](shape)
-        line = operation == "cw_trans" and name == "dst"
-        return api.local(value, shape, given.get(f"{name}_stride"), dtype, layout.line if line else layout.aligned)
-    if isinstance(value, str):  # a number that the call implies; an integer is a pattern of bits
-        return (
-            Constant.of(float(value), dtype) if "." in value else Constant(int(value) & ((1 << dtype.bits) - 1), dtype)
-        )
-    return constant(value, dtype)
-
-
-def _type(given: Given, name: str) -> DType:
-    own = "dst" if name == "true_val" else name  # a constant that is written
-    shared = () if own.startswith("dst") else ("src_dtype",)
-    found: DType = next((given[key] for key in (f"{own}_dtype", *shared, "dtype") if key in given), F32)
-    return found
-
+from tilewright.targets.bm1684x.capi.forms import Function, function
+from tilewright.targets.bm1684x.values.dtypes import Rounding
 
 S1, S2 = "dst_stride src_stride", "dst_stride src0_stride src1_stride"
 TWO, ONE = "y=dst a=src0 b=src1", "y=dst a=src"
@@ -142,7 +73,9 @@ ELEMENTWISE: dict[str, Function] = {
     "fp_ceil": function(f"{UNARY} dtype", "fp_round", "y=dst x=src", {"mode": Rounding.UP}),
     "fp_round": function(f"{UNARY} dtype mode", "fp_round", "y=dst x=src"),
     "cast": function(f"{UNARY} dst_dtype src_dtype mode", "cast", "y=dst x=src"),
-    **_each(("npu_bcast", "wc_trans", "cw_trans"), "{}", "{}", f"{PLAIN} dtype", "y=dst x=src"),
+    "npu_bcast": function(f"{PLAIN} dtype", "npu_bcast", "y=dst x=src/c1"),
+    "wc_trans": function(f"{PLAIN} dtype", "wc_trans", "y=dst x=src/cw"),
+    "cw_trans": function(f"{PLAIN} dtype", "cw_trans", "y=dst@T x=src/cw"),
     **{key: value for name in ("add", "sub", "mul") for key, value in _integer(name).items()},
     "int8_mac": function(
         f"{BINARY} src0_dtype src1_dtype lshift rshift mode", "int8_mac", "y=dst:i16 a=src0 b=src1 acc=dst:i16"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes
+from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes, function
 from tilewright.targets.bm1684x.capi.names import constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix, Rows, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.runtime import functions
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, DType
@@ -238,34 +238,8 @@ def _sequence(steps: Sequence) -> Function:
     return Function("dst src work0 work1 coefficients table shape", run)
 
 
-def _flat(api: Issuer, address: int, length: int, dtype: DType) -> Flat:
-    return Flat(api.system(address, Shape(1, 1, 1, length), None, dtype))
-
-
-def _sort(api: Issuer, given: Given) -> None:
-    """As many of the first as `k`; where they stood, or the numbers that came with them."""
-    dtype, length = given["dtype"], given["length"]
-    results = {"y": _flat(api, given["output"], given["k"], dtype)}
-    if "index" in given:
-        results["index"] = _flat(api, given["index"], given["k"], I32)
-    operands = {"x": _flat(api, given["src"], length, dtype)}
-    if "numbers" in given:
-        operands["numbers"] = _flat(api, given["numbers"], length, I32)
-    api.issue("hau_sort", operands, results, attributes(given))
-
-
-def _nms(api: Issuer, given: Given) -> None:
-    """By which box suppresses which (hard), or by overlaps and scores (soft)."""
-    boxes, y = given["boxes"], _flat(api, given["output"], given["keep"], I32)
-    if "src" in given:
-        api.issue("hau_hard_nms", {"x": _flat(api, given["src"], boxes * boxes, U8)}, {"y": y})
-        return
-    overlaps, scores = _flat(api, given["overlaps"], boxes * boxes, F32), _flat(api, given["scores"], boxes, F32)
-    api.issue("hau_soft_nms", {"x": overlaps, "scores": scores}, {"y": y}, {"threshold": given["threshold"]})
-
-
 _W = "shape param_w dtype index_dtype is_param_repeated"
-_K = "length k descended dtype"
+_K, _SORTED = "length k descended dtype", "y=output/k@F x=src/length@F"
 #: By name without tpu_bdc_.
 SPECIAL: dict[str, Function] = {
     "fp_taylor": Function("dst src coefficients shape number dtype", _taylor),
@@ -280,9 +254,15 @@ SPECIAL: dict[str, Function] = {
 }
 #: By name without tpu_hau_.
 HAU_CALLS: dict[str, Function] = {
-    "sort": Function(f"output src {_K}", _sort),
-    "sort_natural_index": Function(f"output index src {_K}", _sort),
-    "sort_specific_index": Function(f"output index src numbers {_K}", _sort),
-    "hard_nms": Function("output src boxes keep", _nms),
-    "soft_nms": Function("output overlaps scores threshold boxes keep", _nms),
+    "sort": function(f"output src {_K}", "hau_sort", _SORTED),
+    "sort_natural_index": function(f"output index src {_K}", "hau_sort", f"{_SORTED} index=index/k@F:i32"),
+    "sort_specific_index": function(
+        f"output index src numbers {_K}", "hau_sort", f"{_SORTED} index=index/k@F:i32 numbers=numbers/length@F:i32"
+    ),
+    "hard_nms": function("output src boxes keep", "hau_hard_nms", "y=output/keep@F:i32 x=src/square@F:u8"),
+    "soft_nms": function(
+        "output overlaps scores threshold boxes keep",
+        "hau_soft_nms",
+        "y=output/keep@F:i32 x=overlaps/square@F:f32 scores=scores/boxes@F:f32",
+    ),
 }
