@@ -26,15 +26,19 @@ from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Flat, Tensor
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType
+from tilewright.targets.bm1684x.values.window import Window
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
 Given = Mapping[str, Any]
 #: What parameters are, by the end of their names; strides of tensors may be None.
 KINDS: Mapping[str, type] = {"shape": dim4, "dtype": DType, "kernel": dim2, "dilation": dim2, "padding": padding_t}
 
+#: Parameters of a window.
+WINDOW = "kernel padding stride dilation"
 #: An operand as `operand` reads it.
 PLACE = re.compile(r"([-\w.]+)(?:\+(\d+))?(?:/(\w+))?(?:@(\w+))?(?::(\w+))?")
-#: Where operands lie: the local layout that one has without strides; S, F: outside of local memory, F as one row.
+#: Where operands lie: the local layout that one has without strides; S, F: outside of local memory, F as one row;
+#: R: a row that every lane has.
 WHERES: Mapping[str, Layout | None] = {
     "L": layout.aligned,
     "C": layout.compact,
@@ -42,6 +46,7 @@ WHERES: Mapping[str, Layout | None] = {
     "T": layout.line,
     "S": None,
     "F": None,
+    "R": None,
 }
 
 
@@ -66,6 +71,11 @@ class Issuer:
     def system(self, address: int, shape: Shape, stride: dim4 | None, dtype: DType) -> Tensor:
         """The tensor at a bus address; without strides, without gaps."""
         return Tensor(address, shape, stride.stride if stride else layout.continuous(shape), dtype, self.config)
+
+    def row(self, address: int, channels: int, length: int, dtype: DType) -> Tensor:
+        """One row that every lane has, for each channel."""
+        own = self.local(address, Shape(1, min(channels, self.config.lanes), 1, length), None, dtype, layout.compact)
+        return Tensor(own.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, self.config)
 
     def warn_of_dma_default(self, name: str, shape: Shape, address: int) -> None:
         """A finding where the layout that a copy takes is not the one that the compute engine takes."""
@@ -92,7 +102,16 @@ class Issuer:
 
 def attributes(given: Given) -> dict[str, Any]:
     """The attributes of a command among the parameters of its call."""
-    return {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
+    found = {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
+    if "kernel" in given:
+        found["window"] = _window(given)
+    return found
+
+
+def _window(given: Given) -> Window:
+    kernel, pads, stride, dilation = (given[name] for name in WINDOW.split())
+    around = (pads.top, pads.bottom, pads.left, pads.right)
+    return Window((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w))
 
 
 class Function(NamedTuple):
@@ -161,6 +180,8 @@ def operand(
     if where:
         where = where if where in WHERES else "L" if given[where] else "S"
         shape = _shape(given, name, kind)
+        if where == "R":
+            return api.row(value, given["shape"].c, shape.w, dtype)
         if WHERES[where] is None:
             tensor = api.system(value, shape, stride, dtype)
             return Flat(tensor) if where == "F" else tensor
@@ -177,6 +198,9 @@ def _shape(given: Given, name: str, kind: str | None) -> Shape:
     """The shape of the call or of the parameter, or what `kind` makes of it; a row of as many as a parameter says."""
     if kind and kind in given:
         return Shape(1, 1, 1, given[kind])
+    if kind == "window":
+        source = given["shape"]
+        return Shape(source.n, source.c, *_window(given).out(source.h, source.w))
     if kind == "square":
         return Shape(1, 1, 1, given["boxes"] ** 2)
     shape: Shape = given.get(f"{name}_shape", given.get("shape")).shape
@@ -196,5 +220,4 @@ def _shape(given: Given, name: str, kind: str | None) -> Shape:
 def _type(given: Given, name: str) -> DType:
     own = "dst" if name == "true_val" else name  # a constant that is written
     shared = () if own.startswith("dst") else ("src_dtype",)
-    found: DType = next((given[key] for key in (f"{own}_dtype", *shared, "dtype") if key in given), F32)
-    return found
+    return next((given[key] for key in (f"{own}_dtype", *shared, "dtype") if key in given), F32)

@@ -6,21 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes, function
+from tilewright.targets.bm1684x.capi.forms import WINDOW, Function, Given, Issuer, attributes, function
 from tilewright.targets.bm1684x.capi.names import constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
+from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.runtime import functions
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
-from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, DType
+from tilewright.targets.bm1684x.values.dtypes import F32, I32, DType
 from tilewright.targets.bm1684x.values.elementwise import TERMS
 from tilewright.targets.bm1684x.values.window import Window
 
 Operands = dict[str, Operand | Constant]
-WINDOW = "kernel padding stride dilation"
 
 
 def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
@@ -89,18 +88,13 @@ def _spread(integer: bool, transposed: bool) -> Function:
     return Function(parameters, run)
 
 
-def _window(given: Given) -> Window:
-    kernel, pads, stride, dilation = (given[name] for name in WINDOW.split())
-    around = (pads.top, pads.bottom, pads.left, pads.right)
-    return Window((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w))
-
-
 def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> Function:
     """Convolutions; `before` stands between weights and shape, `after` behind the window."""
     shape = "shape" if depthwise else "shape input_stride output_c"
 
     def run(api: Issuer, given: Given) -> None:
-        window, sizes = _window(given), given["shape"].shape
+        said, sizes = attributes(given), given["shape"].shape
+        window: Window = said["window"]
         dtype = given.get("input_dtype", given.get("dtype"))
         weight = given.get("weight_dtype", dtype)
         outputs = sizes.c if depthwise else given["output_c"]
@@ -119,7 +113,6 @@ def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> F
             operands["zero"] = constant(given["zero"], given["zero_dtype"])
         if given.get("result_add"):
             operands["acc"] = y
-        said = {"window": window, **attributes(given)}
         if "pad" in given:
             said["pad"] = int(constant(given["pad"], dtype).value)
         api.issue(operation, operands, {"y": y}, said)
@@ -127,24 +120,10 @@ def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> F
     return Function(f"output input weight {before} {shape} {WINDOW} {after}", run)
 
 
-def _pool(operation: str, tail: str, value: str, dtype: DType | None = None) -> Function:
-    """Pools; `value` is a constant operand: what is padded with, or the factor of each element."""
-
-    def run(api: Issuer, given: Given) -> None:
-        window, shape = _window(given), given["shape"].shape
-        source = given.get("input_dtype", given.get("dtype"))
-        x: Tensor = api.local(given["input"], shape, None, source)
-        result = Shape(shape.n, shape.c, *window.out(shape.h, shape.w))
-        y = api.local(given["output"], result, None, given.get("output_dtype", source))
-        operands: Operands = {"x": x, value: constant(given[value], dtype or source)}
-        api.issue(operation, operands, {"y": y}, {"window": window, **attributes(given)})
-
-    return Function(f"output input shape {WINDOW} {tail}", run)
-
-
 _SYMMETRIC = "output_dtype input_dtype weight_dtype bias_dtype rshift has_bias result_relu"
 _ASYMMETRIC = "output_dtype input_dtype weight_dtype zero_dtype result_add"
-_LIMIT = _pool("max_pool2d", "dtype pad", "pad")
+_POOL = f"output input shape {WINDOW}"
+_LIMIT = function(f"{_POOL} dtype pad", "max_pool2d", "y=output/window@L x=input@L pad=pad")
 #: By name without tpu_bdc_.
 NEURAL: dict[str, Function] = {
     **{
@@ -168,32 +147,16 @@ NEURAL: dict[str, Function] = {
     "int8_depthwise2d": _conv("int8_depthwise2d", "bias pad", f"{_SYMMETRIC} mode", depthwise=True),
     "fp_max_pool2d": _LIMIT,
     "int8_max_pool2d": _LIMIT,
-    "fp_avg_pool2d": _pool("fp_avg_pool2d", "dtype scale", "scale"),
-    "int8_avg_pool2d": _pool("int8_avg_pool2d", "output_dtype input_dtype scale rshift", "scale", U8),
+    "fp_avg_pool2d": function(f"{_POOL} dtype scale", "fp_avg_pool2d", "y=output/window@L x=input@L scale=scale"),
+    "int8_avg_pool2d": function(
+        f"{_POOL} output_dtype input_dtype scale rshift",
+        "int8_avg_pool2d",
+        "y=output/window@L x=input@L scale=scale:u8",
+    ),
 }
 
 
 Sequence = Callable[[Tpu, Tensor, Tensor, Tensor, Tensor, Tensor], None]
-
-
-def _table(api: Issuer, address: int, channels: int, length: int, dtype: DType) -> Tensor:
-    """One row that every lane has."""
-    row = api.local(address, Shape(1, min(channels, api.config.lanes), 1, length), None, dtype, layout.compact)
-    return Tensor(row.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, api.config)
-
-
-def _taylor(api: Issuer, given: Given) -> None:
-    shape, dtype = given["shape"].shape, given["dtype"]
-    y, a = (api.local(given[name], shape, None, dtype) for name in ("dst", "src"))
-    table = _table(api, given["coefficients"], shape.c, given["number"], dtype)
-    api.issue("fp_taylor", {"a": a, "coefficients": table}, {"y": y})
-
-
-def _lookup(api: Issuer, given: Given) -> None:
-    shape, dtype = given["shape"].shape, given["dst_dtype"]
-    table = _table(api, given["table"], shape.c, given["length"], dtype)
-    x, y = api.local(given["src"], shape, None, given["src_dtype"]), api.local(given["dst"], shape, None, dtype)
-    api.issue("table_lookup", {"x": x, "table": table, "fill": constant(0, dtype)}, {"y": y})
 
 
 def _gather(api: Issuer, given: Given) -> None:
@@ -201,7 +164,7 @@ def _gather(api: Issuer, given: Given) -> None:
     shape, dtype = given["shape"].shape, given["dtype"]
     source = Shape(1, shape.c, 1, given["param_w"])
     if given["is_param_repeated"]:
-        x = _table(api, given["param"], shape.c, source.w, dtype)
+        x = api.row(given["param"], shape.c, source.w, dtype)
     else:
         x = api.local(given["param"], source, None, dtype)
     index = api.local(given["index"], Shape(shape.n, shape.c, 1, shape.w), None, given["index_dtype"])
@@ -242,8 +205,14 @@ _W = "shape param_w dtype index_dtype is_param_repeated"
 _K, _SORTED = "length k descended dtype", "y=output/k@F x=src/length@F"
 #: By name without tpu_bdc_.
 SPECIAL: dict[str, Function] = {
-    "fp_taylor": Function("dst src coefficients shape number dtype", _taylor),
-    "table_lookup": Function("dst src table shape length dst_dtype src_dtype", _lookup),
+    "fp_taylor": function(
+        "dst src coefficients shape number dtype", "fp_taylor", "y=dst a=src coefficients=coefficients/number@R"
+    ),
+    "table_lookup": function(
+        "dst src table shape length dst_dtype src_dtype",
+        "table_lookup",
+        "y=dst x=src table=table/length@R:dst_dtype fill=0:dst_dtype",
+    ),
     "batch_bcast_w_gather": Function(f"output param index {_W}", _gather),
     "batch_bcast_w_gather_exception": Function(f"output param index C {_W} fill_const", _gather),
     "npu_bcast_from_static": Function("dst src lanes length dtype", _from_static),

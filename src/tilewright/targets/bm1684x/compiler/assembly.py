@@ -281,7 +281,6 @@ def block_name(index: int, number: int) -> str:
 
 
 def copy(y: Tensor, x: Tensor) -> Command:
-    """A transfer."""
     return Command(OPERATIONS["dma_copy"], {"x": x}, {"y": y})
 
 

@@ -57,8 +57,7 @@ def real(site: Site, config: Config) -> Layer:
             raise Refused(f"'{tensor.name}' of {tensor.dtype}{list(tensor.shape)} is not supported; {only}")
     attributes = {name: json.loads(value) for name, value in op.attributes}
     dtype = dtype_of(config.precision)
-    layer: Layer = RULES[op.op_type](site, attributes, dtype)
-    return layer
+    return RULES[op.op_type](site, attributes, dtype)
 
 
 def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:

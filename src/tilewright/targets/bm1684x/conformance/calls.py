@@ -54,12 +54,10 @@ class Call:
         return dtype_of(parameters[key])
 
     def constants_of(self, parameters: Mapping[str, Any]) -> dict[str, int]:
-        """The bits of constant operands."""
         found = {name: parameters.get(key, 0) if isinstance(key, str) else key for name, key in self.constants.items()}
         return {name: _bits(value, self._type(name, parameters)) for name, value in found.items()}
 
     def attributes_of(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The operation's attributes."""
         found = {ATTRIBUTES.get(key, key): value for key, value in parameters.items() if key not in MODES}
         modes = {ATTRIBUTES[key]: rounding_of(parameters[key]) for key in MODES if key in parameters}
         return {**found, **modes, **self.attributes}

@@ -63,7 +63,6 @@ def bm_mem_get_device_addr(memory: DeviceMemory) -> int:
 
 
 def bm_mem_get_device_size(memory: DeviceMemory) -> int:
-    """Bytes."""
     return memory.size
 
 

@@ -60,12 +60,10 @@ class Command:
     touched: Mapping[str, Array] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Operand | Constant:
-        """An operand or a result."""
         return self.results[name] if name in self.results else self.operands[name]
 
     @property
     def places(self) -> dict[str, Operand | Constant]:
-        """Operands and results."""
         return {**self.operands, **self.results}
 
     @cached_property

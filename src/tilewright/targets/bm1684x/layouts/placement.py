@@ -41,7 +41,6 @@ class Placement:
         return f"{self.kind} {self.operand.explain()}" + (f"note: {self.note}\n" if self.note else "")
 
     def svg(self) -> str:
-        """As a picture."""
         return self.operand.svg()
 
     def to_json(self) -> dict[str, Any]:

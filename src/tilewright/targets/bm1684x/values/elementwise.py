@@ -90,7 +90,7 @@ def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
     if dtype.is_float:
         a, b = widen(a, dtype), widen(b, dtype)
     greater, equal = a > b, (a == b) | same
-    found: Array = {
+    return {
         "greater": greater,
         "less": ~(greater | equal),
         "equal": equal,
@@ -98,7 +98,6 @@ def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
         "greater_equal": greater | equal,
         "less_equal": ~greater,
     }[relation]
-    return found
 
 
 def series(dtype: DType) -> Array:

@@ -95,8 +95,7 @@ class Ranges:
     def part(self, low: int, high: int) -> Array:
         """Those within low..high, counted from low."""
         clipped = self.array.clip(low, high) - low
-        found: Array = clipped[clipped[:, 0] < clipped[:, 1]]
-        return found
+        return clipped[clipped[:, 0] < clipped[:, 1]]
 
     def replace(self, low: int, ranges: Array, high: int) -> None:
         """In low..high exactly `ranges`, which are counted from low."""
@@ -221,8 +220,7 @@ class Memories:
         first = int(addresses.flat[0]) if addresses.size else 0
         for region in self.regions:
             if region.base <= first < region.end:
-                found: Array = (addresses >= region.base) & (addresses + size <= region.end)
-                return found
+                return (addresses >= region.base) & (addresses + size <= region.end)
         return np.zeros(addresses.shape, np.bool_)
 
     def region_of(self, low: int, end: int) -> Region:

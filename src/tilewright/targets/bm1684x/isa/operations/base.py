@@ -48,9 +48,7 @@ class Values:
 
     @property
     def mode(self) -> Rounding:
-        """The command's rounding."""
-        mode: Rounding = self.attribute("mode")
-        return mode
+        return self.attribute("mode")
 
 
 class Signature(NamedTuple):
