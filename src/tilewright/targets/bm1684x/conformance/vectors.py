@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,19 @@ from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.files import Entries
+from tilewright.targets.abilities import LayoutRequest
 from tilewright.targets.base import ConformCase
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.layouts.tensor import Matrix, Tensor
-from tilewright.targets.bm1684x.values.dtypes import dtype_of
+from tilewright.targets.bm1684x.layouts.placement import place
 
 REMEDY = "give the files of tpu_vectors"
 CONFIG = Config()
+#: Transposes: the layout that elements are read from, and its axes in order.
+TURNED: Mapping[str, tuple[str, Sequence[int]]] = {
+    "matrix_T": ("matrix", (1, 0)),
+    "nc_trans": ("aligned", (1, 0, 2, 3)),
+    "cw_trans": ("aligned", (0, 3, 2, 1)),
+}
 
 
 def arrays(path: Path) -> Mapping[str, Array]:
@@ -57,58 +63,25 @@ def replay_layouts(path: Path) -> Iterator[ConformCase]:
 
 
 def addresses(case: Mapping[str, Any]) -> Array:
-    """Addresses within local memory, as the vector stores them."""
-    find = KINDS.get(case["kind"], _strided)
-    return find(case) if case["kind"] == "bcast" else find(case) - LOCAL_BASE
+    """Addresses within local memory, as the vector stores them. Its `aligned` is a DMA copy's default."""
+    kind, shape = case["kind"], case["shape"]
+    if kind == "bcast":
+        return _broadcast(case)
+    kind, order = TURNED.get(kind, ({"aligned": "dma"}.get(kind, kind), range(len(shape))))
+    return _laid(case, kind, [shape[axis] for axis in order]).transpose(order)
 
 
-def _place(case: Mapping[str, Any]) -> tuple[int, int]:
-    return case["start_lane"], case["lane_offset"]
-
-
-def _tensor(case: Mapping[str, Any], shape: Sequence[int], kind: str) -> Array:
-    return Tensor.local(*_place(case), tuple(shape), dtype_of(case["dtype"]), CONFIG, kind).addresses
-
-
-def _strided(case: Mapping[str, Any]) -> Array:
-    """The vectors' `aligned` is a DMA copy's default."""
-    return _tensor(case, case["shape"], {"aligned": "dma"}.get(case["kind"], case["kind"]))
-
-
-def _free(case: Mapping[str, Any]) -> Array:
-    return Tensor.free(*_place(case), case["shape"], case["param"], dtype_of(case["dtype"]), CONFIG).addresses
-
-
-def _matrix(case: Mapping[str, Any]) -> Array:
-    rows, columns = case["shape"] if len(case["shape"]) == 2 else (1, *case["shape"])
-    matrix = Matrix.local(*_place(case), (rows, columns), case["param"][0], dtype_of(case["dtype"]), CONFIG)
-    return matrix.addresses.reshape(case["shape"])
-
-
-def _transposed_matrix(case: Mapping[str, Any]) -> Array:
-    return _matrix({**case, "shape": case["shape"][::-1]}).T
-
-
-def _turned(*order: int) -> Callable[[Mapping[str, Any]], Array]:
-    """A transpose: axes in another order, which is its own inverse."""
-    return lambda case: _tensor(case, [case["shape"][axis] for axis in order], "aligned").transpose(order)
+def _laid(case: Mapping[str, Any], kind: str, shape: Sequence[int]) -> Array:
+    stride = case["param"] if kind == "free" else None
+    width = case["param"][0] if kind in ("matrix", "vector") else None
+    wanted = LayoutRequest(kind, shape, case["dtype"], case["start_lane"], case["lane_offset"], stride, width)
+    return (place(wanted, CONFIG).operand.addresses - LOCAL_BASE).reshape(shape)
 
 
 def _broadcast(case: Mapping[str, Any]) -> Array:
     """Rows: source element, address; ordered by address as the vector is."""
     n, _, h, w = case["shape"]
-    places = _tensor(case, (n, case["param"][0], h, w), "dma") - LOCAL_BASE
+    places = _laid(case, "dma", (n, case["param"][0], h, w))
     source = np.broadcast_to(np.arange(n * h * w).reshape(n, 1, h, w), places.shape)
     order = np.argsort(places.ravel(), kind="stable")
     return np.stack([source.ravel()[order], places.ravel()[order]])
-
-
-KINDS: dict[str, Callable[[Mapping[str, Any]], Array]] = {
-    "free": _free,
-    "matrix": _matrix,
-    "vector": _matrix,
-    "matrix_T": _transposed_matrix,
-    "nc_trans": _turned(1, 0, 2, 3),
-    "cw_trans": _turned(0, 3, 2, 1),
-    "bcast": _broadcast,
-}
