@@ -37,17 +37,10 @@ KINDS: Mapping[str, type] = {"shape": dim4, "dtype": DType, "kernel": dim2, "dil
 WINDOW = "kernel padding stride dilation"
 #: An operand as `operand` reads it.
 PLACE = re.compile(r"([-\w.]+)(?:\+(\d+))?(?:/(\w+))?(?:@(\w+))?(?::(\w+))?")
-#: Where operands lie: the local layout that one has without strides; S, F: outside of local memory, F as one row;
-#: R: a row that every lane has.
-WHERES: Mapping[str, Layout | None] = {
-    "L": layout.aligned,
-    "C": layout.compact,
-    "D": layout.dma_default,
-    "T": layout.line,
-    "S": None,
-    "F": None,
-    "R": None,
-}
+#: Where operands lie in local memory: the layout of one without strides. Others lie outside (S), there as one row (F), or
+#: are a row that every lane has (R).
+LAYOUTS = {"L": layout.aligned, "C": layout.compact, "D": layout.dma_default, "T": layout.line}
+ELSEWHERE = ("S", "F", "R")
 
 
 class Issuer:
@@ -160,10 +153,10 @@ def operand(
 ) -> Operand | Constant:
     """One operand or result, where the call says: PARAMETER[+BYTES][/SHAPE][@WHERE][:TYPE].
 
-    A parameter `dst..` or `src..` is a local address of the call's shape, one that ends in `_addr` a local address of
-    one value a channel, any other a constant; else WHERE says it: one of WHERES, or the parameter that says whether it
-    is local. It has the stride and type of its name (`src0_stride`, `src0_dtype`), else the type of all; TYPE is
-    another, or the parameter that gives it. SHAPE: as for `_shape`.
+    Without WHERE a parameter `dst..` or `src..` is a local address of the call's shape, one that ends in `_addr` one of
+    one value a channel, any other a constant. WHERE is one of LAYOUTS or ELSEWHERE, or the parameter that says whether
+    the operand is local. It has the stride and type of its name (`src0_stride`, `src0_dtype`), else the type of all;
+    TYPE is another, or the parameter that gives it. SHAPE: as for `_shape`.
     """
     dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)
     value, stride = given.get(name, name), given.get(f"{name}_stride")
@@ -178,16 +171,17 @@ def operand(
     elif not where and name.startswith(("dst", "src", "shift_tensor")):
         where = "L"
     if where:
-        where = where if where in WHERES else "L" if given[where] else "S"
+        if where not in (*LAYOUTS, *ELSEWHERE):
+            where = "L" if given[where] else "S"
         shape = _shape(given, name, kind)
         if where == "R":
             return api.row(value, given["shape"].c, shape.w, dtype)
-        if WHERES[where] is None:
+        if where in ELSEWHERE:
             tensor = api.system(value, shape, stride, dtype)
             return Flat(tensor) if where == "F" else tensor
         if where == "D" and stride is None:
             api.warn_of_dma_default(given["name"], shape, value)
-        return api.local(value + int(skipped or 0), shape, stride, dtype, WHERES[where] or layout.aligned)
+        return api.local(value + int(skipped or 0), shape, stride, dtype, LAYOUTS[where])
     if isinstance(value, str):  # a number that the call implies; an integer is a pattern of bits
         bits = (1 << dtype.bits) - 1
         return Constant.of(float(value), dtype) if "." in value else Constant(int(value) & bits, dtype)

@@ -191,10 +191,8 @@ class Memories:
         """The elements at byte addresses (any shape). Raises MachineError outside of all memories."""
         inside = self.inside(addresses, dtype.itemsize) if self.knobs.ignores_bounds else None
         if inside is not None and not inside.all():
-            values = np.full(addresses.shape, self.knobs.fill * 0x01010101_01010101, "<u8").astype(
-                f"<u{dtype.itemsize}"
-            )
-            values = values.view(dtype)
+            values = np.full(addresses.size * dtype.itemsize, self.knobs.fill, np.uint8).view(dtype)
+            values = values.reshape(addresses.shape)
             values[inside] = self.read(addresses[inside], dtype)
             return values
         data, indices = self._find(addresses, dtype)
