@@ -37,8 +37,8 @@ KINDS: Mapping[str, type] = {"shape": dim4, "dtype": DType, "kernel": dim2, "dil
 WINDOW = "kernel padding stride dilation"
 #: An operand as `operand` reads it.
 PLACE = re.compile(r"([-\w.]+)(?:\+(\d+))?(?:/(\w+))?(?:@(\w+))?(?::(\w+))?")
-#: Where operands lie in local memory: the layout of one without strides. Others lie outside (S), there as one row (F), or
-#: are a row that every lane has (R).
+#: Where operands lie in local memory: the layout of one without strides. Others lie outside (S), there as one row (F),
+#: or are a row that every lane has (R).
 LAYOUTS = {"L": layout.aligned, "C": layout.compact, "D": layout.dma_default, "T": layout.line}
 ELSEWHERE = ("S", "F", "R")
 

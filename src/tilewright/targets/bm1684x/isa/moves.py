@@ -20,6 +20,7 @@ from tilewright.targets.bm1684x.isa.parts import (
     Sizes,
     Type,
     local_tensor,
+    of_kind,
     refused,
 )
 from tilewright.targets.bm1684x.isa.stream import ALL_LANES, Encoded
@@ -46,15 +47,7 @@ class Static:
         return {"x": Tensor.ddr(address, (1, 1, 1, encoded["res0_w"]), NEAR_BITS.read(encoded), config)}
 
     def write(self, command: Command) -> Fields:
-        return {"opd0_addr": _tensor(command, "x").address}
-
-
-def _tensor(command: Command, own: str) -> Tensor:
-    """An operand that must be a tensor, in any memory. Raises ProgramError."""
-    operand = command[own]
-    if not isinstance(operand, Tensor):
-        raise refused(command, f"{own} is no tensor")
-    return operand
+        return {"opd0_addr": of_kind(command, "x", Tensor, "x is no tensor").address}
 
 
 def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
@@ -148,7 +141,7 @@ class End:
         return {self.own: Tensor.ddr(address, shape, dtype, config)}
 
     def write(self, command: Command) -> Fields:
-        tensor = _tensor(command, self.own)
+        tensor = of_kind(command, self.own, Tensor, f"{self.own} is no tensor")
         return _end_fields(self.end, tensor) | self.sizes.write(tensor.shape) | self.type.write(tensor.dtype)
 
 

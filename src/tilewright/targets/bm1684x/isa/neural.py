@@ -24,7 +24,7 @@ from tilewright.targets.bm1684x.isa.parts import (
     Sizes,
     Type,
     Value,
-    refused,
+    of_kind,
 )
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts import layout
@@ -90,9 +90,7 @@ class Weights:
         return {"w": ConvWeights(encoded["opd1_addr"] + LOCAL_BASE, (oc, ic, kh, kw), WEIGHT.read(encoded), config)}
 
     def write(self, command: Command) -> Fields:
-        weights = command["w"]
-        if not isinstance(weights, ConvWeights):
-            raise refused(command, "w is no kernel in local memory", "give tpu.weights(..)")
+        weights = of_kind(command, "w", ConvWeights, "w is no kernel in local memory", "give tpu.weights(..)")
         return {"opd1_addr": weights.address - LOCAL_BASE} | WEIGHT.write(weights.dtype)
 
 
@@ -171,10 +169,10 @@ class Spread:
         return {self.own: Matrix.local(start, offset, self.shape(encoded), width, dtype, config)}
 
     def write(self, command: Command) -> Fields:
-        matrix = command[self.own]
-        if not isinstance(matrix, Matrix):
-            reason = f"{self.own} is no matrix whose columns are spread over lanes"
-            raise refused(command, reason, "give tpu.matrix(..), or rows() of all factors and the result")
+        reason = f"{self.own} is no matrix whose columns are spread over lanes"
+        matrix = of_kind(
+            command, self.own, Matrix, reason, "give tpu.matrix(..), or rows() of all factors and the result"
+        )
         stored = matrix.storage
         fields = {f"{self.name}_addr": stored.address - LOCAL_BASE} | self.type.write(matrix.dtype)
         if self.last:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from tilewright.errors import ProgramError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
@@ -24,6 +24,7 @@ from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, from_fields
 
 Fields = dict[str, int]
 Layout = Callable[[Shape, DType, int, Config], Stride]
+T = TypeVar("T")
 FLOAT, INTEGER = "float", "integer"
 FLOAT_CODES = frozenset(dtype.precision for dtype in DTYPES.values() if dtype.is_float)
 
@@ -125,6 +126,14 @@ def located(
     return Tensor(address + LOCAL_BASE, shape, strides, dtype, config)
 
 
+def of_kind(command: Command, own: str, kind: type[T], reason: str, remedy: str = "") -> T:
+    """An operand that must be of one class. Raises ProgramError."""
+    operand = command[own]
+    if not isinstance(operand, kind):
+        raise refused(command, reason, remedy)
+    return operand
+
+
 def local_tensor(command: Command, own: str) -> Tensor:
     """An operand that must be a tensor in local memory. Raises ProgramError."""
     operand = command[own]
@@ -172,12 +181,10 @@ class Local:
         if isinstance(operand, Constant):
             fields = {f"{self.name}_const": 1, f"{self.name}_addr": operand.bits}
             return fields | self.type.write(operand.dtype)
-        if not self.by_rows:
-            tensor = local_tensor(command, self.own)
-        elif isinstance(operand, Rows):
-            tensor = operand.storage
+        if self.by_rows:
+            tensor = of_kind(command, self.own, Rows, f"{self.own} is no matrix by rows", "give rows()").storage
         else:
-            raise refused(command, f"{self.own} is no matrix by rows", "give rows()")
+            tensor = local_tensor(command, self.own)
         fields = {f"{self.name}_addr": tensor.address - LOCAL_BASE} | self.type.write(tensor.dtype)
         fields |= self.sizes.write(tensor.shape) | (self.noted.write(tensor.shape) if self.noted else {})
         return fields if self.layout else fields | self.codes(command, tensor)
@@ -214,10 +221,8 @@ class Number:
         return {self.own: Constant(encoded[self.bits] & ((1 << dtype.bits) - 1), dtype)}
 
     def write(self, command: Command) -> Fields:
-        operand = command[self.own]
-        if not isinstance(operand, Constant):
-            raise refused(command, f"{self.own} is no number", "give a constant")
-        return {self.flag: 1, self.bits: operand.bits}
+        number = of_kind(command, self.own, Constant, f"{self.own} is no number", "give a constant")
+        return {self.flag: 1, self.bits: number.bits}
 
 
 @dataclass(frozen=True)
