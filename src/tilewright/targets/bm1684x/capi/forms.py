@@ -23,7 +23,7 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
-from tilewright.targets.bm1684x.layouts.tensor import Flat, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Flat, Matrix, Tensor
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType
 from tilewright.targets.bm1684x.values.window import Window
@@ -69,6 +69,10 @@ class Issuer:
         """One row that every lane has, for each channel."""
         own = self.local(address, Shape(1, min(channels, self.config.lanes), 1, length), None, dtype, layout.compact)
         return Tensor(own.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, self.config)
+
+    def matrix(self, address: int, rows: int, columns: int, width: int, dtype: DType) -> Matrix:
+        """A matrix of `width` columns a channel."""
+        return Matrix(self.local(address, Shape(rows, -(-columns // width), 1, width), None, dtype), columns)
 
     def warn_of_dma_default(self, name: str, shape: Shape, address: int) -> None:
         """A finding where the layout that a copy takes is not the one that the compute engine takes."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, function
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
-from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
 
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN, FROM = WAYS[:2], ("L2S", "S2S")
@@ -44,10 +44,9 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Function:
         turned = (columns, rows) if transposed else (rows, columns)
         height, length = turned if way == "S2L" else (rows, columns)
         outer = (rows, columns) if way == "S2L" else turned
-        local = api.local(given[near], Shape(height, -(-length // width), 1, width), None, dtype)
         stride = Stride(0, 0, given.get("row_stride", columns), 1)
         ends: dict[str, Any] = {
-            near: Matrix(local, length),
+            near: api.matrix(given[near], height, length, width, dtype),
             far: Grid(Tensor(given[far], Shape(1, 1, *outer), stride, dtype, api.config)),
         }
         api.issue("dma_matrix_trans" if transposed else "dma_copy", {"x": ends["src"]}, {"y": ends["dst"]})

@@ -12,7 +12,7 @@ from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Rows, Tensor
 from tilewright.targets.bm1684x.runtime import functions
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, DType
@@ -36,11 +36,8 @@ def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
             sizes["R"] = (size, depth)
         if swapped:
             sizes = {"L": (rows, depth), "R": (size, rows), "y": (size, depth)}
-        types: dict[str, DType]
-        if integer:
-            types = {"y": I32, "L": given["left_dtype"], "R": given["right_dtype"]}
-        else:
-            types = {"y": given["out_dtype"], "L": given["dtype"], "R": given["dtype"]}
+        left, right = (given.get(f"{side}_dtype", given.get("dtype")) for side in ("left", "right"))
+        types: dict[str, DType] = {"y": given.get("out_dtype", I32), "L": left, "R": right}
 
         def factor(name: str, address: str) -> Rows:
             height, width = sizes[name]
@@ -69,17 +66,14 @@ def _spread(integer: bool, transposed: bool) -> Function:
             reason = "what it adds to the old result, shifted left, no vector shows"
             raise MachineError(given["name"], reason, "add in a command of its own")
 
-        def spread(address: str, height: int, length: int, width: str, dtype: DType) -> Matrix:
-            channels = -(-length // given[width])
-            return Matrix(api.local(given[address], Shape(height, channels, 1, given[width]), None, dtype), length)
-
-        left = spread("left", rows, depth, "left_width", given.get("left_dtype", F32))
-        inner, height = (rows, depth) if transposed else (depth, rows)
-        y = spread("output", height, columns, "right_width", given.get("out_dtype", F32))
-        right = spread("right", inner, columns, "right_width", given.get("right_dtype", F32))
-        operands: Operands = {"L": left, "R": right}
+        width, (inner, height) = given["right_width"], (rows, depth) if transposed else (depth, rows)
+        y = api.matrix(given["output"], height, columns, width, given.get("out_dtype", F32))
+        operands: Operands = {
+            "L": api.matrix(given["left"], rows, depth, given["left_width"], given.get("left_dtype", F32)),
+            "R": api.matrix(given["right"], inner, columns, width, given.get("right_dtype", F32)),
+        }
         if given["has_bias"]:
-            operands["bias"] = spread("bias", 1, columns, "right_width", given.get("bias_dtype", F32))
+            operands["bias"] = api.matrix(given["bias"], 1, columns, width, given.get("bias_dtype", F32))
         if given["result_add"]:
             operands["acc"] = y
         said = {"left_transposed": transposed, **attributes(given)}

@@ -31,10 +31,8 @@ from tilewright.targets.bm1684x.compiler.tiles import WORD_BYTES
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 
-RULES = {
-    **dict.fromkeys((Conv2D, DepthwiseConv2D, FullyConnected), linear),
-    **{MaxPool2D: maximum, AveragePool2D: average, Mean: mean},
-}
+RULES = dict.fromkeys((Conv2D, DepthwiseConv2D, FullyConnected), linear)
+RULES |= {MaxPool2D: maximum, AveragePool2D: average, Mean: mean}
 NAME = "bm1684x"
 #: Operators of ONNX that need of their input only its elements, in their order.
 PRODUCTS = ("Gemm", "MatMul")

@@ -27,7 +27,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.program.words import QUOTED, Word, choice, number
 from tilewright.targets.bm1684x import config as machine
 from tilewright.targets.bm1684x.compiler.image import QueueImage
-from tilewright.targets.bm1684x.compiler.run import prepared
+from tilewright.targets.bm1684x.compiler.run import Prepared, prepared
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.elaborate import UNITS
 from tilewright.targets.bm1684x.isa.meaning import command_of
@@ -151,19 +151,17 @@ def _explained(launch: Launch, config: Config) -> Iterator[str]:
     if "tiles" in launch.meta:
         groups = ", ".join(f"{begin}..{end - 1}" for begin, end in launch.meta["groups"])
         yield f"  samples go through groups of layers: {groups}" if image.batch > 1 else "  layer by layer"
-        yield from _layers(launch, config)
+        yield from _layers(launch, known)
 
 
-def _layers(launch: Launch, config: Config) -> Iterator[str]:
-    known = prepared(launch, config)
+def _layers(launch: Launch, known: Prepared) -> Iterator[str]:
     counts: dict[tuple[int, str], Counter[str]] = {}
     for step, layer in zip(known.program.steps, known.layers.tolist(), strict=True):
         counts.setdefault((layer, step.engine), Counter())[step.command.operation.name] += 1
     for index, (name, (slots, rows)) in enumerate(zip(launch.nodes, launch.meta["tiles"], strict=True)):
-        yield f"  {name}: tiles of {slots * config.lanes} channels, {rows} rows"
+        yield f"  {name}: tiles of {slots * known.config.lanes} channels, {rows} rows"
         for engine in UNITS:
-            own = counts.get((index, engine), Counter())
-            if own:
+            if own := counts.get((index, engine)):
                 yield f"    {engine}: " + ", ".join(f"{count} {operation}" for operation, count in own.items())
 
 

@@ -17,6 +17,8 @@ from tilewright.targets.bm1684x.config import Config
 
 #: A layer whose constants take more than this part of a lane does not keep them for all samples.
 LARGE = 4
+#: Layers from the first to one past the last.
+Group = tuple[int, int]
 
 
 class Full(Exception):
@@ -98,11 +100,11 @@ class Plan:
     """
 
     cuts: tuple[Cut, ...]
-    groups: tuple[tuple[int, int], ...]
+    groups: tuple[Group, ...]
     homes: Mapping[str, Home]
     temps: tuple[Mapping[int, int], ...]
     turned: Mapping[str, int]
-    by_parts: frozenset[tuple[int, int]]
+    by_parts: frozenset[Group]
     values_end: int
 
 
@@ -114,14 +116,14 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
     sizes = [sum(block.shape[1] for block in cut.blocks) for cut in cuts]
     if config.batch == 1:
         alone = [(index, index + 1) for index in range(len(cuts))]
-        return _placed(cuts, alone, outside, frozenset(alone), config)
+        return _placed(cuts, alone, outside, frozenset(alone))
     limit, failure = config.lane_bytes, Full("nothing was tried")
     while limit:
         groups = _groups(sizes, limit)
         try:
             large = config.lane_bytes // LARGE
             parts = frozenset((begin, end) for begin, end in groups if end == begin + 1 and sizes[begin] > large)
-            made = _placed(cuts, groups, outside, parts, config)
+            made = _placed(cuts, groups, outside, parts)
             held = [sum(sizes[begin:end]) for begin, end in groups if (begin, end) not in parts]
             if made.values_end + max(held, default=0) <= config.lane_bytes:
                 return made
@@ -131,7 +133,7 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
     raise failure
 
 
-def _groups(sizes: Sequence[int], limit: int) -> list[tuple[int, int]]:
+def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
     """Layers as long as their constants are within the limit; one at least."""
     groups, begin, held = [], 0, 0
     for index, size in enumerate(sizes):
@@ -142,13 +144,8 @@ def _groups(sizes: Sequence[int], limit: int) -> list[tuple[int, int]]:
     return [*groups, (begin, len(sizes))]
 
 
-def _placed(
-    cuts: tuple[Cut, ...],
-    groups: list[tuple[int, int]],
-    outside: Collection[str],
-    by_parts: frozenset[tuple[int, int]],
-    config: Config,
-) -> Plan:
+def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str], by_parts: frozenset[Group]) -> Plan:
+    config = cuts[0].config
     stored: dict[str, Stored] = {}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
