@@ -5,6 +5,7 @@ A convolution of few channels of the network's input works on phases of it (stor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -67,12 +68,15 @@ def doubled(write: Writer, x: Ref, q: Array, shift: Array, offset: int, into: In
 
 
 def real(write: Writer, x: Ref, factor: Array, stored: Stored, into: Into) -> Ref:
-    """half_even(f32(x) * factor) + zero: the zero point is added to integers, behind the rounding."""
+    """half_even(f32(x) * factor) + zero."""
+    return behind_rounding(write, lambda to: write.scale_real(x, to, np.atleast_1d(factor)), stored, into)
+
+
+def behind_rounding(write: Writer, rounded: Callable[[Into], Ref], stored: Stored, into: Into) -> Ref:
+    """What `rounded` writes, and the zero point, which is added to integers behind the rounding."""
     if not stored.zero:
-        return write.scale_real(x, into, np.atleast_1d(factor))
-    code = write.scale_real(x, I16, np.atleast_1d(factor))
-    zero = Constant.of(stored.zero, I16)
-    return write.add("int_add", into, a=code, b=zero, saturate=True)
+        return rounded(into)
+    return write.add("int_add", into, a=rounded(I16), b=Constant.of(stored.zero, I16), saturate=True)
 
 
 def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], Into]:

@@ -68,12 +68,7 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
     if groups != 1 and not groups == w.shape[0] == site.input(0).shape[1]:
         raise Refused(grouped(groups, site.input(0).shape[1]))
     window = _window(site, attributes, w.shape[2:])
-    if groups == 1:
-        return _product(site, w, window, dtype)
-    bias, write = _bias(site, len(w)), Writer(len(w))
-    write.add("fp_depthwise2d", Output(), x=Input(0), w=Weights(), bias=Bias(dtype))
-    kernel = WeightValues(narrow(w.transpose(1, 0, 2, 3).astype(np.float32), dtype), dtype, True)
-    return _layer(site, write, dtype, window, kernel, narrow(bias, dtype))
+    return _product(site, w.transpose(1, 0, 2, 3) if groups > 1 else w, window, dtype, groups > 1)
 
 
 def product(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
@@ -90,10 +85,16 @@ def product(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
     return _product(site, rows.reshape(len(rows), c, h, wide), Window((h, wide)), dtype)
 
 
-def _product(site: Site, w: Array, window: Window, dtype: DType) -> Layer:
-    bias, write = _bias(site, len(w)), Writer(len(w))
-    write.add("fp_conv2d", Output(), x=Input(0, whole=True), w=Weights(), bias=Bias(F32))
-    kernel = WeightValues(narrow(w.astype(np.float32), dtype), dtype)
+def _product(site: Site, w: Array, window: Window, dtype: DType, depthwise: bool = False) -> Layer:
+    """Weights (oc, ic, kh, kw), or (1, c, kh, kw) of a depthwise convolution."""
+    channels = w.shape[1 if depthwise else 0]
+    bias, write = _bias(site, channels), Writer(channels)
+    if depthwise:
+        bias = narrow(bias, dtype)
+        write.add("fp_depthwise2d", Output(), x=Input(0), w=Weights(), bias=Bias(dtype))
+    else:
+        write.add("fp_conv2d", Output(), x=Input(0, whole=True), w=Weights(), bias=Bias(F32))
+    kernel = WeightValues(narrow(w.astype(np.float32), dtype), dtype, depthwise)
     return _layer(site, write, dtype, window, kernel, bias)
 
 
@@ -137,21 +138,13 @@ def maximum(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
     return _layer(site, write, dtype, window)
 
 
-def average(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
-    """AveragePool without padding."""
-    window = _window(site, attributes, attributes["kernel_shape"])
+def mean(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+    """AveragePool without padding, GlobalAveragePool; in float32: shorter types would round after every addition."""
+    window = Window((site.input(0).shape[2], site.input(0).shape[3]))
+    if "kernel_shape" in attributes:
+        window = _window(site, attributes, attributes["kernel_shape"])
     if any(window.pads):
         raise Refused(f"pads={attributes.get('pads')} is not supported for AveragePool; pads=0 is")
-    return _mean(site, window, dtype)
-
-
-def mean(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
-    """GlobalAveragePool."""
-    return _mean(site, Window((site.input(0).shape[2], site.input(0).shape[3])), dtype)
-
-
-def _mean(site: Site, window: Window, dtype: DType) -> Layer:
-    """In float32: the shorter types would round after every addition."""
     scale = Constant.of(1 / (window.kernel[0] * window.kernel[1]), F32)
     write = Writer(1)
     if dtype is F32:
@@ -214,6 +207,6 @@ RULES: dict[str, Any] = {
     "Clip": clip,
     "Add": add,
     "MaxPool": maximum,
-    "AveragePool": average,
+    "AveragePool": mean,
     "GlobalAveragePool": mean,
 }

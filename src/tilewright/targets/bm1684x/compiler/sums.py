@@ -28,7 +28,15 @@ from tilewright.targets.bm1684x.compiler.layer import (
     Writer,
     same_shapes,
 )
-from tilewright.targets.bm1684x.compiler.linear import bounds, clamp, doubled, machine_window, real, window_sums
+from tilewright.targets.bm1684x.compiler.linear import (
+    behind_rounding,
+    bounds,
+    clamp,
+    doubled,
+    machine_window,
+    real,
+    window_sums,
+)
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
@@ -67,15 +75,8 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
 
 def _widened(write: Writer, index: int, x: Stored, factor: int, shift: int) -> Ref:
     """round_half_up((code - zero) * factor * 2**shift), int32."""
-    return write.add(
-        "int_dequant",
-        I32,
-        Rounding.HALF_UP,
-        x=Input(index),
-        offset=Constant.of(x.zero, I16),
-        multiplier=Constant.of(factor, I32),
-        shift=Constant.of(shift, I16),
-    )
+    parameters = {"offset": Constant.of(x.zero, I16), "multiplier": Constant.of(factor, I32)}
+    return write.add("int_dequant", I32, Rounding.HALF_UP, x=Input(index), **parameters, shift=Constant.of(shift, I16))
 
 
 def _fixed_point(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: Into) -> Ref:
@@ -125,11 +126,7 @@ def _fused(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored
     right = _real(write, 1, shapes[1], factors[1])
     write.release()
     total = write.add("fp_add", F32, a=left, b=right)
-    if not result.zero:
-        return write.add("cast", into, Rounding.HALF_TO_EVEN, x=total)
-    code = write.add("cast", I16, Rounding.HALF_TO_EVEN, x=total)
-    zero = Constant.of(result.zero, I16)
-    return write.add("int_add", into, a=code, b=zero, saturate=True)
+    return behind_rounding(write, lambda to: write.add("cast", to, Rounding.HALF_TO_EVEN, x=total), result, into)
 
 
 def _real(write: Writer, index: int, x: Stored, factor: np.float32) -> Ref:
