@@ -124,17 +124,8 @@ DMA_SHORT = {
 TIU_TYPES = {0: "CONV", 1: "PorD", 2: "MM", 3: "AR", 4: "RQ&DQ", 5: "TRANS&BC", 6: "SG", 7: "LAR", 9: "SFU"}
 TIU_TYPES |= {10: "LIN", 13: "CMP", 14: "VC", 15: "SYSID"}
 MM2_FUNCTIONS, SGL_FUNCTIONS = (4, 5, 6), (17, 18, 19)
-DMA_TYPES = {
-    0: "DMA_tensor",
-    1: "DMA_matrix",
-    2: "DMA_masked_select",
-    3: "DMA_general",
-    4: "DMA_cw_transpose",
-    5: "DMA_nonzero",
-    6: "DMA_sys",
-    7: "DMA_gather",
-    8: "DMA_scatter",
-}
+DMA_TYPES = {0: "DMA_tensor", 1: "DMA_matrix", 2: "DMA_masked_select", 3: "DMA_general", 4: "DMA_cw_transpose"}
+DMA_TYPES |= {5: "DMA_nonzero", 6: "DMA_sys", 7: "DMA_gather", 8: "DMA_scatter"}
 _NUMBERS = {name: number for types in (TIU_TYPES, DMA_TYPES) for number, name in types.items()} | {"MM2": 2, "SGL": 6}
 RESERVED = "-"
 ALL_LANES = 0xFFFF_FFFF
@@ -311,6 +302,3 @@ def _format_of(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
     if form is None:
         raise ProgramError(where, f"its type {kind}{' (short)' if short else ''} has no known format")
     return form, name == DMA_SYS or (name == SYS and engine == TIU and (head >> TIU_FUNCTION & 31) == TIU_END)
-
-
-__all__ = ["RESERVED", "Encoded", "decode", "encode", "fresh", "queue"]

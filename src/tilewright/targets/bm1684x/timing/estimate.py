@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -34,6 +34,7 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows,
 CONVOLUTIONS = ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
 DEPTHWISE = ("fp_depthwise2d", "int8_depthwise2d")
 PRODUCTS = ("fp_mm", "int8_mm", "int8_zp_mm")
+POOLS = (*DEPTHWISE, "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d")
 #: Where the cube's rows of pixels (or matrix columns) and input channels come from.
 PIXELS = {1: 4, 2: 4, 4: 16}
 MATRIX_COLUMNS = 4
@@ -75,7 +76,11 @@ def cycles(command: Command, config: Config) -> int:
         return _sort(command)
     if command.operation.engine == DMA:
         return max(1, _transfer(command, config))
-    return max(1, COMPUTE.get(command.operation.name, _passes)(command, config))
+    if command.operation.name in CONVOLUTIONS:
+        return _conv(command, config)
+    if command.operation.name in PRODUCTS:
+        return _matmul(command, config)
+    return max(1, _elements(command, config) * _passes(command, config))
 
 
 def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: bool = False) -> Trace:
@@ -85,7 +90,7 @@ def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: 
     """
     busy = np.array([cycles(command, config) for command in program.commands], np.int64)
     if conflicts:
-        busy *= np.array([passes(command, config) for command in program.commands], np.int64)
+        busy *= np.array([bank_passes(command, config) for command in program.commands], np.int64)
     found = _timed(program, busy, serial)
     if conflicts:
         found = _timed(program, busy + waits(program.commands, found, config), serial)
@@ -134,35 +139,22 @@ def _sort(command: Command) -> int:
     return _up(length * max(1, (length - 1).bit_length()), ESTIMATE.sort_rate)
 
 
-def _pool(command: Command, config: Config) -> int:
-    window = command.attributes["window"]
-    taps = window.kernel[0] * window.kernel[1]
-    return _elements(command, config) * taps * (ESTIMATE.strided_pool if window.stride[1] > 1 else 1)
-
-
-def _taylor(command: Command, config: Config) -> int:
-    return _elements(command, config) * command.operands["coefficients"].shape[-1]
-
-
-def _divide(command: Command, config: Config) -> int:
-    return _elements(command, config) * (ESTIMATE.division_step * attribute(command.attributes, "steps") + 1)
-
-
-def _sequence(passes: str) -> Callable[[Command, Config], int]:
-    return lambda command, config: _elements(command, config) * int(getattr(ESTIMATE, passes))
-
-
 def _passes(command: Command, config: Config) -> int:
-    """A pass over the result; twice where it overwrites an operand, and where two operands have free strides."""
-    factor = 1
-    y = command.results["y"]
+    """Passes over the result: twice as many where an operand is overwritten, and where two have free strides."""
+    name, y = command.operation.name, command.results["y"]
+    if name in POOLS:
+        window = command.attributes["window"]
+        return prod(window.kernel) * (ESTIMATE.strided_pool if window.stride[1] > 1 else 1)
+    if name == "fp_taylor":
+        return command.operands["coefficients"].shape[-1]
+    if name == "fp_div":
+        return ESTIMATE.division_step * attribute(command.attributes, "steps") + 1
+    if name in ("fp_exp", "fp_sigmoid"):
+        return ESTIMATE.exponential if name == "fp_exp" else ESTIMATE.sigmoid
     tensors = [operand for operand in command.operands.values() if isinstance(operand, Tensor)]
-    if isinstance(y, Tensor) and any(_overlap(y, operand, config) for operand in tensors if operand.is_local):
-        factor *= 2
-    if len(strided(command, config)) > 1:
-        factor *= 2
+    overwrites = isinstance(y, Tensor) and any(_overlap(y, other, config) for other in tensors if other.is_local)
     widest = max((operand.stride.w for operand in tensors), default=1)
-    return _elements(command, config) * factor * max(1, widest)
+    return (2 if overwrites else 1) * (2 if len(strided(command, config)) > 1 else 1) * max(1, widest)
 
 
 def strided(command: Command, config: Config) -> list[str]:
@@ -187,17 +179,6 @@ def _elements(command: Command, config: Config) -> int:
     size = max(operand.dtype.bytes for operand in (y, *operands.values()))
     n, c, h, w = y.shape if len(y.shape) == 4 else (1, 1, 1, int(np.prod(y.shape)))
     return n * _up(c, config.lanes) * _up(h * w, config.eu_bytes // size)
-
-
-COMPUTE: dict[str, Callable[[Command, Config], int]] = {
-    **dict.fromkeys(("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d"), _conv),
-    **dict.fromkeys(("fp_mm", "int8_mm", "int8_zp_mm"), _matmul),
-    **dict.fromkeys(("fp_depthwise2d", "int8_depthwise2d", "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d"), _pool),
-    "fp_taylor": _taylor,
-    "fp_div": _divide,
-    "fp_exp": _sequence("exponential"),
-    "fp_sigmoid": _sequence("sigmoid"),
-}
 
 
 def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
@@ -275,7 +256,7 @@ def _places(command: Command) -> set[Operand]:
     return {place for _, _, place in command.in_memory}
 
 
-def passes(command: Command, config: Config) -> int:
+def bank_passes(command: Command, config: Config) -> int:
     """How often a compute command goes through its busiest bank: 1 without a conflict."""
     if command.operation.engine != TIU:
         return 1
