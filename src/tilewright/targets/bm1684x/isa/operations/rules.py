@@ -173,7 +173,7 @@ def cube_aligned(places: Mapping[str, Any]) -> str:
 
 
 COMPUTE = (in_lanes, one_start_lane)
-#: By operation, where it is not COMPUTE.
+#: By operation, where it is not COMPUTE (of the compute engine) or nothing (of the others).
 PLACES: Mapping[str, tuple[PlaceRule, ...]] = {
     "dma_copy": (short_steps,),
     "dma_broadcast": (within_lanes,),
@@ -182,8 +182,3 @@ PLACES: Mapping[str, tuple[PlaceRule, ...]] = {
     **dict.fromkeys(("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d"), (*COMPUTE, cube_aligned)),
     **dict.fromkeys(("fp_mm", "int8_mm", "int8_zp_mm"), (*COMPUTE, matrices)),
 }
-
-
-def rules_of(operation: str, computes: bool) -> tuple[PlaceRule, ...]:
-    """What holds for an operation."""
-    return PLACES.get(operation, COMPUTE if computes else ())
