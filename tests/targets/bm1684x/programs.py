@@ -56,5 +56,6 @@ def memories(seed: int = 0) -> tuple[Memories, Array]:
     """A device whose DDR holds two tensors and room for a third; the DDR as float32 (3, 64, 16)."""
     made = Memories(CONFIG)
     values = np.random.default_rng(seed).normal(size=(3, 64, 16)).astype(np.float32)
-    made.add_ddr(DDR_BASE, values.view(np.uint8).reshape(-1))
-    return made, values
+    data = made.new_ddr(DDR_BASE, values.nbytes).data
+    made.fill(DDR_BASE + np.arange(values.nbytes), values.view(np.uint8).reshape(-1))
+    return made, data.view(np.float32).reshape(values.shape)

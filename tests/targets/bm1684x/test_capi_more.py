@@ -48,7 +48,7 @@ from tilewright.targets.bm1684x.host.capi import (
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32, DType
-from tilewright.targets.bm1684x.values.iterate import exponential, inverse_root, sigmoid
+from tilewright.targets.bm1684x.values.elementwise import exponential, inverse_root, sigmoid
 
 SHAPE = dim4(2, 6, 3, 5)
 SIZES = (2, 6, 3, 5)

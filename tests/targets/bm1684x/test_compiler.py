@@ -22,21 +22,18 @@ from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler import run
-from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, copy
+from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, Scheduled, Stream, copy
+from tilewright.targets.bm1684x.compiler.compile import lower
 from tilewright.targets.bm1684x.compiler.image import QueueImage
+from tilewright.targets.bm1684x.compiler.launch import Streamed
 from tilewright.targets.bm1684x.compiler.layer import Layer
-from tilewright.targets.bm1684x.compiler.lower import lower
-from tilewright.targets.bm1684x.compiler.slabs import Streamed
-from tilewright.targets.bm1684x.compiler.stream import Scheduled, Stream
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.meaning import command_of, encoded
 from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, TIU
 from tilewright.targets.bm1684x.isa.stream import decode, encode, queue
-from tilewright.targets.bm1684x.layouts.spread import ConvWeights
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
-from tilewright.targets.bm1684x.values import static
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8
 from tilewright.targets.bm1684x.values.memory import Memories
 
@@ -186,12 +183,10 @@ def test_the_machine_itself_computes_the_same() -> None:
     for launch in program.launches:
         image = QueueImage.of(launch, Config())
         memories = Memories(Config())
-        static.load(memories)
-        memories.add_ddr(0x1_0000_0000, image.constants)
+        memories.new_ddr(0x1_0000_0000, len(image.constants)).data[:] = image.constants
         held = {}
         for segment in (*image.inputs, *image.outputs):
-            held[segment.name] = np.zeros(segment.stored.nbytes, np.uint8)
-            memories.add_ddr(segment.address, held[segment.name])
+            held[segment.name] = memories.new_ddr(segment.address, segment.stored.nbytes).data
         for segment in image.inputs:
             held[segment.name][:] = segment.stored.pack(values[segment.name]).view(np.uint8).reshape(-1)
         elaborate(image.queues, Config(), memories.regions).run(memories)

@@ -16,7 +16,7 @@ from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.conformance import conform
 from tilewright.targets.bm1684x.isa.elaborate import elaborate
 from tilewright.targets.bm1684x.timing.estimate import trace
-from tilewright.targets.bm1684x.values import floats, iterate
+from tilewright.targets.bm1684x.values import elementwise, floats
 
 FAMILIES = (
     *("cast", "fp_arith", "int_arith", "select", "quant", "conv_fp", "conv_int8"),
@@ -75,7 +75,7 @@ def test_every_command_takes_the_estimated_cycles(vectors: Path) -> None:
 
 
 def test_one_digit_less_in_a_constant_is_found(vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iterate, "ESTIMATE", iterate.ESTIMATE + np.uint32(1))
+    monkeypatch.setattr(elementwise, "ESTIMATE", elementwise.ESTIMATE + np.uint32(1))
     assert any("fp_div" in line for line in failures(vectors / "ops" / "fp_arith.npz"))
 
 

@@ -17,10 +17,10 @@ from tilewright.sim.findings import RACE
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.elaborate import Step, elaborate
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import decode, encode
-from tilewright.targets.bm1684x.layouts.tensor import storage_of
 
 SEED = 20261122
 #: Small memories, so that places are used again.
@@ -46,7 +46,7 @@ def touched(step: Step) -> tuple[Array, Array]:
     """The bytes that a command reads and those that it writes, sorted."""
     found = []
     for ends in (step.command.operands, step.command.results):
-        tensors = [tensor for end in ends.values() if (tensor := storage_of(end))]
+        tensors = [end.storage for end in ends.values() if not isinstance(end, Constant)]
         parts = [(tensor.addresses.reshape(-1, 1) + np.arange(tensor.dtype.bytes)).reshape(-1) for tensor in tensors]
         found.append(np.unique(np.concatenate([np.zeros(0, np.int64), *parts])))
     return found[0], found[1]

@@ -15,7 +15,7 @@ import pytest
 from tilewright.array import Array
 from tilewright.errors import InputError, ProgramError
 from tilewright.targets.bm1684x.host import PCIE, SOC, DeviceMemory, Firmware, Handle, HostError, Status, capi, function
-from tilewright.targets.bm1684x.host.function import Function
+from tilewright.targets.bm1684x.host.firmware import Function
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import F32
 

@@ -14,7 +14,7 @@ from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.kernel import Kernel, Launched, Tpu, kernel
 from tilewright.targets.bm1684x.values.dtypes import F32, I8
-from tilewright.targets.bm1684x.values.knobs import Knobs
+from tilewright.targets.bm1684x.values.memory import Knobs
 
 SMALL = Config(lanes=4)
 VALUES = np.arange(1, 33, dtype=np.float32).reshape(1, 4, 2, 4)

@@ -8,15 +8,14 @@ import pytest
 from tilewright.array import Array
 from tilewright.errors import InputError, MachineError
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.layouts.spread import ConvWeights, packed
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, packed
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.functions import exponential, load_exponential, sigmoid
 from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
 from tilewright.targets.bm1684x.timing.estimate import ESTIMATE
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, DType
-from tilewright.targets.bm1684x.values.iterate import exponential as exact
-from tilewright.targets.bm1684x.values.iterate import sigmoid as exact_sigmoid
+from tilewright.targets.bm1684x.values.elementwise import exponential as exact
+from tilewright.targets.bm1684x.values.elementwise import sigmoid as exact_sigmoid
 from tilewright.targets.bm1684x.values.window import Window
 
 SEED = 23

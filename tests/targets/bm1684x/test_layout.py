@@ -11,8 +11,7 @@ from tilewright.errors import ConfigError, InputError, MachineError
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, STATIC_BASE, Config
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
-from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
-from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, F16, F32, I8, DType, dtype_of, from_fields, rounding_of
 from tilewright.targets.bm1684x.values.memory import Memories
 
@@ -108,7 +107,7 @@ def test_impossible_places_are_refused() -> None:
 
 def test_memories_read_what_was_written_and_refuse_the_rest() -> None:
     memories = Memories(FOUR)
-    memories.add_ddr(DDR_BASE, np.zeros(64, np.uint8))
+    memories.new_ddr(DDR_BASE, 64)
     tensor = Tensor.ddr(DDR_BASE, (1, 1, 2, 4), F32, FOUR)
     values = np.arange(8, dtype=np.float32).reshape(tensor.shape)
     memories.write(tensor.addresses, values)
@@ -120,9 +119,9 @@ def test_memories_read_what_was_written_and_refuse_the_rest() -> None:
     with pytest.raises(MachineError, match="no multiple of 4"):
         memories.read(np.array([DDR_BASE + 2]), F32.storage)
     with pytest.raises(MachineError, match="overlaps"):
-        memories.add_ddr(DDR_BASE + 32, np.zeros(64, np.uint8))
+        memories.new_ddr(DDR_BASE + 32, 64)
     with pytest.raises(MachineError, match="outside"):
-        memories.add_ddr(0, np.zeros(1, np.uint8))
+        memories.new_ddr(0, 1)
 
 
 def test_types_have_the_codes_of_the_device_api() -> None:

@@ -20,9 +20,8 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import Deviation
 from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.isa.formats import TIU_TYPES
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.isa.stream import decode, encode, fresh
+from tilewright.targets.bm1684x.isa.stream import TIU_TYPES, decode, encode, fresh
 
 SEED = 12
 

@@ -20,7 +20,6 @@ from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.layouts.tensor import storage_of
 from tilewright.targets.bm1684x.timing import estimate
 
 ROUNDINGS = ("tflm", "ort", "pow2", "litert", "xnnpack")
@@ -99,8 +98,7 @@ def check_launch(launch: Launch, machine: Config) -> None:
         for operand in (*step.command.operands.values(), *step.command.results.values()):
             if isinstance(operand, Constant):
                 continue
-            tensor = storage_of(operand)
-            assert tensor is not None
+            tensor = operand.storage
             low, high = int(tensor.addresses.min()), int(tensor.addresses.max()) + tensor.dtype.bytes
             if tensor.is_local:
                 assert low >= LOCAL_BASE

@@ -19,8 +19,7 @@ from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.functions import load_exponential, sigmoid
 from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.runtime.launched import Launched
-from tilewright.targets.bm1684x.runtime.recording import Recording
+from tilewright.targets.bm1684x.runtime.recording import Launched, Recording
 from tilewright.targets.bm1684x.timing.estimate import cycles
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.window import Window

@@ -10,8 +10,18 @@ import pytest
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I32, U8, U32, DType, Rounding
-from tilewright.targets.bm1684x.values.floats import LARGEST, cast, from_real, narrow, widen
-from tilewright.targets.bm1684x.values.rounding import round_real, saturate, shift, shift_right, wrap
+from tilewright.targets.bm1684x.values.floats import (
+    LARGEST,
+    cast,
+    from_real,
+    narrow,
+    round_real,
+    saturate,
+    shift,
+    shift_right,
+    widen,
+    wrap,
+)
 
 SEED = 5
 

@@ -8,9 +8,8 @@ import pytest
 from tests.targets.bm1684x.programs import queues, sum_of_two
 from tilewright.array import Array
 from tilewright.errors import ProgramError
-from tilewright.targets.bm1684x.isa.formats import DMA_TYPES, FORMATS, TIU_TYPES
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
-from tilewright.targets.bm1684x.isa.stream import decode, encode, fresh
+from tilewright.targets.bm1684x.isa.stream import DMA_TYPES, FORMATS, TIU_TYPES, decode, encode, fresh
 
 SEED = 3
 #: Bits of the formats: the vendor's sheet.

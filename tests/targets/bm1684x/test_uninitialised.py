@@ -20,10 +20,9 @@ from tilewright.targets.bm1684x.isa.undefined import findings
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.kernel import Kernel, Tpu, kernel
-from tilewright.targets.bm1684x.values import ranges, static
+from tilewright.targets.bm1684x.values import memory
 from tilewright.targets.bm1684x.values.dtypes import F32, U32
-from tilewright.targets.bm1684x.values.knobs import Knobs
-from tilewright.targets.bm1684x.values.memory import Memories
+from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 
 SEED, SMALL = 5, Config(lanes=4)
 VALUES = np.arange(1, 33, dtype=np.float32).reshape(1, 4, 2, 4)
@@ -210,7 +209,6 @@ def test_no_golden_vector_reads_what_it_was_not_given(family: str, shared: Path)
         expected = {name: golden[f"{case['id']}/out/{name}"] for name in case["outputs"]}
         for output, name in PAIRS.get(case["op"], (("", case["op"].removesuffix("_broadcast")),)):
             memories = Memories(Config())
-            static.load(memories)
             try:
                 command = laid_out(call_of(name), {"dtype": "f32", **case}, values, expected, memories, output)
             except TilewrightError:
@@ -224,14 +222,14 @@ def test_no_golden_vector_reads_what_it_was_not_given(family: str, shared: Path)
 
 def test_ranges_are_a_set_of_bytes() -> None:
     random = np.random.default_rng(SEED)
-    own, bytes_ = ranges.Ranges(), np.zeros(64, np.bool_)
+    own, bytes_ = memory.Ranges(), np.zeros(64, np.bool_)
     for _ in range(300):
         low, high = sorted(random.integers(0, 65, 2).tolist())
         if random.random() < 0.8:
             own.add(np.array([(low, high)], np.int64))
             bytes_[low:high] = True
         else:
-            own.replace(low, ranges.NONE, high)
+            own.replace(low, memory.NONE, high)
             bytes_[low:high] = False
         found = np.zeros(64, np.bool_)
         for a, b in own.array.tolist():

@@ -16,9 +16,9 @@ from tilewright.errors import MachineError, TilewrightError
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
-from tilewright.targets.bm1684x.runtime.launched import Launched
+from tilewright.targets.bm1684x.runtime.recording import Launched
 from tilewright.targets.bm1684x.values.dtypes import BF16, F32, I8
-from tilewright.targets.bm1684x.values.knobs import Knobs
+from tilewright.targets.bm1684x.values.memory import Knobs
 from tilewright.targets.bm1684x.values.window import Window
 
 PROGRAM = """

@@ -45,9 +45,9 @@ class Bm1684x:
         return {"macs_per_cycle": machine.lanes * CUBE_MACS[OPERAND_BYTES[machine.precision]], **machine.to_dict()}
 
     def header(self, config: base.Config) -> str:
-        from tilewright.targets.bm1684x.compiler import header
+        from tilewright.targets.bm1684x.compiler.listing import c_header
 
-        return header.text(_own(config))
+        return c_header(_own(config))
 
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
         from tilewright.targets.bm1684x.compiler.compile import compile_graph
@@ -94,9 +94,9 @@ class Bm1684x:
         return Program.bare(self.name, machine, listing.assemble(text, machine))
 
     def explain(self, program: Program, timing: str | None = None) -> str:
-        from tilewright.targets.bm1684x.compiler import explain
+        from tilewright.targets.bm1684x.compiler.listing import explain
 
-        return explain.text(program, _config_of(program))
+        return explain(program, _config_of(program))
 
     def conform(self, path: Path) -> Iterator[ConformCase]:
         """Every case of one golden vector file."""

@@ -71,6 +71,10 @@ class Config:
     def local_bytes(self) -> int:
         return self.lanes * self.lane_bytes
 
+    def cube_group(self, size: int) -> int:
+        """Input channels that the cube multiplies at a time, and that lie side by side: of elements of `size` bytes."""
+        return 1 if size == 4 else self.eu_bytes // size
+
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""

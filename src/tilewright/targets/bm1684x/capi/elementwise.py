@@ -1,162 +1,68 @@
-"""Element by element: functions that differ in their operation and parameters only, as a table.
-
-Operands are written OPERAND=PARAMETER[+BYTES][:TYPE]. A parameter `dst..` or `src..` is a local address of the call's
-shape, one that ends in `_addr` a local address of one value a channel, any other a constant. It has the stride and type
-of its name (`src0_stride`, `src0_dtype`), else the type of all.
-"""
+"""Element by element: functions that differ in their operation and parameters only, as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes
-from tilewright.targets.bm1684x.capi.names import SCALAR, VECTOR, constant, variable_t
-from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Shape
-from tilewright.targets.bm1684x.layouts.operand import Operand
-from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType, Rounding
-
-#: The source's shape, where it is not the result's.
-SOURCES: dict[str, Callable[[Shape], Shape]] = {
-    "tpu_bdc_npu_bcast": lambda s: s._replace(c=1),
-    **dict.fromkeys(("tpu_bdc_cw_trans", "tpu_bdc_wc_trans"), lambda s: Shape(s.n, s.w, s.h, s.c)),
-}
-RESULTS = ("y", "y0")
-
-
-def function(parameters: str, operation: str, operands: str, fixed: Mapping[str, Any] | None = None) -> Function:
-    """One call; results are named y and y0."""
-    places = [word.split("=") for word in operands.split()]
-
-    def run(api: Issuer, given: Given) -> None:
-        found = {name: operand(api, given, operation, place) for name, place in places}
-        results = {name: place for name, place in found.items() if name in RESULTS}
-        sources = {name: place for name, place in found.items() if name not in RESULTS}
-        api.issue(operation, sources, results, {**attributes(given), **(fixed or {})})  # type: ignore[arg-type]
-
-    return Function(parameters, run)
-
-
-def operand(api: Issuer, given: Given, operation: str, place: str) -> Operand | Constant:
-    """One operand or result, where the call says."""
-    place, _, fixed = place.partition(":")
-    name, _, skipped = place.partition("+")
-    dtype = DTYPES[fixed] if fixed else _type(given, name)
-    value, shape = given.get(name, name), given["shape"].shape
-    channel = Shape(1, shape.c, 1, 1)
-    if isinstance(value, variable_t):
-        if value.type == SCALAR:
-            return constant(value.context, dtype)
-        if value.type == VECTOR:
-            return api.local(value.context, channel, None, dtype, layout.compact)
-        return api.local(value.context, shape, None, dtype)
-    if name == "quant_addr":  # parameters of a channel side by side
-        return api.local(value + int(skipped or 0), channel, None, dtype)
-    if name.endswith("_addr"):
-        return api.local(value, channel, None, dtype, layout.compact)
-    if name.startswith(("dst", "src", "shift_tensor")):
-        if given["name"] in SOURCES and not name.startswith("dst"):
-            shape = SOURCES[given["name"]](shape)
-        line = operation == "cw_trans" and name == "dst"
-        return api.local(value, shape, given.get(f"{name}_stride"), dtype, layout.line if line else layout.aligned)
-    if isinstance(value, str):  # a number that the call implies; an integer is a pattern of bits
-        return (
-            Constant.of(float(value), dtype) if "." in value else Constant(int(value) & ((1 << dtype.bits) - 1), dtype)
-        )
-    return constant(value, dtype)
-
-
-def _type(given: Given, name: str) -> DType:
-    own = "dst" if name == "true_val" else name  # a constant that is written
-    shared = () if own.startswith("dst") else ("src_dtype",)
-    found: DType = next((given[key] for key in (f"{own}_dtype", *shared, "dtype") if key in given), F32)
-    return found
-
+from tilewright.targets.bm1684x.capi.forms import Function, function
+from tilewright.targets.bm1684x.values.dtypes import Rounding
 
 S1, S2 = "dst_stride src_stride", "dst_stride src0_stride src1_stride"
 TWO, ONE = "y=dst a=src0 b=src1", "y=dst a=src"
 BINARY, CONSTANT = f"dst src0 src1 shape {S2}", f"dst src C shape {S1}"
 UNARY, PLAIN = f"dst src shape {S1}", "dst src shape"
-INTEGER, INTEGER_C = f"{BINARY} dst_dtype src0_dtype src1_dtype", f"{CONSTANT} dst_dtype src_dtype C_dtype"
 SHIFTED = "dst_dtype src_dtype shift_dtype mode"
 QUANT = "dst_dtype src_dtype mode"
+ARITHMETIC = ("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "max", "min", "and", "or", "xor")
+ROOTS, SHIFTS = ("rsqrt", "sqrt"), ("arithmetic", "logical")
+SHIFT = f"dst src shift_tensor shape {S1} shift_tensor_stride"
 RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equal")
 
 
-def _same(names: tuple[str, ...], parameters: str, operands: str, prefix: str = "") -> dict[str, Function]:
-    return {prefix + name: function(parameters, name, operands) for name in names}
+def _each(names: tuple[str, ...], call: str, operation: str, parameters: str, operands: str) -> dict[str, Function]:
+    """A function for each name, which stands for {} in that of the call and in that of the operation."""
+    return {call.format(name): function(parameters, operation.format(name), operands) for name in names}
 
 
 def _integer(name: str) -> dict[str, Function]:
     """Sums, differences or products; a shift that is one for all, or (pcs) one a channel."""
-    own, tail, channels = f"int_{name}", "mode saturation", "shift_addr:i8"
-    per_channel = BINARY.replace("shape", "shift_addr shape"), CONSTANT.replace("C shape", "shift_addr C shape")
-    types, types_c = INTEGER.removeprefix(BINARY), INTEGER_C.removeprefix(CONSTANT)
-    found = {
-        name: function(f"{INTEGER} shift {tail}", own, f"{TWO} shift=shift:i8"),
-        f"{name}_C": function(f"{INTEGER_C} shift {tail}", own, f"{ONE} b=C shift=shift:i8"),
-        f"pcs_{name}": function(f"{per_channel[0]}{types} {tail}", own, f"{TWO} shift={channels}"),
-        f"pcs_{name}_C": function(f"{per_channel[1]}{types_c} {tail}", own, f"{ONE} b=C shift={channels}"),
-    }
-    if name == "sub":
-        found["C_sub"] = function(f"{INTEGER_C} shift {tail}", own, "y=dst a=C b=src shift=shift:i8")
-        found["pcs_C_sub"] = function(f"{per_channel[1]}{types_c} {tail}", own, f"y=dst a=C b=src shift={channels}")
-    return {f"int_{key}": value for key, value in found.items()}
+    found, own = {}, f"int_{name}"
+    for kind, before, behind, shift in (("int_", "", "shift ", "shift"), ("int_pcs_", "shift_addr ", "", "shift_addr")):
+        tail = f"{behind}mode saturation"
+        two = f"dst src0 src1 {before}shape {S2} dst_dtype src0_dtype src1_dtype {tail}"
+        one = f"dst src {before}C shape {S1} dst_dtype src_dtype C_dtype {tail}"
+        found[f"{kind}{name}"] = function(two, own, f"{TWO} shift={shift}:i8")
+        found[f"{kind}{name}_C"] = function(one, own, f"{ONE} b=C shift={shift}:i8")
+        if name == "sub":
+            found[f"{kind}C_sub"] = function(one, own, f"y=dst a=C b=src shift={shift}:i8")
+    return found
 
 
-def _quantisation(kind: str) -> dict[str, Function]:
-    """By multiplier and shift, or by a float; one for all, or one a channel."""
+def _quantisation(kind: str, words: str, reals: str, tail: str, result: str) -> dict[str, Function]:
+    """By multiplier and shift (`words`), or by a float (`reals`); as numbers, or from a table of each channel."""
     integer, real = f"int_{kind}quant", f"fp32_{kind}quant"
-    tail = QUANT if kind == "re" else "src_dtype mode"
-    order = "scale offset" if kind == "re" else "offset scale"
-    offset = "f32" if kind == "re" else "i32"
-    first, second = ("scale", "offset") if kind == "re" else ("offset", "scale")
-    words = "multiplier shift offset" if kind == "re" else "offset multiplier shift"
-    tables = " ".join(f"{name}=quant_addr+{4 * number}:i32" for number, name in enumerate(words.split()))
-    numbers = "multiplier=multiplier:i32 shift=shift:i8 offset=offset:i32"
-    both = "src_mode" if kind == "re" else ""
-    types = {"scale": "f32", "offset": offset}
-    result = "y=dst x=src" if kind == "re" else "y=dst:f32 x=src"
-    return {
-        integer: function(f"{PLAIN} {words} {QUANT}", integer, f"y=dst x=src {numbers}"),
-        integer.replace("_", "_pc_"): function(f"dst src quant_addr shape {QUANT}", integer, f"y=dst x=src {tables}"),
-        real: function(f"{PLAIN} {order} {tail} {both}", real, f"{result} scale=scale:f32 offset=offset:{offset}"),
-        real.replace("_", "_pc_"): function(
-            f"dst src quant_addr shape {tail} {both}",
-            real,
-            f"{result} {first}=quant_addr:{types[first]} {second}=quant_addr+4:{types[second]}",
-        ),
-    }
-
-
-_SELECTS = "src0 src1 src2 src3 shape"
-_CHOICES = "a=src0 b=src1 c=src2 d=src3"
-
-
-def _typed_select(parameters: str, operation: str, compared: str, chosen: str, results: str) -> Function:
-    """Compared operands have one type parameter, chosen ones another."""
-    plain = function(parameters, operation, f"{results} {_CHOICES}")
-
-    def run(api: Issuer, given: Given) -> None:
-        types = {f"{name}_dtype": given[compared] for name in ("src0", "src1", "dst0")}
-        plain.run(
-            api, {**given, **types, **{f"{name}_dtype": given[chosen] for name in ("src2", "src3", "dst", "dst1")}}
+    found = {}
+    for own, typed, more, ends in ((integer, words, QUANT, "y=dst x=src"), (real, reals, tail, result)):
+        pairs = [word.split(":") for word in typed.split()]
+        numbers = " ".join(f"{name}={name}:{dtype}" for name, dtype in pairs)
+        tables = " ".join(  # a word each
+            f"{name}=quant_addr+{4 * number}:{dtype.replace('i8', 'i32')}" for number, (name, dtype) in enumerate(pairs)
         )
+        listed = " ".join(name for name, _ in pairs)
+        found[own] = function(f"{PLAIN} {listed} {more}", own, f"{ends} {numbers}")
+        found[own.replace("_", "_pc_")] = function(f"dst src quant_addr shape {more}", own, f"{ends} {tables}")
+    return found
 
-    return Function(parameters, run)
 
-
+SELECTS, CHOICES = "src0 src1 src2 src3 shape", "a=src0:{0} b=src1:{0} c=src2:{1} d=src3:{1}"
+SELECTED = "y=dst:dst_dtype " + CHOICES.format("src0_src1_dtype", "dst_dtype")
+BOTH_SELECTED = "y0=dst0:dst0_dtype y=dst1:dst1_dtype " + CHOICES.format("dst0_dtype", "dst1_dtype")
+EXTREMES = ("maximum_greater_select", "minimum_less_select")
 #: By name without tpu_bdc_.
 ELEMENTWISE: dict[str, Function] = {
-    **_same(("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "max", "min", "and", "or", "xor"), f"{BINARY} dtype", TWO),
-    **{
-        f"{name}_C": function(f"{CONSTANT} dtype", name, f"{ONE} b=C")
-        for name in ("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "max", "min", "and", "or", "xor")
-    },
+    **_each(ARITHMETIC, "{}", "{}", f"{BINARY} dtype", TWO),
+    **_each(ARITHMETIC, "{}_C", "{}", f"{CONSTANT} dtype", f"{ONE} b=C"),
     "fp_C_sub": function(f"{CONSTANT} dtype", "fp_sub", "y=dst a=C b=src"),
-    **_same(("abs", "neg"), f"{UNARY} dtype", ONE),
+    **_each(("abs", "neg"), "{}", "{}", f"{UNARY} dtype", ONE),
+    "set_C": function("dst C shape dst_stride dtype", "copy", "y=dst a=C"),
     "cpy": function(f"{UNARY} dtype", "copy", ONE),
     "cpy_cross_npu": function(f"{PLAIN} dtype", "npu_bcast", "y=dst x=src"),
     "not": function(f"{UNARY} dtype", "xor", f"{ONE} b=-1"),
@@ -167,7 +73,9 @@ ELEMENTWISE: dict[str, Function] = {
     "fp_ceil": function(f"{UNARY} dtype", "fp_round", "y=dst x=src", {"mode": Rounding.UP}),
     "fp_round": function(f"{UNARY} dtype mode", "fp_round", "y=dst x=src"),
     "cast": function(f"{UNARY} dst_dtype src_dtype mode", "cast", "y=dst x=src"),
-    **_same(("npu_bcast", "wc_trans", "cw_trans"), f"{PLAIN} dtype", "y=dst x=src"),
+    "npu_bcast": function(f"{PLAIN} dtype", "npu_bcast", "y=dst x=src/c1"),
+    "wc_trans": function(f"{PLAIN} dtype", "wc_trans", "y=dst x=src/cw"),
+    "cw_trans": function(f"{PLAIN} dtype", "cw_trans", "y=dst@T x=src/cw"),
     **{key: value for name in ("add", "sub", "mul") for key, value in _integer(name).items()},
     "int8_mac": function(
         f"{BINARY} src0_dtype src1_dtype lshift rshift mode", "int8_mac", "y=dst:i16 a=src0 b=src1 acc=dst:i16"
@@ -187,46 +95,24 @@ ELEMENTWISE: dict[str, Function] = {
             ("reciprocal", UNARY, "y=dst a=1.0 b=src"),
         )
     },
-    **{f"fp32_{name}": function(PLAIN, f"fp_{name}", ONE) for name in ("rsqrt", "sqrt")},
-    **{f"fp32_tunable_{name}": function(f"{PLAIN} num_iter", f"fp_{name}", ONE) for name in ("rsqrt", "sqrt")},
-    **{
-        f"{kind}_shift": function(
-            f"dst src shift_tensor shape {S1} shift_tensor_stride {SHIFTED}",
-            f"{kind}_shift",
-            f"{ONE} shift=shift_tensor:i8",
-        )
-        for kind in ("arithmetic", "logical")
-    },
-    **{
-        f"{kind}_shift_C": function(f"{CONSTANT} dst_dtype src_dtype mode", f"{kind}_shift", f"{ONE} shift=C:i8")
-        for kind in ("arithmetic", "logical")
-    },
-    **{
-        name: function(f"dst src0 src1 true_val shape {S2} dst_dtype src_dtype", name, f"{TWO} c=true_val")
-        for name in RELATIONS
-    },
-    **{
-        f"{name}_C": function(f"dst src C true_val shape {S1} dst_dtype src_dtype", name, f"{ONE} b=C c=true_val")
-        for name in RELATIONS
-    },
-    **{
-        f"{name}_select": _typed_select(
-            f"dst {_SELECTS} src0_src1_dtype dst_dtype", f"{name}_select", "src0_src1_dtype", "dst_dtype", "y=dst"
-        )
-        for name in ("greater", "less", "equal")
-    },
-    **{
-        name: _typed_select(
-            f"dst0 dst1 {_SELECTS} dst0_dtype dst1_dtype", name, "dst0_dtype", "dst1_dtype", "y0=dst0 y=dst1"
-        )
-        for name in ("maximum_greater_select", "minimum_less_select")
-    },
+    **_each(ROOTS, "fp32_{}", "fp_{}", PLAIN, ONE),
+    **_each(ROOTS, "fp32_tunable_{}", "fp_{}", f"{PLAIN} num_iter", ONE),
+    **_each(SHIFTS, "{}_shift", "{}_shift", f"{SHIFT} {SHIFTED}", f"{ONE} shift=shift_tensor:i8"),
+    **_each(SHIFTS, "{}_shift_C", "{}_shift", f"{CONSTANT} {QUANT}", f"{ONE} shift=C:i8"),
+    **_each(RELATIONS, "{}", "{}", f"dst src0 src1 true_val shape {S2} dst_dtype src_dtype", f"{TWO} c=true_val"),
+    **_each(RELATIONS, "{}_C", "{}", f"dst src C true_val shape {S1} dst_dtype src_dtype", f"{ONE} b=C c=true_val"),
+    **_each(RELATIONS[:3], "{}_select", "{}_select", f"dst {SELECTS} src0_src1_dtype dst_dtype", SELECTED),
+    **_each(EXTREMES, "{}", "{}", f"dst0 dst1 {SELECTS} dst0_dtype dst1_dtype", BOTH_SELECTED),
     "fp_bias": function("dst src bias_addr shape dtype", "fp_add", f"{ONE} b=bias_addr"),
     "fp_scale": function("dst src scale_addr shape dtype", "fp_mul", f"{ONE} b=scale_addr"),
     "fp_scale_bias": function(
         "dst src scale_addr bias_addr shape dtype", "fp_mac", f"{ONE} b=scale_addr acc=bias_addr"
     ),
     "fp_scale_bias_C": function("dst src scale bias shape dtype", "fp_mac", f"{ONE} b=scale acc=bias"),
-    **_quantisation("re"),
-    **_quantisation("de"),
+    **_quantisation(
+        *("re", "multiplier:i32 shift:i8 offset:i32", "scale:f32 offset:f32", f"{QUANT} src_mode", "y=dst x=src")
+    ),
+    **_quantisation(
+        *("de", "offset:i32 multiplier:i32 shift:i8", "offset:i32 scale:f32", "src_dtype mode", "y=dst:f32 x=src")
+    ),
 }

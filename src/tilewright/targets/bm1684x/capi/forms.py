@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tilewright.errors import MachineError
 from tilewright.sim.findings import PORTABILITY, Finding
-from tilewright.targets.bm1684x.capi.names import ATTRIBUTES, dim2, dim4, padding_t
+from tilewright.targets.bm1684x.capi.names import (
+    ATTRIBUTES,
+    SCALAR,
+    VECTOR,
+    constant,
+    dim2,
+    dim4,
+    padding_t,
+    variable_t,
+)
 from tilewright.targets.bm1684x.config import LOCAL_BASE
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
-from tilewright.targets.bm1684x.layouts.operand import Operand
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
+from tilewright.targets.bm1684x.layouts.tensor import Flat, Matrix, Tensor
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
-from tilewright.targets.bm1684x.values.dtypes import DType
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType
+from tilewright.targets.bm1684x.values.window import Window
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
 Given = Mapping[str, Any]
 #: What parameters are, by the end of their names; strides of tensors may be None.
 KINDS: Mapping[str, type] = {"shape": dim4, "dtype": DType, "kernel": dim2, "dilation": dim2, "padding": padding_t}
+
+#: Parameters of a window.
+WINDOW = "kernel padding stride dilation"
+#: An operand as `operand` reads it.
+PLACE = re.compile(r"([-\w.]+)(?:\+(\d+))?(?:/(\w+))?(?:@(\w+))?(?::(\w+))?")
+#: Where operands lie in local memory: the layout of one without strides. Others lie outside (S), there as one row (F),
+#: or are a row that every lane has (R).
+LAYOUTS = {"L": layout.aligned, "C": layout.compact, "D": layout.dma_default, "T": layout.line}
+ELSEWHERE = ("S", "F", "R")
 
 
 class Issuer:
@@ -46,13 +65,14 @@ class Issuer:
         """The tensor at a bus address; without strides, without gaps."""
         return Tensor(address, shape, stride.stride if stride else layout.continuous(shape), dtype, self.config)
 
-    def place(
-        self, letter: str, address: int, shape: Shape, stride: dim4 | None, dtype: DType, default: Layout
-    ) -> Tensor:
-        """`letter` L: in local memory, S: outside."""
-        if letter == "L":
-            return self.local(address, shape, stride, dtype, default)
-        return self.system(address, shape, stride, dtype)
+    def row(self, address: int, channels: int, length: int, dtype: DType) -> Tensor:
+        """One row that every lane has, for each channel."""
+        own = self.local(address, Shape(1, min(channels, self.config.lanes), 1, length), None, dtype, layout.compact)
+        return Tensor(own.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, self.config)
+
+    def matrix(self, address: int, rows: int, columns: int, width: int, dtype: DType) -> Matrix:
+        """A matrix of `width` columns a channel."""
+        return Matrix(self.local(address, Shape(rows, -(-columns // width), 1, width), None, dtype), columns)
 
     def warn_of_dma_default(self, name: str, shape: Shape, address: int) -> None:
         """A finding where the layout that a copy takes is not the one that the compute engine takes."""
@@ -79,7 +99,16 @@ class Issuer:
 
 def attributes(given: Given) -> dict[str, Any]:
     """The attributes of a command among the parameters of its call."""
-    return {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
+    found = {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
+    if "kernel" in given:
+        found["window"] = _window(given)
+    return found
+
+
+def _window(given: Given) -> Window:
+    kernel, pads, stride, dilation = (given[name] for name in WINDOW.split())
+    around = (pads.top, pads.bottom, pads.left, pads.right)
+    return Window((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w))
 
 
 class Function(NamedTuple):
@@ -107,3 +136,86 @@ def _kind(parameter: str) -> type | None:
     if parameter == "stride":
         return dim2
     return next((kind for end, kind in KINDS.items() if parameter == end or parameter.endswith(f"_{end}")), None)
+
+
+def function(parameters: str, operation: str, operands: str, fixed: Mapping[str, Any] | None = None) -> Function:
+    """A call that is one operation, whose operands and results are written as `operand` reads them."""
+    places = [(name, PLACE.fullmatch(place)) for name, _, place in (word.partition("=") for word in operands.split())]
+    outputs = OPERATIONS[operation].outputs
+
+    def run(api: Issuer, given: Given) -> None:
+        found = {name: operand(api, given, *place.groups()) for name, place in places if place}
+        results = {name: place for name, place in found.items() if name in outputs}
+        sources = {name: place for name, place in found.items() if name not in outputs}
+        api.issue(operation, sources, results, {**attributes(given), **(fixed or {})})  # type: ignore[arg-type]
+
+    return Function(parameters, run)
+
+
+def operand(
+    api: Issuer, given: Given, name: str, skipped: str | None, kind: str | None, where: str | None, fixed: str | None
+) -> Operand | Constant:
+    """One operand or result, where the call says: PARAMETER[+BYTES][/SHAPE][@WHERE][:TYPE].
+
+    Without WHERE a parameter `dst..` or `src..` is a local address of the call's shape, one that ends in `_addr` one of
+    one value a channel, any other a constant. WHERE is one of LAYOUTS or ELSEWHERE, or the parameter that says whether
+    the operand is local. It has the stride and type of its name (`src0_stride`, `src0_dtype`), else the type of all;
+    TYPE is another, or the parameter that gives it. SHAPE: as for `_shape`.
+    """
+    dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)
+    value, stride = given.get(name, name), given.get(f"{name}_stride")
+    if isinstance(value, variable_t):
+        if value.type == SCALAR:
+            return constant(value.context, dtype)
+        value, stride, where = value.context, None, "L"
+        if given[name].type == VECTOR:
+            kind, where = "channel", "C"
+    elif not where and name.endswith("_addr"):  # parameters of a channel: side by side, or compact
+        kind, where = "channel", "L" if name == "quant_addr" else "C"
+    elif not where and name.startswith(("dst", "src", "shift_tensor")):
+        where = "L"
+    if where:
+        if where not in (*LAYOUTS, *ELSEWHERE):
+            where = "L" if given[where] else "S"
+        shape = _shape(given, name, kind)
+        if where == "R":
+            return api.row(value, given["shape"].c, shape.w, dtype)
+        if where in ELSEWHERE:
+            tensor = api.system(value, shape, stride, dtype)
+            return Flat(tensor) if where == "F" else tensor
+        if where == "D" and stride is None:
+            api.warn_of_dma_default(given["name"], shape, value)
+        return api.local(value + int(skipped or 0), shape, stride, dtype, LAYOUTS[where])
+    if isinstance(value, str):  # a number that the call implies; an integer is a pattern of bits
+        bits = (1 << dtype.bits) - 1
+        return Constant.of(float(value), dtype) if "." in value else Constant(int(value) & bits, dtype)
+    return constant(value, dtype)
+
+
+def _shape(given: Given, name: str, kind: str | None) -> Shape:
+    """The shape of the call or of the parameter, or what `kind` makes of it; a row of as many as a parameter says."""
+    if kind and kind in given:
+        return Shape(1, 1, 1, given[kind])
+    if kind == "window":
+        source = given["shape"]
+        return Shape(source.n, source.c, *_window(given).out(source.h, source.w))
+    if kind == "square":
+        return Shape(1, 1, 1, given["boxes"] ** 2)
+    shape: Shape = given.get(f"{name}_shape", given.get("shape")).shape
+    (n, c, h, w), rows = shape, given.get("param_h", 0)
+    made = {
+        "c1": Shape(n, 1, h, w),
+        "nc": Shape(c, n, h, w),
+        "cw": Shape(n, w, h, c),
+        "channel": Shape(1, c, 1, 1),
+        "rows": Shape(n, c, rows, w),
+        "gathers": Shape(1, c, h, 1),
+        "scatters": Shape(1, c, rows, 1),
+    }
+    return made[kind] if kind else shape
+
+
+def _type(given: Given, name: str) -> DType:
+    own = "dst" if name == "true_val" else name  # a constant that is written
+    shared = () if own.startswith("dst") else ("src_dtype",)
+    return next((given[key] for key in (f"{own}_dtype", *shared, "dtype") if key in given), F32)

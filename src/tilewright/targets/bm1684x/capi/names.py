@@ -83,6 +83,8 @@ ATTRIBUTES = {
     "rshift": "right",
     "result_relu": "relu",
     "descended": "descending",
+    "base": "base",
+    "threshold": "threshold",
 }
 
 

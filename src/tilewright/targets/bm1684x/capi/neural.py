@@ -1,25 +1,25 @@
-"""Matrix products, convolutions and pools."""
+"""Matrix products, convolutions, pools; functions that read tables or are sequences; those of the sorting engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import Function, Given, Issuer, attributes
+from tilewright.targets.bm1684x.capi.forms import WINDOW, Function, Given, Issuer, attributes, function
 from tilewright.targets.bm1684x.capi.names import constant
-from tilewright.targets.bm1684x.config import LOCAL_BASE
+from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Shape
-from tilewright.targets.bm1684x.layouts.operand import Operand
-from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
-from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
-from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, DType
+from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Rows, Tensor
+from tilewright.targets.bm1684x.runtime import functions
+from tilewright.targets.bm1684x.runtime.kernel import Tpu
+from tilewright.targets.bm1684x.values.dtypes import F32, I32, DType
+from tilewright.targets.bm1684x.values.elementwise import TERMS
 from tilewright.targets.bm1684x.values.window import Window
 
 Operands = dict[str, Operand | Constant]
-WINDOW = "kernel padding stride dilation"
 
 
 def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
@@ -36,11 +36,8 @@ def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
             sizes["R"] = (size, depth)
         if swapped:
             sizes = {"L": (rows, depth), "R": (size, rows), "y": (size, depth)}
-        types: dict[str, DType]
-        if integer:
-            types = {"y": I32, "L": given["left_dtype"], "R": given["right_dtype"]}
-        else:
-            types = {"y": given["out_dtype"], "L": given["dtype"], "R": given["dtype"]}
+        left, right = (given.get(f"{side}_dtype", given.get("dtype")) for side in ("left", "right"))
+        types: dict[str, DType] = {"y": given.get("out_dtype", I32), "L": left, "R": right}
 
         def factor(name: str, address: str) -> Rows:
             height, width = sizes[name]
@@ -69,17 +66,14 @@ def _spread(integer: bool, transposed: bool) -> Function:
             reason = "what it adds to the old result, shifted left, no vector shows"
             raise MachineError(given["name"], reason, "add in a command of its own")
 
-        def spread(address: str, height: int, length: int, width: str, dtype: DType) -> Matrix:
-            channels = -(-length // given[width])
-            return Matrix(api.local(given[address], Shape(height, channels, 1, given[width]), None, dtype), length)
-
-        left = spread("left", rows, depth, "left_width", given.get("left_dtype", F32))
-        inner, height = (rows, depth) if transposed else (depth, rows)
-        y = spread("output", height, columns, "right_width", given.get("out_dtype", F32))
-        right = spread("right", inner, columns, "right_width", given.get("right_dtype", F32))
-        operands: Operands = {"L": left, "R": right}
+        width, (inner, height) = given["right_width"], (rows, depth) if transposed else (depth, rows)
+        y = api.matrix(given["output"], height, columns, width, given.get("out_dtype", F32))
+        operands: Operands = {
+            "L": api.matrix(given["left"], rows, depth, given["left_width"], given.get("left_dtype", F32)),
+            "R": api.matrix(given["right"], inner, columns, width, given.get("right_dtype", F32)),
+        }
         if given["has_bias"]:
-            operands["bias"] = spread("bias", 1, columns, "right_width", given.get("bias_dtype", F32))
+            operands["bias"] = api.matrix(given["bias"], 1, columns, width, given.get("bias_dtype", F32))
         if given["result_add"]:
             operands["acc"] = y
         said = {"left_transposed": transposed, **attributes(given)}
@@ -88,18 +82,13 @@ def _spread(integer: bool, transposed: bool) -> Function:
     return Function(parameters, run)
 
 
-def _window(given: Given) -> Window:
-    kernel, pads, stride, dilation = (given[name] for name in WINDOW.split())
-    around = (pads.top, pads.bottom, pads.left, pads.right)
-    return Window((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w))
-
-
 def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> Function:
     """Convolutions; `before` stands between weights and shape, `after` behind the window."""
     shape = "shape" if depthwise else "shape input_stride output_c"
 
     def run(api: Issuer, given: Given) -> None:
-        window, sizes = _window(given), given["shape"].shape
+        said, sizes = attributes(given), given["shape"].shape
+        window: Window = said["window"]
         dtype = given.get("input_dtype", given.get("dtype"))
         weight = given.get("weight_dtype", dtype)
         outputs = sizes.c if depthwise else given["output_c"]
@@ -118,7 +107,6 @@ def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> F
             operands["zero"] = constant(given["zero"], given["zero_dtype"])
         if given.get("result_add"):
             operands["acc"] = y
-        said = {"window": window, **attributes(given)}
         if "pad" in given:
             said["pad"] = int(constant(given["pad"], dtype).value)
         api.issue(operation, operands, {"y": y}, said)
@@ -126,24 +114,10 @@ def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> F
     return Function(f"output input weight {before} {shape} {WINDOW} {after}", run)
 
 
-def _pool(operation: str, tail: str, value: str, dtype: DType | None = None) -> Function:
-    """Pools; `value` is a constant operand: what is padded with, or the factor of each element."""
-
-    def run(api: Issuer, given: Given) -> None:
-        window, shape = _window(given), given["shape"].shape
-        source = given.get("input_dtype", given.get("dtype"))
-        x: Tensor = api.local(given["input"], shape, None, source)
-        result = Shape(shape.n, shape.c, *window.out(shape.h, shape.w))
-        y = api.local(given["output"], result, None, given.get("output_dtype", source))
-        operands: Operands = {"x": x, value: constant(given[value], dtype or source)}
-        api.issue(operation, operands, {"y": y}, {"window": window, **attributes(given)})
-
-    return Function(f"output input shape {WINDOW} {tail}", run)
-
-
 _SYMMETRIC = "output_dtype input_dtype weight_dtype bias_dtype rshift has_bias result_relu"
 _ASYMMETRIC = "output_dtype input_dtype weight_dtype zero_dtype result_add"
-_LIMIT = _pool("max_pool2d", "dtype pad", "pad")
+_POOL = f"output input shape {WINDOW}"
+_LIMIT = function(f"{_POOL} dtype pad", "max_pool2d", "y=output/window@L x=input@L pad=pad")
 #: By name without tpu_bdc_.
 NEURAL: dict[str, Function] = {
     **{
@@ -167,6 +141,91 @@ NEURAL: dict[str, Function] = {
     "int8_depthwise2d": _conv("int8_depthwise2d", "bias pad", f"{_SYMMETRIC} mode", depthwise=True),
     "fp_max_pool2d": _LIMIT,
     "int8_max_pool2d": _LIMIT,
-    "fp_avg_pool2d": _pool("fp_avg_pool2d", "dtype scale", "scale"),
-    "int8_avg_pool2d": _pool("int8_avg_pool2d", "output_dtype input_dtype scale rshift", "scale", U8),
+    "fp_avg_pool2d": function(f"{_POOL} dtype scale", "fp_avg_pool2d", "y=output/window@L x=input@L scale=scale"),
+    "int8_avg_pool2d": function(
+        f"{_POOL} output_dtype input_dtype scale rshift",
+        "int8_avg_pool2d",
+        "y=output/window@L x=input@L scale=scale:u8",
+    ),
+}
+
+
+Sequence = Callable[[Tpu, Tensor, Tensor, Tensor, Tensor, Tensor], None]
+
+
+def _gather(api: Issuer, given: Given) -> None:
+    """Without `fill` numbers beyond the row give 0."""
+    shape, dtype = given["shape"].shape, given["dtype"]
+    source = Shape(1, shape.c, 1, given["param_w"])
+    if given["is_param_repeated"]:
+        x = api.row(given["param"], shape.c, source.w, dtype)
+    else:
+        x = api.local(given["param"], source, None, dtype)
+    index = api.local(given["index"], Shape(shape.n, shape.c, 1, shape.w), None, given["index_dtype"])
+    fill = constant(given["C"] if given.get("fill_const") else 0, dtype)
+    y = api.local(given["output"], shape, None, dtype)
+    api.issue("pe_gather", {"x": x, "index": index, "fill": fill}, {"y": y})
+
+
+def _from_static(api: Issuer, given: Given) -> None:
+    length, dtype = given["length"], given["dtype"]
+    x = Tensor.ddr(STATIC_BASE + given["src"], (1, 1, 1, length), dtype, api.config)
+    y = api.local(given["dst"], Shape(1, given["lanes"], 1, length), None, dtype, layout.compact)
+    api.issue("static_bcast", {"x": x}, {"y": y})
+
+
+def _load_series(api: Issuer, given: Given) -> None:
+    api.check("static_bcast")
+    shape = Shape(1, api.config.lanes, 1, TERMS[F32])
+    functions.load_exponential(api.tpu, api.local(given["coefficients"], shape, None, F32, layout.compact))
+
+
+def _load_nothing(api: Issuer, given: Given) -> None:
+    """The table of powers of the vendor's exponential: the sequence that is known here does without it."""
+
+
+def _sequence(steps: Sequence) -> Function:
+    def run(api: Issuer, given: Given) -> None:
+        api.check(given["name"])
+        places = (api.local(given[name], given["shape"].shape, None, F32) for name in ("dst", "src", "work0", "work1"))
+        y, x, work0, work1 = places
+        table = Shape(1, api.config.lanes, 1, TERMS[F32])
+        steps(api.tpu, y, x, work0, work1, api.local(given["coefficients"], table, None, F32, layout.compact))
+
+    return Function("dst src work0 work1 coefficients table shape", run)
+
+
+_W = "shape param_w dtype index_dtype is_param_repeated"
+_K, _SORTED = "length k descended dtype", "y=output/k@F x=src/length@F"
+#: By name without tpu_bdc_.
+SPECIAL: dict[str, Function] = {
+    "fp_taylor": function(
+        "dst src coefficients shape number dtype", "fp_taylor", "y=dst a=src coefficients=coefficients/number@R"
+    ),
+    "table_lookup": function(
+        "dst src table shape length dst_dtype src_dtype",
+        "table_lookup",
+        "y=dst x=src table=table/length@R:dst_dtype fill=0:dst_dtype",
+    ),
+    "batch_bcast_w_gather": Function(f"output param index {_W}", _gather),
+    "batch_bcast_w_gather_exception": Function(f"output param index C {_W} fill_const", _gather),
+    "npu_bcast_from_static": Function("dst src lanes length dtype", _from_static),
+    "load_fp32_exp_coeff": Function("coefficients", _load_series),
+    "load_fp32_exp_table": Function("table", _load_nothing),
+    "fp32_exp": _sequence(functions.exponential),
+    "fp32_sigmoid": _sequence(functions.sigmoid),
+}
+#: By name without tpu_hau_.
+HAU_CALLS: dict[str, Function] = {
+    "sort": function(f"output src {_K}", "hau_sort", _SORTED),
+    "sort_natural_index": function(f"output index src {_K}", "hau_sort", f"{_SORTED} index=index/k@F:i32"),
+    "sort_specific_index": function(
+        f"output index src numbers {_K}", "hau_sort", f"{_SORTED} index=index/k@F:i32 numbers=numbers/length@F:i32"
+    ),
+    "hard_nms": function("output src boxes keep", "hau_hard_nms", "y=output/keep@F:i32 x=src/square@F:u8"),
+    "soft_nms": function(
+        "output overlaps scores threshold boxes keep",
+        "hau_soft_nms",
+        "y=output/keep@F:i32 x=overlaps/square@F:f32 scores=scores/boxes@F:f32",
+    ),
 }

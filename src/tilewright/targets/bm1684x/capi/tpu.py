@@ -18,14 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from operator import attrgetter
 
 from tilewright.targets.bm1684x.capi.elementwise import ELEMENTWISE
 from tilewright.targets.bm1684x.capi.forms import Function, Issuer
 from tilewright.targets.bm1684x.capi.moves import MOVES
-from tilewright.targets.bm1684x.capi.names import constant, dim4, range_t
-from tilewright.targets.bm1684x.capi.neural import NEURAL
-from tilewright.targets.bm1684x.capi.special import HAU_CALLS, SPECIAL
+from tilewright.targets.bm1684x.capi.names import dim4, range_t
+from tilewright.targets.bm1684x.capi.neural import HAU_CALLS, NEURAL, SPECIAL
 from tilewright.targets.bm1684x.config import L2_BASE, LOCAL_BASE
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
@@ -114,17 +113,12 @@ class DeviceApi(Issuer):
     def tpu_eu_num(self, dtype: DType) -> int:
         return self.config.eu_bytes // dtype.bytes
 
-    def tpu_data_type_size(self, dtype: DType) -> int:
-        return dtype.bytes
-
-    def tpu_is_data_type_fp(self, dtype: DType) -> bool:
-        return dtype.is_float
+    tpu_data_type_size = staticmethod(attrgetter("bytes"))
+    tpu_is_data_type_fp = staticmethod(attrgetter("is_float"))
+    tpu_is_data_type_signed = staticmethod(attrgetter("signed"))
 
     def tpu_is_data_type_int(self, dtype: DType) -> bool:
         return not dtype.is_float
-
-    def tpu_is_data_type_signed(self, dtype: DType) -> bool:
-        return dtype.signed
 
     def tpu_is_data_type_signed_int(self, dtype: DType) -> bool:
         return dtype.signed and not dtype.is_float
@@ -143,7 +137,3 @@ class DeviceApi(Issuer):
 
     def tpu_continuous_stride(self, stride: dim4, shape: dim4) -> None:
         stride.set(layout.continuous(shape.shape))
-
-    def tpu_bdc_set_C(self, dst: int, C: Any, shape: dim4, dst_stride: dim4 | None, dtype: DType) -> None:
-        y = self.local(dst, shape.shape, dst_stride, dtype)
-        self.issue("copy", {"a": constant(C, dtype)}, {"y": y})

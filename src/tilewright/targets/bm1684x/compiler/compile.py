@@ -5,23 +5,73 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tilewright.errors import ConfigError
+from tilewright.errors import ConfigError, ModelError
 from tilewright.graph.ir import Graph, Node, Site
-from tilewright.graph.ops import FullyConnected, OnnxOp, Reshape
+from tilewright.graph.ops import (
+    Add,
+    AveragePool2D,
+    Conv2D,
+    DepthwiseConv2D,
+    FullyConnected,
+    MaxPool2D,
+    Mean,
+    OnnxOp,
+    Reshape,
+)
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program, grouped
 from tilewright.targets.bm1684x.compiler.launch import build, build_in_parts, fits
-from tilewright.targets.bm1684x.compiler.layer import Layer
-from tilewright.targets.bm1684x.compiler.local import Full
-from tilewright.targets.bm1684x.compiler.lower import lower
+from tilewright.targets.bm1684x.compiler.layer import Layer, Refused
+from tilewright.targets.bm1684x.compiler.linear import linear
+from tilewright.targets.bm1684x.compiler.plan import Full
+from tilewright.targets.bm1684x.compiler.real import real
+from tilewright.targets.bm1684x.compiler.stored import Stored
+from tilewright.targets.bm1684x.compiler.sums import add, average, maximum, mean
 from tilewright.targets.bm1684x.compiler.tiles import WORD_BYTES
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 
+RULES = dict.fromkeys((Conv2D, DepthwiseConv2D, FullyConnected), linear)
+RULES |= {MaxPool2D: maximum, AveragePool2D: average, Mean: mean}
 NAME = "bm1684x"
 #: Operators of ONNX that need of their input only its elements, in their order.
 PRODUCTS = ("Gemm", "MatMul")
 #: How many ways to run first layers in parts are compared, where not all layers fit into local memory.
 WAYS = 3
+
+
+def lower(site: Site, mode: Rounding, config: Config) -> Layer | str:
+    """The layer of a node, or why the host runs it. A reshaped input is read where it lies."""
+    try:
+        return _lower(site, mode, config)
+    except Refused as refused:
+        return str(refused)
+    except ModelError as error:  # a factor that no rule takes
+        return error.reason
+
+
+def _lower(site: Site, mode: Rounding, config: Config) -> Layer:
+    op = site.node.op
+    tensors = [tensor for tensor in (*site.inputs[:2], *site.outputs) if tensor is not None]
+    if (largest := max((extent for tensor in tensors for extent in tensor.shape), default=0)) > LARGEST:
+        raise Refused(f"an extent of {largest} is not supported; the largest is {LARGEST}")
+    if isinstance(op, OnnxOp):
+        return real(site, config)
+    if isinstance(op, Add):
+        return add(site, (_stored(site, 0), _stored(site, 1)), mode)
+    for kind, rule in RULES.items():
+        if isinstance(op, kind):
+            return rule(site, _stored(site, 0), mode)
+    raise Refused(f"the bm1684x compiler has no rule for {op.label}")
+
+
+def _stored(site: Site, index: int) -> Stored:
+    tensor = site.input(index)
+    if tensor.data is not None:
+        raise Refused(f"the constant operand '{tensor.name}' is not supported; only weights and bias are constant")
+    if len(tensor.shape) == 4 and tensor.shape[0] != 1:
+        raise Refused(f"a batch of {tensor.shape[0]} in the model is not supported; --set batch=N runs N samples")
+    return Stored.of(tensor)
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
@@ -32,7 +82,9 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
     refused: dict[str, str] = {}  # layers that local memory is too small for
     while True:
         found = _lowered(graph, mode, config, refused)
-        reads = {name: _read(graph.node(name).inputs, made) for name, made in found.items()}
+        reads = {
+            name: made.inputs if isinstance(made, Layer) else graph.node(name).inputs for name, made in found.items()
+        }
         steps: list[Launch | HostStep] = []
         for group in grouped(found):
             steps += _launches(graph, list(group.values()), reads, config) if isinstance(group, dict) else group
@@ -61,11 +113,6 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
         for site in graph.sites()
         if site.node.name not in passed_over
     }
-
-
-def _read(inputs: Sequence[str], made: Layer | str) -> Sequence[str]:
-    """The tensors that a node reads."""
-    return made.inputs if isinstance(made, Layer) else inputs
 
 
 def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Config) -> Layer | None:

@@ -1,9 +1,16 @@
-"""What a launch holds, checked before anything runs: it may come from a file."""
+"""What a launch holds, checked before anything runs, as it may come from a file; the footprints of its commands.
+
+Tensors go across lanes. With the byte as the slower index and the lane as the faster one, a tensor in all lanes is one
+run; one in some lanes is not. So local memory is cut at every lane where some operand begins or ends: in each of these
+parts every operand touches all lanes or none.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 
@@ -11,10 +18,13 @@ from tilewright.array import Array
 from tilewright.program.launch_image import Contents
 from tilewright.program.program import Launch
 from tilewright.program.serial import decode
-from tilewright.targets.bm1684x.compiler.phases import Phases
-from tilewright.targets.bm1684x.compiler.stored import Stored
+from tilewright.sim.steps import Space
+from tilewright.targets.bm1684x.compiler.stored import Phases, Stored
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, Config
+from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
+from tilewright.targets.bm1684x.layouts.layout import slots
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DTYPES
 
 #: Bytes of a tensor, and the largest of the numbers that describe it.
@@ -24,6 +34,9 @@ CODES = 1 << 8
 #: A tensor as JSON values: name, address, c, h, w, type, what is added to codes of the graph, their zero point then.
 #: The numbers of Phases follow for an input that lies by phase.
 ROW = tuple[str, int, int, int, int, str, int, int]
+#: Runs of bytes of one operand.
+MOST_RUNS = 1 << 16
+Rows = Iterator[tuple[int, int, int, int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -94,3 +107,72 @@ def _tensor(
     if stored.nbytes > MOST:
         contents.refuse(f"'{name}' has {stored.nbytes} bytes")
     return StoredTensor(name, address, stored)
+
+
+def oddity(command: Command, config: Config) -> str:
+    """What no compiled network has: the command may come from a file. Empty where there is nothing.
+
+    As axes can have a stride of 0, a few bytes of memory could else stand for more elements than fit anywhere.
+    """
+    for _, _, operand in command.in_memory:
+        if not isinstance(operand, ConvWeights | Tensor):
+            return f"{command.operation.name} is no operation of compiled networks"
+        tensor = operand.storage
+        if prod(tensor.shape) > config.local_bytes:
+            return f"its operand of {prod(tensor.shape)} elements is larger than local memory"
+        if tensor.shape.n * _lines(tensor)[0] * (1 if tensor.is_local else tensor.shape.c) > MOST_RUNS:
+            return f"its operand is scattered over more than {MOST_RUNS} places"
+    return ""
+
+
+def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple[tuple[Space, ...], list[Array]]:
+    """The memories, DDR first, and each command's rows of sim.steps.Footprints."""
+    touched = [[(mode, operand.storage) for mode, _, operand in command.in_memory] for command in commands]
+    cuts = {0, config.lanes}
+    for operands in touched:
+        for _, tensor in operands:
+            if tensor.is_local:
+                cuts |= {edge for _, low, high in _lanes(tensor, config) for edge in (low, high)}
+    edges = sorted(cuts)
+    parts = [
+        Space(f"local memory of lanes {low}..{high - 1} (byte * {high - low} + lane)", (high - low) * config.lane_bytes)
+        for low, high in pairwise(edges)
+    ]
+    rows = [[row for mode, tensor in operands for row in _rows(mode, tensor, edges, config)] for operands in touched]
+    return (ddr, *parts), [np.array(own, np.int64).reshape(-1, 6) for own in rows]
+
+
+def _lanes(tensor: Tensor, config: Config) -> Iterator[tuple[int, int, int]]:
+    """Each slot with its first lane and one past its last."""
+    for slot in range(slots(tensor.start_lane, tensor.shape.c, config)):
+        low = tensor.start_lane if slot == 0 else 0
+        yield slot, low, min(config.lanes, tensor.start_lane + tensor.shape.c - slot * config.lanes)
+
+
+def _rows(mode: int, tensor: Tensor, edges: Sequence[int], config: Config) -> Rows:
+    """Runs of bytes of one operand."""
+    size, (n, c, _, _), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
+    lines, length = _lines(tensor)
+    for sample in range(n if stride.n else 1):
+        for line in range(lines):
+            first = (sample * stride.n + line * stride.h) * size
+            if not tensor.is_local:
+                for index in range(c):
+                    yield 0, mode, tensor.address - DDR_BASE + first + index * stride.c * size, length * size, 1, 0
+                continue
+            for slot, low, high in _lanes(tensor, config):
+                byte = tensor.lane_offset + first + slot * stride.c * size
+                for part, (begin, end) in enumerate(pairwise(edges), 1):
+                    if low <= begin and end <= high:
+                        yield part, mode, byte * (end - begin), length * size * (end - begin), 1, 0
+
+
+def _lines(tensor: Tensor) -> tuple[int, int]:
+    """How many runs a channel has, and the elements from the first to the last of each."""
+    _, _, h, w = tensor.shape
+    across = (w - 1) * tensor.stride.w + 1
+    if h == 1 or tensor.stride.h == 0:
+        return 1, across
+    if tensor.stride.w == 1 and tensor.stride.h == w:
+        return 1, h * w
+    return h, across

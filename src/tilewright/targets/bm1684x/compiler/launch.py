@@ -1,40 +1,61 @@
-"""Layers of neighbouring nodes as one launch: between them tensors stay in local memory."""
+"""Layers of neighbouring nodes as one launch: whole, where between them tensors stay in local memory, or in parts.
+
+A chain of layers whose tensors do not fit goes rows by rows of the last result, one part after the other, through DDR.
+Each part is a chain of small layers, with the rows and the padding that it needs; rows that two parts need of what lies
+between layers are computed twice. Two parts of inputs and results are there at a time, so that one is loaded and one
+stored while another is computed.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 
 from tilewright.program.program import Launch
 from tilewright.targets.bm1684x.compiler.assembly import Assembly, block_name
-from tilewright.targets.bm1684x.compiler.emit import Places, commands, sample
-from tilewright.targets.bm1684x.compiler.fold import fold
 from tilewright.targets.bm1684x.compiler.layer import Layer
-from tilewright.targets.bm1684x.compiler.local import Full
-from tilewright.targets.bm1684x.compiler.plan import Plan, plan
-from tilewright.targets.bm1684x.compiler.slabs import build_streamed, is_chain
+from tilewright.targets.bm1684x.compiler.linear import fold
+from tilewright.targets.bm1684x.compiler.plan import Buffer, Full, Plan, place, plan
 from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.compiler.tiles import Tile
+from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile, sample
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
 
+#: Parts that are in local memory at a time.
+COPIES = 2
+
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """One launch whose tensors stay in local memory. Raises local.Full where that is too small."""
+    """One launch whose tensors stay in local memory. Raises plan.Full where that is too small."""
     laid = _laid(layers, config)
     return _Resident(laid, leaving, plan(laid, leaving, config), config).launch()
 
 
 def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """One launch of a chain of layers, rows of it at a time. Raises local.Full."""
-    if not is_chain(layers, leaving):
+    """One launch of a chain of layers, rows of the last result at a time, as many as fit. Raises plan.Full.
+
+    In a chain each layer reads what the one before it gives, row by row, and nothing else does.
+    """
+    inner = {layer.output for layer in layers[:-1]}
+    links = (
+        after.inputs == (before.output,) and after.shapes[0].h == before.result.h for before, after in pairwise(layers)
+    )
+    if not all(links) or inner & set(leaving):
         raise Full("its layers are no chain")
-    return build_streamed(_laid(layers, config), config)
+    laid, rows = _laid(layers, config), layers[-1].result.h
+    failure = Full("its result has a single row, and does not fit")
+    while rows > 1:
+        rows = -(-rows * 2 // 3) if rows > 2 else 1
+        try:
+            return Streamed(laid, rows, config).launch()
+        except Full as full:
+            failure = full
+    raise failure
 
 
 def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> bool:
@@ -71,83 +92,161 @@ class _Resident:
         self._loaded: set[tuple[str, int]] = set()
 
     def launch(self) -> Launch:
-        for begin, end in self._plan.groups:
-            if (begin, end) in self._plan.by_parts:
-                self._by_parts(begin)
-                continue
-            for number in range(self._config.batch):
-                for index in range(begin, end):
-                    self._layer(index, number)
-            for index in range(begin, end):
+        batch = self._config.batch
+        for group in self._plan.groups:
+            by_parts = group in self._plan.by_parts
+            for numbers in [range(batch)] if by_parts else [range(number, number + 1) for number in range(batch)]:
+                for index in range(*group):
+                    self._layer(index, numbers, by_parts)
+            for index in range(*group):
                 self._assembly.done |= {block_name(index, n) for n in range(len(self._plan.cuts[index].blocks))}
-        names = [layer.name for layer in self._layers]
-        title = names[0] if len(names) == 1 else f"{names[0]}..{names[-1]}"
-        return self._assembly.launch(title, [cut.size for cut in self._plan.cuts], self._plan.groups)
+        return self._assembly.launch([cut.size for cut in self._plan.cuts], self._plan.groups)
 
-    def _layer(self, index: int, number: int) -> None:
-        """One sample through one layer."""
-        self._enter(index, number)
-        for tile in self._plan.cuts[index].tiles():
-            self._tile(index, tile, number)
-        self._leave(index, number)
-
-    def _by_parts(self, index: int) -> None:
-        """All samples through one part of a layer's channels after the other: its constants come and go."""
-        for number in range(self._config.batch):
+    def _layer(self, index: int, numbers: range, by_parts: bool) -> None:
+        """Samples through one part of a layer's channels after the other; `by_parts`: its constants come and go."""
+        for number in numbers:
             self._enter(index, number)
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
             for tile in tiles:
-                for number in range(self._config.batch):
+                for number in numbers:
                     self._tile(index, tile, number)
-            self._assembly.done.add(block_name(index, part))
-        for number in range(self._config.batch):
+            if by_parts:
+                self._assembly.done.add(block_name(index, part))
+        for number in numbers:
             self._leave(index, number)
 
     def _tile(self, index: int, tile: Tile, number: int) -> None:
-        layer, cut, homes = self._layers[index], self._plan.cuts[index], self._plan.homes
-        inputs = tuple(homes[name].of(number) for name in layer.inputs)
-        block = self._assembly.block(index, tile.number)
-        places = Places(inputs, homes[layer.output].of(number), self._plan.temps[index], block)
-        for command in commands(cut, tile, places):
-            self._assembly.stream.compute(command, index)
+        layer, homes = self._layers[index], self._plan.homes
+        inputs = [homes[name].of(number) for name in layer.inputs]
+        result, temps = homes[layer.output].of(number), self._plan.temps[index]
+        self._assembly.compute(self._plan.cuts[index], tile, index, inputs, result, temps)
 
     def _enter(self, index: int, number: int) -> None:
         for name, stored in zip(self._layers[index].inputs, self._layers[index].shapes, strict=True):
             if name in self._assembly.entering and (name, number) not in self._loaded:
                 self._loaded.add((name, number))
-                self._load(name, stored, number, index)
+                near, line = self._places(name, stored, number)
+                self._assembly.load(name, number, line or near, index)
+                if line:
+                    self._assembly.stream.compute(_turned(near, line), index)
 
     def _leave(self, index: int, number: int) -> None:
-        layer = self._layers[index]
-        if layer.output in self._assembly.leaving:
-            self._store(layer.output, layer.result, number, index)
+        name = self._layers[index].output
+        if name in self._assembly.leaving:
+            near, line = self._places(name, self._layers[index].result, number)
+            if line:
+                self._assembly.stream.compute(_turned(line, near), index)
+            self._assembly.store(name, number, line or near, index)
 
-    def _load(self, name: str, stored: Stored, number: int, index: int) -> None:
-        near = self._near(name, stored, number)
-        if name not in self._plan.turned:
-            self._assembly.load(name, number, near, index)
-            return
-        line = self._line(name, stored)
-        self._assembly.load(name, number, line, index)
-        self._assembly.stream.compute(_turned(near, line), index)
+    def _places(self, name: str, stored: Stored, number: int) -> tuple[Tensor, Tensor | None]:
+        """A sample of a tensor where layers have it and, of one pixel that is moved, with its channels side by side.
 
-    def _store(self, name: str, stored: Stored, number: int, index: int) -> None:
-        near = self._near(name, stored, number)
-        if name in self._plan.turned:
-            line = self._line(name, stored)
-            self._assembly.stream.compute(_turned(line, near), index)
-            near = line
-        self._assembly.store(name, number, near, index)
-
-    def _near(self, name: str, stored: Stored, number: int) -> Tensor:
-        return sample(stored, self._plan.homes[name].of(number), self._config)
-
-    def _line(self, name: str, stored: Stored) -> Tensor:
-        """One pixel with its channels side by side, in lane 0: one run of a transfer, not one a channel."""
-        return Tensor.local(0, self._plan.turned[name], (1, 1, 1, stored.c), stored.dtype, self._config)
+        That is one run of a transfer, not one a channel.
+        """
+        near, turned = sample(stored, self._plan.homes[name].of(number), self._config), self._plan.turned.get(name)
+        if turned is None:
+            return near, None
+        return near, Tensor.local(0, turned, (1, 1, 1, stored.c), stored.dtype, self._config)
 
 
 def _turned(y: Tensor, x: Tensor) -> Command:
     """Channels as columns, or back. Moves are of unsigned elements."""
     bits = {1: U8, 2: U16, 4: U32}[x.dtype.bytes]
     return Command(OPERATIONS["wc_trans"], {"x": replace(x, dtype=bits)}, {"y": replace(y, dtype=bits)})
+
+
+@dataclass(frozen=True, eq=False)
+class Slab:
+    """Rows of the result from r0 on, which need rows of the inputs from i0 on: a layer of these rows alone."""
+
+    r0: int
+    i0: int
+    layer: Layer
+
+
+def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
+    """What each layer of a chain does for rows r0..r1 of the last result."""
+    found: list[Slab] = []
+    for layer in reversed(layers):
+        found.append(slab(layer, r0, r1))
+        r0, r1 = found[-1].i0, found[-1].i0 + found[-1].layer.shapes[0].h
+    return found[::-1]
+
+
+def slab(layer: Layer, r0: int, r1: int) -> Slab:
+    """Rows r0..r1 of the result."""
+    i0, i1 = r0, r1
+    if layer.window is not None:
+        h = layer.shapes[0].h
+        low, high = layer.window.rows(r0, r1)
+        i0, i1 = min(max(0, low), h - 1), max(min(h, high), 1)
+        layer = replace(layer, window=layer.window.cut(r0, r1, h))
+    shapes = tuple(replace(shape, h=i1 - i0) for shape in layer.shapes)
+    return Slab(r0, i0, replace(layer, shapes=shapes, result=replace(layer.result, h=r1 - r0)))
+
+
+class Streamed:
+    """A chain in parts of so many rows. Raises Full where they do not fit."""
+
+    def __init__(self, layers: Sequence[Layer], rows: int, config: Config) -> None:
+        h = layers[-1].result.h
+        self._layers, self._rows, self._config = layers, rows, config
+        self._every = [slabs(layers, r0, min(r0 + rows, h)) for r0 in range(0, h, rows)]
+        # Parts differ in their rows, but have the same blocks of constants.
+        self._slots = [min(Cut(own.layer, config).size[0] for own in each) for each in zip(*self._every, strict=True)]
+        cuts = [self._cut(index, own) for index, own in enumerate(self._every[0])]
+        self._offsets, end = place(self._buffers())
+        whole = sum(block.shape[1] for cut in cuts for block in cut.blocks)
+        if end + whole > config.lane_bytes:
+            raise Full(f"{rows} rows of it need {end + whole} bytes of each lane, which has {config.lane_bytes}")
+        entering = dict(zip(layers[0].inputs, layers[0].shapes, strict=True))
+        leaving = {layers[-1].output: layers[-1].result}
+        self._assembly = Assembly(layers, cuts, entering, leaving, end, config)
+
+    def _cut(self, index: int, own: Slab) -> Cut:
+        return Cut(own.layer, self._config, self._slots[index])
+
+    def _buffers(self) -> list[Buffer]:
+        """Inputs and results twice, what lies between, temporary buffers: each as large as any part needs."""
+        last, sizes = len(self._layers) - 1, dict[tuple[str, int, int], int]()
+
+        def note(name: str, first: int, end: int, size: int) -> None:
+            sizes[name, first, end] = max(sizes.get((name, first, end), 0), size)
+
+        for each in self._every:
+            for index, own in enumerate(each):
+                for temp, size in self._cut(index, own).temps.items():
+                    note(f"t{index}/{temp}", index, index, size)
+                result = own.layer.result.lane_bytes(self._config)
+                for copy in range(COPIES if index == last else 1):
+                    note(f"y{index}/{copy}", *((0, last) if index == last else (index, index + 1)), result)
+            for number, shape in enumerate(each[0].layer.shapes):
+                for copy in range(COPIES):
+                    note(f"x{number}/{copy}", 0, last, shape.lane_bytes(self._config))
+        return [Buffer(name, size, first, end) for (name, first, end), size in sizes.items()]
+
+    def launch(self) -> Launch:
+        turn = 0
+        for number in range(self._config.batch):
+            for each in self._every:
+                self._part(each, number, turn)
+                turn = (turn + 1) % COPIES
+        sizes = [(slots, own.layer.result.h) for slots, own in zip(self._slots, self._every[0], strict=True)]
+        return self._assembly.launch(sizes, [(0, len(self._layers))])
+
+    def _part(self, each: Sequence[Slab], number: int, turn: int) -> None:
+        """Some rows of one sample through all layers."""
+        made, config = self._assembly, self._config
+        inputs = []
+        for index, (name, shape) in enumerate(zip(self._layers[0].inputs, each[0].layer.shapes, strict=True)):
+            inputs.append(self._offsets[f"x{index}/{turn}"])
+            made.load(name, number, sample(shape, inputs[-1], config), 0, each[0].i0)
+        for index, own in enumerate(each):
+            cut = self._cut(index, own)
+            result = self._offsets[f"y{index}/{turn if index == len(each) - 1 else 0}"]
+            temps = {temp: self._offsets[f"t{index}/{temp}"] for temp in cut.temps}
+            for tile in cut.tiles():
+                made.compute(cut, tile, index, inputs, result, temps)
+            inputs = [result]
+        store = sample(each[-1].layer.result, result, config)
+        made.store(self._layers[-1].output, number, store, len(each) - 1, each[-1].r0)

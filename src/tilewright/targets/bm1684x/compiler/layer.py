@@ -1,18 +1,25 @@
-"""A layer: the machine's operations on each tile of a graph node's output, and the constants that they read."""
+"""A layer: the machine's operations on each tile of a graph node's output, and the constants that they read.
+
+`Writer` collects them: each operation gives a temporary buffer that nothing still needed is in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.graph.ir import Site
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.values.dtypes import DType
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, Rounding
 from tilewright.targets.bm1684x.values.window import Window
+
+#: Exact products of two int32, cut behind bit 31 and rounded upwards at ties: gemmlowp's high product.
+HIGH_PRODUCT = -31
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Temp:
 
 @dataclass(frozen=True)
 class PerChannel:
-    """The word `index` of each channel's parameters; `first_of` more that follow it belong to the same operand."""
+    """The word `index` of each channel's parameters."""
 
     index: int
     dtype: DType
@@ -82,7 +89,8 @@ class WeightValues:
 @dataclass(frozen=True, eq=False)
 class Layer:
     """`operations` run on each tile. `words` are the parameters of each channel, int32 or float32 [c] each, `bias` is
-    int32 [c] of a depthwise convolution. `window` is None where the layer works element by element.
+    int32 [c] of a depthwise convolution. `window` is that of its operations; without one (None) it works element by
+    element.
 
     `inputs` and `output` name tensors of the graph. `row_tiles`: a tile may be some rows.
     """
@@ -101,14 +109,96 @@ class Layer:
     macs: int = 0
     note: str = ""
 
-    def temps(self) -> dict[int, set[Temp]]:
-        """What each temporary buffer is used for."""
-        found: dict[int, set[Temp]] = {}
-        for operate in self.operations:
-            if isinstance(operate.result, Temp):
-                found.setdefault(operate.result.index, set()).add(operate.result)
-        return found
 
-    def word_bits(self) -> Array:
-        """The parameters as uint32 (c, words)."""
-        return np.stack([np.ascontiguousarray(word).view(np.uint32) for word in self.words], axis=1)
+#: Where an operation's result goes: into a new buffer of a type, or to the layer's result.
+Into = DType | Output
+
+
+class Refused(Exception):
+    """Why the machine does not compute a node exactly: a sentence for the user, with the attribute and its value."""
+
+
+def same_shapes(site: Site) -> None:
+    """Raise Refused for operands of other shapes than the result's."""
+    for tensor in site.inputs:
+        if tensor is None or tensor.shape != site.output.shape:
+            shapes = " and ".join(str(list(own.shape)) for own in site.inputs if own is not None)
+            raise Refused(f"{site.node.op.label} of the shapes {shapes} is not supported; equal shapes are")
+
+
+class Writer:
+    """Collects operations, and the parameters of `channels` channels."""
+
+    def __init__(self, channels: int) -> None:
+        self.channels = channels
+        self.operations: list[Operate] = []
+        self.words: list[Array] = []
+        self._held: list[Ref] = []
+
+    def layer(self, site: Site, shapes: tuple[Stored, ...], result: Stored, **more: Any) -> Layer:
+        """The layer of a node, which reads its first inputs, stored as `shapes`; `more`: other fields of Layer."""
+        inputs, operations = site.node.inputs[: len(shapes)], tuple(self.operations)
+        return Layer(site.node.name, inputs, site.output.name, shapes, result, operations, tuple(self.words), **more)
+
+    def hold(self, value: Ref) -> Ref:
+        """Keep a buffer that a later operation needs, but not the next one; until `release`."""
+        self._held.append(value)
+        return value
+
+    def release(self) -> None:
+        self._held.clear()
+
+    def add(self, operation: str, result: Into, mode: Rounding | None = None, **operands: Ref | Any) -> Ref:
+        """An operation into a new buffer of a type, or into the output. What is no operand is an attribute."""
+        refs = {name: value for name, value in operands.items() if isinstance(value, Ref)}
+        attributes = {name: value for name, value in operands.items() if name not in refs}
+        attributes |= {} if mode is None else {"mode": mode}
+        if isinstance(result, DType):
+            taken = {ref.index for ref in (*refs.values(), *self._held) if isinstance(ref, Temp)}
+            result_ref: Output | Temp = Temp(next(i for i in range(len(taken) + 1) if i not in taken), result)
+        else:
+            result_ref = result
+        self.operations.append(Operate(operation, refs, result_ref, attributes))
+        return result_ref
+
+    def widen(self, x: Ref) -> Ref:
+        """An operand as float32, in a buffer of its shape."""
+        wide = Temp(0, F32, of_input=True)
+        self.operations.append(Operate("cast", {"x": x}, wide, {"mode": Rounding.HALF_TO_EVEN}))
+        return wide
+
+    def channel(self, values: Array | Sequence[int] | float, dtype: DType = I32) -> PerChannel:
+        """A parameter of each channel."""
+        storage = np.float32 if dtype is F32 else np.int32
+        self.words.append(np.ascontiguousarray(np.broadcast_to(np.asarray(values, storage), (self.channels,))))
+        return PerChannel(len(self.words) - 1, dtype)
+
+    def high_product(self, x: Ref, q: Array) -> Ref:
+        """(x * q + 2**30) >> 31, int32."""
+        only = _only(q)
+        factor: Ref = self.channel(q) if only is None else Constant.of(int(only), I32)
+        return self.add("int_mul", I32, Rounding.HALF_UP, a=x, b=factor, shift=Constant.of(HIGH_PRODUCT, I8))
+
+    def scale(self, x: Ref, result: Into, shift: Array, offset: int, mode: Rounding, factor: int = 1) -> Ref:
+        """sat(round(x * factor * 2**shift) + offset)."""
+        multiplier: Ref = Constant.of(factor, I32)
+        if (count := _only(shift)) is not None:
+            parameters = [multiplier, Constant.of(int(count), I8), Constant.of(offset, I16)]
+        else:
+            parameters = [self.channel(factor), self.channel(shift), self.channel(offset)]
+        named = dict(zip(("multiplier", "shift", "offset"), parameters, strict=True))
+        return self.add("int_requant", result, mode, x=x, **named)
+
+    def scale_real(self, x: Ref, result: Into, factor: Array, offset: float = 0.0) -> Ref:
+        """sat(half_even(f32(f32(x) * factor) + offset))."""
+        if (scale := _only(factor)) is not None:
+            parameters: tuple[Ref, ...] = (Constant.of(float(scale), F32), Constant.of(offset, F32))
+        else:
+            parameters = (self.channel(factor, F32), self.channel(offset, F32))
+        named = dict(zip(("scale", "offset"), parameters, strict=True))
+        return self.add("fp32_requant", result, Rounding.HALF_TO_EVEN, x=x, **named)
+
+
+def _only(values: Array) -> Any:
+    """The one value of all channels; None where they differ."""
+    return values.flat[0] if len(np.unique(values)) == 1 else None

@@ -1,33 +1,100 @@
-"""Convolutions, depthwise convolutions and fully connected layers as layers of the machine."""
+"""Convolutions, depthwise convolutions and fully connected layers; how int32 sums become stored codes.
+
+A convolution of few channels of the network's input works on phases of it (stored.Phases).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from itertools import product
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.graph.arithmetic import RequantRule, power_of_two, quantize_multiplier
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from tilewright.graph.ops.linear import Linear
 from tilewright.graph.ops.window import Window as GraphWindow
 from tilewright.graph.requant import Requant
-from tilewright.graph.rounding import Rounding
-from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Weights, WeightValues
-from tilewright.targets.bm1684x.compiler.requant import requantise
-from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.compiler.writer import Refused, Writer
+from tilewright.graph.rounding import Rounding as Mode
+from tilewright.targets.bm1684x.compiler.layer import (
+    Bias,
+    Input,
+    Into,
+    Layer,
+    Output,
+    Ref,
+    Refused,
+    Weights,
+    WeightValues,
+    Writer,
+)
+from tilewright.targets.bm1684x.compiler.stored import Phases, Stored
+from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.values.dtypes import I8, I32
+from tilewright.targets.bm1684x.timing.estimate import ESTIMATE, PIXELS
+from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Pads and strides are fields of four bits, strides of operands of sixteen.
+#: Pads and strides are fields of four bits.
 LARGEST_PAD = LARGEST_STRIDE = 15
-LARGEST_PLANE = (1 << 16) - 1
 
 
-def linear(site: Site, x: Stored, mode: Rounding) -> Layer:
+def requantise(write: Writer, total: Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:
+    """clamp(round(total * real) + zero point) into the output. Raises Refused for a rule that the machine has not."""
+    clamps, into = bounds(stored, to.low, to.high)
+    if rule == "double":
+        q, shift = quantize_multiplier(to.real)
+        result = doubled(write, total, q, shift, stored.zero, into)
+    elif rule == "pow2":
+        result = write.scale(total, into, power_of_two(to.real, "requantisation"), stored.zero, Rounding.HALF_UP)
+    elif rule == "float":
+        result = real(write, total, to.real32, stored, into)
+    else:
+        reason = f"the requantisation rule '{rule}' (docs/arithmetic.md) is not supported"
+        raise Refused(f"{reason}: no sequence of operations gives it")
+    clamp(write, result, clamps, stored)
+
+
+def doubled(write: Writer, x: Ref, q: Array, shift: Array, offset: int, into: Into) -> Ref:
+    """gemmlowp's two roundings: the high product, then a shift that rounds halves away from zero."""
+    q, shift = np.atleast_1d(q), np.atleast_1d(shift)
+    if (shift > 0).any():
+        raise Refused("its sums are scaled up, which int32 may not hold")
+    high = write.high_product(x, q)
+    return write.scale(high, into, shift, offset, Rounding.HALF_AWAY_FROM_ZERO)
+
+
+def real(write: Writer, x: Ref, factor: Array, stored: Stored, into: Into) -> Ref:
+    """half_even(f32(x) * factor) + zero."""
+    return behind_rounding(write, lambda to: write.scale_real(x, to, np.atleast_1d(factor)), stored, into)
+
+
+def behind_rounding(write: Writer, rounded: Callable[[Into], Ref], stored: Stored, into: Into) -> Ref:
+    """What `rounded` writes, and the zero point, which is added to integers behind the rounding."""
+    if not stored.zero:
+        return rounded(into)
+    return write.add("int_add", into, a=rounded(I16), b=Constant.of(stored.zero, I16), saturate=True)
+
+
+def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], Into]:
+    """What `clamp` does to keep codes of the graph in `low`..`high`, and what the operation before it gives."""
+    low, high = low + stored.add, high + stored.add
+    clamps = [("max", low)] if low > stored.dtype.low else []
+    clamps += [("min", high)] if high < stored.dtype.high else []
+    return clamps, stored.dtype if clamps else Output()
+
+
+def clamp(write: Writer, value: Ref, clamps: list[tuple[str, int]], stored: Stored) -> None:
+    """The bounds that the type itself does not have; the last operation gives the output."""
+    for number, (operation, bound) in enumerate(clamps, 1):
+        result: Into = Output() if number == len(clamps) else stored.dtype
+        value = write.add(operation, result, a=value, b=Constant.of(bound, stored.dtype))
+
+
+def linear(site: Site, x: Stored, mode: Mode) -> Layer:
     """A node of sums of products; x is how its input is stored. Raises Refused."""
     op, w = site.node.op, site.input(1)
     assert isinstance(op, Linear)
@@ -40,39 +107,28 @@ def linear(site: Site, x: Stored, mode: Rounding) -> Layer:
         x = replace(x, h=result.h, w=result.w) if x.h * x.w == result.h * result.w else x
     kernel, window = _kernel(op, w.data, x, result)
     depthwise = isinstance(op, DepthwiseConv2D)
-    axis = 1 if depthwise else 0
-    over = tuple(i for i in range(4) if i != axis)
-    bias = -x.zero * kernel.sum(over, dtype=np.int64)
+    bias = -x.zero * kernel.sum((0, 2, 3) if depthwise else (1, 2, 3), dtype=np.int64)
     if site.optional(2) is not None:
         bias = bias + site.constant(2)
     terms = kernel[0].size // (x.c if depthwise else 1)
     if np.abs(bias).max() + 255 * 128 * terms >= 1 << 31:
         raise Refused(f"sums of {terms} products with this bias may leave int32")
     write = Writer(result.c)
-    padding: dict[str, Any] = {"window": window, "pad": x.zero}
     if depthwise:
-        total = write.add("int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, **padding)
+        total = window_sums(write, x.zero)
     else:
-        product = write.add(
-            "int8_asym_quant_conv2d", I32, x=Input(0, whole=True), w=Weights(), zero=Constant.of(0, I8), **padding
-        )
+        none = Constant.of(0, I8)
+        product = write.add("int8_asym_quant_conv2d", I32, x=Input(0, True), w=Weights(), zero=none, pad=x.zero)
         total = write.add("int_add", I32, a=product, b=write.channel(bias))
     to = Requant.of_product(site.input(0), w, site.output, op.activation, mode.delegated)
     requantise(write, total, to, op.rule(mode), result)
-    return Layer(
-        name=site.node.name,
-        inputs=(site.node.inputs[0],),
-        output=site.output.name,
-        shapes=(x,),
-        result=result,
-        operations=tuple(write.operations),
-        words=tuple(write.words),
-        kernel=WeightValues(kernel, I8, depthwise),
-        bias=bias.astype(np.int32) if depthwise else None,
-        window=window,
-        row_tiles=not depthwise,
-        macs=op.macs(site),
-    )
+    constants = {"kernel": WeightValues(kernel, I8, depthwise), "bias": bias.astype(np.int32) if depthwise else None}
+    return write.layer(site, (x,), result, **constants, window=window, row_tiles=not depthwise, macs=op.macs(site))
+
+
+def window_sums(write: Writer, pad: int) -> Ref:
+    """The products of each channel's window and kernel, added to the bias: int32."""
+    return write.add("int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, pad=pad)
 
 
 def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
@@ -108,3 +164,44 @@ def machine_window(own: GraphWindow, x: Stored) -> Window:
     if top >= own.extent[0] or spare[0] // down * down - top >= x.h:  # tiles of such rows would have no input
         raise Refused(f"padding={list(own.padding)} is not supported: a window lies wholly in it")
     return Window(own.kernel, (top, bottom, left, right), (down, across), own.dilation)
+
+
+def fold(layer: Layer, config: Config) -> Layer:
+    """The layer on phases of its input, with as many taps folded as make it fastest; itself where none do."""
+    kernel, window, (x, *others) = layer.kernel, layer.window, layer.shapes
+    if kernel is None or kernel.depthwise or window is None or others:
+        return layer
+    if window.dilation != (1, 1) or x.c > config.lanes:
+        return layer
+    ways = (_folded(layer, kernel, window, x, *ways) for ways in product((False, True), repeat=2))
+    possible = (made for made in ways if made.shapes[0].c <= config.lanes and made.shapes[0].w < 1 << 16)
+    return min((layer, *possible), key=lambda made: _cost(made, config))
+
+
+def _cost(layer: Layer, config: Config) -> float:
+    """Cycles of the slower engine: transfers into local memory, or products."""
+    assert layer.kernel is not None
+    (oc, ic, kh, kw), x = layer.kernel.values.shape, layer.shapes[0]
+    size = layer.kernel.dtype.bytes
+    pixels = -(-layer.result.h * layer.result.w // PIXELS[size])
+    products = -(-oc // config.lanes) * pixels * kh * kw * -(-ic // config.cube_group(size))
+    return max(products, x.c * x.h * x.w * size / ESTIMATE.read_rate)
+
+
+def _folded(layer: Layer, kernel: WeightValues, window: Window, x: Stored, down: bool, across: bool) -> Layer:
+    (sh, sw), (kh, kw), result = window.stride, window.kernel, layer.result
+    taps, steps = -(-kh // sh), -(-kw // sw)  # of the phases
+    rows, columns = result.h + taps - 1, result.w + steps - 1
+    values = np.pad(kernel.values, ((0, 0), (0, 0), (0, taps * sh - kh), (0, steps * sw - kw)))
+    oc, c = values.shape[:2]
+    by_phase = values.reshape(oc, c, taps, sh, steps, sw).transpose(0, 3, 5, 1, 2, 4)
+    fold_rows, fold_columns = (taps if down else 1), (steps if across else 1)
+    left = (taps // fold_rows, steps // fold_columns)
+    split = by_phase.reshape(oc, -1, fold_rows, left[0], fold_columns, left[1]).transpose(0, 2, 4, 1, 3, 5)
+    values = np.ascontiguousarray(split.reshape(oc, -1, *left))
+    offsets = [i * columns + j for i in range(fold_rows) for j in range(fold_columns)]
+    phases = Phases(x.c, x.h, x.w, sh, sw, window.pads[0], window.pads[2], rows, columns, tuple(offsets))
+    shape = replace(x, c=phases.channels * len(offsets), h=result.h + left[0] - 1, w=columns, phases=phases)
+    note = f"its input lies by phase, {len(offsets)} of {taps * steps} taps as channels"
+    kernel = WeightValues(values, kernel.dtype)
+    return replace(layer, window=Window(left), shapes=(shape,), kernel=kernel, note=note)

@@ -9,27 +9,31 @@ tiu CONV short cmd_id=1 cmd_id_dep=2 ..            # int8_asym_quant_conv2d
 dma DMA_tensor long cmd_id=1 ..                    # dma_copy
 
 A segment has its address in DDR, channels, rows, columns, type, what is added to codes of the graph, and the zero point
-then; one that lies by phase has the numbers of phases.Phases besides. Fields that are not named are 0. Constants are
+then; one that lies by phase has the numbers of stored.Phases besides. Fields that are not named are 0. Constants are
 bytes at the beginning of DDR. Each engine's commands keep their order.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tilewright.program.header import Group, header
 from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.notation import Form
 from tilewright.program.program import Launch, Program
 from tilewright.program.words import QUOTED, Word, choice, number
+from tilewright.targets.bm1684x import config as machine
 from tilewright.targets.bm1684x.compiler.image import QueueImage
+from tilewright.targets.bm1684x.compiler.run import Prepared, prepared
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.isa.formats import FORMATS, Format
+from tilewright.targets.bm1684x.isa.elaborate import UNITS
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.isa.stream import Encoded, decode, encode, fresh
-from tilewright.targets.bm1684x.values.dtypes import DTYPES
+from tilewright.targets.bm1684x.isa.stream import DMA_TYPES, FORMATS, TIU_TYPES, Encoded, Format, decode, encode, fresh
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, Rounding
 
 SIZES = ("short", "long")
 COUNT, INTEGER = number(), number(low=-(1 << 63))
@@ -123,3 +127,58 @@ def _launch(text: Text, config: Config) -> Launch:
     made = Launch(text.name, (), meta, arrays)
     QueueImage.of(made, config)
     return made
+
+
+def explain(program: Program, config: Config) -> str:
+    """All launches."""
+    return "\n".join(line for launch in program.launches for line in _explained(launch, config)) + "\n"
+
+
+def _explained(launch: Launch, config: Config) -> Iterator[str]:
+    known = prepared(launch, config)
+    image, trace = known.image, known.trace
+    constants = config.lane_bytes - image.values_end
+    yield f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples a launch"
+    yield f"  each lane: {image.values_end} bytes of values, {constants} for {len(image.constants)} of constants"
+    busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
+    cycles = f"{trace.cycles} cycles a launch, {known.serial.cycles} without overlap"
+    yield f"  {cycles} (timing model estimate); busy: {busy}"
+    for kind, segments in (("in", image.inputs), ("out", image.outputs)):
+        for segment in segments:
+            own = segment.stored
+            shape = f"({own.c}, {own.h}, {own.w}) {own.dtype}, codes {own.add:+d}"
+            yield f"  {kind:3} {segment.name} at {segment.address:#x}: {shape}"
+    if "tiles" in launch.meta:
+        groups = ", ".join(f"{begin}..{end - 1}" for begin, end in launch.meta["groups"])
+        yield f"  samples go through groups of layers: {groups}" if image.batch > 1 else "  layer by layer"
+        yield from _layers(launch, known)
+
+
+def _layers(launch: Launch, known: Prepared) -> Iterator[str]:
+    counts: dict[tuple[int, str], Counter[str]] = {}
+    for step, layer in zip(known.program.steps, known.layers.tolist(), strict=True):
+        counts.setdefault((layer, step.engine), Counter())[step.command.operation.name] += 1
+    for index, (name, (slots, rows)) in enumerate(zip(launch.nodes, launch.meta["tiles"], strict=True)):
+        yield f"  {name}: tiles of {slots * known.config.lanes} channels, {rows} rows"
+        for engine in UNITS:
+            if own := counts.get((index, engine)):
+                yield f"    {engine}: " + ", ".join(f"{count} {operation}" for operation, count in own.items())
+
+
+def c_header(config: Config) -> str:
+    """The header of one configuration."""
+    bases = {"LOCAL": machine.LOCAL_BASE, "STATIC": machine.STATIC_BASE, "L2": machine.L2_BASE}
+    bases["DDR"] = machine.DDR_BASE
+    groups = [
+        Group("sizes", {_macro(key): value for key, value in config.to_dict().items() if isinstance(value, int)}),
+        Group("bus addresses", {_macro(f"{name}_base"): f"0x{base:x}ULL" for name, base in bases.items()}),
+        Group("element types, as the device API codes them", {_macro(f"dt_{d}"): d.code for d in DTYPES.values()}),
+        Group("rounding modes", {_macro(f"round_{mode.name}"): int(mode) for mode in Rounding}),
+        Group("commands of the compute engine", {_macro(f"tiu_{name}"): code for code, name in TIU_TYPES.items()}),
+        Group("commands of the DMA engine", {_macro(name): code for code, name in DMA_TYPES.items()}),
+    ]
+    return header("BM1684X_H_", "The BM1684X.", groups)
+
+
+def _macro(name: str) -> str:
+    return "BM1684X_" + name.upper().replace("&", "_")

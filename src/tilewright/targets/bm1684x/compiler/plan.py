@@ -7,17 +7,77 @@ unless it is one layer whose constants take too much: then all samples go throug
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.targets.bm1684x.compiler.layer import Layer
-from tilewright.targets.bm1684x.compiler.local import Buffer, Full, place
 from tilewright.targets.bm1684x.compiler.stored import Stored, plane_bytes
 from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import Config
 
 #: A layer whose constants take more than this part of a lane does not keep them for all samples.
 LARGE = 4
+#: Layers from the first to one past the last.
+Group = tuple[int, int]
+
+
+class Full(Exception):
+    """Something does not fit into local memory."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """`size` bytes of a lane, needed from time `first` to time `last`, both included."""
+
+    name: str
+    size: int
+    first: int
+    last: int
+
+
+def place(buffers: Iterable[Buffer]) -> tuple[dict[str, int], int]:
+    """An offset for each, and the end of all: the largest first, each as low as those that live with it allow."""
+    placed: list[tuple[int, Buffer]] = []
+    for buffer in sorted(buffers, key=lambda buffer: -buffer.size):
+        offset = 0
+        together = (item for item in placed if item[1].first <= buffer.last and buffer.first <= item[1].last)
+        for other, held in sorted(together, key=lambda item: item[0]):
+            if offset + buffer.size <= other:
+                break
+            offset = max(offset, other + held.size)
+        placed.append((offset, buffer))
+    end = max((offset + buffer.size for offset, buffer in placed), default=0)
+    return {buffer.name: offset for offset, buffer in placed}, end
+
+
+class Ring:
+    """Constants in the order of their first use, one behind the other; the oldest make room.
+
+    What is still needed must not be overwritten: `uses_left` of a block says whether anything will read it again.
+    """
+
+    def __init__(self, begin: int, end: int) -> None:
+        self._begin, self._end = begin, end
+        self._next = begin
+        self._held: list[tuple[int, int, str]] = []
+
+    def take(self, name: str, size: int, done: Iterable[str]) -> int:
+        """The offset of a new block. Raises Full where one that is not `done` is in its way."""
+        if size > self._end - self._begin:
+            raise Full(f"{size} bytes of constants a lane do not fit into {self._end - self._begin}")
+        if self._next + size > self._end:
+            self._next = self._begin
+        offset, over = self._next, set(done)
+        kept = []
+        for low, high, other in self._held:
+            if low < offset + size and offset < high:
+                if other not in over:
+                    raise Full(f"constants of {other} are needed where those of {name} should lie")
+            else:
+                kept.append((low, high, other))
+        self._held = [*kept, (offset, offset + size, name)]
+        self._next = offset + size
+        return offset
 
 
 @dataclass(frozen=True)
@@ -40,11 +100,11 @@ class Plan:
     """
 
     cuts: tuple[Cut, ...]
-    groups: tuple[tuple[int, int], ...]
+    groups: tuple[Group, ...]
     homes: Mapping[str, Home]
     temps: tuple[Mapping[int, int], ...]
     turned: Mapping[str, int]
-    by_parts: frozenset[tuple[int, int]]
+    by_parts: frozenset[Group]
     values_end: int
 
 
@@ -56,14 +116,14 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
     sizes = [sum(block.shape[1] for block in cut.blocks) for cut in cuts]
     if config.batch == 1:
         alone = [(index, index + 1) for index in range(len(cuts))]
-        return _placed(cuts, alone, outside, frozenset(alone), config)
+        return _placed(cuts, alone, outside, frozenset(alone))
     limit, failure = config.lane_bytes, Full("nothing was tried")
     while limit:
         groups = _groups(sizes, limit)
         try:
             large = config.lane_bytes // LARGE
             parts = frozenset((begin, end) for begin, end in groups if end == begin + 1 and sizes[begin] > large)
-            made = _placed(cuts, groups, outside, parts, config)
+            made = _placed(cuts, groups, outside, parts)
             held = [sum(sizes[begin:end]) for begin, end in groups if (begin, end) not in parts]
             if made.values_end + max(held, default=0) <= config.lane_bytes:
                 return made
@@ -73,7 +133,7 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
     raise failure
 
 
-def _groups(sizes: Sequence[int], limit: int) -> list[tuple[int, int]]:
+def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
     """Layers as long as their constants are within the limit; one at least."""
     groups, begin, held = [], 0, 0
     for index, size in enumerate(sizes):
@@ -84,24 +144,18 @@ def _groups(sizes: Sequence[int], limit: int) -> list[tuple[int, int]]:
     return [*groups, (begin, len(sizes))]
 
 
-def _placed(
-    cuts: tuple[Cut, ...],
-    groups: list[tuple[int, int]],
-    outside: Collection[str],
-    by_parts: frozenset[tuple[int, int]],
-    config: Config,
-) -> Plan:
+def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str], by_parts: frozenset[Group]) -> Plan:
+    config = cuts[0].config
     stored: dict[str, Stored] = {}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    made: set[str] = set()
+    made = {cut.layer.output for cut in cuts}
     for index, cut in enumerate(cuts):
         for name, shape in zip(cut.layer.inputs, cut.layer.shapes, strict=True):
             stored.setdefault(name, shape)
             first.setdefault(name, index)
             last[name] = index
         stored[cut.layer.output] = cut.layer.result
-        made.add(cut.layer.output)
         first[cut.layer.output] = last[cut.layer.output] = index
     group_of = [group for group in groups for _ in range(*group)]
     buffers: list[Buffer] = []

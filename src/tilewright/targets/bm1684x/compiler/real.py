@@ -12,13 +12,22 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.ir import Site, Tensor
+from tilewright.graph.ir import Site
 from tilewright.graph.ops import OnnxOp
 from tilewright.graph.ops.window import Window as GraphWindow
-from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Output, Weights, WeightValues
+from tilewright.targets.bm1684x.compiler.layer import (
+    Bias,
+    Input,
+    Layer,
+    Output,
+    Refused,
+    Weights,
+    WeightValues,
+    Writer,
+    same_shapes,
+)
 from tilewright.targets.bm1684x.compiler.linear import grouped, machine_window
 from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.compiler.writer import Refused, Writer, same_shapes
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding, dtype_of
@@ -48,8 +57,7 @@ def real(site: Site, config: Config) -> Layer:
             raise Refused(f"'{tensor.name}' of {tensor.dtype}{list(tensor.shape)} is not supported; {only}")
     attributes = {name: json.loads(value) for name, value in op.attributes}
     dtype = dtype_of(config.precision)
-    layer: Layer = RULES[op.op_type](site, attributes, dtype)
-    return layer
+    return RULES[op.op_type](site, attributes, dtype)
 
 
 def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
@@ -60,12 +68,7 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
     if groups != 1 and not groups == w.shape[0] == site.input(0).shape[1]:
         raise Refused(grouped(groups, site.input(0).shape[1]))
     window = _window(site, attributes, w.shape[2:])
-    if groups == 1:
-        return _product(site, w, window, dtype)
-    bias, write = _bias(site, len(w)), Writer(len(w))
-    write.add("fp_depthwise2d", Output(), x=Input(0), w=Weights(), bias=Bias(dtype), window=window)
-    kernel = WeightValues(narrow(w.transpose(1, 0, 2, 3).astype(np.float32), dtype), dtype, True)
-    return _layer(site, write, dtype, window, kernel, narrow(bias, dtype))
+    return _product(site, w.transpose(1, 0, 2, 3) if groups > 1 else w, window, dtype, groups > 1)
 
 
 def product(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
@@ -82,10 +85,16 @@ def product(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
     return _product(site, rows.reshape(len(rows), c, h, wide), Window((h, wide)), dtype)
 
 
-def _product(site: Site, w: Array, window: Window, dtype: DType) -> Layer:
-    bias, write = _bias(site, len(w)), Writer(len(w))
-    write.add("fp_conv2d", Output(), x=Input(0, whole=True), w=Weights(), bias=Bias(F32), window=window)
-    kernel = WeightValues(narrow(w.astype(np.float32), dtype), dtype)
+def _product(site: Site, w: Array, window: Window, dtype: DType, depthwise: bool = False) -> Layer:
+    """Weights (oc, ic, kh, kw), or (1, c, kh, kw) of a depthwise convolution."""
+    channels = w.shape[1 if depthwise else 0]
+    bias, write = _bias(site, channels), Writer(channels)
+    if depthwise:
+        bias = narrow(bias, dtype)
+        write.add("fp_depthwise2d", Output(), x=Input(0), w=Weights(), bias=Bias(dtype))
+    else:
+        write.add("fp_conv2d", Output(), x=Input(0, whole=True), w=Weights(), bias=Bias(F32))
+    kernel = WeightValues(narrow(w.astype(np.float32), dtype), dtype, depthwise)
     return _layer(site, write, dtype, window, kernel, bias)
 
 
@@ -125,32 +134,24 @@ def maximum(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
         raise Refused("the second output of MaxPool, its indices, is not supported")
     window = _window(site, attributes, attributes["kernel_shape"])
     write = Writer(1)
-    write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(-np.inf, dtype), window=window)
+    write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(-np.inf, dtype))
     return _layer(site, write, dtype, window)
 
 
-def average(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
-    """AveragePool without padding."""
-    window = _window(site, attributes, attributes["kernel_shape"])
+def mean(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+    """AveragePool without padding, GlobalAveragePool; in float32: shorter types would round after every addition."""
+    window = Window((site.input(0).shape[2], site.input(0).shape[3]))
+    if "kernel_shape" in attributes:
+        window = _window(site, attributes, attributes["kernel_shape"])
     if any(window.pads):
         raise Refused(f"pads={attributes.get('pads')} is not supported for AveragePool; pads=0 is")
-    return _mean(site, window, dtype)
-
-
-def mean(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
-    """GlobalAveragePool."""
-    return _mean(site, Window((site.input(0).shape[2], site.input(0).shape[3])), dtype)
-
-
-def _mean(site: Site, window: Window, dtype: DType) -> Layer:
-    """In float32: the shorter types would round after every addition."""
     scale = Constant.of(1 / (window.kernel[0] * window.kernel[1]), F32)
     write = Writer(1)
     if dtype is F32:
-        write.add("fp_avg_pool2d", Output(), x=Input(0), scale=scale, window=window)
+        write.add("fp_avg_pool2d", Output(), x=Input(0), scale=scale)
     else:
         wide = write.widen(Input(0))
-        total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale, window=window)
+        total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale)
         write.add("cast", Output(), Rounding.HALF_TO_EVEN, x=total)
     return _layer(site, write, dtype, window)
 
@@ -191,22 +192,11 @@ def _layer(
     bias: Array | None = None,
     operands: int = 1,
 ) -> Layer:
-    def stored(tensor: Tensor) -> Stored:
-        return Stored.real(tensor.shape, dtype)
-
-    return Layer(
-        name=site.node.name,
-        inputs=site.node.inputs[:operands],
-        output=site.output.name,
-        shapes=tuple(stored(site.input(index)) for index in range(operands)),
-        result=stored(site.output),
-        operations=tuple(write.operations),
-        kernel=kernel,
-        bias=bias,
-        window=window,
-        row_tiles=window is None or (kernel is not None and not kernel.depthwise),
-        macs=site.node.op.macs(site),
-    )
+    tensors = [*(site.input(index) for index in range(operands)), site.output]
+    *shapes, result = (Stored.real(tensor.shape, dtype) for tensor in tensors)
+    rows = window is None or (kernel is not None and not kernel.depthwise)
+    constants = {"kernel": kernel, "bias": bias, "window": window}
+    return write.layer(site, tuple(shapes), result, **constants, row_tiles=rows, macs=site.node.op.macs(site))
 
 
 RULES: dict[str, Any] = {
@@ -217,6 +207,6 @@ RULES: dict[str, Any] = {
     "Clip": clip,
     "Add": add,
     "MaxPool": maximum,
-    "AveragePool": average,
+    "AveragePool": mean,
     "GlobalAveragePool": mean,
 }

@@ -1,8 +1,9 @@
-"""How a layer is cut: its channels into groups of slots, rows where one slot's sums are too large for a buffer."""
+"""A layer in tiles: channels in groups of slots, rows where one slot's sums are too large for a buffer; and a tile as
+commands on local memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -10,10 +11,15 @@ from math import gcd
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.compiler.layer import Layer, Temp
-from tilewright.targets.bm1684x.compiler.stored import plane_bytes
-from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Output, PerChannel, Ref, Temp, Weights
+from tilewright.targets.bm1684x.compiler.stored import Stored, plane_bytes
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operations import OPERATIONS
+from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, packed
 from tilewright.targets.bm1684x.values.dtypes import I32
+from tilewright.targets.bm1684x.values.window import Window
 
 #: Bytes of a lane that one temporary buffer takes at most, where tiles can be that small: a bank.
 TEMP_BYTES = 1 << 14
@@ -51,15 +57,8 @@ class Cut:
         ic, kh, kw = kernel.values.shape[1:]
         if kernel.depthwise:
             return kh * kw * kernel.dtype.bytes
-        group = self.group
+        group = self.config.cube_group(kernel.dtype.bytes)
         return -(-ic // group) * group * kh * kw * kernel.dtype.bytes
-
-    @property
-    def group(self) -> int:
-        """Input channels side by side in the kernel of a convolution."""
-        assert self.layer.kernel is not None
-        size = self.layer.kernel.dtype.bytes
-        return 1 if size == 4 else self.config.eu_bytes // size
 
     @cached_property
     def size(self) -> tuple[int, int]:
@@ -83,7 +82,11 @@ class Cut:
     @cached_property
     def temps(self) -> dict[int, int]:
         """Bytes of a lane that each temporary buffer takes."""
-        return {index: max(map(self._temp_bytes, uses)) for index, uses in self.layer.temps().items()}
+        sizes: dict[int, int] = {}
+        for operate in self.layer.operations:
+            if isinstance(temp := operate.result, Temp):
+                sizes[temp.index] = max(sizes.get(temp.index, 0), self._temp_bytes(temp))
+        return sizes
 
     def _temp_bytes(self, temp: Temp) -> int:
         slots, rows = self.size
@@ -100,44 +103,132 @@ class Cut:
         return [self._block(s0, min(s0 + slots, count)) for s0 in range(0, count, slots)]
 
     def _block(self, s0: int, s1: int) -> Array:
-        lanes, unit = self.config.lanes, self.config.eu_bytes
-        parts = []
-        for part, size in self._parts(s0, s1):
-            lane = part.reshape(s1 - s0, lanes, -1).transpose(1, 0, 2).reshape(lanes, -1)
-            parts.append(np.pad(lane, ((0, 0), (0, max(0, size - lane.shape[1])))))
-        block = np.concatenate(parts, axis=1)
-        return np.pad(block, ((0, 0), (0, -block.shape[1] % unit)))
+        lanes, slots = self.config.lanes, s1 - s0
+        block = np.zeros((lanes, 0), np.uint8)
+        for offset, rows in zip(self.offsets(slots), self._rows, strict=True):
+            if rows is not None:
+                own = rows[s0 * lanes : s1 * lanes]
+                raw = np.ascontiguousarray(own).view(np.uint8).reshape(len(own), -1)
+                whole = np.pad(raw, ((0, slots * lanes - len(own)), (0, 0)))  # zeros behind the last channel
+                lane = whole.reshape(slots, lanes, -1).transpose(1, 0, 2).reshape(lanes, -1)
+                block = np.concatenate([np.pad(block, ((0, 0), (0, offset - block.shape[1]))), lane], axis=1)
+        return np.pad(block, ((0, 0), (0, -block.shape[1] % self.config.eu_bytes)))
 
-    def _parts(self, s0: int, s1: int) -> Iterator[tuple[Array, int]]:
-        """Parameters, bias and kernel of channels: bytes (channels of whole slots, ...), and how many a lane needs."""
-        layer, channels = self.layer, slice(s0 * self.config.lanes, s1 * self.config.lanes)
+    @cached_property
+    def _rows(self) -> tuple[Array | None, ...]:
+        """Parameters, bias and kernel, one row a channel; None for what there is none of."""
+        layer, words, rows = self.layer, None, None
         if layer.words:
             words = np.zeros((len(layer.words[0]), WORD_BYTES // 4), np.uint32)
-            words[:, : len(layer.words)] = layer.word_bits()
-            yield self._padded(words[channels], s1 - s0), 0
-        if layer.bias is not None:
-            bias = self._padded(layer.bias[channels], s1 - s0)
-            yield bias, self._bias_bytes(s1 - s0)
-        if layer.kernel is not None and layer.kernel.depthwise:
-            yield self._padded(layer.kernel.values[0][channels], s1 - s0), 0
-        elif layer.kernel is not None:
-            _, ic, kh, kw = layer.kernel.values.shape
-            spare = -ic % self.group
-            values = np.pad(layer.kernel.values[channels], ((0, 0), (0, spare), (0, 0), (0, 0)))
-            grouped = values.reshape(len(values), -1, self.group, kh, kw).transpose(0, 1, 3, 4, 2)
-            yield self._padded(grouped, s1 - s0), 0
-
-    def _padded(self, values: Array, slots: int) -> Array:
-        """Bytes of each channel, zeros for those beyond the last."""
-        raw = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
-        return np.pad(raw, ((0, slots * self.config.lanes - len(raw)), (0, 0)))
+            words[:, : len(layer.words)] = np.stack([word.view(np.uint32) for word in layer.words], axis=1)
+        if layer.kernel is not None:
+            values, dtype = layer.kernel.values, layer.kernel.dtype
+            rows = values[0] if layer.kernel.depthwise else packed(values, dtype, self.config)[0]
+        return words, layer.bias, rows
 
     def offsets(self, slots: int) -> tuple[int, int, int]:
         """Where parameters, bias (or nothing) and kernel of so many slots begin in a block."""
         words = WORD_BYTES * slots if self.layer.words else 0
-        return 0, words, words + self._bias_bytes(slots)
+        bias = 0 if self.layer.bias is None else self.layer.bias.itemsize * slots
+        return 0, words, words + -(-bias // self.config.eu_bytes) * self.config.eu_bytes
 
-    def _bias_bytes(self, slots: int) -> int:
-        """So many that a kernel behind them is aligned."""
-        size = 0 if self.layer.bias is None else self.layer.bias.itemsize * slots
-        return -(-size // self.config.eu_bytes) * self.config.eu_bytes
+
+@dataclass(frozen=True)
+class Places:
+    """Lane offsets of one sample's tile: inputs, the result, temporary buffers, the block of constants."""
+
+    inputs: tuple[int, ...]
+    result: int
+    temps: Mapping[int, int]
+    block: int
+
+
+def commands(cut: Cut, tile: Tile, places: Places) -> list[Command]:
+    """The operations of a layer on one tile."""
+    emit = _Tile(cut, tile, places)
+    found = []
+    for operate in cut.layer.operations:
+        spread = not operate.operation.endswith("requant")  # these take parameters of a channel as they lie
+        operands = {name: emit.operand(ref, spread) for name, ref in operate.operands.items()}
+        result = emit.operand(operate.result)
+        assert not isinstance(result, Constant)
+        attributes = {"window": emit.window} if operate.operation.endswith("2d") else {}
+        attributes |= operate.attributes
+        found.append(Command(OPERATIONS[operate.operation], operands, {"y": result}, attributes))
+    return found
+
+
+def sample(stored: Stored, offset: int, config: Config) -> Tensor:
+    """All of one sample of a tensor in local memory."""
+    return Tensor.local(0, offset, (1, stored.c, stored.h, stored.w), stored.dtype, config)
+
+
+class _Tile:
+    def __init__(self, cut: Cut, tile: Tile, places: Places) -> None:
+        self._cut, self._tile, self._places = cut, tile, places
+        self._config, self._layer = cut.config, cut.layer
+        result = self._layer.result
+        first = tile.s0 * self._config.lanes
+        self._channels = min(tile.s1 * self._config.lanes, result.c) - first
+        self._shape = (1, self._channels, tile.r1 - tile.r0, result.w)
+        self._whole_rows = tile.r1 - tile.r0 == result.h
+
+    def operand(self, ref: Ref, spread: bool = False) -> Operand | Constant:
+        slots = self._tile.s1 - self._tile.s0
+        words, bias, kernel = self._cut.offsets(slots)
+        block, config = self._places.block, self._config
+        if isinstance(ref, Constant):
+            return ref
+        if isinstance(ref, Temp):
+            own = self._layer.shapes[0]
+            shape = (1, self._channels, own.h, own.w) if ref.of_input else self._shape
+            return Tensor.local(0, self._places.temps[ref.index], shape, ref.dtype, config)
+        if isinstance(ref, Output):
+            return self._part(self._layer.result, self._places.result)
+        if isinstance(ref, Input):
+            stored, offset = self._layer.shapes[ref.index], self._places.inputs[ref.index]
+            if ref.whole:
+                return self._rows(stored, offset)
+            if self._layer.window is not None:
+                place = offset + self._tile.s0 * stored.plane(config)
+                return Tensor.local(0, place, (1, self._channels, stored.h, stored.w), stored.dtype, config)
+            return self._part(stored, offset)
+        if isinstance(ref, PerChannel):
+            place = block + words + 4 * ref.index
+            if not spread:
+                return Tensor.local(0, place, (1, self._channels, 1, 1), ref.dtype, config)
+            return Tensor.free(0, place, self._shape, (0, WORD_BYTES // 4, 0, 0), ref.dtype, config)
+        if isinstance(ref, Bias):
+            return Tensor.local(0, block + bias, (1, self._channels, 1, 1), ref.dtype, config, "compact")
+        assert isinstance(ref, Weights) and self._layer.kernel is not None
+        _, ic, kh, kw = self._layer.kernel.values.shape
+        dtype = self._layer.kernel.dtype
+        if self._layer.kernel.depthwise:
+            return Tensor.local(0, block + kernel, (1, self._channels, kh, kw), dtype, config, "compact")
+        return ConvWeights(LOCAL_BASE + block + kernel, (self._channels, ic, kh, kw), dtype, config)
+
+    @property
+    def window(self) -> Window | None:
+        """The window that gives the tile's rows."""
+        window, tile = self._layer.window, self._tile
+        return window.cut(tile.r0, tile.r1, self._layer.shapes[0].h) if window and not self._whole_rows else window
+
+    def _rows(self, stored: Stored, offset: int) -> Tensor:
+        """All channels of what the tile's windows see."""
+        if self._whole_rows and not stored.phases:
+            return sample(stored, offset, self._config)
+        window = self._layer.window
+        assert window is not None
+        low, high = window.rows(self._tile.r0, self._tile.r1)
+        first, end = max(0, low), min(stored.h, high)
+        plane = stored.plane(self._config) // stored.dtype.bytes if stored.slots(self._config) > 1 else 0
+        width = self._layer.result.w + window.kernel[1] - 1 if stored.phases else stored.w
+        shape, stride = (1, stored.c, end - first, width), (0, plane, stored.w, 1)
+        place = offset + first * stored.w * stored.dtype.bytes
+        return Tensor.free(0, place, shape, stride, stored.dtype, self._config)
+
+    def _part(self, stored: Stored, offset: int) -> Tensor:
+        """The tile's own channels and rows of a tensor of the result's shape."""
+        place = offset + self._tile.s0 * stored.plane(self._config)
+        place += self._tile.r0 * stored.w * stored.dtype.bytes
+        return Tensor.local(0, place, self._shape, stored.dtype, self._config)

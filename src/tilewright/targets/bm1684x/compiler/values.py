@@ -15,10 +15,8 @@ from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import Values
-from tilewright.targets.bm1684x.layouts.layout import slots
-from tilewright.targets.bm1684x.layouts.operand import Operand
-from tilewright.targets.bm1684x.layouts.spread import ConvWeights
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.layout import Operand, slots
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 
 
 class Machine:
@@ -46,9 +44,10 @@ class Machine:
         if reason := command.refusal():
             raise MachineError(operation.name, reason)
         data = {name: self._read(operand) for name, operand in command.operands.items()}
-        (name, result), *others = command.results.items()
+        (name, place), *others = command.results.items()
         if others or operation.by_data:
             raise MachineError(operation.name, "is no operation of compiled networks")
+        result = place.storage
         n, c, h, w = result.shape
         shapes = {name: (self.launches * n if self._differs(result) else n, c, h, w)}
         try:
@@ -62,11 +61,10 @@ class Machine:
             return operand.value
         if isinstance(operand, ConvWeights):
             return self._kernel(operand)
-        assert isinstance(operand, Tensor)
-        values = self._view(operand)
-        launches, n, c = values.shape[0], operand.shape.n, operand.shape.c
-        merged = values.reshape(launches * n, -1, *values.shape[4:])  # (L, n, slots, lanes, h, w)
-        return merged[:, operand.start_lane : operand.start_lane + c] if operand.is_local else merged
+        tensor = operand.storage
+        values = self._view(tensor)
+        merged = values.reshape(len(values) * tensor.shape.n, -1, *values.shape[4:])  # (L, n, slots, lanes, h, w)
+        return merged[:, tensor.start_lane : tensor.start_lane + tensor.shape.c] if tensor.is_local else merged
 
     def _kernel(self, kernel: ConvWeights) -> Array:
         """Weights (oc, ic, kh, kw), kept until something is written where constants are."""
@@ -78,8 +76,7 @@ class Machine:
             self._kernels[key] = np.ascontiguousarray(taps.reshape(oc, -1, kh, kw)[:, :ic])
         return self._kernels[key]
 
-    def _write(self, result: Operand, values: Array) -> None:
-        assert isinstance(result, Tensor)
+    def _write(self, result: Tensor, values: Array) -> None:
         if result.is_local and not self._differs(result):
             self._kernels.clear()
         view = self._view(result)
@@ -95,9 +92,8 @@ class Machine:
             view[:, :, slot, lane : lane + count] = given[:, :, channel : channel + count]
             channel, lane = channel + count, 0
 
-    def _differs(self, operand: Operand) -> bool:
+    def _differs(self, operand: Tensor) -> bool:
         """Whether each launch has its own. Raises MachineError for what is partly so."""
-        assert isinstance(operand, Tensor)
         if not operand.is_local:
             return self._home(operand)[1].shape[0] > 1 or self.launches == 1
         low, high = operand.lane_offset, operand.lane_end

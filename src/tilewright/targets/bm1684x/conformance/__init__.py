@@ -8,6 +8,8 @@ from pathlib import Path
 from tilewright.errors import InputError
 from tilewright.files import untrusted
 from tilewright.targets.base import ConformCase
+from tilewright.targets.bm1684x.conformance import nets, ops
+from tilewright.targets.bm1684x.conformance.vectors import REMEDY, replay_layouts
 
 
 def conform(path: Path) -> Iterator[ConformCase]:
@@ -15,23 +17,12 @@ def conform(path: Path) -> Iterator[ConformCase]:
 
     Raises InputError for a file that is none of these, or that lacks a part.
     """
-    from tilewright.targets.bm1684x.conformance.vectors import REMEDY
-
     with untrusted(path, REMEDY):
-        yield from _replayed(path)
-
-
-def _replayed(path: Path) -> Iterator[ConformCase]:
-    from tilewright.targets.bm1684x.conformance import layouts, ops
-    from tilewright.targets.bm1684x.conformance.vectors import REMEDY
-
-    if path.stem == "layout_addresses":
-        yield from layouts.replay(path)
-    elif path.name.endswith(".cmdbuf.npz"):
-        from tilewright.targets.bm1684x.conformance import nets
-
-        yield from nets.replay(path)
-    elif path.with_suffix(".json").is_file():
-        yield from ops.replay(path)
-    elif not (path.name == "input.npz" or path.name.endswith(".output.npz")):
-        raise InputError(str(path), "is not a golden vector of the BM1684X", REMEDY)
+        if path.stem == "layout_addresses":
+            yield from replay_layouts(path)
+        elif path.name.endswith(".cmdbuf.npz"):
+            yield from nets.replay(path)
+        elif path.with_suffix(".json").is_file():
+            yield from ops.replay(path)
+        elif not (path.name == "input.npz" or path.name.endswith(".output.npz")):
+            raise InputError(str(path), "is not a golden vector of the BM1684X", REMEDY)

@@ -16,6 +16,7 @@ from tilewright.errors import InputError
 from tilewright.targets.bm1684x.capi.names import ATTRIBUTES
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS, OPTIONAL, Operation
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, dtype_of, rounding_of
+from tilewright.targets.bm1684x.values.elementwise import RELATIONS
 
 MODES = ("mode", "src_mode")
 
@@ -53,12 +54,10 @@ class Call:
         return dtype_of(parameters[key])
 
     def constants_of(self, parameters: Mapping[str, Any]) -> dict[str, int]:
-        """The bits of constant operands."""
         found = {name: parameters.get(key, 0) if isinstance(key, str) else key for name, key in self.constants.items()}
         return {name: _bits(value, self._type(name, parameters)) for name, value in found.items()}
 
     def attributes_of(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The operation's attributes."""
         found = {ATTRIBUTES.get(key, key): value for key, value in parameters.items() if key not in MODES}
         modes = {ATTRIBUTES[key]: rounding_of(parameters[key]) for key in MODES if key in parameters}
         return {**found, **modes, **self.attributes}
@@ -72,96 +71,72 @@ def _bits(value: float, dtype: DType) -> int:
 
 
 ONE_F32 = 0x3F80_0000
-by_name = {"": "dtype"}
 from_to = {"": "src", "y": "dst"}
 integer = {"a": "a_dtype", "b": "b_dtype", "shift": "i8", "y": "dst"}
 eight = {"x": "xdt", "w": "wdt", "y": "odt", "zero": "i16", "acc": "odt"}
 product = {"": "dtype", "y": "odt", "bias": "f32", "acc": "f32"}
+wide_product = {"L": "ldt", "R": "rdt", "y": "i32", "zero": "i16"}
 chosen = {"": "src", "c": "dst", "d": "dst", "y": "dst"}
 scaled = {"x": "src", "y": "dst", "multiplier": "i32", "shift": "i8", "offset": "i32", "scale": "f32"}
-short = {"": "dtype", "scale": "u8", "y": "odt"}
+shifted = {"a": "src", "y": "dst", "shift": "i8"}
+b_C, pad, sorted_names = {"b": "C_bits"}, {"pad": "pad_bits"}, {"y": "value", "numbers": "index"}
+multiplied = {name: name for name in ("multiplier", "shift", "offset")}
+TURNS: Mapping[str, Mapping[str, bool]] = {
+    "": {},
+    "_R_trans": {"right_transposed": True},
+    "_all_trans": {"both_transposed": True},
+}
 
+#: Calls that are an operation of operands of one type.
+PLAIN = """fp_add fp_sub fp_mul fp_diff_abs max min and or xor abs neg sign copy fp_round fp_div fp_rsqrt fp_sqrt fp_exp
+    fp_sigmoid fp_log fp_depthwise2d cw_trans wc_trans npu_bcast"""
 CALLS: dict[str, Call] = {
-    **{f"fp_{name}": Call(f"fp_{name}", by_name) for name in ("add", "sub", "mul", "diff_abs")},
-    **{
-        f"fp_{name}_C": Call(f"fp_{name}", by_name, {"b": "C_bits"})
-        for name in ("add", "sub", "mul", "diff_abs", "div")
-    },
-    **{f"fp_C_{name}": Call(f"fp_{name}", by_name, {"a": "C_bits"}, {"b": "a"}) for name in ("sub", "div")},
-    **{name: Call(name, by_name) for name in ("max", "min", "and", "or", "xor", "abs", "neg", "sign", "copy")},
-    **{f"{name}_C": Call(name, by_name, {"b": "C_bits"}) for name in ("max", "min", "and", "or", "xor")},
-    "not": Call("xor", by_name, {"b": -1}),
-    "relu": Call("max", by_name, {"b": 0}),
-    "prelu": Call("prelu", by_name, {"slope": "alpha_bits"}),
-    "fp_square": Call("fp_mul", by_name, renamed={"a": "a", "b": "a"}),
-    "fp_floor": Call("fp_round", by_name, renamed={"x": "a"}, attributes={"mode": rounding_of("down")}),
-    "fp_ceil": Call("fp_round", by_name, renamed={"x": "a"}, attributes={"mode": rounding_of("up")}),
-    "fp_round": Call("fp_round", by_name),
+    **{name: Call(name) for name in PLAIN.split()},
+    **{f"fp_{name}_C": Call(f"fp_{name}", constants=b_C) for name in ("add", "sub", "mul", "diff_abs", "div")},
+    **{f"fp_C_{name}": Call(f"fp_{name}", {}, {"a": "C_bits"}, {"b": "a"}) for name in ("sub", "div")},
+    **{f"{name}_C": Call(name, constants=b_C) for name in ("max", "min", "and", "or", "xor")},
+    "not": Call("xor", constants={"b": -1}),
+    "relu": Call("max", constants={"b": 0}),
+    "prelu": Call("prelu", constants={"slope": "alpha_bits"}),
+    "fp_square": Call("fp_mul", renamed={"a": "a", "b": "a"}),
+    "fp_floor": Call("fp_round", renamed={"x": "a"}, attributes={"mode": rounding_of("down")}),
+    "fp_ceil": Call("fp_round", renamed={"x": "a"}, attributes={"mode": rounding_of("up")}),
     "fp32_mac": Call("fp_mac", {"": "f32"}),
-    "fp_div": Call("fp_div", by_name),
-    "fp_reciprocal": Call("fp_div", by_name, {"a": ONE_F32}, {"b": "a"}),
-    **{name: Call(name, by_name) for name in ("fp_rsqrt", "fp_sqrt", "fp_exp", "fp_sigmoid", "fp_log")},
-    "fp_taylor": Call("fp_taylor", by_name, renamed={"coefficients": "coef"}),
+    "fp_reciprocal": Call("fp_div", {}, {"a": ONE_F32}, {"b": "a"}),
+    "fp_taylor": Call("fp_taylor", renamed={"coefficients": "coef"}),
     "cast": Call("cast", from_to),
     **{f"int_{name}": Call(f"int_{name}", integer, {"shift": "shift"}) for name in ("add", "sub", "mul")},
     "int8_mac": Call("int8_mac", {"a": "a_dtype", "b": "b_dtype", "acc": "i16", "y": "i16"}),
-    **{
-        f"{name}_shift_C": Call(f"{name}_shift", {"a": "src", "y": "dst", "shift": "i8"}, {"shift": "shift"})
-        for name in ("arithmetic", "logical")
-    },
-    **{
-        name: Call(name, chosen, {"c": "true_bits"})
-        for name in ("greater", "less", "equal", "greater_equal", "less_equal", "not_equal")
-    },
+    **{f"{name}_shift_C": Call(f"{name}_shift", shifted, {"shift": "shift"}) for name in ("arithmetic", "logical")},
+    **{name: Call(name, chosen, {"c": "true_bits"}) for name in RELATIONS},
     **{f"{name}_select": Call(f"{name}_select", chosen) for name in ("greater", "less", "equal")},
     **{
         name: Call(name, {**chosen, "y0": "src"}, renamed={"y": "y1"})
         for name in ("maximum_greater_select", "minimum_less_select")
     },
-    **{
-        f"int_{name}quant": Call(
-            f"int_{name}quant", scaled, {"multiplier": "multiplier", "shift": "shift", "offset": "offset"}
-        )
-        for name in ("re", "de")
-    },
+    **{f"int_{name}quant": Call(f"int_{name}quant", scaled, multiplied) for name in ("re", "de")},
     "fp32_requant": Call("fp32_requant", {**scaled, "offset": "f32"}, {"scale": "scale", "offset": "offset"}),
     "fp32_dequant": Call("fp32_dequant", {**scaled, "y": "f32"}, {"scale": "scale", "offset": "offset"}),
     "fp_conv2d": Call("fp_conv2d", product),
     "int8_sym_quant_conv2d": Call("int8_sym_quant_conv2d", {**eight, "bias": "bias_dtype"}),
-    "int8_asym_quant_conv2d": Call("int8_asym_quant_conv2d", eight, {"zero": "kzp"}, attributes={}),
-    "fp_depthwise2d": Call("fp_depthwise2d", by_name),
+    "int8_asym_quant_conv2d": Call("int8_asym_quant_conv2d", eight, {"zero": "kzp"}),
     "int8_depthwise2d": Call("int8_depthwise2d", {**eight, "bias": "i32"}),
-    "fp_avg_pool2d": Call("fp_avg_pool2d", by_name, {"scale": "scale_bits"}),
-    "int8_avg_pool2d": Call("int8_avg_pool2d", short, {"scale": "scale"}),
-    "fp_max_pool2d": Call("max_pool2d", by_name, {"pad": "pad_bits"}),
-    "int8_max_pool2d": Call("max_pool2d", by_name, {"pad": "pad_bits"}),
-    "fp_mm": Call("fp_mm", product),
-    "fp_mm_R_trans": Call("fp_mm", product, attributes={"right_transposed": True}),
-    "fp_mm_all_trans": Call("fp_mm", product, attributes={"both_transposed": True}),
+    "fp_avg_pool2d": Call("fp_avg_pool2d", constants={"scale": "scale_bits"}),
+    "int8_avg_pool2d": Call("int8_avg_pool2d", {"scale": "u8", "y": "odt"}, {"scale": "scale"}),
+    **{f"{name}_max_pool2d": Call("max_pool2d", constants=pad) for name in ("fp", "int8")},
+    **{f"fp_mm{which}": Call("fp_mm", product, attributes=turned) for which, turned in TURNS.items()},
     "fp32_mm": Call("fp_mm", {"": "f32"}),
     "int8_mm": Call("int8_mm", {"L": "ldt", "R": "rdt", "y": "odt", "bias": "i16"}),
-    "int8_zp_mm": Call("int8_zp_mm", {"L": "ldt", "R": "rdt", "y": "i32", "zero": "i16"}, {"zero": "zp"}),
-    "int8_zp_mm_R_trans": Call(
-        "int8_zp_mm",
-        {"L": "ldt", "R": "rdt", "y": "i32", "zero": "i16"},
-        {"zero": "zp"},
-        attributes={"right_transposed": True},
-    ),
-    "int8_zp_mm_all_trans": Call(
-        "int8_zp_mm",
-        {"L": "ldt", "R": "rdt", "y": "i32", "zero": "i16"},
-        {"zero": "zp"},
-        attributes={"both_transposed": True},
-    ),
-    **{name: Call(name, by_name) for name in ("cw_trans", "wc_trans", "npu_bcast")},
-    "gdma_h_gather_S2S": Call("dma_h_gather", {"": "dtype", "index": "u32"}, {"fill": "C_bits"}, {"x": "param"}),
-    "gdma_h_scatter_S2S": Call("dma_h_scatter", {"": "dtype", "index": "u32"}, renamed={"x": "param"}),
-    "gdma_mask_select_S2S": Call("dma_mask_select", {"": "dtype", "mask": "mask_dtype", "count": "u32"}),
-    "gdma_nonzero_S2S": Call("dma_nonzero", {"": "dtype", "y": "u32", "count": "u32"}),
     **{
-        f"hau_sort{which}": Call(
-            "hau_sort", {"": "dtype", "index": "i32", "numbers": "i32"}, renamed={"y": "value", "numbers": "index"}
-        )
+        f"int8_zp_mm{which}": Call("int8_zp_mm", wide_product, {"zero": "zp"}, attributes=turned)
+        for which, turned in TURNS.items()
+    },
+    "gdma_h_gather_S2S": Call("dma_h_gather", {"index": "u32"}, {"fill": "C_bits"}, {"x": "param"}),
+    "gdma_h_scatter_S2S": Call("dma_h_scatter", {"index": "u32"}, renamed={"x": "param"}),
+    "gdma_mask_select_S2S": Call("dma_mask_select", {"mask": "mask_dtype", "count": "u32"}),
+    "gdma_nonzero_S2S": Call("dma_nonzero", {"y": "u32", "count": "u32"}),
+    **{
+        f"hau_sort{which}": Call("hau_sort", {"index": "i32", "numbers": "i32"}, renamed=sorted_names)
         for which in ("", "_natural_index", "_specific_index")
     },
 }

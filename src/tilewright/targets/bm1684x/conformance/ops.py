@@ -1,34 +1,97 @@
-"""Replays operation vectors: operands laid into memory, the command run there, its results compared."""
+"""Replays operation vectors: operands laid into memory, the command run there, its results compared.
+
+Operands lie in lane 0 of local memory, one behind the other; in DDR what DMA and HAU move there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import TilewrightError
+from tilewright.errors import MachineError, TilewrightError
 from tilewright.targets.base import ConformCase
-from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.conformance.allocator import Allocator
+from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.conformance.calls import Call, call_of
 from tilewright.targets.bm1684x.conformance.vectors import arrays, described
 from tilewright.targets.bm1684x.isa.command import Command, Constant, read
+from tilewright.targets.bm1684x.isa.operations import TIU, Operation
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.operand import Operand
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import as_stored
 from tilewright.targets.bm1684x.values.memory import Memories
 from tilewright.targets.bm1684x.values.window import Window
 
+DDR_BYTES = 1 << 20
 CONFIG = Config()
 #: Units in the last place within which iterated functions are compared.
 ULPS = 4
 #: Vectors of two calls in one: output, call.
 PAIRS = {"fp32_tunable_reciprocal_and_rsqrt": (("recip", "fp_reciprocal"), ("rsqrt", "fp_rsqrt"))}
+
+
+@dataclass
+class Allocator:
+    """Hands out memory for one command."""
+
+    config: Config
+    memories: Memories
+    operation: Operation
+    case: Mapping[str, Any]
+    offset: int = 0
+
+    def operand(self, name: str, values: Array, dtype: DType) -> Operand:
+        """An operand, its values written."""
+        placed = self.result(name, values.shape, dtype)
+        self.memories.fill(placed.addresses, np.ascontiguousarray(values).view(dtype.storage))
+        return placed
+
+    def result(self, name: str, shape: tuple[int, ...], dtype: DType) -> Operand:
+        """Room for an operand or result of a logical shape. Raises MachineError where local memory is full."""
+        placed = self._placed(name, shape, dtype)
+        self.offset = self._end(placed, dtype)
+        return placed
+
+    def _placed(self, name: str, shape: tuple[int, ...], dtype: DType) -> Operand:
+        if self.operation.engine != TIU:
+            if not any(region.base == DDR_BASE for region in self.memories.regions):
+                self.memories.new_ddr(DDR_BASE, DDR_BYTES)
+            return self._linear(DDR_BASE + self.offset, shape, dtype)
+        if name == "w" and "conv2d" in self.operation.name:
+            oc, ic, kh, kw = shape
+            return ConvWeights(LOCAL_BASE + self.offset, (oc, ic, kh, kw), dtype, self.config)
+        if len(shape) == 2:
+            rows, columns = shape
+            width = (self.case.get("lw") if name == "L" else None) or self.case.get("rw")
+            if width:
+                return Matrix.local(0, self.offset, (rows, columns), min(width, columns), dtype, self.config)
+            return Rows(Tensor.local(0, self.offset, (1, rows, 1, columns), dtype, self.config))
+        if len(shape) == 1:
+            return self._linear(LOCAL_BASE + self.offset, shape, dtype)
+        compact = name == "bias" or (name == "w" and "depthwise" in self.operation.name)
+        kind = "compact" if compact else "line" if name == "y" and self.operation.name == "cw_trans" else "aligned"
+        return Tensor.local(0, self.offset, shape, dtype, self.config, kind)
+
+    def _linear(self, address: int, shape: tuple[int, ...], dtype: DType) -> Operand:
+        """Elements one behind the other."""
+        if len(shape) == 4:
+            return Tensor.ddr(address, shape, dtype, self.config)
+        return Flat(Tensor.ddr(address, (1, 1, 1, *shape), dtype, self.config))
+
+    def _end(self, placed: Operand, dtype: DType) -> int:
+        last = int(placed.addresses.max()) + dtype.bytes
+        if self.operation.engine != TIU:
+            return -(-(last - DDR_BASE) // 64) * 64
+        end = int(((placed.addresses - LOCAL_BASE) % self.config.lane_bytes).max()) + dtype.bytes
+        if end > self.config.lane_bytes:
+            raise MachineError(self.operation.name, "its operands do not fit in local memory")
+        return -(-end // 64) * 64
 
 
 def replay(path: Path) -> Iterator[ConformCase]:

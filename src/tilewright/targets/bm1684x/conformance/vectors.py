@@ -1,4 +1,4 @@
-"""Golden vector files: arrays and descriptions, as they are; section "ops" of their README.
+"""Golden vector files: arrays and descriptions, as they are; section "ops" of their README. Replays those of layouts.
 
 An InputError names the file and what it lacks.
 """
@@ -8,17 +8,30 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.files import Entries
+from tilewright.targets.abilities import LayoutRequest
+from tilewright.targets.base import ConformCase
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.layouts.placement import place
 
 REMEDY = "give the files of tpu_vectors"
+CONFIG = Config()
+#: Transposes: the layout that elements are read from, and its axes in order.
+TURNED: Mapping[str, tuple[str, Sequence[int]]] = {
+    "matrix_T": ("matrix", (1, 0)),
+    "nc_trans": ("aligned", (1, 0, 2, 3)),
+    "cw_trans": ("aligned", (0, 3, 2, 1)),
+}
 
 
 def arrays(path: Path) -> Mapping[str, Array]:
@@ -36,3 +49,39 @@ def described(path: Path) -> Any:
         return json.loads(text, object_hook=partial(Entries, path, "key", REMEDY))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(str(path), f"cannot be read: {error}", REMEDY) from None
+
+
+def replay_layouts(path: Path) -> Iterator[ConformCase]:
+    """Every case of layout_addresses.npz."""
+    golden = arrays(path)
+    for case in described(path.with_suffix(".json")):
+        found = addresses(case)
+        expected = golden[case["id"]]
+        same = found.shape == expected.shape and bool((found == expected).all())
+        reason = "" if same else f"{case['kind']} {case['shape']} from lane {case['start_lane']}: addresses differ"
+        yield ConformCase(f"layout {case['id']}", same, reason)
+
+
+def addresses(case: Mapping[str, Any]) -> Array:
+    """Addresses within local memory, as the vector stores them. Its `aligned` is a DMA copy's default."""
+    kind, shape = case["kind"], case["shape"]
+    if kind == "bcast":
+        return _broadcast(case)
+    kind, order = TURNED.get(kind, ({"aligned": "dma"}.get(kind, kind), range(len(shape))))
+    return _laid(case, kind, [shape[axis] for axis in order]).transpose(order)
+
+
+def _laid(case: Mapping[str, Any], kind: str, shape: Sequence[int]) -> Array:
+    stride = case["param"] if kind == "free" else None
+    width = case["param"][0] if kind in ("matrix", "vector") else None
+    wanted = LayoutRequest(kind, shape, case["dtype"], case["start_lane"], case["lane_offset"], stride, width)
+    return (place(wanted, CONFIG).operand.addresses - LOCAL_BASE).reshape(shape)
+
+
+def _broadcast(case: Mapping[str, Any]) -> Array:
+    """Rows: source element, address; ordered by address as the vector is."""
+    n, _, h, w = case["shape"]
+    places = _laid(case, "dma", (n, case["param"][0], h, w))
+    source = np.broadcast_to(np.arange(n * h * w).reshape(n, 1, h, w), places.shape)
+    order = np.argsort(places.ravel(), kind="stable")
+    return np.stack([source.ravel()[order], places.ravel()[order]])

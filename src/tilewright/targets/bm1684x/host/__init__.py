@@ -1,11 +1,8 @@
 """The host's side: devices, their memory, firmware, launches."""
 
-from tilewright.targets.bm1684x.host.firmware import Firmware
-from tilewright.targets.bm1684x.host.function import Function, function
+from tilewright.targets.bm1684x.host.firmware import Firmware, Function, function
 from tilewright.targets.bm1684x.host.handle import Handle
-from tilewright.targets.bm1684x.host.heap import DeviceMemory
-from tilewright.targets.bm1684x.host.platform import PCIE, SOC, Platform
-from tilewright.targets.bm1684x.host.status import HostError, Status
+from tilewright.targets.bm1684x.host.memory import PCIE, SOC, DeviceMemory, HostError, Platform, Status
 
 __all__ = [
     "PCIE",

@@ -20,15 +20,10 @@ from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.sim.findings import Finding
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.host.firmware import Firmware, by_name
-from tilewright.targets.bm1684x.host.function import Function, packed
-from tilewright.targets.bm1684x.host.heap import DeviceMemory, Heap
-from tilewright.targets.bm1684x.host.platform import PCIE, Platform
-from tilewright.targets.bm1684x.host.status import HostError, Status
+from tilewright.targets.bm1684x.host.firmware import Firmware, Function, by_name, packed
+from tilewright.targets.bm1684x.host.memory import PCIE, DeviceMemory, Heap, HostError, Platform, Status
 from tilewright.targets.bm1684x.runtime.kernel import Launched
-from tilewright.targets.bm1684x.values import static
-from tilewright.targets.bm1684x.values.knobs import Knobs
-from tilewright.targets.bm1684x.values.memory import Memories
+from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 
 #: One kernel of this process runs at a time: what BLAS and Python share makes two no faster.
 _RUNNING = threading.Lock()
@@ -51,7 +46,6 @@ class Handle:
     def __init__(self, platform: Platform = PCIE, config: Config | None = None, knobs: Knobs | None = None) -> None:
         self.platform, self.config = platform, config or Config()
         self.memories = Memories(self.config, knobs or Knobs())
-        static.load(self.memories)
         #: Copies so far, in their order.
         self.copies: list[Copied] = []
         #: What was found in all launches so far.
@@ -153,17 +147,17 @@ class Handle:
         Firmware is Python, which runs only with `execute`. Raises HostError DATA for a bad file, PARAM without
         `execute`, BUSY while launches are queued.
         """
+        status = Status.DATA
         try:
             if isinstance(firmware, str | Path):
                 firmware = Firmware.load(firmware)
-            if isinstance(firmware, Firmware) and not execute:
-                firmware.functions(execute)
+            if isinstance(firmware, Firmware):
+                status = Status.DATA if execute else Status.PARAM
+                functions = firmware.functions(execute)
+            else:
+                functions = by_name(firmware)
         except TilewrightError as error:
-            raise _as_status(Status.DATA if isinstance(firmware, str | Path) else Status.PARAM, error) from error
-        try:
-            functions = firmware.functions(execute) if isinstance(firmware, Firmware) else by_name(firmware)
-        except TilewrightError as error:
-            raise _as_status(Status.DATA, error) from error
+            raise _as_status(status, error) from error
         with self._lock:
             self._idle("load")
             self._functions = functions

@@ -8,12 +8,14 @@ from typing import Any
 
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.instruction import FLOAT, INTEGER, Instruction
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
+    FLOAT,
+    INTEGER,
     STRIDED,
     Computed,
     Fields,
+    Instruction,
     Local,
     Optional,
     Part,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, row_of_runs, runs
 from tilewright.targets.bm1684x.isa.operations import OPTIONAL, TIU, Operation, Values
-from tilewright.targets.bm1684x.isa.operations.places import rules_of
-from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.isa.operations.rules import COMPUTE, PLACES
+from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.bm1684x.values.memory import Memories, Region
@@ -30,6 +30,7 @@ class Constant:
 
     bits: int
     dtype: DType
+    shape: ClassVar[tuple[int, ...]] = ()
 
     @property
     def value(self) -> Array:
@@ -59,13 +60,17 @@ class Command:
     touched: Mapping[str, Array] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Operand | Constant:
-        """An operand or a result."""
         return self.results[name] if name in self.results else self.operands[name]
 
     @property
     def places(self) -> dict[str, Operand | Constant]:
-        """Operands and results."""
         return {**self.operands, **self.results}
+
+    @cached_property
+    def in_memory(self) -> tuple[tuple[int, str, Operand], ...]:
+        """Operands (READ) and results (WRITE) that are no constants, with their names."""
+        read = [(READ, name, place) for name, place in self.operands.items() if not isinstance(place, Constant)]
+        return (*read, *((WRITE, name, place) for name, place in self.results.items()))
 
     @cached_property
     def types(self) -> dict[str, DType]:
@@ -75,7 +80,7 @@ class Command:
         """Why the machine does not run it; empty where it does."""
         if reason := self.operation.refusal(self.types, self.attributes):
             return reason
-        rules = rules_of(self.operation.name, self.operation.engine == TIU)
+        rules = PLACES.get(self.operation.name, COMPUTE if self.operation.engine == TIU else ())
         return next((reason for rule in rules if (reason := rule(self.places))), "")
 
     def footprint(self, regions: Sequence[Region], clipped: bool = False) -> Array:
@@ -84,13 +89,11 @@ class Command:
         Where that depends on values, a command that has run has what it touched, one that has not what it may touch.
         Raises MachineError for bytes outside of the memory that holds the first one; `clipped` leaves them out.
         """
-        touched: list[tuple[int, str, Operand]] = [
-            (READ, name, operand) for name, operand in self.operands.items() if not isinstance(operand, Constant)
+        places = [
+            (mode, operand, self._addresses(name, operand)) for mode, name, operand in self.in_memory * bool(regions)
         ]
-        touched += [(WRITE, name, result) for name, result in self.results.items()]
-        places = [(mode, operand, self._addresses(name, operand)) for mode, name, operand in touched] if regions else []
         rows = [_rows(mode, operand, at, regions, clipped) for mode, operand, at in places if at.size]
-        return np.concatenate(rows) if rows else np.zeros((0, 6), np.int64)
+        return np.concatenate([np.zeros((0, 6), np.int64), *rows])
 
     def _addresses(self, name: str, operand: Operand) -> Array:
         addresses = operand.addresses

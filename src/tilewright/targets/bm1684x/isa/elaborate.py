@@ -22,10 +22,8 @@ from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
-from tilewright.targets.bm1684x.isa.stream import Encoded, decode
-from tilewright.targets.bm1684x.values.knobs import Knobs
-from tilewright.targets.bm1684x.values.memory import SCRATCH, Memories, Region
-from tilewright.targets.bm1684x.values.ranges import of_rows
+from tilewright.targets.bm1684x.isa.stream import SYS, Encoded, decode
+from tilewright.targets.bm1684x.values.memory import SCRATCH, Knobs, Memories, Region, of_rows
 
 #: Engines with queues of encoded commands, and all.
 UNITS = (TIU, DMA)
@@ -91,14 +89,12 @@ class Elaborated:
                     steps[row] = steps[row].having(touched)
                     ran.append(row)
         finally:
-            found = self if steps == list(self.steps) else self._having(steps, memories.knobs)
+            found = self
+            if steps != list(self.steps):
+                own = [step.command.footprint(self.regions, memories.knobs.ignores_bounds) for step in steps]
+                found = replace(self, steps=tuple(steps), table=replace(self.table, footprints=Footprints.of(own)))
             found.wrote(ran)
         return found
-
-    def _having(self, steps: Sequence[Step], knobs: Knobs) -> Elaborated:
-        """With commands that know what they touched."""
-        own = [step.command.footprint(self.regions, knobs.ignores_bounds) for step in steps]
-        return replace(self, steps=tuple(steps), table=replace(self.table, footprints=Footprints.of(own)))
 
     def wrote(self, ran: Sequence[int] | None = None) -> None:
         """Note in the memories what these steps (None: all) wrote: later launches may read it."""
@@ -121,11 +117,6 @@ def elaborate(
     return Elaborated.of(steps, regions, knobs)
 
 
-def _idle(command: Encoded) -> bool:
-    """Ends and nops."""
-    return command.is_end or command.format.name == "SYSID"
-
-
 def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
     """Commands in an order that respects what each needs: DMA as early as it can."""
     waiting = {unit: list(reversed(commands)) for unit, commands in decoded.items()}
@@ -137,7 +128,7 @@ def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
             if queue and queue[-1].needs <= ended[other]:
                 command = queue.pop()
                 ended[unit] = command.id
-                if not _idle(command):
+                if not (command.is_end or command.format.name == SYS):  # ends and nops
                     steps.append(command)
                 break
         else:

@@ -12,12 +12,11 @@ from tilewright.errors import ProgramError, TilewrightError
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa import arithmetic, moves, neural
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.instruction import Instruction
 from tilewright.targets.bm1684x.isa.operations import DMA, OPTIONAL
 from tilewright.targets.bm1684x.isa.operations.base import ATTRIBUTES, attribute
-from tilewright.targets.bm1684x.isa.parts import refused
+from tilewright.targets.bm1684x.isa.parts import Instruction, refused
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.layout import Operand
 
 INSTRUCTIONS = (*arithmetic.INSTRUCTIONS, *neural.INSTRUCTIONS, *moves.INSTRUCTIONS)
 #: Elements of an operand: with strides of 0, fields of a few bits could else name more than any computer holds.
@@ -61,8 +60,8 @@ def command_of(encoded: Encoded, config: Config) -> Command:
         command = instruction.read(encoded, config)
     except (TilewrightError, ValueError, KeyError) as error:
         raise error if isinstance(error, ProgramError) else ProgramError(str(encoded), str(error)) from None
-    for operand in (*command.operands.values(), *command.results.values()):
-        if not isinstance(operand, Constant) and prod(operand.shape) > MOST_ELEMENTS:
+    for operand in command.places.values():
+        if prod(operand.shape) > MOST_ELEMENTS:
             reason = f"an operand has {prod(operand.shape)} elements; {MOST_ELEMENTS} can be run"
             raise ProgramError(str(encoded), reason)
     return command

@@ -9,11 +9,10 @@ from typing import Any
 from tilewright.errors import ProgramError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.formats import ALL_LANES
-from tilewright.targets.bm1684x.isa.instruction import Instruction
 from tilewright.targets.bm1684x.isa.parts import (
     Again,
     Fields,
+    Instruction,
     Layout,
     Local,
     Number,
@@ -21,13 +20,13 @@ from tilewright.targets.bm1684x.isa.parts import (
     Sizes,
     Type,
     local_tensor,
+    of_kind,
     refused,
 )
-from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.isa.stream import ALL_LANES, Encoded
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
-from tilewright.targets.bm1684x.layouts.spread import Matrix
-from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U32, DType
 
 #: Moves keep bits: their types are unsigned.
@@ -48,22 +47,14 @@ class Static:
         return {"x": Tensor.ddr(address, (1, 1, 1, encoded["res0_w"]), NEAR_BITS.read(encoded), config)}
 
     def write(self, command: Command) -> Fields:
-        return {"opd0_addr": _tensor(command, "x").address}
+        return {"opd0_addr": of_kind(command, "x", Tensor, "x is no tensor").address}
 
 
-def _tensor(command: Command, own: str) -> Tensor:
-    """An operand that must be a tensor, in any memory. Raises ProgramError."""
-    operand = command[own]
-    if not isinstance(operand, Tensor):
-        raise refused(command, f"{own} is no tensor")
-    return operand
-
-
-def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None) -> Instruction:
+def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
     """`sizes`: those of the source, in fields of the result."""
     x = Local("x", "opd0", NEAR_BITS, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
     y = Local("y", "res0", NEAR_BITS, layout=y_layout)
-    return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function})
+    return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
 
 
 def _from_one_channel(command: Command) -> bool:
@@ -87,7 +78,7 @@ def _one_in_each_lane(shape: Shape, dtype: DType, start: int, config: Config) ->
 COMPUTE = (
     _turning(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
     _turning(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
-    _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w").only(_from_one_channel),
+    _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=_from_one_channel),
     _turning(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
     Instruction("TRANS&BC", "static_bcast", (Static(), Local("y", "res0", NEAR_BITS)), {"tsk_eu_typ": 4}),
     *(
@@ -150,7 +141,7 @@ class End:
         return {self.own: Tensor.ddr(address, shape, dtype, config)}
 
     def write(self, command: Command) -> Fields:
-        tensor = _tensor(command, self.own)
+        tensor = of_kind(command, self.own, Tensor, f"{self.own} is no tensor")
         return _end_fields(self.end, tensor) | self.sizes.write(tensor.shape) | self.type.write(tensor.dtype)
 
 
@@ -185,8 +176,8 @@ def _tensor_moves() -> Iterator[Instruction]:
         x, y = End("x", "src", Sizes(of), packed), End("y", "dst", Sizes(to), packed)
         fills, moves = ({**chosen, "fill_constant_en": fills} for fills in (1, 0))
         yield Instruction(name, "dma_broadcast", (FILL, y), fills, written=SAME_SHAPE)
-        move = Instruction(name, operation, (x, y), moves, written=SAME_SHAPE)
-        yield move.only(_keeps_shape) if chosen.get("nchw_copy") else move
+        takes = _keeps_shape if chosen.get("nchw_copy") else None
+        yield Instruction(name, operation, (x, y), moves, written=SAME_SHAPE, takes=takes)
 
 
 @dataclass(frozen=True)

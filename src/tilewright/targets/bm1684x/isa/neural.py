@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
-from tilewright.targets.bm1684x.isa.instruction import FLOAT, INTEGER, Instruction
 from tilewright.targets.bm1684x.isa.operations.base import attribute
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
+    FLOAT,
+    INTEGER,
     Again,
     Computed,
     Fields,
+    Instruction,
     Local,
     Number,
     Optional,
@@ -22,11 +24,11 @@ from tilewright.targets.bm1684x.isa.parts import (
     Sizes,
     Type,
     Value,
-    refused,
+    of_kind,
 )
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U8, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 
@@ -88,9 +90,7 @@ class Weights:
         return {"w": ConvWeights(encoded["opd1_addr"] + LOCAL_BASE, (oc, ic, kh, kw), WEIGHT.read(encoded), config)}
 
     def write(self, command: Command) -> Fields:
-        weights = command["w"]
-        if not isinstance(weights, ConvWeights):
-            raise refused(command, "w is no kernel in local memory", "give tpu.weights(..)")
+        weights = of_kind(command, "w", ConvWeights, "w is no kernel in local memory", "give tpu.weights(..)")
         return {"opd1_addr": weights.address - LOCAL_BASE} | WEIGHT.write(weights.dtype)
 
 
@@ -135,23 +135,16 @@ def _depthwise(function: int, operation: str, bias: Type, y: Type, *parts: Part,
 
 REAL_BIAS, WIDE_BIAS = Type("opd0_prec", 1), Type(0, "opd2_sign", always=I32)
 ANY_SIGNED, UNSIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign")), Type("res0_prec", ())
+LIMIT, SCALE = Number("pad", "opd3_addr", "opd3_const", SOURCE), Number("scale", "opd1_addr", "opd1_const", SOURCE)
+REAL = {"of": FLOAT, "written": {"opd3_const": 1}}
 POOLS = (
-    *(
-        _depthwise(function, "fp_depthwise2d", REAL_BIAS, REAL_RESULT.type, of=FLOAT, written={"opd3_const": 1})
-        for function in (DEPTHWISE, DEPTHWISE_RELU)
-    ),
-    *(
-        _depthwise(function, "int8_depthwise2d", WIDE_BIAS, y, PAD, of=INTEGER)
-        for function, y in ((DEPTHWISE, ANY_SIGNED), (DEPTHWISE_RELU, UNSIGNED))
-    ),
-    _pool(MAXIMUM, "max_pool2d", Number("pad", "opd3_addr", "opd3_const", SOURCE), LIKE_SOURCE),
-    *(
-        _pool(AVERAGE, operation, Number("scale", "opd1_addr", "opd1_const", scale), RIGHT, LIKE_SOURCE, of=of)
-        for operation, of, scale in (
-            ("fp_avg_pool2d", FLOAT, SOURCE),
-            ("int8_avg_pool2d", INTEGER, Type(0, always=U8)),
-        )
-    ),
+    _depthwise(DEPTHWISE, "fp_depthwise2d", REAL_BIAS, REAL_RESULT.type, **REAL),
+    _depthwise(DEPTHWISE_RELU, "fp_depthwise2d", REAL_BIAS, REAL_RESULT.type, **REAL),
+    _depthwise(DEPTHWISE, "int8_depthwise2d", WIDE_BIAS, ANY_SIGNED, PAD, of=INTEGER),
+    _depthwise(DEPTHWISE_RELU, "int8_depthwise2d", WIDE_BIAS, UNSIGNED, PAD, of=INTEGER),
+    _pool(MAXIMUM, "max_pool2d", LIMIT, LIKE_SOURCE),
+    _pool(AVERAGE, "fp_avg_pool2d", SCALE, RIGHT, LIKE_SOURCE, of=FLOAT),
+    _pool(AVERAGE, "int8_avg_pool2d", replace(SCALE, type=Type(0, always=U8)), RIGHT, LIKE_SOURCE, of=INTEGER),
 )
 
 
@@ -176,10 +169,10 @@ class Spread:
         return {self.own: Matrix.local(start, offset, self.shape(encoded), width, dtype, config)}
 
     def write(self, command: Command) -> Fields:
-        matrix = command[self.own]
-        if not isinstance(matrix, Matrix):
-            reason = f"{self.own} is no matrix whose columns are spread over lanes"
-            raise refused(command, reason, "give tpu.matrix(..), or rows() of all factors and the result")
+        reason = f"{self.own} is no matrix whose columns are spread over lanes"
+        matrix = of_kind(
+            command, self.own, Matrix, reason, "give tpu.matrix(..), or rows() of all factors and the result"
+        )
         stored = matrix.storage
         fields = {f"{self.name}_addr": stored.address - LOCAL_BASE} | self.type.write(matrix.dtype)
         if self.last:

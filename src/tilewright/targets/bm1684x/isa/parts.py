@@ -1,6 +1,7 @@
-"""The parts that commands are made of, each described once: how fields are read as it, and how it is written as fields.
+"""The parts that commands are made of, and an instruction, each described once for reading and for writing.
 
-A part is an operand, a result or an attribute. A field that a format does not have is read as 0 and not written.
+A part is an operand, a result or an attribute; an instruction is an operation and its parts in the fields of a format.
+A field that a format does not have is read as 0 and not written.
 """
 
 from __future__ import annotations
@@ -8,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from tilewright.errors import ProgramError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, Operation
 from tilewright.targets.bm1684x.isa.operations.base import attribute
-from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.isa.stream import FORMATS, Encoded, Format, heading
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
-from tilewright.targets.bm1684x.values.dtypes import DType, from_fields
+from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, from_fields
 
 Fields = dict[str, int]
 Layout = Callable[[Shape, DType, int, Config], Stride]
+T = TypeVar("T")
+FLOAT, INTEGER = "float", "integer"
+FLOAT_CODES = frozenset(dtype.precision for dtype in DTYPES.values() if dtype.is_float)
 
 
 class Part(Protocol):
@@ -121,6 +126,14 @@ def located(
     return Tensor(address + LOCAL_BASE, shape, strides, dtype, config)
 
 
+def of_kind(command: Command, own: str, kind: type[T], reason: str, remedy: str = "") -> T:
+    """An operand that must be of one class. Raises ProgramError."""
+    operand = command[own]
+    if not isinstance(operand, kind):
+        raise refused(command, reason, remedy)
+    return operand
+
+
 def local_tensor(command: Command, own: str) -> Tensor:
     """An operand that must be a tensor in local memory. Raises ProgramError."""
     operand = command[own]
@@ -168,12 +181,10 @@ class Local:
         if isinstance(operand, Constant):
             fields = {f"{self.name}_const": 1, f"{self.name}_addr": operand.bits}
             return fields | self.type.write(operand.dtype)
-        if not self.by_rows:
-            tensor = local_tensor(command, self.own)
-        elif isinstance(operand, Rows):
-            tensor = operand.storage
+        if self.by_rows:
+            tensor = of_kind(command, self.own, Rows, f"{self.own} is no matrix by rows", "give rows()").storage
         else:
-            raise refused(command, f"{self.own} is no matrix by rows", "give rows()")
+            tensor = local_tensor(command, self.own)
         fields = {f"{self.name}_addr": tensor.address - LOCAL_BASE} | self.type.write(tensor.dtype)
         fields |= self.sizes.write(tensor.shape) | (self.noted.write(tensor.shape) if self.noted else {})
         return fields if self.layout else fields | self.codes(command, tensor)
@@ -210,10 +221,8 @@ class Number:
         return {self.own: Constant(encoded[self.bits] & ((1 << dtype.bits) - 1), dtype)}
 
     def write(self, command: Command) -> Fields:
-        operand = command[self.own]
-        if not isinstance(operand, Constant):
-            raise refused(command, f"{self.own} is no number", "give a constant")
-        return {self.flag: 1, self.bits: operand.bits}
+        number = of_kind(command, self.own, Constant, f"{self.own} is no number", "give a constant")
+        return {self.flag: 1, self.bits: number.bits}
 
 
 @dataclass(frozen=True)
@@ -282,3 +291,74 @@ class Computed:
 
     def write(self, command: Command) -> Fields:
         return self.fields(command)
+
+
+@dataclass(frozen=True, eq=False)
+class Instruction:
+    """One function of a format.
+
+    `chosen`: fields that tell it from the format's other functions; `of`: whether its first operand is a float or an
+    integer, if that tells them apart; `same_type`: whether the result has the type of the first operand, likewise.
+    `fixed`: attributes that it implies. `written`: fields that the machine wants, and that mean nothing here.
+    `takes`: whether the instruction can say a command, where operands and attributes do not show it.
+    Later parts win where two write one field: the result comes last, as operands may be repeated over its shape.
+    """
+
+    format_name: str
+    operation_name: str
+    parts: tuple[Part, ...]
+    chosen: Mapping[str, int]
+    of: str = ""
+    same_type: bool = False
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    written: Mapping[str, int | Callable[[Command], int]] = field(default_factory=dict)
+    takes: Callable[[Command], bool] | None = None
+
+    @cached_property
+    def operation(self) -> Operation:
+        return OPERATIONS[self.operation_name]
+
+    @cached_property
+    def format(self) -> Format:
+        return FORMATS[self.format_name, self.operation.engine != DMA]
+
+    @cached_property
+    def head(self) -> Fields:
+        """The fields that every command of this instruction has."""
+        return {**heading(self.format), **self.chosen}
+
+    def means(self, encoded: Encoded) -> bool:
+        """Whether an encoded command of the format is this instruction."""
+        if any(encoded[name] != value for name, value in self.chosen.items()):
+            return False
+        if self.of and (encoded["opd0_prec"] in FLOAT_CODES) != (self.of == FLOAT):
+            return False
+        return not self.same_type or encoded["opd0_prec"] == encoded["res0_prec"]
+
+    def read(self, encoded: Encoded, config: Config) -> Command:
+        """The command that the fields say. Raises TilewrightError for parts that cannot be."""
+        found = dict(self.fixed)
+        for part in self.parts:
+            found |= part.read(encoded, config)
+        operation = self.operation
+        operands = {name: found.pop(name) for name in operation.inputs if name in found}
+        results = {name: found.pop(name) for name in operation.outputs if name in found}
+        return Command(operation, operands, results, found)
+
+    def write(self, command: Command) -> Fields:
+        """The fields that say a command, without its ids. Raises ProgramError where the format cannot say it."""
+        if wrong := [name for name, value in self.fixed.items() if attribute(command.attributes, name) != value]:
+            given = ", ".join(f"{name} {attribute(command.attributes, name)}" for name in wrong)
+            raise refused(command, f"{self.format_name} does not have it with {given}")
+        fields: Fields = {}
+        for part in self.parts:
+            fields |= part.write(command)
+        fields |= {name: int(value(command) if callable(value) else value) for name, value in self.written.items()}
+        fields |= self.head
+        return {name: fields.get(name, 0) for name in self.format.names}
+
+    @cached_property
+    def bits_only(self) -> frozenset[str]:
+        """Operands and results of which the fields say only how many bits an element has."""
+        typed = [part for part in self.parts if isinstance(part, Typed)]
+        return frozenset(part.own for part in typed if part.type.keeps_bits)

@@ -1,32 +1,183 @@
-"""A queue's bytes as commands with named fields, and back."""
+"""A queue's bytes as commands with named fields, and back; the bit fields of all command formats.
+
+Fields are listed from the lowest bits up; their sources are in docs/bm1684x.md. A field is NAME:WIDTH (WIDTH 1 left
+out); `-:WIDTH` is reserved. The compute engine (tiu) has one long format for all of its commands and a short one for
+most; the DMA engine has long ones and a few short ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
-from tilewright.targets.bm1684x.isa.formats import (
-    DMA_TYPES,
-    FORMATS,
-    MM2_FUNCTIONS,
-    RESERVED,
-    SGL_FUNCTIONS,
-    TIU_TYPES,
-    Format,
-)
+from tilewright.program.instruction import Field, Layout
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 
+TIU_HEAD = "cmd_short cmd_id:20 cmd_id_dep:20 tsk_typ:4 tsk_eu_typ:5"
+OUTPUT = "res0_n:16 res0_c:16 res0_h:16 res0_w:16"
+PLACES = "res0_addr:32 opd0_addr:32 opd1_addr:32 opd2_addr:32"
+PADS = "opd0_up_pad:4 opd0_dn_pad:4 opd0_lf_pad:4 opd0_rt_pad:4 res_op_x_str:4 res_op_y_str:4"
+INSERTED = "opd0_x_ins0:4 opd0_y_ins0:4 opd1_x_ins0:4 opd1_y_ins0:4"
+ENABLE = "cmd_id_en:4 pwr_step:4"
+SIGNS = "opd0_sign opd1_sign opd2_sign"
+
+TIU_LONG = f"""{TIU_HEAD} eu_half_en tsk_opd_num:2 pad_mode:2 {ENABLE} intr_en res_add relu left_tran - kernel_rotate
+    {SIGNS} res0_prec:3 opd0_prec:3 opd1_prec:3 opd2_prec:3 opd0_const opd1_const opd2_const res0_str:3 opd0_str:3
+    opd1_str:3 opd2_str:3 res_add_sign -:25 - opd3_const - {INSERTED} {PADS} res0_h_shift:4 res0_w_shift:4
+    opd0_h_shift:4 opd0_w_shift:4 opd1_h_shift:4 opd1_w_shift:4 tsk_lane_num_l32:32 tsk_lane_num_h32:32 {OUTPUT}
+    opd0_n:16 opd0_c:16 opd0_h:16 opd0_w:16 opd1_n:16 opd1_c:16 opd1_h:16 opd1_w:16 res0_n_str:16 res0_c_str:16
+    opd0_n_str:16 opd0_c_str:16 opd1_n_str:16 opd1_c_str:16 opd2_n_str:16 opd2_c_str:16 {PLACES} res0_h_str:32
+    res0_w_str:32 opd0_h_str:32 opd0_w_str:32 opd1_h_str:32 opd1_w_str:32 opd2_h_str:32 opd2_w_str:32 res1_addr:32
+    opd3_addr:32"""
+
+#: Short formats of the compute engine.
+TIU_SHORT = {
+    "CONV": f"""{TIU_HEAD} {SIGNS} pad_mode:2 {ENABLE} res_add kernel_rotate res0_prec:3 opd0_prec:3 opd1_const
+        opd2_const {PADS} opd3_const opd0_str:3 res0_addr:26 intr_en {INSERTED} opd0_n_str:16 {OUTPUT} opd0_c:16
+        opd0_h:16 opd0_w:16 opd1_h:16 opd1_w:16 opd0_c_str:16 opd0_addr:32 opd1_addr:32 opd2_addr:32 res1_addr:32
+        opd3_addr:32 opd0_h_str:16 opd0_w_str:16""",
+    "PorD": f"""{TIU_HEAD} kernel_rotate opd0_sign opd1_sign pad_mode:2 {ENABLE} opd1_const opd2_const opd3_const
+        res0_prec:3 opd0_prec:3 {INSERTED} {PADS} opd2_n_str:3 -:11 opd2_sign intr_en {OUTPUT} opd0_h:16 opd0_w:16
+        opd1_h:16 opd1_w:16 {PLACES} res1_addr:32 opd3_addr:32 -:32 -:32""",
+    "MM": f"""{TIU_HEAD} res_add left_tran opd0_const opd2_const - {ENABLE} intr_en {SIGNS} res0_prec:3 opd0_prec:3
+        opd2_n_str:3 -:20 -:16 res0_c:16 res0_w:16 opd0_n:16 opd0_c:16 opd0_w:16 -:16 opd1_w:16 {PLACES}
+        opd3_addr:32""",
+    "MM2": f"""{TIU_HEAD} opd0_sign opd1_sign res0_prec:3 {ENABLE} opd2_const res0_c:16 res0_w:16 opd1_c:16 opd1_w:16
+        opd0_prec:3 opd0_const opd1_const res_add res0_addr:25 intr_en opd0_addr:32 opd1_addr:32 opd2_addr:32""",
+    "AR": f"""{TIU_HEAD} opd0_const opd1_const opd2_const tsk_opd_num:2 {ENABLE} intr_en res0_prec:3 opd0_prec:3
+        opd1_prec:3 opd2_prec:3 opd0_sign opd1_sign res0_str:3 opd0_str:3 opd1_str:3 opd2_n_str:3 -:6 {OUTPUT} {PLACES}
+        res0_n_str:16 res0_c_str:16 opd0_n_str:16 opd0_c_str:16 opd1_n_str:16 opd1_c_str:16 res0_h_str:20
+        res0_w_str:20 opd0_h_str:20 opd2_sign -:3 opd0_w_str:20 opd1_h_str:20 opd1_w_str:20 -:4""",
+    "RQ&DQ": f"""{TIU_HEAD} opd0_sign opd2_sign res0_prec:3 {ENABLE} opd1_const opd0_prec:3 opd2_n_str:6 res0_addr:27
+        opd0_addr:27 intr_en {OUTPUT} opd1_addr:32 opd2_addr:32""",
+    "TRANS&BC": f"""{TIU_HEAD} res0_prec:3 -:2 {ENABLE} intr_en {OUTPUT} opd0_c:16 opd0_w:16 -:32 res0_addr:32
+        opd0_addr:32""",
+    "SG": f"""{TIU_HEAD} opd3_const intr_en opd0_str:3 {ENABLE} opd2_const {OUTPUT} opd0_h:16 opd0_w:16 opd1_c:16
+        opd1_w:16 res0_prec:3 res0_addr:29 opd0_prec:3 opd0_addr:29 opd1_prec:3 opd1_addr:29 opd2_addr:32
+        res1_addr:32 opd3_addr:32""",
+    "SGL": f"""{TIU_HEAD} -:3 opd3_const intr_en {ENABLE} opd2_const res0_prec:3 opd1_prec:3 opd0_str:3 -:7 {OUTPUT}
+        opd0_h:16 {PLACES} res1_addr:32 -:32 -:32""",
+    "SEG": f"{TIU_HEAD} -:2 res0_prec:3 {ENABLE} intr_en res0_c:16 res0_w:16 res0_addr:32",
+    "SFU": f"""{TIU_HEAD} -:5 {ENABLE} intr_en res0_prec:3 opd0_prec:3 opd2_n_str:2 -:8 {OUTPUT} opd1_n:16
+        res0_addr:32 opd0_addr:32 opd1_addr:32""",
+    "LIN": f"{TIU_HEAD} opd1_const opd2_const res0_prec:3 {ENABLE} intr_en {OUTPUT} {PLACES}",
+    "CMP": f"""{TIU_HEAD} opd0_const opd1_const opd2_const opd3_const - {ENABLE} intr_en opd0_prec:3 opd2_prec:3
+        opd0_str:3 opd1_str:3 -:51 opd0_sign {OUTPUT} res0_addr:32 res1_addr:32 opd0_addr:32 opd1_addr:32
+        opd2_addr:32 opd3_addr:32""",
+    "VC": f"""{TIU_HEAD} opd0_sign opd1_sign opd2_n_str:3 {ENABLE} intr_en res0_prec:3 opd0_prec:3 opd1_prec:3
+        res0_addr:32 -:23 opd0_addr:32 -:16 res0_c:16 res0_w:16 opd0_c:16 opd0_w:16 opd1_w:16 opd1_addr:32
+        opd2_addr:32 -:32 -:32""",
+}
+#: Formats that are neither short nor long: linear arithmetic of 128 bits, and control of the queue.
+TIU_OTHER = {
+    "LAR": """opd0_w_str opd1_w_str opd2_const res0_prec:3 opd0_prec:3 opd1_prec:3 opd2_n_str:3 opd0_sign opd1_sign
+        start_tid:6 res0_c:8 res0_w:8 -:2 tsk_typ:4 tsk_eu_typ:5 - tsk_opd_num:2 -:6 pwr_step:4 - res0_addr:16
+        opd0_addr:16 opd1_addr:16 opd2_addr:16""",
+    "SYSID": """- cmd_id:20 cmd_id_dep:20 tsk_typ:4 tsk_eu_typ:5 -:5 cmd_id_en:4 pwr_step:4 intr_en cmd_id_eng1:20
+        cmd_id_eng2:20 cmd_id_eng3:20 -:4""",
+}
+
+DMA_HEAD = """intr_en stride_enable nchw_copy cmd_short decompress_enable cmd_id_en:4 cmd_id:20 -:3 cmd_type:4
+    cmd_special_function:3 fill_constant_en src_data_format:3"""
+DMA_DEP = "cmd_id_dep:20 -:12 constant_value:32"
+DMA_FULL = f"{DMA_HEAD} -:21 {DMA_DEP}"
+SRC_SIZES, DST_SIZES = (" ".join(f"{end}_{d}size:16" for d in "nchw") for end in ("src", "dst"))
+SRC_STRIDES, DST_STRIDES = (" ".join(f"{end}_{d}stride:32" for d in "nchw") for end in ("src", "dst"))
+BOTH = """src_start_addr_l32:32 src_start_addr_h8:8 -:24 dst_start_addr_l32:32 dst_start_addr_h8:8 -:24"""
+MASK = "localmem_mask_l32:32 localmem_mask_h32:32"
+STRIDED = f"{DMA_FULL} {SRC_STRIDES} {DST_STRIDES} {SRC_SIZES} {DST_SIZES}"
+INDEXED = f"""{DMA_FULL} src_cstride:32 src_hstride:32 dst_cstride:32 dst_hstride:32 index_cstride:32 index_hstride:32
+    -:16 src_csize:16 src_hsize:32 src_wsize:16 dst_csize:16 dst_hsize:32 dst_wsize:16 index_csize:16 index_hsize:32
+    {BOTH} index_start_addr_l32:32 index_start_addr_h8:8 -:24 {MASK}"""
+
+DMA_LONG = {
+    "DMA_tensor": f"{STRIDED} {BOTH} -:32 -:32 {MASK}",
+    #: Its fields of 32 low and 8 high address bits have each other's names.
+    "DMA_matrix": f"""{STRIDED} src_start_addr_h32:32 src_start_addr_l8:8 -:24 dst_start_addr_h32:32
+        dst_start_addr_l8:8 -:24 -:32 -:32 {MASK}""",
+    "DMA_cw_transpose": f"{STRIDED} {BOTH} -:32 -:32 {MASK}",
+    "DMA_general": f"{STRIDED} {BOTH} -:32 -:32 {MASK}",  # src_cstride is the number of elements moved
+    "DMA_masked_select": f"""{DMA_HEAD} mask_data_format:3 -:18 {DMA_DEP} {SRC_STRIDES} {DST_STRIDES} {SRC_SIZES}
+        {DST_SIZES} {BOTH} mask_start_addr_l32:32 mask_start_addr_h8:32 {MASK}""",
+    "DMA_nonzero": f"""{DMA_HEAD} index_data_format:3 -:18 {DMA_DEP} {SRC_STRIDES} {DST_STRIDES} {SRC_SIZES}
+        {DST_SIZES} {BOTH} -:32 -:32 {MASK}""",
+    "DMA_gather": INDEXED,
+    "DMA_scatter": INDEXED,
+}
+#: Short formats of the DMA engine; that of a matrix is not known well enough.
+DMA_SHORT = {
+    "DMA_sys": DMA_FULL,
+    "DMA_general": f"{DMA_FULL} src_cstride:32 dst_csize:16 -:16 {BOTH} {MASK}",
+    "DMA_masked_select": f"""{DMA_HEAD} mask_data_format:3 -:18 cmd_id_dep:20 -:12 {SRC_SIZES} {DST_SIZES}
+        {BOTH} mask_start_addr_l32:32 mask_start_addr_h8:32 -:32 -:32 -:32""",
+    "DMA_nonzero": f"""{DMA_HEAD} index_data_format:3 -:18 cmd_id_dep:20 -:12 dst_nstride:32 {SRC_SIZES} {BOTH} -:32
+        -:32""",
+}
+
+#: Names of the compute engine's formats by task type; 2 and 6 have two each, told apart by the function.
+TIU_TYPES = {0: "CONV", 1: "PorD", 2: "MM", 3: "AR", 4: "RQ&DQ", 5: "TRANS&BC", 6: "SG", 7: "LAR", 9: "SFU"}
+TIU_TYPES |= {10: "LIN", 13: "CMP", 14: "VC", 15: "SYSID"}
+MM2_FUNCTIONS, SGL_FUNCTIONS = (4, 5, 6), (17, 18, 19)
+DMA_TYPES = {0: "DMA_tensor", 1: "DMA_matrix", 2: "DMA_masked_select", 3: "DMA_general", 4: "DMA_cw_transpose"}
+DMA_TYPES |= {5: "DMA_nonzero", 6: "DMA_sys", 7: "DMA_gather", 8: "DMA_scatter"}
+_NUMBERS = {name: number for types in (TIU_TYPES, DMA_TYPES) for number, name in types.items()} | {"MM2": 2, "SGL": 6}
+RESERVED = "-"
+ALL_LANES = 0xFFFF_FFFF
 #: A command of the compute engine begins with bit `short`, ids, then its type and function.
 TIU_TYPE, TIU_FUNCTION, TIU_BYTES = 41, 45, 16
-#: A command of the DMA engine has its type behind 32 bits, `short` in bit 3.
-DMA_SHORT, DMA_TYPE, DMA_BYTES = 3, 32, 16
+#: A command of the DMA engine has `short` in bit 3, its type behind 32 bits.
+DMA_SHORT_BIT, DMA_TYPE = 3, 32
 #: Where a queue ends.
 TIU_END, SYS, DMA_SYS = 31, "SYSID", "DMA_sys"
 ENDS = {TIU: (SYS, {"tsk_typ": 15, "tsk_eu_typ": TIU_END}), DMA: (DMA_SYS, {"cmd_short": 1, "cmd_type": 6})}
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format: `short` where there is a long one of the same name. Reserved fields are called -0, -1, .."""
+
+    name: str
+    short: bool
+    layout: Layout
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Fields that mean something."""
+        return tuple(field.name for field in self.layout.fields if not field.name.startswith(RESERVED))
+
+
+def heading(form: Format) -> dict[str, int]:
+    """The fields that tell a format from others, and those that its commands have alike."""
+    if not form.name.startswith("DMA"):
+        return {"cmd_short": int(form.short), "tsk_typ": _NUMBERS[form.name]}
+    masks = dict.fromkeys(("localmem_mask_l32", "localmem_mask_h32"), ALL_LANES)
+    return {"cmd_short": int(form.short), "cmd_type": _NUMBERS[form.name], "stride_enable": 1, **masks}
+
+
+def _format(name: str, short: bool, text: str) -> Format:
+    words = [word.partition(":") for word in text.split()]
+    fields = [
+        Field(f"{RESERVED}{number}" if own == RESERVED else own, int(width or 1))
+        for number, (own, _, width) in enumerate(words)
+    ]
+    ends = accumulate(field.width for field in fields)
+    fits = all((end - own.width) // 32 == (end - 1) // 32 for own, end in zip(fields, ends, strict=True))
+    return Format(name, short, Layout(name, tuple(fields), 32 if fits else 64))
+
+
+FORMATS: dict[tuple[str, bool], Format] = {
+    **{(name, False): _format(name, False, TIU_LONG) for name in TIU_SHORT},
+    **{(name, True): _format(name, True, text) for name, text in TIU_SHORT.items()},
+    **{(name, short): _format(name, True, text) for name, text in TIU_OTHER.items() for short in (False, True)},
+    **{(name, False): _format(name, False, text) for name, text in DMA_LONG.items()},
+    **{(name, True): _format(name, True, text) for name, text in DMA_SHORT.items()},
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +224,7 @@ def decode(engine: str, raw: Array) -> list[Encoded]:
     position, ended = 0, False
     while position < len(raw) and not ended:
         where = f"{engine} command {len(found)}"
-        form, ended = _format(engine, raw[position : position + TIU_BYTES], where)
+        form, ended = _format_of(engine, raw[position : position + TIU_BYTES], where)
         size = form.layout.nbytes
         if position + size > len(raw):
             reason = f"its {form.name} command at byte {position} has {size} bytes, {len(raw) - position} are there"
@@ -98,12 +249,11 @@ def encode(commands: Iterable[Encoded]) -> Array:
     parts: dict[int, Array] = {}
     for form, places in _by_format(command.format for command in given):
         own = [given[place] for place in places]
-        names = [field.name for field in form.layout.fields]
         for command in own:
-            if unknown := sorted(set(command.fields) - set(names)):
+            if unknown := sorted(command.fields.keys() - form.layout.by_name.keys()):
                 raise ProgramError(str(command), f"{form.name} has no field {unknown[0]}")
-        columns = {name: [command.fields.get(name, 0) for command in own] for name in names}
-        raw = form.layout.encode(columns, np.array([command.number for command in own]))
+        rows, numbers = [command.fields for command in own], np.array([command.number for command in own])
+        raw = form.layout.encode_rows(rows, numbers)
         parts.update(zip(places, raw, strict=True))
     return np.concatenate([parts[place] for place in range(len(given))]) if given else np.empty(0, np.uint8)
 
@@ -131,7 +281,7 @@ def fresh(engine: str, number: int, name: str, short: bool, fields: Mapping[str,
     return Encoded(engine, number, form, {field: fields.get(field, 0) for field in form.names} | dict(fields))
 
 
-def _format(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
+def _format_of(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
     """The format of the command that begins here, and whether it ends its queue."""
     if len(raw) < TIU_BYTES:
         raise ProgramError(where, f"{len(raw)} bytes are left, a command has {TIU_BYTES} at least")
@@ -145,13 +295,10 @@ def _format(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
             name = "SGL"
     elif engine == DMA:
         kind = head >> DMA_TYPE & 15
-        name, short = DMA_TYPES.get(kind, ""), bool(head >> DMA_SHORT & 1)
+        name, short = DMA_TYPES.get(kind, ""), bool(head >> DMA_SHORT_BIT & 1)
     else:
         raise ProgramError(where, f"no format is known for the engine {engine}", f"give {TIU} or {DMA}")
     form = FORMATS.get((name, short))
     if form is None:
         raise ProgramError(where, f"its type {kind}{' (short)' if short else ''} has no known format")
     return form, name == DMA_SYS or (name == SYS and engine == TIU and (head >> TIU_FUNCTION & 31) == TIU_END)
-
-
-__all__ = ["RESERVED", "Encoded", "decode", "encode", "fresh", "queue"]

@@ -14,13 +14,14 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.findings import UNINITIALISED, Finding
 from tilewright.sim.hazards import UNWRITTEN, finding, hazards
-from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.sim.steps import READ
+from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import Values
 from tilewright.targets.bm1684x.isa.operations.neural import sides
-from tilewright.targets.bm1684x.layouts.operand import Operand
-from tilewright.targets.bm1684x.timing.products import PRODUCTS
-from tilewright.targets.bm1684x.values.ranges import of_addresses
+from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.timing.estimate import PRODUCTS
+from tilewright.targets.bm1684x.values.memory import of_addresses
 
 #: In the shadow of a byte: it is defined; nothing wrote it. Above: 1 + the step whose uninitialised read it comes from.
 DEFINED, NEVER = 0, -1
@@ -77,51 +78,48 @@ class _Shadow:
         return found
 
     def _step(self, step: int, command: Command) -> None:
-        origins = {
-            name: self._read(step, command, name, operand)
-            for name, operand in command.operands.items()
-            if not isinstance(operand, Constant)
-        }
+        origins = {name: self._read(step, command, name, own) for mode, name, own in command.in_memory if mode == READ}
         bad = {name: own for name, own in origins.items() if own.any()}
         for name in DECIDING.get(command.operation.name, ()):
             self._blame(bad.get(name, np.zeros(0, np.int32)))
         for name, result in command.results.items():
             self._write(command, name, result, _flow(command, result, origins) if bad else np.zeros((), np.int32))
 
-    def _place(self, addresses: Array, size: int) -> tuple[int, Array] | None:
-        """The memory and the bytes [elements, size] of elements; None for those outside of all memories."""
-        if addresses.size:
-            for space, region in enumerate(self._program.regions):
-                if region.base <= addresses.flat[0] < region.end:
-                    at = (addresses.reshape(-1, 1) - region.base) + np.arange(size)
-                    return space, at.clip(0, len(region.data) - 1)
+    def _place(self, command: Command, name: str, operand: Operand) -> tuple[int, Array, Array] | None:
+        """Of an operand: its memory, the bytes [elements, size] there, which elements the command touches (bool).
+
+        None for one outside of all memories.
+        """
+        addresses = operand.addresses.reshape(-1)
+        for space, region in enumerate(self._program.regions):
+            if addresses.size and region.base <= addresses[0] < region.end:
+                at = (addresses[:, None] - region.base + np.arange(operand.dtype.bytes)).clip(0, len(region.data) - 1)
+                touched = np.broadcast_to(command.touched.get(name, np.True_), operand.addresses.shape)
+                return space, at, touched.reshape(-1)
         return None
 
     def _read(self, step: int, command: Command, name: str, operand: Operand) -> Array:
         """The origins of an operand, of its shape; those that it does not touch are defined."""
-        addresses, size = operand.addresses, operand.dtype.bytes
-        place = self._place(addresses, size)
+        addresses = operand.addresses
+        place = self._place(command, name, operand)
         if place is None:
             return np.zeros(addresses.shape, np.int32)
-        space, at = place
+        space, at, used = place
         found = self._of[space][at]
-        used = np.broadcast_to(command.touched.get(name, np.True_), addresses.shape).reshape(-1)
         never = (found == NEVER).any(1) & used
         if never.any():
             base = self._program.regions[space].base
-            ranges = of_addresses(np.sort(addresses.reshape(-1)[never]) - base, size)
+            ranges = of_addresses(np.sort(addresses.reshape(-1)[never]) - base, operand.dtype.bytes)
             self._reads.setdefault(step, []).extend((space, low, high) for low, high in ranges.tolist())
         origins = np.where(never, step + 1, found.max(1).clip(0)) * used
         return origins.astype(np.int32).reshape(addresses.shape)
 
     def _write(self, command: Command, name: str, result: Operand, origins: Array) -> None:
-        addresses, size = result.addresses, result.dtype.bytes
-        place = self._place(addresses, size)
+        place = self._place(command, name, result)
         if place is None:
             return
-        space, at = place
-        used = np.broadcast_to(command.touched.get(name, np.True_), addresses.shape).reshape(-1)
-        values = np.broadcast_to(origins, addresses.shape).reshape(-1)
+        space, at, used = place
+        values = np.broadcast_to(origins, result.addresses.shape).reshape(-1)
         self._of[space][at[used]] = values[used, None]
         if self._program.regions[space].name == "DDR":
             self._blame(values[used])

@@ -1,14 +1,21 @@
-"""Strides of the named layouts in local memory, in elements; section 3 of the specification.
+"""What an operand is, and the strides of the named layouts in local memory; section 3 of the specification.
 
-Channel c of a tensor that starts in lane s lies in lane (s + c) mod lanes, slot (s + c) div lanes of that lane.
+An operand has a shape, a type and the bus address of every element: commands read and write through the addresses,
+footprints and drawings are made of them. Channel c of a tensor that starts in lane s lies in lane (s + c) mod lanes,
+slot (s + c) div lanes of that lane.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-from tilewright.targets.bm1684x.config import Config
+from tilewright.array import Array
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.layouts import drawing
 from tilewright.targets.bm1684x.values.dtypes import DType
+
+if TYPE_CHECKING:
+    from tilewright.targets.bm1684x.layouts.tensor import Tensor
 
 
 class Shape(NamedTuple):
@@ -87,3 +94,63 @@ def _of_channel(shape: Shape, channel: int, start: int, config: Config) -> Strid
 
 def _up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
+
+
+class Operand(Protocol):
+    """Anything with elements in memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def addresses(self) -> Array: ...
+    @property
+    def storage(self) -> Tensor:
+        """The tensor that it is or lies in."""
+
+
+class Drawn:
+    """What all operands can show of themselves: `explain()` as text, `svg()` as a picture."""
+
+    axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
+
+    def __repr__(self: Placed) -> str:
+        return f"{type(self).__name__}({title(self)})"
+
+    @property
+    def lane_end(self: Placed) -> int:
+        """One past the highest byte that it has in a lane."""
+        return self.storage.lane_end
+
+    def explain(self: Placed) -> str:
+        """One line a run of neighbouring elements. Raises InputError outside of local memory."""
+        return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
+
+    def svg(self: Placed) -> str:
+        """A box an element. Raises InputError for too many, and outside of local memory."""
+        return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
+
+
+class Placed(Operand, Protocol):
+    """An operand that knows its machine."""
+
+    axes: ClassVar[tuple[str, ...]]
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def stride(self) -> Stride | None: ...
+
+
+def title(operand: Placed) -> str:
+    """Type, shape, strides and where it begins."""
+    first = int(operand.addresses.flat[0])
+    text = f"{operand.dtype} ({', '.join(map(str, operand.shape))})"
+    if operand.stride:
+        n, c, h, w = operand.stride
+        text += f": strides n {n}, c {c}, h {h}, w {w} elements"
+    if not LOCAL_BASE <= first < LOCAL_BASE + operand.config.local_bytes:
+        return f"{text}; at {first:#x}"
+    start, offset = divmod(first - LOCAL_BASE, operand.config.lane_bytes)
+    return f"{text}; from lane {start}, byte {offset:#x}; {operand.config.lanes} lanes"

@@ -10,8 +10,7 @@ from tilewright.targets.abilities import LayoutRequest
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
-from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
-from tilewright.targets.bm1684x.layouts.tensor import LARGEST, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import LARGEST, ConvWeights, Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import dtype_of
 
 #: Layouts by name: sizes that they take, what they are.
@@ -42,7 +41,6 @@ class Placement:
         return f"{self.kind} {self.operand.explain()}" + (f"note: {self.note}\n" if self.note else "")
 
     def svg(self) -> str:
-        """As a picture."""
         return self.operand.svg()
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Strided operands: where in memory each element of a logical array lies, and tensors seen as matrices."""
+"""Operands: where in memory each element of a logical array lies.
+
+Strided tensors, tensors seen as matrices, and operands of the cube: matrices whose columns are spread over lanes, and
+weights of convolutions.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,7 @@ from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.targets.bm1684x.config import ADDRESS_END, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
-from tilewright.targets.bm1684x.layouts.operand import Drawn
+from tilewright.targets.bm1684x.layouts.layout import Drawn, Shape, Stride
 from tilewright.targets.bm1684x.values.dtypes import DType
 
 #: Largest size of a dimension: the device API.
@@ -84,6 +87,10 @@ class Tensor(Drawn):
         """Without gaps, outside of local memory."""
         sizes = sizes_of(shape, dtype)
         return cls(address, sizes, layout.continuous(sizes), dtype, config)
+
+    @property
+    def storage(self) -> Tensor:
+        return self
 
     @property
     def is_local(self) -> bool:
@@ -197,6 +204,7 @@ class Tensor(Drawn):
 class View(Drawn):
     """The elements of a tensor, in their order, in another shape."""
 
+    axes: ClassVar[tuple[str, ...]] = ("row", "column")
     stride: ClassVar[None] = None
     storage: Tensor
 
@@ -220,8 +228,6 @@ class View(Drawn):
 class Rows(View):
     """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
 
-    axes: ClassVar[tuple[str, ...]] = ("row", "column")
-
     @property
     def shape(self) -> tuple[int, int]:
         return self.storage.shape.c, self.storage.shape.w
@@ -229,8 +235,6 @@ class Rows(View):
 
 class Grid(View):
     """A (rows, columns) matrix outside of local memory: the tensor (1, 1, rows, columns)."""
-
-    axes: ClassVar[tuple[str, ...]] = ("row", "column")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -247,7 +251,70 @@ class Flat(View):
         return (self.storage.shape.elements,)
 
 
-def storage_of(operand: object) -> Tensor | None:
-    """The tensor that an operand is or lies in; none for a constant."""
-    tensor = getattr(operand, "storage", operand)
-    return tensor if isinstance(tensor, Tensor) else None
+@dataclass(frozen=True, repr=False)
+class Matrix(View):
+    """A (rows, columns) matrix in local memory: `width` columns to a channel, as the tensor of `storage`'s shape
+    (rows, ceil(columns / width), 1, width)."""
+
+    columns: int
+
+    @classmethod
+    def local(cls, start: int, offset: int, shape: tuple[int, int], width: int, dtype: DType, config: Config) -> Matrix:
+        """In the aligned layout. A vector is a matrix of one row. Raises InputError."""
+        rows, columns = shape
+        if not 1 <= width <= columns:
+            raise InputError("matrix", f"{width} columns a channel", f"give 1..{columns}")
+        channels = -(-columns // width)
+        return cls(Tensor.local(start, offset, (rows, channels, 1, width), dtype, config), columns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.storage.shape.n, self.columns
+
+    @cached_property
+    def addresses(self) -> Array:
+        rows = self.storage.shape.n
+        return self.storage.addresses.reshape(rows, -1)[:, : self.columns]
+
+
+@dataclass(frozen=True, repr=False)
+class ConvWeights(Drawn):
+    """Convolution weights (oc, ic, kh, kw) in local memory: 64IC (8-bit), 32IC (16-bit) or compact (f32).
+
+    Output channels go from lane to lane; input channels lie side by side in groups as wide as the cube.
+    """
+
+    axes: ClassVar[tuple[str, ...]] = ("oc", "ic", "kh", "kw")
+    stride: ClassVar[None] = None
+    address: int
+    shape: tuple[int, int, int, int]
+    dtype: DType
+    config: Config
+
+    @property
+    def group(self) -> int:
+        """Input channels side by side."""
+        return self.config.cube_group(self.dtype.bytes)
+
+    @cached_property
+    def storage(self) -> Tensor:
+        """What a copy moves: (1, oc, groups * kh * kw, group), one row an input group and tap."""
+        oc, ic, kh, kw = self.shape
+        rows = -(-ic // self.group) * kh * kw
+        strides = Stride(0, rows * self.group, self.group, 1)
+        return Tensor(self.address, Shape(1, oc, rows, self.group), strides, self.dtype, self.config)
+
+    @cached_property
+    def addresses(self) -> Array:
+        _, ic, kh, kw = self.shape
+        i = np.arange(ic, dtype=np.int64)
+        row = (i // self.group * (kh * kw))[:, None, None] + np.arange(kh * kw, dtype=np.int64).reshape(kh, kw)
+        return self.storage.addresses[0][:, row, (i % self.group)[:, None, None]]
+
+
+def packed(weights: Array, dtype: DType, config: Config) -> Array:
+    """Weights (oc, ic, kh, kw) in the order of ConvWeights.storage; channels that fill up a group are 0."""
+    oc, ic, kh, kw = weights.shape
+    group = config.cube_group(dtype.bytes)
+    full = np.pad(weights, ((0, 0), (0, -ic % group), (0, 0), (0, 0)))
+    return np.ascontiguousarray(full.reshape(oc, -1, group, kh * kw).transpose(0, 1, 3, 2).reshape(1, oc, -1, group))

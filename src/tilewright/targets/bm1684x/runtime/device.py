@@ -9,14 +9,11 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.layouts.spread import packed
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Tensor, packed
 from tilewright.targets.bm1684x.runtime.kernel import Kernel, Launched
 from tilewright.targets.bm1684x.runtime.recording import Recording
-from tilewright.targets.bm1684x.values import static
 from tilewright.targets.bm1684x.values.dtypes import DType
-from tilewright.targets.bm1684x.values.knobs import Knobs
-from tilewright.targets.bm1684x.values.memory import Memories
+from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 
 #: Tensors begin at multiples of so many bytes.
 PAGE = 4096
@@ -28,7 +25,6 @@ class Device:
     def __init__(self, config: Config | None = None, knobs: Knobs | None = None) -> None:
         self.config = config or Config()
         self.memories = Memories(self.config, knobs or Knobs())
-        static.load(self.memories)
         self._end = DDR_BASE
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Tensor:

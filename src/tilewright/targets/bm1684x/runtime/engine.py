@@ -12,7 +12,7 @@ from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import HAU, OPERATIONS, Operation
 from tilewright.targets.bm1684x.isa.operations.base import ATTRIBUTES
-from tilewright.targets.bm1684x.layouts.operand import Operand
+from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.layouts.tensor import Flat, Tensor
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, DType, rounding_of
 
@@ -65,16 +65,15 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
     if operation.engine == HAU:
         given = {name: _in_ddr(operation, operand) for name, operand in given.items()}
     results = {name: given[name] for name in operation.outputs if name in given}
-    first = next((operand.dtype for operand in given.values() if not isinstance(operand, int | float)), F32)
+    placed = [given[name] for name in (*operation.inputs, *operation.outputs) if name in given]
+    first = next((operand.dtype for operand in placed if not isinstance(operand, int | float)), F32)
     operands: dict[str, Operand | Constant] = {}
     for name in operation.inputs:
         operand = given.get(name)
         if isinstance(operand, int | float):
-            dtype = PARAMETERS.get(name, _type_of(given, operation, first))
-            if name in CHOSEN:
-                dtype = results["y"].dtype
-            operands[name] = Constant.of(operand, OWN.get((operation.name, name), dtype))
-        elif operand is not None:
+            dtype = results["y"].dtype if name in CHOSEN else PARAMETERS.get(name, first)
+            operand = Constant.of(operand, OWN.get((operation.name, name), dtype))
+        if operand is not None:
             operands[name] = operand
     if "y_before" in operation.inputs:  # what is not scattered to stays
         operands.setdefault("y_before", results["y"])
@@ -98,9 +97,3 @@ def _in_ddr(operation: Operation, operand: Any) -> Flat:
     if not isinstance(operand, Tensor) or operand.is_local:
         raise MachineError(operation.name, "it works from DDR to DDR", "give tensors outside of local memory")
     return Flat(operand)
-
-
-def _type_of(given: Mapping[str, Any], operation: Operation, otherwise: DType) -> DType:
-    """The type of the first operand that is no number."""
-    tensors = (given[name] for name in operation.inputs if name in given)
-    return next((operand.dtype for operand in tensors if not isinstance(operand, int | float)), otherwise)

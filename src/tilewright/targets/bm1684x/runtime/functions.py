@@ -9,8 +9,8 @@ from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32
-from tilewright.targets.bm1684x.values.iterate import LARGEST, LN_2, LOG2_E, TERMS
-from tilewright.targets.bm1684x.values.static import EXPONENTIAL
+from tilewright.targets.bm1684x.values.elementwise import LARGEST, LN_2, LOG2_E, TERMS
+from tilewright.targets.bm1684x.values.memory import EXPONENTIAL
 
 #: Largest exponent of two that is used, its offset and the position of its bits in a float32.
 LIMIT, OFFSET, POSITION = 127, 127, 23

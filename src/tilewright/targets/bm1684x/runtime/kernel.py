@@ -17,26 +17,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tilewright.array import Array, one_thread
-from tilewright.errors import MachineError
+from tilewright.errors import InputError, MachineError
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.isa.command import Command, Constant
+from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import ENGINES, Elaborated, Step
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
-from tilewright.targets.bm1684x.layouts.operand import Operand
-from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
-from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor, sizes_of
+from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor, sizes_of
 from tilewright.targets.bm1684x.runtime.engine import Engine
-from tilewright.targets.bm1684x.runtime.launched import Launched, finished
-from tilewright.targets.bm1684x.runtime.scratch import Scratch
+from tilewright.targets.bm1684x.runtime.recording import Launched, finished
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import widen
 from tilewright.targets.bm1684x.values.memory import Memories
+
+T = TypeVar("T", Tensor, ConvWeights, Matrix)
+#: Operands begin at multiples of so many bytes.
+ALIGNMENT = 64
+
 
 Body = Callable[..., None]
 
@@ -60,9 +63,10 @@ class Kernel:
                 self.body(tpu, *arguments)
                 tpu.end()
         except BaseException:
-            Elaborated.of(tpu.steps_that_ran, regions, memories.knobs).wrote()
+            Elaborated.of(tuple(tpu.ran.values()), regions, memories.knobs).wrote()
             raise
-        program = Elaborated.of(tpu.steps_as_run, regions, memories.knobs)
+        steps = [tpu.ran.get((step.engine, step.id), step) for step in tpu.steps]  # with what they touched
+        program = Elaborated.of(steps, regions, memories.knobs)
         program.wrote()
         return finished(program, memories, tpu.findings)
 
@@ -87,27 +91,47 @@ class Tpu:
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
         self._issued = dict.fromkeys(ENGINES, 0)
         self._held: list[Step] = []
-        self._ran: dict[tuple[str, int], Step] = {}
+        self.ran: dict[tuple[str, int], Step] = {}  # by engine and number, in the order in which they did
         self._before_region: dict[str, int] | None = None
-        self._scratch = Scratch(self.config)
+        self._used = [0] * self.config.banks  # bytes of each bank
 
     def local(self, shape: tuple[int, ...], dtype: DType, bank: int, kind: str = "aligned", lane: int = 0) -> Tensor:
         """A new tensor in a bank, behind those already there; one too large for it goes on in the next banks.
 
         Raises MachineError where a bank that it needs is not free.
         """
-        return self._scratch.take(bank, lambda offset: Tensor.local(lane, offset, shape, dtype, self.config, kind))
+        return self._take(bank, lambda offset: Tensor.local(lane, offset, shape, dtype, self.config, kind))
 
     def weights(self, shape: tuple[int, int, int, int], dtype: DType, bank: int) -> ConvWeights:
         """Room for convolution weights (oc, ic, kh, kw): copy what `Device.put_weights` gave to its `storage`."""
         sizes = sizes_of(shape, dtype)
-        return self._scratch.take(bank, lambda offset: ConvWeights(LOCAL_BASE + offset, sizes, dtype, self.config))
+        return self._take(bank, lambda offset: ConvWeights(LOCAL_BASE + offset, sizes, dtype, self.config))
 
     def matrix(self, rows: int, columns: int, dtype: DType, bank: int, width: int) -> Matrix:
         """Room for a matrix of `width` columns a channel; of one row: for a vector."""
-        return self._scratch.take(
-            bank, lambda offset: Matrix.local(0, offset, (rows, columns), width, dtype, self.config)
-        )
+        return self._take(bank, lambda offset: Matrix.local(0, offset, (rows, columns), width, dtype, self.config))
+
+    def _take(self, bank: int, make: Callable[[int], T]) -> T:
+        """What `make` makes at a byte offset of lanes, in a bank; one too large for it goes on in the next banks.
+
+        Raises MachineError where a bank that it needs is not free.
+        """
+        if not isinstance(bank, int) or not 0 <= bank < self.config.banks:
+            raise MachineError("local memory", f"there is no bank {bank!r}", f"give 0..{self.config.banks - 1}")
+        size = self.config.bank_bytes
+        begin = bank * size + self._used[bank]
+        try:
+            made = make(begin)
+            end = made.lane_end
+        except InputError as error:
+            raise MachineError("local memory", f"from bank {bank} on: {error.reason}", error.remedy) from None
+        last = (end - 1) // size
+        if taken := [other for other in range(bank + 1, last + 1) if self._used[other]]:
+            reason = f"{end - begin} bytes from bank {bank} on reach bank {taken[0]}, which is in use"
+            raise MachineError("local memory", reason, "begin in another bank, or make it smaller")
+        for other in range(bank, last + 1):
+            self._used[other] = -(-(min(end, (other + 1) * size) - other * size) // ALIGNMENT) * ALIGNMENT
+        return made
 
     def system(self, address: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """The tensor (n, c, h, w) without gaps at an address outside of local memory. Raises InputError."""
@@ -137,16 +161,6 @@ class Tpu:
             self._before_region = None
             raise
         self.parallel_end()
-
-    @property
-    def steps_that_ran(self) -> list[Step]:
-        """In the order in which they did, with what they touched."""
-        return list(self._ran.values())
-
-    @property
-    def steps_as_run(self) -> list[Step]:
-        """All in the order in which they were issued, with what they touched."""
-        return [self._ran.get((step.engine, step.id), step) for step in self.steps]
 
     @property
     def in_region(self) -> bool:
@@ -191,12 +205,11 @@ class Tpu:
         ended = self._issued if self._before_region is None else self._before_region
         needs = {other: ended[other] for other in ENGINES if other != engine}
         step = Step(engine, number, needs, command, f"{engine} command {number - 1}")
-        if self._before_region is None and not (self._knobs.defers and engine == DMA):
-            self.poll()
-            self._run(step)
-        elif self._knobs.defers or self._random is not None:
+        in_turn = self._before_region is None and not (self._knobs.defers and engine == DMA)
+        if not in_turn and (self._knobs.defers or self._random is not None):
             self._held.append(step)
         else:
+            self.poll()
             self._run(step)
         self.steps.append(step)
 
@@ -207,16 +220,14 @@ class Tpu:
             found = command.run(self._memories, touched)
         except MachineError as error:
             raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
-        self._ran[step.engine, step.id] = step.having(touched)
+        self.ran[step.engine, step.id] = step.having(touched)
         if "count" in found:
             self.selected = int(found["count"].item())
         if self._knobs.ignores_bounds:
-            for name, operand in (*command.operands.items(), *command.results.items()):
+            for _, name, operand in command.in_memory:
                 self._note_outside(step, name, operand)
 
-    def _note_outside(self, step: Step, name: str, operand: Operand | Constant) -> None:
-        if isinstance(operand, Constant):
-            return
+    def _note_outside(self, step: Step, name: str, operand: Operand) -> None:
         outside = operand.addresses[~self._memories.inside(operand.addresses, operand.dtype.bytes)]
         if outside.size:
             reason = f"{step}: {outside.size} elements of {name} lie outside of its memory, from {outside.min():#x} on"

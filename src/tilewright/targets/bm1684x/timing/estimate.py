@@ -1,14 +1,21 @@
-"""Cycles of each command: the vendor compiler's estimate, which is no measurement of silicon.
+"""Cycles of each command, by the vendor compiler's estimate, which is no measurement of silicon; multiply-accumulates.
 
 Formulas and numbers fit the timelines that the vendor's compiler prints for the networks of tpu_vectors. Exact there:
 convolutions, matrix products, pooling, arithmetic. Transfers are fitted. A number stands beside what it was fitted to.
+
+Bank conflicts are a **model**: the machine's own rule and its cost are not published, and nothing here was measured. A
+bank serves one access a cycle. A compute command whose operands and results share a bank takes as many passes as the
+busiest of its banks has of them. A transfer that runs while a compute command uses one of its banks waits for as long
+as both run. The vendor's estimate knows neither.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -16,16 +23,23 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.timeline import Channel, Costs, Fetch, serial_timeline, timeline
 from tilewright.sim.trace import Trace
-from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.config import CUBE_MACS, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.isa.operations.base import attribute
-from tilewright.targets.bm1684x.layouts.layout import aligned
-from tilewright.targets.bm1684x.layouts.operand import Operand
-from tilewright.targets.bm1684x.layouts.spread import ConvWeights, Matrix
-from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor, storage_of
-from tilewright.targets.bm1684x.timing.conflicts import passes, waits
+from tilewright.targets.bm1684x.layouts.layout import Operand, aligned
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows, Tensor
+
+CONVOLUTIONS = ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
+DEPTHWISE = ("fp_depthwise2d", "int8_depthwise2d")
+PRODUCTS = ("fp_mm", "int8_mm", "int8_zp_mm")
+POOLS = (*DEPTHWISE, "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d")
+#: Where the cube's rows of pixels (or matrix columns) and input channels come from.
+PIXELS = {1: 4, 2: 4, 4: 16}
+MATRIX_COLUMNS = 4
+#: Operands that are read element by element; the others are parameters.
+STREAMED = ("a", "b", "x", "acc")
 
 
 class Timing(NamedTuple):
@@ -54,40 +68,34 @@ class Timing(NamedTuple):
 
 
 ESTIMATE = Timing()
-#: Where the cube's rows of pixels (or matrix columns) and input channels come from.
-PIXELS = {1: 4, 2: 4, 4: 16}
-MATRIX_COLUMNS = 4
 
 
-def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
+def cycles(command: Command, config: Config) -> int:
     """Cycles of one command, at least 1."""
     if command.operation.engine == HAU:
-        return _sort(command, timing)
+        return _sort(command)
     if command.operation.engine == DMA:
-        return max(1, _transfer(command, config, timing))
-    return max(1, COMPUTE.get(command.operation.name, _passes)(command, config, timing))
+        return max(1, _transfer(command, config))
+    if command.operation.name in CONVOLUTIONS:
+        return _conv(command, config)
+    if command.operation.name in PRODUCTS:
+        return _matmul(command, config)
+    return max(1, _elements(command, config) * _passes(command, config))
 
 
-def trace(
-    program: Elaborated, config: Config, timing: Timing = ESTIMATE, serial: bool = False, conflicts: bool = False
-) -> Trace:
+def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: bool = False) -> Trace:
     """When each command runs: engines in order, each command when what it names has ended. Raises HazardError.
 
     `conflicts`: with the model of bank conflicts.
     """
-    busy = np.array([cycles(command, config, timing) for command in program.commands], np.int64)
+    busy = np.array([cycles(command, config) for command in program.commands], np.int64)
     if conflicts:
-        busy *= np.array([passes(command, config) for command in program.commands], np.int64)
+        busy *= np.array([bank_passes(command, config) for command in program.commands], np.int64)
     found = _timed(program, busy, serial)
     if conflicts:
         found = _timed(program, busy + waits(program.commands, found, config), serial)
     moved = np.array([_bytes_of_ddr(command) for command in program.commands], np.int64).reshape(-1, 2)
     return replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
-
-
-def times(program: Elaborated, config: Config) -> tuple[Trace, Trace]:
-    """The trace of a launch, and the one without any overlap."""
-    return trace(program, config), trace(program, config, serial=True)
 
 
 def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
@@ -100,7 +108,7 @@ def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
     return found
 
 
-def _conv(command: Command, config: Config, timing: Timing) -> int:
+def _conv(command: Command, config: Config) -> int:
     """n * oc / lanes * pixels / q * taps * ic / P, each rounded up."""
     n, oc, oh, ow = command.results["y"].shape
     w = command.operands["w"]
@@ -110,61 +118,43 @@ def _conv(command: Command, config: Config, timing: Timing) -> int:
     return n * _up(oc, config.lanes) * pixels * kh * kw * _up(ic, w.group)
 
 
-def _matmul(command: Command, config: Config, timing: Timing) -> int:
+def _matmul(command: Command, config: Config) -> int:
     """By rows: as a convolution. Spread columns: a pass over a row of the result for each product and addend."""
-    left, right, y = command.operands["L"], command.operands["R"], command.results["y"]
-    assert not isinstance(left, Constant) and not isinstance(right, Constant)
+    left, y = command.operands["L"], command.results["y"]
     depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
     if isinstance(y, Rows):
-        group = 1 if left.dtype.bytes == 4 else config.eu_bytes // left.dtype.bytes
-        return _up(y.shape[0], config.lanes) * _up(y.shape[1], MATRIX_COLUMNS) * _up(depth, group)
+        products = _up(y.shape[1], MATRIX_COLUMNS) * _up(depth, config.cube_group(left.dtype.bytes))
+        return _up(y.shape[0], config.lanes) * products
     assert isinstance(y, Matrix)
     rows, channels, _, width = y.storage.shape
     row = _up(width, config.eu_bytes // left.dtype.bytes) * _up(channels, config.lanes)
     return rows * row * (depth + sum(name in command.operands for name in ("bias", "acc")))
 
 
-def _sort(command: Command, timing: Timing) -> int:
+def _sort(command: Command) -> int:
     """A merge sort's passes over its operand; what suppresses boxes reads each element once."""
-    x = command.operands["x"]
-    assert not isinstance(x, Constant)
-    length = x.shape[0]
+    length = command.operands["x"].shape[0]
     if command.operation.name != "hau_sort":
-        return _up(length, timing.sort_rate)
-    return _up(length * max(1, (length - 1).bit_length()), timing.sort_rate)
+        return _up(length, ESTIMATE.sort_rate)
+    return _up(length * max(1, (length - 1).bit_length()), ESTIMATE.sort_rate)
 
 
-def _pool(command: Command, config: Config, timing: Timing) -> int:
-    window = command.attributes["window"]
-    taps = window.kernel[0] * window.kernel[1]
-    return _elements(command, config) * taps * (timing.strided_pool if window.stride[1] > 1 else 1)
-
-
-def _taylor(command: Command, config: Config, timing: Timing) -> int:
-    coefficients = command.operands["coefficients"]
-    assert not isinstance(coefficients, Constant)
-    return _elements(command, config) * coefficients.shape[-1]
-
-
-def _divide(command: Command, config: Config, timing: Timing) -> int:
-    return _elements(command, config) * (timing.division_step * attribute(command.attributes, "steps") + 1)
-
-
-def _sequence(passes: str) -> Callable[[Command, Config, Timing], int]:
-    return lambda command, config, timing: _elements(command, config) * int(getattr(timing, passes))
-
-
-def _passes(command: Command, config: Config, timing: Timing) -> int:
-    """A pass over the result; twice where it overwrites an operand, and where two operands have free strides."""
-    factor = 1
-    y = command.results["y"]
+def _passes(command: Command, config: Config) -> int:
+    """Passes over the result: twice as many where an operand is overwritten, and where two have free strides."""
+    name, y = command.operation.name, command.results["y"]
+    if name in POOLS:
+        window = command.attributes["window"]
+        return prod(window.kernel) * (ESTIMATE.strided_pool if window.stride[1] > 1 else 1)
+    if name == "fp_taylor":
+        return command.operands["coefficients"].shape[-1]
+    if name == "fp_div":
+        return ESTIMATE.division_step * attribute(command.attributes, "steps") + 1
+    if name in ("fp_exp", "fp_sigmoid"):
+        return ESTIMATE.exponential if name == "fp_exp" else ESTIMATE.sigmoid
     tensors = [operand for operand in command.operands.values() if isinstance(operand, Tensor)]
-    if isinstance(y, Tensor) and any(_overlap(y, operand, config) for operand in tensors if operand.is_local):
-        factor *= 2
-    if len(strided(command, config)) > 1:
-        factor *= 2
+    overwrites = isinstance(y, Tensor) and any(_overlap(y, other, config) for other in tensors if other.is_local)
     widest = max((operand.stride.w for operand in tensors), default=1)
-    return _elements(command, config) * factor * max(1, widest)
+    return (2 if overwrites else 1) * (2 if len(strided(command, config)) > 1 else 1) * max(1, widest)
 
 
 def strided(command: Command, config: Config) -> list[str]:
@@ -191,19 +181,6 @@ def _elements(command: Command, config: Config) -> int:
     return n * _up(c, config.lanes) * _up(h * w, config.eu_bytes // size)
 
 
-#: Operands that are read element by element; the others are parameters.
-STREAMED = ("a", "b", "x", "acc")
-COMPUTE: dict[str, Callable[[Command, Config, Timing], int]] = {
-    **dict.fromkeys(("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d"), _conv),
-    **dict.fromkeys(("fp_mm", "int8_mm", "int8_zp_mm"), _matmul),
-    **dict.fromkeys(("fp_depthwise2d", "int8_depthwise2d", "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d"), _pool),
-    "fp_taylor": _taylor,
-    "fp_div": _divide,
-    "fp_exp": _sequence("exponential"),
-    "fp_sigmoid": _sequence("sigmoid"),
-}
-
-
 def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
     """Whether two tensors share bytes of a lane; each channel counts as a multiple of 64 elements, of any type."""
 
@@ -218,22 +195,22 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
     return low < other_end and other_low < end
 
 
-def _transfer(command: Command, config: Config, timing: Timing) -> int:
+def _transfer(command: Command, config: Config) -> int:
     """Bytes at a rate; short runs count as longer ones, and small tensor transfers do not reach the rate."""
     x, y = command.operands["x"], command.results["y"]
-    out = not isinstance(x, Constant) and _is_local(x) and not _is_local(y)
+    out = not isinstance(x, Constant) and x.storage.is_local and not y.storage.is_local
     size = y.dtype.bytes
     pairs, run = _runs(x, y)
     spread = isinstance(x, Matrix) or isinstance(y, Matrix) or command.operation.name == "dma_broadcast"
     if spread:
-        rate = timing.matrix_write_rate if out else timing.matrix_read_rate
+        rate = ESTIMATE.matrix_write_rate if out else ESTIMATE.matrix_read_rate
         moved = min(int(np.prod(operand.shape)) for operand in (x, y) if not isinstance(operand, Constant)) * size
-        return int(moved * max(1.0, timing.shortest_run / (run * size)) / rate)
-    rate = timing.write_rate if out else timing.read_rate
-    units = pairs * run * size / timing.unit
+        return int(moved * max(1.0, ESTIMATE.shortest_run / (run * size)) / rate)
+    rate = ESTIMATE.write_rate if out else ESTIMATE.read_rate
+    units = pairs * run * size / ESTIMATE.unit
     level = 2 ** round(math.log2(units)) if out else round(units)
-    slow = timing.full / min(max(level, 1), timing.full)
-    return int(pairs * max(timing.shortest_run, run * size) * slow / rate)
+    slow = ESTIMATE.full / min(max(level, 1), ESTIMATE.full)
+    return int(pairs * max(ESTIMATE.shortest_run, run * size) * slow / rate)
 
 
 def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:
@@ -253,19 +230,80 @@ def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:
     return n * c * h * w, 1
 
 
-def _is_local(operand: Operand) -> bool:
-    tensor = storage_of(operand)
-    return tensor is not None and tensor.is_local
-
-
 def _bytes_of_ddr(command: Command) -> tuple[int, int]:
     """Bytes read from outside local memory, and written there."""
     if command.operation.engine == TIU:
         return 0, 0
     x, y = command.operands["x"], command.results["y"]
-    reads = 0 if isinstance(x, Constant) or _is_local(x) else int(np.prod(x.shape)) * x.dtype.bytes
-    return reads, 0 if _is_local(y) else int(np.prod(y.shape)) * y.dtype.bytes
+    reads = 0 if isinstance(x, Constant) or x.storage.is_local else int(np.prod(x.shape)) * x.dtype.bytes
+    return reads, 0 if y.storage.is_local else int(np.prod(y.shape)) * y.dtype.bytes
 
 
 def _up(value: int, divisor: int) -> int:
     return -(-value // divisor)
+
+
+def banks(operand: Operand, config: Config) -> range:
+    """Banks of local memory from an operand's first byte to its last; none outside."""
+    tensor = operand.storage
+    if not tensor.is_local:
+        return range(0)
+    return range(tensor.lane_offset // config.bank_bytes, (tensor.lane_end - 1) // config.bank_bytes + 1)
+
+
+def _places(command: Command) -> set[Operand]:
+    """Operands and results in memory, one that is both once: the estimate knows that it is."""
+    return {place for _, _, place in command.in_memory}
+
+
+def bank_passes(command: Command, config: Config) -> int:
+    """How often a compute command goes through its busiest bank: 1 without a conflict."""
+    if command.operation.engine != TIU:
+        return 1
+    used = Counter(bank for place in _places(command) for bank in banks(place, config))
+    return max(used.values(), default=1)
+
+
+def waits(commands: tuple[Command, ...], trace: Trace, config: Config) -> Array:
+    """int64 [n]: cycles that each transfer waits for compute commands that use its banks while it runs."""
+    engines = [command.operation.engine for command in commands]
+    used = np.zeros((len(commands), config.banks), np.bool_)
+    for row, command in enumerate(commands):
+        for place in _places(command):
+            used[row, list(banks(place, config))] = True
+    compute = np.array([row for row, engine in enumerate(engines) if engine == TIU], np.int64)
+    found = np.zeros(len(commands), np.int64)
+    if not len(compute):
+        return found
+    begins, ends = trace.start[compute], trace.end[compute]  # in order of time
+    for row, engine in enumerate(engines):
+        if engine != DMA or not used[row].any():
+            continue
+        start, end = int(trace.start[row]), int(trace.end[row])
+        near = slice(int(np.searchsorted(ends, start, "right")), int(np.searchsorted(begins, end, "left")))
+        both = np.minimum(ends[near], end) - np.maximum(begins[near], start)
+        shares = (used[compute[near]] & used[row]).any(1)
+        found[row] = int(both[shares].clip(0).sum())
+    return found
+
+
+def macs(command: Command) -> int:
+    """Multiply-accumulates of a command, padding taps included; 0 of all but convolutions and matrix products."""
+    name, y = command.operation.name, prod(command.results["y"].shape)
+    if name in CONVOLUTIONS:
+        kernel = command.operands["w"]
+        assert isinstance(kernel, ConvWeights)
+        return y * prod(kernel.shape[1:])
+    if name in DEPTHWISE:
+        return y * prod(command.attributes["window"].kernel)
+    if name in PRODUCTS:
+        left = command.operands["L"]
+        return y * (left.shape[0] if command.attributes.get("left_transposed") else left.shape[1])
+    return 0
+
+
+def peak(commands: Sequence[Command], lanes: int) -> int:
+    """MACs a cycle of the narrowest type that some commands multiply; 0 where they multiply nothing."""
+    factors = {**dict.fromkeys((*CONVOLUTIONS, *DEPTHWISE), "w"), **dict.fromkeys(PRODUCTS, "L")}
+    sizes = {c.operands[factors[c.operation.name]].dtype.bytes for c in commands if c.operation.name in factors}
+    return lanes * max((CUBE_MACS[size] for size in sizes), default=0)

@@ -1,19 +1,24 @@
-"""Element-wise operations on stored values: one rounding an operation. Section 6.2 of the specification."""
+"""Element-wise operations on stored values, one rounding an operation (section 6.2 of the specification), and division,
+roots and exponentials as the machine iterates them in float32.
+
+What is iterated starts from an inverse square root: an estimate from the bits of x, then Newton steps of six roundings.
+Found by reproducing the functional model's results bit for bit, with two steps and with three.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.values.dtypes import DType, Rounding
-from tilewright.targets.bm1684x.values.floats import narrow, rounded, widen
-from tilewright.targets.bm1684x.values.rounding import saturate, shift, wrap
+from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, DType, Rounding
+from tilewright.targets.bm1684x.values.floats import flush, narrow, rounded, saturate, shift, widen, wrap
 
 Binary = Callable[[Array, Array], Array]
 
-FLOAT_BINARY: dict[str, Binary] = {
+BINARY: dict[str, Binary] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -22,15 +27,25 @@ FLOAT_BINARY: dict[str, Binary] = {
     "max": lambda a, b: np.where(a > b, a, b),  # of a NaN and a number the second operand
     "min": lambda a, b: np.where(a > b, b, a),  # ... the first operand
 }
-INTEGER_BINARY: dict[str, Binary] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 RELATIONS = ("greater", "less", "equal", "not_equal", "greater_equal", "less_equal")
 BITWISE: dict[str, Binary] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+#: Minus half of a float's bits, added to this, are nearly the bits of its inverse root.
+ESTIMATE = np.uint32(0x5F37_59DF)
+#: Steps of the calls that do not name a number.
+STEPS = 3
+HALF, ONE_AND_HALF, ONE = np.float32(0.5), np.float32(1.5), np.float32(1)
+#: What exponentials multiply and clamp by: bits of log2(e), ln(2), and of the largest argument.
+LOG2_E = np.uint32(0x3FB8_AA3B).view(np.float32)
+LN_2 = np.uint32(0x3F31_7218).view(np.float32)
+LARGEST = np.uint32(0x7A83_1265).view(np.float32)
+#: Terms of the exponential's series by type.
+TERMS: dict[DType, int] = {F32: 10, F16: 7, BF16: 7}
 
 
 def float_binary(name: str, a: Array, b: Array, dtype: DType) -> Array:
-    """One of FLOAT_BINARY, rounded once: float32 has enough digits that narrowing its result is innocuous."""
+    """One of BINARY, rounded once: float32 has enough digits that narrowing its result is innocuous."""
     with np.errstate(all="ignore"):
-        return narrow(FLOAT_BINARY[name](widen(a, dtype), widen(b, dtype)), dtype)
+        return narrow(BINARY[name](widen(a, dtype), widen(b, dtype)), dtype)
 
 
 def multiply_add(a: Array, b: Array, acc: Array, dtype: DType) -> Array:
@@ -53,10 +68,10 @@ def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
 def integer_binary(
     name: str, a: Array, b: Array, dtype: DType, count: Array | int, mode: Rounding, saturating: bool
 ) -> Array:
-    """One of INTEGER_BINARY, exact; then shifted; then clamped, or cut to the low bits."""
+    """A sum, difference or product, exact; then shifted; then clamped, or cut to the low bits."""
     unsigned = name != "sub" and a.dtype.kind == b.dtype.kind == "u"
     exact = np.uint64 if unsigned else np.int64  # products of two u32 need all 64 bits
-    wide = INTEGER_BINARY[name](a.astype(exact), b.astype(exact))
+    wide = BINARY[name](a.astype(exact), b.astype(exact))
     if not saturating:
         return wrap(shift(wide, count, mode), dtype)
     left = np.maximum(count, 0)  # clamped first: shifted left, a product may not fit in 64 bits
@@ -75,7 +90,7 @@ def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
     if dtype.is_float:
         a, b = widen(a, dtype), widen(b, dtype)
     greater, equal = a > b, (a == b) | same
-    found: Array = {
+    return {
         "greater": greater,
         "less": ~(greater | equal),
         "equal": equal,
@@ -83,4 +98,49 @@ def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
         "greater_equal": greater | equal,
         "less_equal": ~greater,
     }[relation]
-    return found
+
+
+def series(dtype: DType) -> Array:
+    """1 / k!, as many as the type's exponential uses: float32."""
+    return np.array([1 / math.factorial(k) for k in range(TERMS[dtype])], np.float32)
+
+
+def inverse_root(x: Array, steps: int = STEPS) -> Array:
+    """1 / sqrt(x); zero and infinity give large and small numbers."""
+    x = np.ascontiguousarray(flush(x))
+    with np.errstate(all="ignore"):
+        y: Array = (ESTIMATE - (x.view(np.uint32) >> np.uint32(1))).view(np.float32)
+        for _ in range(steps):
+            y = flush(y * (ONE_AND_HALF - flush(flush(flush(x * HALF) * y) * y)))
+    return y
+
+
+def divide(a: Array, b: Array, steps: int = STEPS) -> Array:
+    """a times the squared inverse root of b."""
+    root = inverse_root(np.abs(b), steps)
+    with np.errstate(all="ignore"):
+        return flush(flush(a) * np.copysign(flush(root * root), b))
+
+
+def square_root(x: Array) -> Array:
+    """x times its inverse root."""
+    with np.errstate(all="ignore"):
+        return flush(flush(x) * inverse_root(x))
+
+
+def exponential(x: Array) -> Array:
+    """2**n times the series of the rest, n = floor(x * log2(e)) clamped to -127..127."""
+    with np.errstate(all="ignore"):
+        x = np.where(x > -LARGEST, x, -LARGEST)
+        x = np.where(x > LARGEST, LARGEST, x)
+        whole = np.floor(flush(x * LOG2_E))
+        rest = flush(x - flush(whole * LN_2))
+        power = ((np.clip(whole, -127, 127).astype(np.int32) + 127) << 23).view(np.float32)
+        return flush(polynomial(rest, series(F32), F32) * flush(power))
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x))."""
+    with np.errstate(all="ignore"):
+        total = ONE + exponential(np.float32(0) - flush(x))
+    return divide(np.ones_like(total), total)

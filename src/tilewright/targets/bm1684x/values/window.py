@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -33,6 +33,16 @@ class Window:
         sizes = zip(self.padded(h, w), self.kernel, self.stride, self.dilation, strict=True)
         height, width = ((size - (k - 1) * d - 1) // s + 1 for size, k, s, d in sizes)
         return height, width
+
+    def rows(self, r0: int, r1: int) -> tuple[int, int]:
+        """The rows of the feature map that rows r0..r1 of the result see: first and end, in padding too."""
+        low, last = (row * self.stride[0] - self.pads[0] for row in (r0, r1 - 1))
+        return low, last + (self.kernel[0] - 1) * self.dilation[0] + 1
+
+    def cut(self, r0: int, r1: int, h: int) -> Window:
+        """The window that gives rows r0..r1 of the result from the rows that they see, of `h` there are."""
+        low, high = self.rows(r0, r1)
+        return replace(self, pads=(max(0, -low), max(0, high - h), *self.pads[2:]))
 
     def taps(self, x: Array, fill: Array | int | float = 0) -> Array:
         """(n, c, kh, kw, oh, ow): what each tap of each window sees; padding is `fill`."""

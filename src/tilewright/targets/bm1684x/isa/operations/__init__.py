@@ -1,18 +1,6 @@
 """All operations by name."""
 
-from tilewright.targets.bm1684x.isa.operations import convert, elementwise, move, neural
+from tilewright.targets.bm1684x.isa.operations import elementwise, move, neural
 from tilewright.targets.bm1684x.isa.operations.base import DMA, HAU, OPERATIONS, OPTIONAL, TIU, Operation, Values
 
-__all__ = [
-    "DMA",
-    "HAU",
-    "OPERATIONS",
-    "OPTIONAL",
-    "TIU",
-    "Operation",
-    "Values",
-    "convert",
-    "elementwise",
-    "move",
-    "neural",
-]
+__all__ = ["DMA", "HAU", "OPERATIONS", "OPTIONAL", "TIU", "Operation", "Values", "elementwise", "move", "neural"]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.values.dtypes import DType, Rounding
-from tilewright.targets.bm1684x.values.iterate import STEPS
+from tilewright.targets.bm1684x.values.elementwise import STEPS
 
 TIU, DMA, HAU = "tiu", "dma", "hau"
 
@@ -48,9 +48,7 @@ class Values:
 
     @property
     def mode(self) -> Rounding:
-        """The command's rounding."""
-        mode: Rounding = self.attribute("mode")
-        return mode
+        return self.attribute("mode")
 
 
 class Signature(NamedTuple):

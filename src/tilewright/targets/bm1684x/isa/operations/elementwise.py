@@ -1,7 +1,11 @@
-"""Element-wise commands of the compute engine. Operands broadcast: constants, channels, strides of 0."""
+"""Element-wise commands of the compute engine, conversions, and functions that the machine computes by iteration.
+
+Operands broadcast: constants, channels, strides of 0.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -10,10 +14,20 @@ from tilewright.array import Array
 from tilewright.targets.bm1684x.isa.operations import rules
 from tilewright.targets.bm1684x.isa.operations.base import TIU, Values, define
 from tilewright.targets.bm1684x.values import elementwise as e
-from tilewright.targets.bm1684x.values.dtypes import I8, I16, U8
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, Rounding
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS, holds
-from tilewright.targets.bm1684x.values.floats import narrow, widen
-from tilewright.targets.bm1684x.values.rounding import saturate, shift, shift_right, wrap
+from tilewright.targets.bm1684x.values.floats import (
+    cast,
+    flush,
+    narrow,
+    round_float,
+    saturate,
+    shift,
+    shift_right,
+    to_integer,
+    widen,
+    wrap,
+)
 
 
 def float_binary(name: str, v: Values) -> dict[str, Array]:
@@ -67,12 +81,10 @@ def copy(v: Values) -> dict[str, Array]:
     return {"y": v["a"]}
 
 
-def absolute(v: Values) -> dict[str, Array]:
-    """|a|."""
+def unary(function: Callable[[Array], Array], v: Values) -> dict[str, Array]:
+    """|a|, or its sign: -1, 0 or 1."""
     dtype = v.types["y"]
-    if dtype.is_float:
-        return {"y": narrow(np.abs(widen(v["a"], dtype)), dtype)}
-    return {"y": np.abs(v["a"])}
+    return {"y": narrow(function(widen(v["a"], dtype)), dtype) if dtype.is_float else function(v["a"])}
 
 
 def negative(v: Values) -> dict[str, Array]:
@@ -81,14 +93,6 @@ def negative(v: Values) -> dict[str, Array]:
     if dtype.is_float:
         return {"y": e.float_binary("sub", dtype.from_bits(0), v["a"], dtype)}
     return {"y": (0 - v["a"].astype(np.int64)).astype(dtype.storage)}
-
-
-def sign(v: Values) -> dict[str, Array]:
-    """-1, 0 or 1."""
-    dtype = v.types["y"]
-    if dtype.is_float:
-        return {"y": narrow(np.sign(widen(v["a"], dtype)), dtype)}
-    return {"y": np.sign(v["a"])}
 
 
 def prelu(v: Values) -> dict[str, Array]:
@@ -131,16 +135,95 @@ for name in ("arithmetic", "logical"):
     define(TIU, f"{name}_shift", "a shift", partial(shifted, name == "arithmetic"), integers("a", "y"))
 for name in RELATIONS:
     define(TIU, name, "a b c", partial(compare, name), alike("a", "b"), alike("c", "y"))
-choices = (alike("a", "b"), alike("c", "d", "y"), rules.wide_enough_choices("a", "b"))
+choices = (alike("a", "b"), alike("c", "d", "y"), rules.wide_enough_choices)
 for name in ("greater", "less", "equal"):
     define(TIU, f"{name}_select", "a b c d", partial(select, name), *choices)
 for name, key, relation in (("maximum", "max", "greater"), ("minimum", "min", "less")):
     both = partial(extreme_select, key, relation)
     define(TIU, f"{name}_{relation}_select", "a b c d", both, *choices, outputs="y0 y")
-for name, unary in (("copy", copy), ("abs", absolute), ("neg", negative), ("sign", sign)):
-    define(TIU, name, "a", unary, alike("a", "y"))
+ones = (("copy", copy), ("abs", partial(unary, np.abs)), ("neg", negative), ("sign", partial(unary, np.sign)))
+for name, meaning in ones:
+    define(TIU, name, "a", meaning, alike("a", "y"))
 macs = (rules.of("a", I8, U8), rules.of("b", I8, U8), rules.of("acc", I16), rules.of("y", I16))
 define(TIU, "prelu", "a slope", prelu, rules.floats("a", "slope", "y"))
 define(TIU, "fp_mac", "a b acc", multiply_add, rules.floats("a", "b", "acc", "y"))
 define(TIU, "int8_mac", "a b acc", integer_mac, *macs)
 define(TIU, "fp_taylor", "a coefficients", taylor, rules.floats("a", "coefficients", "y"))
+
+
+def convert(v: Values) -> dict[str, Array]:
+    """x as another type; integers clamp, NaN becomes 0."""
+    return {"y": cast(v["x"], v.types["x"], v.types["y"], v.mode)}
+
+
+def round_to_integral(v: Values) -> dict[str, Array]:
+    """The nearest integral value of the same float type."""
+    return {"y": round_float(v["x"], v.types["x"], v.mode)}
+
+
+def _wide(x: Array) -> Array:
+    return x.astype(np.int64)
+
+
+def integer_requant(v: Values) -> dict[str, Array]:
+    """sat(round(x * multiplier * 2**shift) + offset)."""
+    scaled = shift(_wide(v["x"]) * _wide(v["multiplier"]), v["shift"], v.mode)
+    return {"y": saturate(scaled + _wide(v["offset"]), v.types["y"])}
+
+
+def float_requant(v: Values) -> dict[str, Array]:
+    """sat(round(f32(x) * scale + offset)), each operation a float32 rounding; `source_mode` rounds x to float32."""
+    mode, x = v.attribute("source_mode"), v["x"]
+    with np.errstate(all="ignore"):
+        nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
+        real = x.astype(np.float32) if nearest else cast(_wide(x), I32, F32, mode)
+        scaled = flush(flush(real * np.float32(v["scale"])) + np.float32(v["offset"]))
+    return {"y": to_integer(scaled.astype(np.float64), v.types["y"], v.mode)}
+
+
+def integer_dequant(v: Values) -> dict[str, Array]:
+    """sat(round((x - offset) * multiplier * 2**shift))."""
+    wide = (_wide(v["x"]) - _wide(v["offset"])) * _wide(v["multiplier"])
+    return {"y": saturate(shift(wide, v["shift"], v.mode), v.types["y"])}
+
+
+def float_dequant(v: Values) -> dict[str, Array]:
+    """f32(x - offset) * scale."""
+    with np.errstate(all="ignore"):
+        return {"y": flush((_wide(v["x"]) - _wide(v["offset"])).astype(np.float32) * np.float32(v["scale"]))}
+
+
+def divide(v: Values) -> dict[str, Array]:
+    """a / b, as the machine iterates it: up to 4 units in the last place off."""
+    return {"y": e.divide(v["a"], v["b"], v.attribute("steps"))}
+
+
+def inverse_root(v: Values) -> dict[str, Array]:
+    """1 / sqrt(a), iterated."""
+    return {"y": e.inverse_root(v["a"], v.attribute("steps"))}
+
+
+def iterated(function: Callable[[Array], Array], v: Values) -> dict[str, Array]:
+    """sqrt(a), exp(a) or 1 / (1 + exp(-a)): what the device API's sequence of commands computes."""
+    return {"y": function(v["a"])}
+
+
+def logarithm(v: Values) -> dict[str, Array]:
+    """ln(a), rounded from float64: the vendor's sequence is not known, and differs by a unit in the last place."""
+    with np.errstate(all="ignore"):
+        return {"y": flush(np.log(widen(v["a"], F32).astype(np.float64)).astype(np.float32))}
+
+
+modes, in_f32 = rules.rounds_to_neighbours, rules.iterates_in_f32
+scaled = "x multiplier shift offset"
+define(TIU, "cast", "x", convert, modes, rules.not_between_short_floats)
+define(TIU, "fp_round", "x", round_to_integral, modes, rules.floats("x", "y"))
+define(TIU, "int_requant", scaled, integer_requant, rules.wide_source)
+define(TIU, "fp32_requant", "x scale offset", float_requant, modes, rules.wide_source)
+define(TIU, "int_dequant", scaled, integer_dequant, rules.integers("x", "y"))
+define(TIU, "fp32_dequant", "x scale offset", float_dequant, rules.integers("x"), rules.of("y", F32))
+define(TIU, "fp_div", "a b", divide, in_f32)
+define(TIU, "fp_rsqrt", "a", inverse_root, in_f32)
+for name, function in (("sqrt", e.square_root), ("exp", e.exponential), ("sigmoid", e.sigmoid)):
+    define(TIU, f"fp_{name}", "a", partial(iterated, function), in_f32)
+define(TIU, "fp_log", "a", logarithm, in_f32, inexact=True)

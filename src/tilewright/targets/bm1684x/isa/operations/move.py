@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.isa.operations import rules
-from tilewright.targets.bm1684x.isa.operations.base import DMA, HAU, TIU, Values, define
+from tilewright.targets.bm1684x.isa.operations.base import DMA, HAU, TIU, Meaning, Touches, Values, define
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U16, U32
 from tilewright.targets.bm1684x.values.floats import widen
 
@@ -25,19 +27,9 @@ def broadcast(v: Values) -> dict[str, Array]:
     return {"y": np.broadcast_to(v["x"], v.shapes["y"])}
 
 
-def nc_transposed(v: Values) -> dict[str, Array]:
-    """y[n, c, h, w] = x[c, n, h, w]."""
-    return {"y": v["x"].transpose(1, 0, 2, 3)}
-
-
-def cw_transposed(v: Values) -> dict[str, Array]:
-    """y[n, c, h, w] = x[n, w, h, c]."""
-    return {"y": v["x"].transpose(0, 3, 2, 1)}
-
-
-def matrix_transposed(v: Values) -> dict[str, Array]:
-    """y[r, c] = x[c, r]."""
-    return {"y": v["x"].T}
+def transposed(order: tuple[int, ...], v: Values) -> dict[str, Array]:
+    """x with its axes in another order."""
+    return {"y": v["x"].transpose(order)}
 
 
 def reversed_axis(v: Values) -> dict[str, Array]:
@@ -53,18 +45,16 @@ def gather_rows(v: Values) -> dict[str, Array]:
     return {"y": np.where(inside[:, :, None], rows, v["fill"])[None]}
 
 
-def gathered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """The rows of x that an index names."""
-    index = v["index"][0, :, :, 0].astype(np.int64)
-    return {"x": _named(index, (v["x"].shape[1], v["x"].shape[2]))[None, :, :, None]}
+def taken_from(operand: str, gather: Meaning) -> Touches:
+    """The elements of an operand that a gather takes: those whose numbers it gives when it gathers numbers."""
 
+    def touches(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+        numbers, size = np.arange(v[operand].size).reshape(v[operand].shape), v[operand].size
+        taken = np.zeros(size + 1, np.bool_)
+        taken[gather(replace(v, data={**v.data, operand: numbers, "fill": np.array(size)}))["y"]] = True
+        return {operand: taken[:size].reshape(numbers.shape)}
 
-def _named(index: Array, shape: tuple[int, int]) -> Array:
-    """Which positions of each channel an index (c or 1, k) names, those beyond left out: bool of `shape` (c, size)."""
-    named = np.zeros(shape, np.bool_)
-    channel, _ = np.nonzero(inside := np.broadcast_to(index, (shape[0], index.shape[1])) < shape[1])
-    named[channel, np.broadcast_to(index, inside.shape)[inside]] = True
-    return named
+    return touches
 
 
 def scatter_rows(v: Values) -> dict[str, Array]:
@@ -83,9 +73,8 @@ def scattered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
     """The rows of y that an index names are written; the others stay, or become 0 without y_before."""
     if "y_before" not in v.data:
         return {}
-    index = v["index"][0, :, :, 0].astype(np.int64)
-    rows = _named(index, (v.shapes["y"][1], v.shapes["y"][2]))
-    return {"y": rows[None, :, :, None], "y_before": np.zeros((), np.bool_)}
+    marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
+    return {**scatter_rows(replace(v, data=marks)), "y_before": np.zeros((), np.bool_)}
 
 
 def mask_select(v: Values) -> dict[str, Array]:
@@ -119,25 +108,11 @@ def table_lookup(v: Values) -> dict[str, Array]:
     return {"y": np.where(inside, tables[channel, np.where(inside, index, 0)], v["fill"])}
 
 
-def looked_up(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """The entries of the table that x names."""
-    table = v["table"]
-    index = v["x"].astype(np.int64).transpose(1, 0, 2, 3).reshape(v["x"].shape[1], -1)
-    rows = table.reshape(-1, table.shape[-1])
-    named = _named(index if len(rows) > 1 else index.reshape(1, -1), (len(rows), rows.shape[1]))
-    return {"table": named.reshape(table.shape)}
-
-
 def gather_columns(v: Values) -> dict[str, Array]:
     """y[n, c, 0, k] = x[n, c, 0, index[k]]; `fill` where the index is beyond x."""
     index = v["index"].reshape(-1).astype(np.int64)
     inside = index < v["x"].shape[3]
     return {"y": np.where(inside, v["x"][..., np.where(inside, index, 0)], v["fill"])}
-
-
-def gathered_columns(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """The columns of x that the index names."""
-    return {"x": _named(v["index"].reshape(1, -1).astype(np.int64), (1, v["x"].shape[3]))[0]}
 
 
 def gather_elements(v: Values) -> dict[str, Array]:
@@ -147,13 +122,6 @@ def gather_elements(v: Values) -> dict[str, Array]:
     shape = (index.shape[0], *v["x"].shape[1:])
     y = np.take_along_axis(np.broadcast_to(v["x"], shape), np.where(inside, index, 0), 3)
     return {"y": np.where(inside, y, v["fill"])}
-
-
-def gathered_elements(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """The elements of x that an index names, of any sample and for all rows that it stands for."""
-    (_, c, h, w), index = v["x"].shape, v["index"].astype(np.int64)
-    index = np.broadcast_to(index, (index.shape[0], c, h, index.shape[3])).transpose(1, 2, 0, 3)
-    return {"x": _named(index.reshape(c * h, -1), (c * h, w)).reshape(1, c, h, w)}
 
 
 def sort(v: Values) -> dict[str, Array]:
@@ -201,16 +169,17 @@ def soft_nms(v: Values) -> dict[str, Array]:
     return {"y": np.array(kept, np.int32), "count": np.array([len(kept)])}
 
 
+cw_transposed = partial(transposed, (0, 3, 2, 1))
 bits, counted = rules.alike("x", "y"), rules.of("count", U32, I32)
 filled = (rules.alike("x", "y", "fill"), rules.of("index", U32, U16, U8))
 kept = (rules.of("y", I32), counted)
 define(DMA, "dma_copy", "x", reshaped, bits)
 define(DMA, "dma_broadcast", "x", broadcast, bits)
-define(DMA, "dma_nc_trans", "x", nc_transposed, bits)
+define(DMA, "dma_nc_trans", "x", partial(transposed, (1, 0, 2, 3)), bits)
 define(DMA, "dma_cw_trans", "x", cw_transposed, bits)
-define(DMA, "dma_matrix_trans", "x", matrix_transposed, bits)
+define(DMA, "dma_matrix_trans", "x", partial(transposed, (1, 0)), bits)
 define(DMA, "dma_reverse", "x", reversed_axis, bits)
-define(DMA, "dma_h_gather", "x index fill", gather_rows, *filled, touches=gathered_rows)
+define(DMA, "dma_h_gather", "x index fill", gather_rows, *filled, touches=taken_from("x", gather_rows))
 define(DMA, "dma_h_scatter", "x index y_before", scatter_rows, bits, by_data=True, touches=scattered_rows)
 define(DMA, "dma_mask_select", "x mask", mask_select, bits, outputs="y count", by_data=True, touches=selected)
 define(DMA, "dma_nonzero", "x", nonzero, rules.of("y", U32), outputs="y count", by_data=True, touches=first_ones)
@@ -219,9 +188,9 @@ define(TIU, "wc_trans", "x", cw_transposed, bits)
 define(TIU, "npu_bcast", "x", broadcast, bits)
 define(TIU, "static_bcast", "x", broadcast, bits)
 looks = (rules.alike("table", "y", "fill"), rules.of("x", U8, U16))
-define(TIU, "table_lookup", "x table fill", table_lookup, *looks, touches=looked_up)
-define(TIU, "pe_gather", "x index fill", gather_elements, *filled, touches=gathered_elements)
-define(TIU, "w_gather", "x index fill", gather_columns, *filled, touches=gathered_columns)
+define(TIU, "table_lookup", "x table fill", table_lookup, *looks, touches=taken_from("table", table_lookup))
+define(TIU, "pe_gather", "x index fill", gather_elements, *filled, touches=taken_from("x", gather_elements))
+define(TIU, "w_gather", "x index fill", gather_columns, *filled, touches=taken_from("x", gather_columns))
 define(HAU, "hau_sort", "x numbers", sort, rules.of("x", F32, I32, U32), bits, outputs="y index")
 chosen: dict[str, Any] = {"outputs": "y count", "by_data": True, "touches": first_ones}
 define(HAU, "hau_hard_nms", "x", hard_nms, rules.of("x", U8), *kept, **chosen)

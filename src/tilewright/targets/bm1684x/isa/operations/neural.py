@@ -13,8 +13,7 @@ from tilewright.targets.bm1684x.isa.operations import rules
 from tilewright.targets.bm1684x.isa.operations.base import TIU, Rule, Signature, Values, define
 from tilewright.targets.bm1684x.values import conv
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32
-from tilewright.targets.bm1684x.values.floats import narrow, widen
-from tilewright.targets.bm1684x.values.rounding import wrap
+from tilewright.targets.bm1684x.values.floats import narrow, widen, wrap
 from tilewright.targets.bm1684x.values.window import Window
 
 
@@ -36,6 +35,11 @@ def _first(v: Values) -> list[Array]:
     return [v[name].astype(np.float32) for name in ("bias", "acc") if name in v.data]
 
 
+def _plus(total: Array, v: Values, name: str) -> Array:
+    """Integer sums and an operand that may be absent."""
+    return total + v[name] if name in v.data else total
+
+
 def float_conv(v: Values) -> dict[str, Array]:
     """x (n, ic, h, w) with w (oc, ic, kh, kw), plus bias (1, oc, 1, 1) and acc, both f32 and optional."""
     return {"y": conv.float_conv(v["x"], _weights(v), v.types["x"], v.types["y"], _window(v), _first(v))}
@@ -44,18 +48,14 @@ def float_conv(v: Values) -> dict[str, Array]:
 def symmetric_conv(v: Values) -> dict[str, Array]:
     """sat(round_half_up((sum + bias) >> right)), clamped at 0 by an unsigned result type."""
     total = conv.integer_conv(v["x"], _weights(v), _window(v), 0, 0).astype(np.int64)
-    if "bias" in v.data:
-        total = total + v["bias"]
-    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"))}
+    return {"y": conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))}
 
 
 def asymmetric_conv(v: Values) -> dict[str, Array]:
     """int32 sums of padded x times (w - zero), plus acc."""
     zero = v["zero"].astype(np.int32) if "zero" in v.data else 0
     total = conv.integer_conv(v["x"], _weights(v), _window(v), v.attribute("pad"), zero)
-    if "acc" in v.data:
-        total = total + v["acc"]
-    return {"y": wrap(total, v.types["y"])}
+    return {"y": wrap(_plus(total, v, "acc"), v.types["y"])}
 
 
 def float_depthwise(v: Values) -> dict[str, Array]:
@@ -70,9 +70,7 @@ def integer_depthwise(v: Values) -> dict[str, Array]:
     """sat(round((sum + bias) >> right)) of 8-bit x and w, int32 bias."""
     taps = _window(v).taps(v["x"], v.attribute("pad"))
     total = conv.integer_depthwise(taps, _weights(v).reshape(-1, *taps.shape[2:4]))
-    if "bias" in v.data:
-        total = total + v["bias"].astype(np.int64)
-    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"), v.mode)}
+    return {"y": conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"), v.mode)}
 
 
 def float_average(v: Values) -> dict[str, Array]:
@@ -122,15 +120,12 @@ def float_matmul(v: Values) -> dict[str, Array]:
 def integer_matmul(v: Values) -> dict[str, Array]:
     """sat(round_half_up((sum + bias) >> right)), bias i16."""
     total = conv.integer_matmul(*_sides(v)).astype(np.int64)
-    if "bias" in v.data:
-        total = total + v["bias"]
-    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"))}
+    return {"y": conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))}
 
 
 def wide_matmul(v: Values) -> dict[str, Array]:
     """int32 sums of L times (R - zero), plus acc."""
-    total = conv.integer_matmul(*_sides(v))
-    return {"y": wrap(total + v["acc"] if "acc" in v.data else total, v.types["y"])}
+    return {"y": wrap(_plus(conv.integer_matmul(*_sides(v)), v, "acc"), v.types["y"])}
 
 
 def _accumulates_wide(found: Signature) -> str:

@@ -1,31 +1,38 @@
-"""What the machine refuses, as sentences. Measured on the vendor's functional model, whose assertions they replace."""
+"""What the machine refuses, as sentences: because of types and attributes, and because of where operands lie.
+
+Rules of types are measured on the vendor's functional model, whose assertions they replace. Rules of places are
+from the device API's description and, for broadcasts and convolutions, from assertions of the functional model.
+"""
 
 from __future__ import annotations
 
-from tilewright.targets.bm1684x.isa.operations.base import Rule, Signature
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tilewright.targets.bm1684x.isa.operations.base import PlaceRule, Rule, Signature
+from tilewright.targets.bm1684x.layouts import layout
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I16, I32, U16, DType, Rounding
 
+#: Bytes from one element of a row to the next that a transfer can step over; what operands of the cube begin at.
+WIDEST_STEP, CUBE = 128, 64
 
-def floats(*names: str) -> Rule:
-    """The operands named have one float type."""
+
+def alike(*names: str, floats: bool = False) -> Rule:
+    """The operands named have one type, or one float type."""
 
     def rule(found: Signature) -> str:
         types = {found.types[name] for name in names if name in found.types}
-        if len(types) > 1 or not all(dtype.is_float for dtype in types):
-            return f"{', '.join(names)} must have one float type, not {_listed(types)}"
+        if len(types) > 1 or (floats and not all(dtype.is_float for dtype in types)):
+            return f"{', '.join(names)} must have one {'float ' * floats}type, not {_listed(types)}"
         return ""
 
     return rule
 
 
-def alike(*names: str) -> Rule:
-    """The operands named have one type."""
-
-    def rule(found: Signature) -> str:
-        types = {found.types[name] for name in names if name in found.types}
-        return f"{', '.join(names)} must have one type, not {_listed(types)}" if len(types) > 1 else ""
-
-    return rule
+def floats(*names: str) -> Rule:
+    """The operands named have one float type."""
+    return alike(*names, floats=True)
 
 
 def integers(*names: str) -> Rule:
@@ -89,22 +96,89 @@ def not_between_short_floats(found: Signature) -> str:
     return f"{pair[0]} is not converted to {pair[1]} directly; go through f32" if set(pair) == {F16, BF16} else ""
 
 
-def wide_source(found: Signature) -> str:
-    """Requantisation."""
-    return of("x", I32, I16, U16)(found)
+#: Of requantisation.
+wide_source = of("x", I32, I16, U16)
 
 
-def wide_enough_choices(*compared: str) -> Rule:
-    """Selections between c and d by a comparison: the chosen type is at least as wide."""
+def wide_enough_choices(found: Signature) -> str:
+    """Selections between c and d by comparing a and b: the chosen type is at least as wide."""
+    widest, chosen = max(found.types[name].bits for name in ("a", "b")), found.types["y"].bits
+    if widest > chosen:
+        return f"operands of {widest} bits are compared, results of {chosen} bits chosen; choose {widest} or more"
+    return ""
 
-    def rule(found: Signature) -> str:
-        widest, chosen = max(found.types[name].bits for name in compared), found.types["y"].bits
-        if widest > chosen:
-            return f"operands of {widest} bits are compared, results of {chosen} bits chosen; choose {widest} or more"
+
+def _listed(types: Iterable[DType]) -> str:
+    return ", ".join(sorted(map(str, types)))
+
+
+def _local(place: Any) -> Tensor | None:
+    """The tensor of local memory that an operand is or lies in."""
+    tensor: Tensor | None = getattr(place, "storage", None)
+    return tensor if tensor is not None and tensor.is_local else None
+
+
+def one_start_lane(places: Mapping[str, Any]) -> str:
+    """Operands of the compute engine."""
+    lanes = {name: tensor.start_lane for name, place in places.items() if (tensor := _local(place))}
+    if len(set(lanes.values())) > 1:
+        shown = ", ".join(f"{name} in lane {lane}" for name, lane in lanes.items())
+        return f"its operands begin in different lanes: {shown}; copy across lanes first"
+    return ""
+
+
+def in_lanes(places: Mapping[str, Any]) -> str:
+    """Operands of the compute engine lie in local memory."""
+    outside = [name for name, place in places.items() if isinstance(place, Tensor) and not place.is_local]
+    return f"{outside[0]} is not in local memory; copy it there first" if outside else ""
+
+
+def matrices(places: Mapping[str, Any]) -> str:
+    """Factors and results of products."""
+    for name in ("y", "L", "R"):
+        if isinstance(places.get(name), Tensor):
+            return f"{name} is a tensor of four axes; give its rows(), or tpu.matrix(..)"
+    return ""
+
+
+def within_lanes(places: Mapping[str, Any]) -> str:
+    """A broadcast to channels does not wrap."""
+    x, y = places.get("x"), _local(places["y"])
+    if y is None or not isinstance(x, Tensor) or y.shape.c == x.shape.c:
         return ""
+    if y.start_lane + y.shape.c > y.config.lanes:
+        return f"{y.shape.c} channels from lane {y.start_lane} on go beyond {y.config.lanes} lanes; broadcast in parts"
+    return ""
 
-    return rule
+
+def short_steps(places: Mapping[str, Any]) -> str:
+    """Elements of a row."""
+    for name, place in places.items():
+        if isinstance(place, Tensor) and place.shape.w > 1 and place.stride.w * place.dtype.bytes > WIDEST_STEP:
+            step = place.stride.w * place.dtype.bytes
+            return f"{name} steps {step} bytes along w, more than {WIDEST_STEP}; move w to another axis"
+    return ""
 
 
-def _listed(types: object) -> str:
-    return ", ".join(sorted(str(dtype) for dtype in types))  # type: ignore[attr-defined]
+def cube_aligned(places: Mapping[str, Any]) -> str:
+    """Inputs of convolutions without strides of their own, and weights."""
+    x, w = places.get("x"), places.get("w")
+    if isinstance(w, Tensor):
+        return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"
+    if isinstance(w, ConvWeights) and w.group > 1 and w.address % CUBE:
+        return f"its weights begin at byte {w.address:#x}; give a multiple of {CUBE}"
+    if not isinstance(x, Tensor) or x.stride != layout.aligned(x.shape, x.dtype, x.start_lane, x.config):
+        return ""
+    return f"x is aligned but begins at byte {x.address:#x}; give a multiple of {CUBE}" if x.address % CUBE else ""
+
+
+COMPUTE = (in_lanes, one_start_lane)
+#: By operation, where it is not COMPUTE (of the compute engine) or nothing (of the others).
+PLACES: Mapping[str, tuple[PlaceRule, ...]] = {
+    "dma_copy": (short_steps,),
+    "dma_broadcast": (within_lanes,),
+    "static_bcast": (),
+    **dict.fromkeys(("npu_bcast", "cw_trans", "wc_trans"), (in_lanes,)),
+    **dict.fromkeys(("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d"), (*COMPUTE, cube_aligned)),
+    **dict.fromkeys(("fp_mm", "int8_mm", "int8_zp_mm"), (*COMPUTE, matrices)),
+}

@@ -1,5 +1,8 @@
-"""Sums of two tensors. onnxruntime's rule has single roundings that the machine has not: what stands in for it is
-tried on every pair of codes."""
+"""Layers without weights: sums of two tensors, pools and means.
+
+onnxruntime's rule of addition has single roundings that the machine has not: what stands in for it is tried on every
+pair of codes. A mean is a depthwise convolution with ones, whose sums are rescaled.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,44 @@ from itertools import product
 
 import numpy as np
 
-from tilewright.graph.arithmetic import clamp_range, quantize_multiplier
+from tilewright.array import Array
+from tilewright.graph.arithmetic import clamp_range, mean_factor, power_of_two, quantize_multiplier
 from tilewright.graph.ir import Site
-from tilewright.graph.ops import Add
+from tilewright.graph.ops import Add, AveragePool2D, MaxPool2D, Mean
 from tilewright.graph.rounding import Rounding as Mode
-from tilewright.targets.bm1684x.compiler.layer import Input, Layer, Ref
-from tilewright.targets.bm1684x.compiler.requant import bounds, clamp
+from tilewright.targets.bm1684x.compiler.layer import (
+    HIGH_PRODUCT,
+    Input,
+    Into,
+    Layer,
+    Output,
+    Ref,
+    Refused,
+    WeightValues,
+    Writer,
+    same_shapes,
+)
+from tilewright.targets.bm1684x.compiler.linear import (
+    behind_rounding,
+    bounds,
+    clamp,
+    doubled,
+    machine_window,
+    real,
+    window_sums,
+)
 from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.compiler.writer import HIGH_PRODUCT, Into, Refused, Writer, same_shapes
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
+from tilewright.targets.bm1684x.values.floats import shift_right
+from tilewright.targets.bm1684x.values.window import Window
 
 #: Bits that TFLite's addition shifts its operands up by.
 EXTRA_BITS = 20
 #: How far from the nearest float the factors of onnxruntime's addition are looked for, in units of the last place.
 SEARCH = 6
+#: Bits of the factor of a mean: sums of 16 bits times it stay below 2**62.
+FACTOR_BITS = 30
 
 
 def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
@@ -44,28 +70,13 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
     else:
         last = _multiplied(write, site, shapes, result, into)
     clamp(write, last, clamps, result)
-    return Layer(
-        name=site.node.name,
-        inputs=(site.node.inputs[0], site.node.inputs[1]),
-        output=site.output.name,
-        shapes=shapes,
-        result=result,
-        operations=tuple(write.operations),
-        words=tuple(write.words),
-    )
+    return write.layer(site, shapes, result)
 
 
 def _widened(write: Writer, index: int, x: Stored, factor: int, shift: int) -> Ref:
     """round_half_up((code - zero) * factor * 2**shift), int32."""
-    return write.add(
-        "int_dequant",
-        I32,
-        Rounding.HALF_UP,
-        x=Input(index),
-        offset=Constant.of(x.zero, I16),
-        multiplier=Constant.of(factor, I32),
-        shift=Constant.of(shift, I16),
-    )
+    parameters = {"offset": Constant.of(x.zero, I16), "multiplier": Constant.of(factor, I32)}
+    return write.add("int_dequant", I32, Rounding.HALF_UP, x=Input(index), **parameters, shift=Constant.of(shift, I16))
 
 
 def _fixed_point(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: Into) -> Ref:
@@ -83,10 +94,7 @@ def _fixed_point(write: Writer, site: Site, shapes: tuple[Stored, ...], result: 
     write.release()
     total = write.add("int_add", I32, a=parts[0], b=parts[1])
     q, shift = quantize_multiplier(twice / ((1 << EXTRA_BITS) * np.float64(site.output.scale)))
-    if shift > 0:
-        raise Refused("its sums are scaled up, which int32 may not hold")
-    high = write.high_product(total, np.atleast_1d(q))
-    return write.scale(high, into, shift, result.zero, Rounding.HALF_AWAY_FROM_ZERO)
+    return doubled(write, total, q, shift, result.zero, into)
 
 
 def _multiplied(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: Into) -> Ref:
@@ -118,11 +126,7 @@ def _fused(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored
     right = _real(write, 1, shapes[1], factors[1])
     write.release()
     total = write.add("fp_add", F32, a=left, b=right)
-    if not result.zero:
-        return write.add("cast", into, Rounding.HALF_TO_EVEN, x=total)
-    code = write.add("cast", I16, Rounding.HALF_TO_EVEN, x=total)
-    zero = Constant.of(result.zero, I16)
-    return write.add("int_add", into, a=code, b=zero, saturate=True)
+    return behind_rounding(write, lambda to: write.add("cast", to, Rounding.HALF_TO_EVEN, x=total), result, into)
 
 
 def _real(write: Writer, index: int, x: Stored, factor: np.float32) -> Ref:
@@ -160,3 +164,87 @@ def _neighbours(value: np.float32) -> list[np.float32]:
         up, down = np.nextafter(up, np.float32(np.inf)), np.nextafter(down, np.float32(0))
         found += [up, down]
     return found
+
+
+def maximum(site: Site, x: Stored, mode: Mode) -> Layer:
+    """The largest code of each window."""
+    op = site.node.op
+    assert isinstance(op, MaxPool2D)
+    window = machine_window(op.window, x)
+    write = Writer(x.c)
+    write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(x.dtype.low, x.dtype))
+    _no_activation(op.activation)
+    return _layer(site, x, write, window)
+
+
+def average(site: Site, x: Stored, mode: Mode) -> Layer:
+    """The mean of codes, halves away from zero: TFLite's, in every mode."""
+    op = site.node.op
+    assert isinstance(op, AveragePool2D)
+    _no_activation(op.activation)
+    counts = np.unique(op.counts(site))
+    if len(counts) > 1:
+        reason = f"padding={list(op.window.padding)} is not supported for a mean"
+        raise Refused(f"{reason}: windows at the border hold fewer values than others")
+    count = int(counts[0])
+    window = machine_window(op.window, x)
+    write = Writer(x.c)
+    total = window_sums(write, 0)
+    factor, shift = _division(count, x)
+    write.scale(total, Output(), np.array(-shift), x.add, Rounding.HALF_AWAY_FROM_ZERO, factor)
+    return _layer(site, x, write, window, -x.add * count)
+
+
+def mean(site: Site, x: Stored, mode: Mode) -> Layer:
+    """The mean over rows and columns, rescaled."""
+    op, source, out = site.node.op, site.input(0), site.output
+    assert isinstance(op, Mean)
+    if len(source.shape) != 4 or {axis % 4 for axis in op.axes} != {1, 2}:
+        raise Refused(f"axes={list(op.axes)} of {list(source.shape)} is not supported; a mean over rows and columns is")
+    count, result = x.h * x.w, Stored.of(out)
+    window, write, zero = Window((x.h, x.w)), Writer(x.c), x.zero
+    if mode.elementwise == "xnnpack":  # it adds both zero points, as one float32, before it rounds
+        zero = x.add
+        total = window_sums(write, zero)
+        scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
+        offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
+        code = write.scale_real(total, I16, np.asarray(scale), float(offset))
+        shifted = write.add("int_add", I16, a=code, b=Constant.of(result.add, I16), saturate=True)
+        write.add("cast", Output(), Rounding.HALF_TO_EVEN, x=shifted)
+    else:
+        total = window_sums(write, zero)
+        if mode.elementwise == "ort":
+            real(write, total, np.asarray(op.factor32(site, count)), result, Output())
+        elif mode.elementwise == "tflite":
+            doubled(write, total, *op.folded(site, count), result.zero, Output())
+        else:
+            factor, exponent = mean_factor(count)
+            shift = power_of_two(source.scale / out.scale, "mean") - exponent
+            write.scale(total, Output(), shift, result.zero, Rounding.HALF_UP, factor)
+    return _layer(site, x, write, window, -zero * count)
+
+
+def _division(count: int, x: Stored) -> tuple[int, int]:
+    """(m, s): sums of `count` codes times m / 2**s, rounded half away, are their means. Tried on every sum there is."""
+    if count & (count - 1) == 0:
+        return 1, count.bit_length() - 1
+    shift = FACTOR_BITS + count.bit_length() - 1
+    factor = ((1 << shift) + count // 2) // count
+    sums = np.arange((x.dtype.low - x.add) * count, (x.dtype.high - x.add) * count + 1, dtype=np.int64)
+    expected = np.sign(sums) * ((np.abs(sums) + count // 2) // count)
+    if not np.array_equal(shift_right(sums * factor, shift, Rounding.HALF_AWAY_FROM_ZERO), expected):
+        raise Refused(f"a mean of {count} values is not supported: no integer factor divides its sums exactly")
+    return factor, shift
+
+
+def _no_activation(activation: str) -> None:
+    if activation != "none":
+        raise Refused(f"activation={activation} of a pool is not supported")
+
+
+def _layer(site: Site, x: Stored, write: Writer, window: Window, bias: int | None = None) -> Layer:
+    ones: Array = np.ones((1, x.c, *window.kernel), np.int8)
+    kernel = None if bias is None else WeightValues(ones, I8, True)
+    biases = None if bias is None else np.full(x.c, bias, np.int32)
+    shapes = (x,), Stored.of(site.output)
+    return write.layer(site, *shapes, kernel=kernel, bias=biases, window=window, row_tiles=False)
