@@ -13,7 +13,7 @@ from tests.mlperf import FILES, model_path, samples
 from tilewright.errors import InputError, ModelError, TilewrightError, UnsupportedError
 from tilewright.graph import reference
 from tilewright.graph.arithmetic import quantize_multiplier
-from tilewright.graph.requant import Requant
+from tilewright.graph.rounding import Requant
 from tilewright.model import load
 
 

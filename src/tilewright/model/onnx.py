@@ -12,14 +12,10 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Tensor
 from tilewright.graph.layout import channels_last
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
-from tilewright.model.onnx_bias import quantise_biases
-from tilewright.model.onnx_build import Builder
-from tilewright.model.onnx_codes import CODES, Coded, Fused, quantisation
+from tilewright.model.onnx_build import CODES, Builder, Coded, Fused, quantisation
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_pairs import merge
-from tilewright.model.onnx_propagate import propagate
-from tilewright.model.onnx_qdq import fuse
-from tilewright.model.onnx_simplify import simplify
+from tilewright.model.onnx_fuse import fuse
+from tilewright.model.onnx_rewrite import merge, propagate, quantise_biases, simplify
 from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, fold, resolve
 
 #: What attributes of another type or length than ONNX prescribes cause where they are used.

@@ -12,10 +12,8 @@ import numpy as np
 from tilewright.graph import ops, ort
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ort import MICROSOFT
-from tilewright.model.onnx_build import Builder
-from tilewright.model.onnx_codes import MOVES, Coded, Fused, padding_of
-from tilewright.model.onnx_conv import bias_of, convolve
-from tilewright.model.onnx_window import window_of
+from tilewright.model.onnx_build import MOVES, Builder, Coded, Fused, padding_of
+from tilewright.model.onnx_conv import bias_of, convolve, window_of
 
 
 def translate(builder: Builder, fused: Fused) -> None:

@@ -16,11 +16,11 @@ from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Quant, Tensor
-from tilewright.graph.requant import Shift
+from tilewright.graph.rounding import Shift
 from tilewright.model.onnx_build import Builder
+from tilewright.model.onnx_conv import window_of
 from tilewright.model.onnx_file import CUSTOM, RawNode
 from tilewright.model.onnx_values import Known
-from tilewright.model.onnx_window import window_of
 
 #: Codes are the integers themselves.
 _PLAIN = Quant((1.0,), (0,))

@@ -19,7 +19,7 @@ from tilewright.errors import ModelError
 from tilewright.graph import ops, ort, reference
 from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.model import onnx as importer
-from tilewright.model.onnx_codes import CODES
+from tilewright.model.onnx_build import CODES
 from tilewright.model.onnx_file import CUSTOM
 from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE
 from tilewright.model.verification import Comparison, Verification

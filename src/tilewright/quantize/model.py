@@ -6,15 +6,19 @@ That form: opset 13 or later, batch 1, constants folded, BatchNorm and Dropout f
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, helper, numpy_helper, shape_inference, version_converter
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper, shape_inference, version_converter
 from onnxruntime.quantization import quant_pre_process
 
+from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.files import regular
 from tilewright.graph.ir import DTYPES, Graph, Tensor
@@ -183,3 +187,101 @@ def first_line(error: Exception) -> str:
     """The first line of an error that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+FLOAT = onnx.TensorProto.FLOAT
+
+
+class Network:
+    """A prepared model with its constants, consumers and shapes at hand."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.model = model
+        self.nodes: list[NodeProto] = list(model.graph.node)
+        self.inputs = [info.name for info in model.graph.input]
+        self.outputs = [info.name for info in model.graph.output]
+        self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._arrays: dict[str, Array] = {}
+        self.producer = {name: node for node in self.nodes for name in node.output if name}
+        self.consumers: dict[str, list[NodeProto]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.input):
+                self.consumers.setdefault(name, []).append(node)
+        self._types = {
+            info.name: info.type.tensor_type
+            for info in (*model.graph.value_info, *model.graph.input, *model.graph.output)
+        }
+
+    def is_constant(self, name: str) -> bool:
+        return name in self._constants
+
+    def constant(self, name: str) -> Array:
+        """The value of a constant."""
+        if name not in self._arrays:
+            self._arrays[name] = numpy_helper.to_array(self._constants[name])
+        return self._arrays[name]
+
+    def is_float(self, name: str) -> bool:
+        if self.is_constant(name):
+            return self._constants[name].data_type == FLOAT
+        return name in self._types and self._types[name].elem_type == FLOAT
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor; () where it is not known."""
+        if self.is_constant(name):
+            return tuple(self._constants[name].dims)
+        if name not in self._types:
+            return ()
+        return tuple(dim.dim_value for dim in self._types[name].shape.dim)
+
+    def only_consumer(self, name: str) -> NodeProto | None:
+        """The one node that reads a tensor, where there is one and it is no output of the model."""
+        readers = self.consumers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
+
+
+def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
+    for item in node.attribute:
+        if item.name == name:
+            value = helper.get_attribute_value(item)
+            return value.decode() if isinstance(value, bytes) else value
+    return default
+
+
+def is_zero(values: Iterable[Array]) -> bool:
+    return all(not np.any(value) for value in values)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """onnxruntime's errors, of many types, as one of ours."""
+    try:
+        yield
+    except Exception as error:
+        raise UnsupportedError("onnxruntime", f"cannot run the model: {first_line(error)}") from None
+
+
+class Tracer:
+    """A session without graph optimisations, so that each node is computed as it is written."""
+
+    def __init__(self, model: ModelProto, tensors: list[str]) -> None:
+        """Prepare to return the named tensors and the model's outputs."""
+        traced = ModelProto()
+        traced.CopyFrom(model)
+        known = {info.name for info in model.graph.output} | {info.name for info in model.graph.input}
+        traced.graph.output.extend(ValueInfoProto(name=name) for name in dict.fromkeys(tensors) if name not in known)
+        self._direct = [name for name in tensors if name in {info.name for info in model.graph.input}]
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4  # errors come as exceptions
+        content = traced.SerializeToString()
+        del traced
+        with _reported():
+            self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        self._names = [info.name for info in self._session.get_outputs()]
+
+    def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """Every traced tensor and output for one sample, by name."""
+        with _reported():
+            values = dict(zip(self._names, self._session.run(None, dict(feed)), strict=True))
+        return values | {name: feed[name] for name in self._direct}

@@ -1,4 +1,4 @@
-"""Calibration and evaluation samples: a file or a folder of them; images if the user says how they are prepared."""
+"""How to quantise, and by which samples: a file or a folder of them; images if the user says how they are prepared."""
 
 from __future__ import annotations
 
@@ -14,6 +14,19 @@ from tilewright.files import regular
 from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.model import inputs
 from tilewright.model.inputs import IMAGES, Samples
+
+SCHEMES = ("affine", "pow2")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to quantise; `method` and `activations` are for `affine` only."""
+
+    scheme: str = "affine"
+    method: str = "minmax"
+    activations: str = "int8"
+    pixels: Pixels | None = None
+
 
 SUFFIXES = (".npy", ".npz", *IMAGES)
 

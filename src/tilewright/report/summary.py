@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -164,6 +164,23 @@ def facts(summary: Summary) -> list[Fact]:
     hazards = str(len(result.findings)) if summary.checked or result.findings else "not checked"
     found.append(Fact("hazards", hazards, bool(result.findings)))
     return found
+
+
+def real_share(graph: Graph, nodes: Collection[str]) -> float:
+    """The part of the network's multiplications that are of real numbers, in some nodes of it."""
+    macs = [(site.node.op.macs(site), site) for site in graph.sites() if site.inputs]
+    real = sum(n for n, s in macs if s.inputs[0] and s.inputs[0].dtype.startswith("float") and s.node.name in nodes)
+    return real / max(1, sum(count for count, _ in macs))
+
+
+def weightiest(graph: Graph, reasons: Mapping[str, str]) -> str:
+    """The reason that keeps most multiplications of real numbers from the target; `reasons` are by node."""
+    total: dict[str, int] = {}
+    for site in graph.sites():
+        if site.node.name in reasons and site.inputs and site.inputs[0] and site.inputs[0].dtype.startswith("float"):
+            reason = reasons[site.node.name]
+            total[reason] = total.get(reason, 0) + site.node.op.macs(site)
+    return max(total, key=lambda reason: total[reason], default="")
 
 
 def machine_macs(result: Result) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
 from tilewright.report import summary as summaries
@@ -103,17 +102,3 @@ def show_findings(findings: Sequence[Finding]) -> None:
 
 def _fit(column: str, text: str) -> str:
     return shorten(text, NAME_WIDTH) if column in ("layer", "op") else text
-
-
-@contextmanager
-def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
-    """A callback that draws a bar on stderr, or None where stderr is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    shown = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*shown, console=console(sys.stderr), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=name)

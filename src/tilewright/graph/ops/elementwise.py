@@ -1,4 +1,4 @@
-"""Addition, multiplication and clamps, element by element with broadcasting."""
+"""Operators on each element by itself, with broadcasting: sums, products, clamps, and quantisation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError
+from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.arithmetic import (
     Activation,
     clamp_range,
@@ -16,12 +16,13 @@ from tilewright.graph.arithmetic import (
     multiply_by_quantized_multiplier,
     power_of_two,
     quantize_multiplier,
+    round_half_away,
     round_half_even,
     shift_up,
 )
-from tilewright.graph.ir import Site
+from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops.base import Op, Shape, given
-from tilewright.graph.rounding import Rounding
+from tilewright.graph.rounding import Rounding, Shift
 
 
 @dataclass(frozen=True)
@@ -165,3 +166,127 @@ class Clamp(Op):
         scaled = multiply_by_quantized_multiplier(centred(site, 0, values[0]), q, shift)
         low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype)
         return (np.clip(scaled + out.zero_point, low, high).astype(out.dtype),)
+
+
+@dataclass(frozen=True)
+class Quantize(Op):
+    """float32 to codes, or codes of one scale to another."""
+
+    kind = "quantize"
+
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        return (site.output,) if site.input(0).dtype == "float32" else (site.input(0), site.output)
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        return (site.input(0).shape,)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x, source, out = given(values[0]), site.input(0), site.output
+        info = np.iinfo(out.dtype)
+        if source.dtype == "float32":
+            code = _from_real(x.astype(np.float32), np.float32(out.scale), rounding)
+        else:
+            code = _rescaled(x.astype(np.int64) - source.zero_point, source.scale, out.scale, rounding)
+        return (np.clip(code + out.zero_point, info.min, info.max).astype(out.dtype),)
+
+
+def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
+    """Halves away from zero; XNNPACK multiplies by 1 / scale, onnxruntime divides, and both round half to even.
+
+    NaN becomes real zero, onnxruntime's lowest code.
+    """
+    if rounding.elementwise == "pow2":
+        return np.nan_to_num(np.floor(x.astype(np.float64) / scale + 0.5))
+    if rounding.elementwise == "ort":
+        with np.errstate(over="ignore"):
+            return np.nan_to_num(np.rint(x / scale).astype(np.float64), nan=-np.inf)
+    code = np.rint(x * (np.float32(1) / scale)) if rounding.delegated else round_half_away(x / scale)
+    return np.nan_to_num(code.astype(np.float64))
+
+
+def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> Array:
+    """XNNPACK takes ratios of 1/256 to 128 and keeps 8 bits of their fraction, ties upwards.
+
+    onnxruntime goes through real numbers.
+    """
+    if rounding.elementwise == "ort":
+        real = centred.astype(np.float32) * np.float32(source)
+        return _from_real(real, np.float32(out), rounding).astype(np.int64)
+    if rounding.elementwise == "pow2":
+        return shift_up(centred, power_of_two(source / out, "QUANTIZE"))
+    ratio = np.float32(source) / np.float32(out)
+    if rounding.delegated and 2.0**-8 <= ratio <= 2.0**7:
+        code: Array = (centred * 128 * int(np.rint(ratio * 256)) + (1 << 14)) >> 15
+        return code
+    q, shift = quantize_multiplier(np.float64(source) / np.float64(out))
+    return multiply_by_quantized_multiplier(centred, q, shift)
+
+
+@dataclass(frozen=True)
+class Dequantize(Op):
+    """Codes to float32: scale * (code - zero_point)."""
+
+    kind = "dequantize"
+
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        if site.output.dtype != "float32":
+            raise UnsupportedError(f"op '{site.node.name}'", f"dequantises to {site.output.dtype}, not float32")
+        return (site.input(0),)
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        return (site.input(0).shape,)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        source = site.input(0)
+        codes = given(values[0]).astype(np.int32) - source.zero_point
+        return (codes.astype(np.float32) * np.float32(source.scale),)
+
+
+_INTEGERS = ("int8", "uint8", "int32")
+
+
+@dataclass(frozen=True)
+class Integers(Op):
+    """Operands are integers that broadcast to the output."""
+
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        return ()
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        shapes = [site.input(index).shape for index in range(len(site.inputs))]
+        try:
+            return (np.broadcast_shapes(*shapes),)
+        except ValueError:
+            raise ModelError(f"op '{site.node.name}'", f"inputs {list(map(list, shapes))} do not broadcast") from None
+
+
+@dataclass(frozen=True)
+class IntegerAdd(Integers):
+    """a + b as int32, without rescaling."""
+
+    kind = "integer_add"
+
+    def check_types(self, site: Site) -> None:
+        if {site.input(0).dtype, site.input(1).dtype} - set(_INTEGERS) or site.output.dtype != "int32":
+            raise UnsupportedError(f"op '{site.node.name}'", "adds other types than integers of up to 32 bits")
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        a, b = (aligned(site, index, values[index]).astype(np.int32) for index in (0, 1))
+        return (a + b,)
+
+
+@dataclass(frozen=True)
+class RequantShift(Integers):
+    """x by `shift` with constants multiplier and addend, each int64 and broadcast."""
+
+    kind = "requant_shift"
+    shift: Shift = Shift()
+
+    def check_types(self, site: Site) -> None:
+        if site.input(0).dtype not in _INTEGERS or {site.input(1).dtype, site.input(2).dtype} != {"int64"}:
+            raise UnsupportedError(f"op '{site.node.name}'", "requantises other types than integers of up to 32 bits")
+        self.shift.check(f"op '{site.node.name}'", site.output.dtype)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x, multiplier, addend = (aligned(site, index, given(values[index])) for index in range(3))
+        return (self.shift.apply(x, multiplier, addend, site.output.dtype),)

@@ -10,10 +10,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from tilewright.graph.ops.base import Window as GraphWindow
 from tilewright.graph.ops.linear import Linear
-from tilewright.graph.ops.window import Window as GraphWindow
-from tilewright.graph.requant import Requant
-from tilewright.graph.rounding import Rounding
+from tilewright.graph.rounding import Requant, Rounding
 from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Weights, WeightValues
 from tilewright.targets.bm1684x.compiler.requant import requantise
 from tilewright.targets.bm1684x.compiler.stored import Stored

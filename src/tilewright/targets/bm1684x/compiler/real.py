@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops import OnnxOp
-from tilewright.graph.ops.window import Window as GraphWindow
+from tilewright.graph.ops.base import Window as GraphWindow
 from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Output, Weights, WeightValues
 from tilewright.targets.bm1684x.compiler.linear import grouped, machine_window
 from tilewright.targets.bm1684x.compiler.stored import Stored

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.report.events import of_launch
-from tilewright.report.perfetto import save
+from tilewright.report.timeline import of_launch, save
 from tilewright.sim.findings import RACE, UNINITIALISED, Finding
 from tilewright.sim.trace import Trace
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated

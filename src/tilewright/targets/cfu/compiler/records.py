@@ -23,9 +23,8 @@ from tilewright.graph.ops import (
     Window,
 )
 from tilewright.graph.ops.linear import Linear
-from tilewright.graph.ops.pool import Pool
-from tilewright.graph.requant import Requant
-from tilewright.graph.rounding import Rounding
+from tilewright.graph.ops.reduce import Pool
+from tilewright.graph.rounding import Requant, Rounding
 
 from .layout import Kind
 

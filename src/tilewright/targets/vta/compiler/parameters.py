@@ -18,8 +18,7 @@ from tilewright.graph.arithmetic import (
 )
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, Linear, Mean
-from tilewright.graph.requant import Requant
-from tilewright.graph.rounding import Rounding
+from tilewright.graph.rounding import Requant, Rounding
 from tilewright.targets.vta.compiler import codes
 from tilewright.targets.vta.compiler.epilogue import ADD_LEFT_SHIFT
 from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer

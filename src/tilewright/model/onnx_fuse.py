@@ -1,4 +1,4 @@
-"""Quantised operators in an ONNX graph: dequantise -> operator -> quantise as one, as onnxruntime fuses them.
+"""Quantised operators of an ONNX graph, each as one: dequantise -> operator -> quantise, or a QLinear node.
 
 Rules of onnxruntime 1.31's QDQ transformers (`session.qdqisint8allowed` = 1): an operator becomes an integer one where
 its data inputs come from DequantizeLinear, its only reader is QuantizeLinear, and input and output have one type.
@@ -13,11 +13,25 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.arithmetic import Activation
-from tilewright.model import onnx_qoperator
-from tilewright.model.onnx_codes import CODES, MOVES, Coded, Fused, quantisation, takes
+from tilewright.model.onnx_build import CODES, MOVES, Coded, Fused, operand, quant_of, quantisation, takes
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known
 
+#: QLinear node -> the operator, and where its inputs, the scale of its output and its bias are (a scale and zero point
+#: follow each input).
+QOPERATORS: dict[str, tuple[str, tuple[int, ...], int, int | None]] = {
+    "QLinearConv": ("Conv", (0, 3), 6, 8),
+    "QLinearMatMul": ("MatMul", (0, 3), 6, None),
+    "QGemm": ("Gemm", (0, 3), 7, 6),
+    "QLinearAdd": ("Add", (0, 3), 6, None),
+    "QLinearMul": ("Mul", (0, 3), 6, None),
+    "QLinearConcat": ("Concat", (), 0, None),  # as many inputs as there are, behind
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,), 3, None),
+    "QLinearAveragePool": ("AveragePool", (0,), 3, None),
+    "QLinearLeakyRelu": ("LeakyRelu", (0,), 3, None),
+    "QLinearSigmoid": ("Sigmoid", (0,), 3, None),
+    "QLinearSoftmax": ("Softmax", (0,), 3, None),
+}
 #: Operators with an integer kernel, and how many of their inputs must be codes (0: all).
 COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} | dict.fromkeys(
     ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1
@@ -55,8 +69,8 @@ class _Patterns:
         self.known, self.writer, self.readers = known, known.writer, known.readers
 
     def fused(self, node: RawNode) -> Fused | None:
-        if node.op_type in onnx_qoperator.FORMS:
-            return onnx_qoperator.fused(self.known, node)
+        if node.op_type in QOPERATORS:
+            return _qlinear(self.known, node)
         if node.op_type == QUANTIZE:
             return self._requantised(node)
         computes = node.op_type in COMPUTES or self._averages(node)
@@ -193,3 +207,27 @@ def _product_scale(coded: tuple[Coded, ...]) -> Array:
     """The scale of sums of products, one or one for each output: float32 values."""
     scales = [np.array(each.quant.scale if each.quant else (1.0,), np.float32) for each in coded[:2]]
     return scales[0] * scales[1]
+
+
+def _qlinear(known: Known, node: RawNode) -> Fused | None:
+    """A QLinear node as an operator on codes; None where a scale is no constant or no kernel takes its types."""
+    op_type, places, out, place = QOPERATORS[node.op_type]
+    inputs = [_coded(known, node, index) for index in places or range(2, len(node.inputs), 3)]
+    quant = quant_of(known, operand(node, out), operand(node, out + 1), 1, len(known.types[node.outputs[0]].shape))
+    bias = operand(node, place) if place is not None else ""
+    if not inputs or None in inputs or quant is None or (bias and bias not in known.constants):
+        return None
+    coded = tuple(filter(None, inputs))
+    made = Fused(node.name, op_type, node.attributes, coded, bias, (), (Coded(node.outputs[0], quant),))
+    return made if takes(known, made) else None
+
+
+def _coded(known: Known, node: RawNode, place: int) -> Coded | None:
+    codes = operand(node, place)
+    if not codes:
+        return None
+    # Weights have their channels in front in convolutions, in the last axis of a product.
+    rank = len(known.types[codes].shape)
+    axis = 0 if node.op_type == "QLinearConv" or node.attributes.get("transB") else rank - 1
+    quant = quant_of(known, operand(node, place + 1), operand(node, place + 2), axis, rank)
+    return Coded(codes, quant) if quant else None
