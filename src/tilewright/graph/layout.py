@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.graph import ops
-from tilewright.graph.ir import Graph, Node, Site, Tensor
+from tilewright.graph.ir import Graph, Node, Site, Tensor, fresh_name
 
 #: Operators of ONNX that treat each element alike, wherever it lies: exact operations and tables of codes.
 _EACH_ALIKE = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinearSigmoid", "QLinearLeakyRelu"))
@@ -56,10 +56,7 @@ class _Layout:
                 self._emit(site.node, [self.real(name) for name in site.node.inputs])
         for name in self.graph.outputs:
             self._own(name)
-        used = {n for node in self.nodes for n in (*node.inputs, *node.outputs)}
-        used |= {*self.graph.inputs, *self.graph.outputs}
-        tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
-        return replace(self.graph, tensors=tensors, nodes=tuple(self.nodes))
+        return replace(self.graph, tensors=self.tensors, nodes=tuple(self.nodes)).pruned()
 
     def real(self, name: str) -> str:
         """A tensor that holds the value's elements in its own order."""
@@ -100,11 +97,7 @@ class _Layout:
         self.nodes.append(replace(node, inputs=tuple(inputs)))
 
     def _fresh(self, hint: str) -> str:
-        name, count = hint, 2
-        while name in self.names:
-            name, count = f"{hint}{count}", count + 1
-        self.names.add(name)
-        return name
+        return fresh_name(hint, self.names)
 
     def _of(self, name: str) -> View:
         return self.views.get(name) or View(name, tuple(range(len(self.tensors[name].shape))))

@@ -15,7 +15,7 @@ from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_build import CODES, Builder, Coded, Fused, quantisation
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_fuse import fuse
-from tilewright.model.onnx_rewrite import merge, propagate, quantise_biases, simplify
+from tilewright.model.onnx_rewrite import rewritten
 from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, fold, resolve
 
 #: What attributes of another type or length than ONNX prescribes cause where they are used.
@@ -59,7 +59,7 @@ def _errors_of(path: Path) -> Iterator[None]:
 
 
 def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
-    known = quantise_biases(propagate(merge(simplify(known))))
+    known = rewritten(known)
     real: frozenset[str] = frozenset()
     while True:
         builder = Builder(known)
@@ -87,16 +87,16 @@ def _plain(builder: Builder, node: RawNode) -> None:
     outputs = [Tensor(name, known.types[name].shape, known.types[name].dtype) for name in node.outputs]
     same_type = len(outputs) == 1 and bool(node.inputs) and known.types[node.inputs[0]].dtype == outputs[0].dtype
     if node.op_type in _SAME and same_type:
-        builder.emit(node.name, ops.Reshape(outputs[0].shape), (builder.value(node.inputs[0]),), outputs)
+        builder.emit(node.name, ops.Reshape(outputs[0].shape), (builder.value(node.inputs[0]),), *outputs)
         return
     if node.op_type == "Transpose":
         rank = len(outputs[0].shape)
         permutation = tuple(node.attributes.get("perm", range(rank)[::-1]))
-        builder.emit(node.name, ops.Transpose(permutation), (builder.value(node.inputs[0]),), outputs)
+        builder.emit(node.name, ops.Transpose(permutation), (builder.value(node.inputs[0]),), *outputs)
         return
     fed = tuple(index for index, name in enumerate(node.inputs) if name in builder.dequantised)
     op = ops.OnnxOp(node.op_type, node.domain, known.opset, node.json, fed)
-    builder.emit(node.name, op, [builder.value(name) for name in node.inputs], outputs)
+    builder.emit(node.name, op, [builder.value(name) for name in node.inputs], *outputs)
 
 
 def _edge(builder: Builder, node: RawNode) -> bool:
@@ -109,10 +109,10 @@ def _edge(builder: Builder, node: RawNode) -> bool:
     if known.types[real].dtype != "float32":
         return False
     if node.op_type == QUANTIZE:
-        builder.emit(node.name, ops.Quantize(), (builder.value(real),), (builder.result(Coded(codes, quant)),))
+        builder.emit(node.name, ops.Quantize(), (builder.value(real),), builder.result(Coded(codes, quant)))
     else:
         out = Tensor(real, known.types[real].shape, "float32")
-        builder.emit(node.name, ops.Dequantize(), (builder.coded(Coded(codes, quant)),), (out,))
+        builder.emit(node.name, ops.Dequantize(), (builder.coded(Coded(codes, quant)),), out)
     return True
 
 

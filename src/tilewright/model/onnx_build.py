@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph import ops
 from tilewright.graph.arithmetic import Activation
-from tilewright.graph.ir import Graph, Node, Quant, Tensor
+from tilewright.graph.ir import Graph, Node, Quant, Tensor, fresh_name
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import Known
 
@@ -179,9 +179,7 @@ class Builder:
         known = self.known
         for end in (*inputs, *known.outputs):
             self.value(end)
-        used = {n for node in self.nodes for n in (*node.inputs, *node.outputs)} | {*inputs, *known.outputs}
-        tensors = {key: tensor for key, tensor in self.tensors.items() if key in used}
-        return Graph(name, tensors, tuple(self.nodes), tuple(inputs), known.outputs, "ort")
+        return Graph(name, self.tensors, tuple(self.nodes), tuple(inputs), known.outputs, "ort").pruned()
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.known.types[name].shape
@@ -208,7 +206,7 @@ class Builder:
                 self._made[key] = self.fresh(f"{coded.tensor}:again")
                 again = replace(tensor, name=self._made[key], quant=coded.quant)
                 if tensor.data is None:
-                    self.emit(again.name, ops.Reshape(tensor.shape), (tensor.name,), (again,))
+                    self.emit(again.name, ops.Reshape(tensor.shape), (tensor.name,), again)
                 else:
                     self.tensors[again.name] = again
             return self._made[key]
@@ -231,7 +229,7 @@ class Builder:
         kind = self.known.types[coded.tensor]
         return Tensor(coded.tensor, kind.shape, kind.dtype, coded.quant)
 
-    def emit(self, name: str, op: ops.Op, inputs: Sequence[str], outputs: Sequence[Tensor]) -> None:
+    def emit(self, name: str, op: ops.Op, inputs: Sequence[str], *outputs: Tensor) -> None:
         self.tensors |= {tensor.name: tensor for tensor in outputs}
         self.nodes.append(Node(name, op, tuple(inputs), tuple(tensor.name for tensor in outputs)))
 
@@ -239,15 +237,15 @@ class Builder:
         """An operator on images: its first input and its output in channels-last layout, transposed around it."""
         first = self.nhwc(inputs[0])
         inner = replace(output, name=self.fresh(f"{output.name}:nhwc"), shape=permuted(output.shape, TO_NHWC))
-        self.emit(name, op, (first, *inputs[1:]), (inner,))
-        self.emit(self.fresh(f"{output.name}:nchw"), ops.Transpose(TO_NCHW), (inner.name,), (output,))
+        self.emit(name, op, (first, *inputs[1:]), inner)
+        self.emit(self.fresh(f"{output.name}:nchw"), ops.Transpose(TO_NCHW), (inner.name,), output)
 
     def clamp(self, name: str, output: str, activation: Activation) -> None:
         """A clamp of its own behind the node that was emitted last, which writes `output` without one."""
         out, node = self.tensors.pop(output), self.nodes.pop()
         inner = replace(out, name=self.fresh(f"{output}:unclamped"))
-        self.emit(node.name, node.op, node.inputs, (inner,))
-        self.emit(self.fresh(f"{name}:{activation}"), ops.Clamp(activation), (inner.name,), (out,))
+        self.emit(node.name, node.op, node.inputs, inner)
+        self.emit(self.fresh(f"{name}:{activation}"), ops.Clamp(activation), (inner.name,), out)
 
     def nhwc(self, name: str) -> str:
         key = (name, "nhwc")
@@ -256,18 +254,14 @@ class Builder:
             self._made[key] = self.fresh(f"{name}:nhwc")
             image = replace(tensor, name=self._made[key], shape=permuted(tensor.shape, TO_NHWC))
             if tensor.data is None:
-                self.emit(image.name, ops.Transpose(TO_NHWC), (name,), (image,))
+                self.emit(image.name, ops.Transpose(TO_NHWC), (name,), image)
             else:
                 data = np.ascontiguousarray(tensor.data.transpose(TO_NHWC))
                 self.tensors[image.name] = replace(image, data=data)
         return self._made[key]
 
     def fresh(self, hint: str) -> str:
-        name, count = hint, 2
-        while name in self._names:
-            name, count = f"{hint}{count}", count + 1
-        self._names.add(name)
-        return name
+        return fresh_name(hint, self._names)
 
 
 def permuted(shape: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...]:

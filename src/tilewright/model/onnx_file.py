@@ -49,7 +49,12 @@ class RawNode:
 
     @property
     def json(self) -> tuple[tuple[str, str], ...]:
-        return tuple((name, json.dumps(self.attributes[name])) for name in sorted(self.attributes))
+        return as_json(self.attributes)
+
+
+def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Attributes as an operator of the graph holds them."""
+    return tuple((name, json.dumps(attributes[name])) for name in sorted(attributes))
 
 
 #: The entry of a model's metadata that names its rounding mode, as `tilewright quantize` writes it.

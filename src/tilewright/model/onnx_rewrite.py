@@ -1,4 +1,14 @@
-"""What onnxruntime rewrites before it fuses quantised operators."""
+"""What onnxruntime rewrites before it fuses quantised operators, in its order: `rewritten` does it all.
+
+- `simplify`: identities go; a transpose of dequantised constants becomes dequantised transposed constants; MatMul and
+  Add of dequantised matrices become Gemm. Values stay the same.
+- `merge` (DoubleQDQPairsRemover): two pairs of quantise and dequantise in a row become one of another scale, which
+  spans the reals that both spanned. This changes values, and so belongs to what `ort` reproduces.
+- `propagate` (QDQPropagation): a QuantizeLinear moves up and a DequantizeLinear down past the operators of `MOVED`, so
+  that more operators fuse. No value changes, as these operators neither compute nor round.
+- `quantise_biases` (WeightBiasQuantization): real biases of products of codes become dequantised codes where the result
+  is quantised next, at most a Relu or Clip between, whether or not it then has an integer kernel. This changes values.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +24,11 @@ from tilewright.graph.ort import ValueType
 from tilewright.model.onnx_build import MAXPOOL_OPSET, operand, quantisation
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, type_of
+
+
+def rewritten(known: Known) -> Known:
+    """The network as onnxruntime looks for quantised operators in it."""
+    return quantise_biases(propagate(merge(simplify(known))))
 
 
 def simplify(known: Known) -> Known:

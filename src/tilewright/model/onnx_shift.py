@@ -18,7 +18,7 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.graph.rounding import Shift
 from tilewright.model.onnx_build import Builder
-from tilewright.model.onnx_conv import window_of
+from tilewright.model.onnx_conv import filtering, window_of
 from tilewright.model.onnx_file import CUSTOM, RawNode
 from tilewright.model.onnx_values import Known
 
@@ -115,13 +115,8 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
             raise UnsupportedError(
                 node.where, f"convolves {list(shape)} with {list(weights.shape)}; images are supported"
             )
-        window = window_of(
-            node.where, node.attributes, weights.shape[2:], (shape[2], shape[3]), (out.shape[2], out.shape[3])
-        )
-        if weights.shape[1] == 1 and shape[1] > 1:
-            op, weights = ops.DepthwiseConv2D("none", window, shift=shift), weights.transpose(1, 2, 3, 0)
-        else:
-            op, weights = ops.Conv2D("none", window, shift=shift), weights.transpose(0, 2, 3, 1)
+        window = window_of(node.where, node.attributes, weights.shape[2:], shape[2:], out.shape[2:])
+        op, weights = filtering(weights, shape[1], window, shift=shift)
     bias = ""
     if len(node.inputs) > 2 and node.inputs[2]:
         data = _integers(builder, node, node.inputs[2], -(1 << 31), (1 << 31) - 1, "int32").reshape(-1)
@@ -135,7 +130,7 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
         factors.append(builder.constant(f"{name}:{requant.name}", data.reshape(-1)))
     inputs = (x, builder.constant(f"{node.inputs[1]}:{op.kind}", weights, _PLAIN), bias, *factors)
     if node.op_type == "Gemm":
-        builder.emit(node.name, op, inputs, (out,))
+        builder.emit(node.name, op, inputs, out)
     else:
         builder.emit_nhwc(node.name, op, inputs, out)
 
@@ -147,7 +142,7 @@ def _alone(builder: Builder, node: RawNode) -> None:
         for name, data in zip(node.inputs[1:3], (multiplier, addend), strict=True)
     )
     op = ops.RequantShift(shift)
-    builder.emit(node.name, op, (builder.value(node.inputs[0]), *factors), (_result(builder, node, dtype),))
+    builder.emit(node.name, op, (builder.value(node.inputs[0]), *factors), _result(builder, node, dtype))
 
 
 def _add(builder: Builder, node: RawNode) -> None:
@@ -158,7 +153,7 @@ def _add(builder: Builder, node: RawNode) -> None:
         else:
             whole = _integers(builder, node, name, -(1 << 31), (1 << 31) - 1, "int32")
             names.append(builder.constant(f"{name}:{node.name}", whole))
-    builder.emit(node.name, ops.IntegerAdd(), names, (_result(builder, node, "int32"),))
+    builder.emit(node.name, ops.IntegerAdd(), names, _result(builder, node, "int32"))
 
 
 def _max(builder: Builder, node: RawNode) -> None:
@@ -166,15 +161,14 @@ def _max(builder: Builder, node: RawNode) -> None:
     if len(x.shape) != 4 or len(node.outputs) > 1:
         raise UnsupportedError(node.where, f"pools over {list(x.shape)}; images are supported")
     out = _result(builder, node, x.dtype)
-    kernel = tuple(node.attributes.get("kernel_shape", ()))
-    window = window_of(node.where, node.attributes, kernel, (x.shape[2], x.shape[3]), (out.shape[2], out.shape[3]))
+    window = window_of(node.where, node.attributes, node.attributes.get("kernel_shape", ()), x.shape[2:], out.shape[2:])
     builder.emit_nhwc(node.name, ops.MaxPool2D(window), (x.name,), out)
 
 
 def _same(builder: Builder, node: RawNode) -> None:
     x = builder.tensors[builder.value(node.inputs[0])]
     out = replace(x, name=node.outputs[0], shape=builder.shape(node.outputs[0]), data=None)
-    builder.emit(node.name, ops.Reshape(out.shape), (x.name,), (out,))
+    builder.emit(node.name, ops.Reshape(out.shape), (x.name,), out)
 
 
 _TRANSLATE: dict[str, Callable[[Builder, RawNode], None]] = {

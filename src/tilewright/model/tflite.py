@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +173,7 @@ class _Builder:
         nodes = tuple(self._node(index, op) for index, op in enumerate(self.raw.ops))
         inputs = tuple(self.names[index] for index in self.raw.inputs)
         outputs = tuple(self.names[index] for index in self.raw.outputs)
-        used = {name for node in nodes for name in (*node.inputs, *node.outputs)} | {*inputs, *outputs}
-        tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
-        return Graph(self.path.stem, tensors, nodes, inputs, outputs)
+        return Graph(self.path.stem, self.tensors, nodes, inputs, outputs).pruned()
 
     def _node(self, index: int, raw: RawOp) -> Node:
         if raw.code not in _TRANSLATE:
@@ -222,9 +221,7 @@ def _constant(name: str, raw: RawTensor) -> Array | None:
     if raw.data is None:
         return None
     dtype = np.dtype(raw.dtype)
-    count = 1
-    for extent in raw.shape:
-        count *= max(0, extent)
+    count = prod(max(0, extent) for extent in raw.shape)
     if count * dtype.itemsize != raw.data.nbytes:
         raise ModelError(f"tensor '{name}'", f"has {raw.data.nbytes} bytes of data for {raw.dtype}{list(raw.shape)}")
     return np.frombuffer(raw.data, dtype).reshape(raw.shape)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph.arithmetic import Activation, clamp_range
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.rounding import Rounding
 
@@ -42,7 +43,7 @@ class Op(ABC):
             if tensor.dtype not in CODES or tensor.quant is None:
                 other = f"is {tensor.dtype}, neither int8 nor uint8"
                 kind = other if tensor.dtype not in CODES else "has no quantisation parameters"
-                raise UnsupportedError(f"op '{site.node.name}'", f"tensor '{tensor.name}' {kind}")
+                raise UnsupportedError(site.where, f"tensor '{tensor.name}' {kind}")
 
     @abstractmethod
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -67,11 +68,17 @@ def given(value: Array | None) -> Array:
     return value
 
 
+def clamped(codes: Array, out: Tensor, activation: Activation = "none", half_even: bool = False) -> Array:
+    """Whole numbers as codes of `out`, clamped to its type and under a fused activation."""
+    low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
+    return np.clip(codes, low, high).astype(out.dtype, copy=False)
+
+
 def four(site: Site, index: int) -> tuple[int, int, int, int]:
     """The shape of an input that must have four axes."""
     shape = site.input(index).shape
     if len(shape) != 4:
-        raise ModelError(f"op '{site.node.name}'", f"input {index} has the shape {list(shape)}; four axes are required")
+        raise ModelError(site.where, f"input {index} has the shape {list(shape)}; four axes are required")
     return shape
 
 

@@ -11,7 +11,6 @@ from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.arithmetic import (
     Activation,
-    clamp_range,
     fused_multiply_add,
     multiply_by_quantized_multiplier,
     power_of_two,
@@ -21,7 +20,7 @@ from tilewright.graph.arithmetic import (
     shift_up,
 )
 from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.ops.base import Op, Shape, given
+from tilewright.graph.ops.base import Op, Shape, clamped, given
 from tilewright.graph.rounding import Rounding, Shift
 
 
@@ -36,12 +35,10 @@ class Binary(Op):
         try:
             return (np.broadcast_shapes(a, b),)
         except ValueError:
-            raise ModelError(f"op '{site.node.name}'", f"inputs {list(a)} and {list(b)} do not broadcast") from None
+            raise ModelError(site.where, f"inputs {list(a)} and {list(b)} do not broadcast") from None
 
     def _clamp(self, site: Site, result: Array, half_even: bool) -> tuple[Array, ...]:
-        out = site.output
-        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype, half_even)
-        return (np.clip(result + out.zero_point, low, high).astype(out.dtype),)
+        return (clamped(result + site.output.zero_point, site.output, self.activation, half_even),)
 
 
 def aligned(site: Site, index: int, value: Array | None) -> Array:
@@ -82,11 +79,10 @@ class Add(Binary):
 
     def shifts(self, site: Site) -> tuple[int, int, int]:
         """Exponents that bring both operands to the finer scale, then their sum to the output's: powers of two."""
-        where = f"op '{site.node.name}'"
         scales = [site.input(index).scale for index in (0, 1)]
         finer = min(scales)
-        a, b = (int(power_of_two(scale / finer, where)) for scale in scales)
-        return a, b, int(power_of_two(finer / site.output.scale, where))
+        a, b = (int(power_of_two(scale / finer, site.where)) for scale in scales)
+        return a, b, int(power_of_two(finer / site.output.scale, site.where))
 
     def _shifted(self, site: Site, a: Array, b: Array) -> Array:
         left, right, out = self.shifts(site)
@@ -110,8 +106,7 @@ class Add(Binary):
         zero = fused_multiply_add(ra, np.float32(a.zero_point), rb * np.float32(b.zero_point))
         inner = fused_multiply_add(aligned(site, 1, values[1]), rb, np.float32(out.zero_point) - zero)
         total = fused_multiply_add(aligned(site, 0, values[0]), ra, inner)
-        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype, True)
-        return np.clip(np.rint(total), low, high).astype(out.dtype)
+        return clamped(np.rint(total), out, self.activation, True)
 
 
 @dataclass(frozen=True)
@@ -128,7 +123,7 @@ class Mul(Binary):
                 return self._clamp(site, self._square(site, values[0]), True)
             return self._clamp(site, round_half_even(product.astype(np.float32) * np.float32(real)), True)
         if rounding.elementwise == "pow2":
-            return self._clamp(site, shift_up(product, power_of_two(real, f"op '{site.node.name}'")), False)
+            return self._clamp(site, shift_up(product, power_of_two(real, site.where)), False)
         if rounding.elementwise == "ort":  # the zero point is added before rounding
             out = site.output
             scaled = product.astype(np.float32) * np.float32(real) + np.float32(out.zero_point)
@@ -145,7 +140,15 @@ class Mul(Binary):
 
 
 @dataclass(frozen=True)
-class Clamp(Op):
+class Unary(Op):
+    """One input, and an output of its shape."""
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        return (site.input(0).shape,)
+
+
+@dataclass(frozen=True)
+class Clamp(Unary):
     """A stand-alone RELU, RELU6 or RELU_N1_TO_1, rescaled to the output where the scales differ.
 
     TFLite-Micro's RELU6 clamps the input's codes and takes no notice of the output's scale.
@@ -154,22 +157,17 @@ class Clamp(Op):
     kind = "clamp"
     activation: Activation = "relu"
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        return (site.input(0).shape,)
-
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, out = site.input(0), site.output
         if rounding.name == "tflm" and self.activation == "relu6":
-            low, high = clamp_range(self.activation, x.scale, x.zero_point, x.dtype)
-            return (np.clip(given(values[0]), low, high),)
+            return (clamped(given(values[0]), x, self.activation),)
         q, shift = quantize_multiplier(rounding.ratio(out.scale, x.scale))
         scaled = multiply_by_quantized_multiplier(centred(site, 0, values[0]), q, shift)
-        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype)
-        return (np.clip(scaled + out.zero_point, low, high).astype(out.dtype),)
+        return (clamped(scaled + out.zero_point, out, self.activation),)
 
 
 @dataclass(frozen=True)
-class Quantize(Op):
+class Quantize(Unary):
     """float32 to codes, or codes of one scale to another."""
 
     kind = "quantize"
@@ -177,17 +175,13 @@ class Quantize(Op):
     def codes(self, site: Site) -> tuple[Tensor, ...]:
         return (site.output,) if site.input(0).dtype == "float32" else (site.input(0), site.output)
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        return (site.input(0).shape,)
-
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, source, out = given(values[0]), site.input(0), site.output
-        info = np.iinfo(out.dtype)
         if source.dtype == "float32":
             code = _from_real(x.astype(np.float32), np.float32(out.scale), rounding)
         else:
             code = _rescaled(x.astype(np.int64) - source.zero_point, source.scale, out.scale, rounding)
-        return (np.clip(code + out.zero_point, info.min, info.max).astype(out.dtype),)
+        return (clamped(code + out.zero_point, out),)
 
 
 def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
@@ -223,18 +217,15 @@ def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> 
 
 
 @dataclass(frozen=True)
-class Dequantize(Op):
+class Dequantize(Unary):
     """Codes to float32: scale * (code - zero_point)."""
 
     kind = "dequantize"
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
         if site.output.dtype != "float32":
-            raise UnsupportedError(f"op '{site.node.name}'", f"dequantises to {site.output.dtype}, not float32")
+            raise UnsupportedError(site.where, f"dequantises to {site.output.dtype}, not float32")
         return (site.input(0),)
-
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        return (site.input(0).shape,)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         source = site.input(0)
@@ -257,7 +248,7 @@ class Integers(Op):
         try:
             return (np.broadcast_shapes(*shapes),)
         except ValueError:
-            raise ModelError(f"op '{site.node.name}'", f"inputs {list(map(list, shapes))} do not broadcast") from None
+            raise ModelError(site.where, f"inputs {list(map(list, shapes))} do not broadcast") from None
 
 
 @dataclass(frozen=True)
@@ -268,7 +259,7 @@ class IntegerAdd(Integers):
 
     def check_types(self, site: Site) -> None:
         if {site.input(0).dtype, site.input(1).dtype} - set(_INTEGERS) or site.output.dtype != "int32":
-            raise UnsupportedError(f"op '{site.node.name}'", "adds other types than integers of up to 32 bits")
+            raise UnsupportedError(site.where, "adds other types than integers of up to 32 bits")
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         a, b = (aligned(site, index, values[index]).astype(np.int32) for index in (0, 1))
@@ -284,8 +275,8 @@ class RequantShift(Integers):
 
     def check_types(self, site: Site) -> None:
         if site.input(0).dtype not in _INTEGERS or {site.input(1).dtype, site.input(2).dtype} != {"int64"}:
-            raise UnsupportedError(f"op '{site.node.name}'", "requantises other types than integers of up to 32 bits")
-        self.shift.check(f"op '{site.node.name}'", site.output.dtype)
+            raise UnsupportedError(site.where, "requantises other types than integers of up to 32 bits")
+        self.shift.check(site.where, site.output.dtype)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, multiplier, addend = (aligned(site, index, given(values[index])) for index in range(3))

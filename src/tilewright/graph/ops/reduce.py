@@ -12,7 +12,6 @@ from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.arithmetic import (
     Activation,
-    clamp_range,
     mean_factor,
     multiply_by_quantized_multiplier,
     power_of_two,
@@ -24,7 +23,7 @@ from tilewright.graph.arithmetic import (
     shift_up,
 )
 from tilewright.graph.ir import Site
-from tilewright.graph.ops.base import Op, Shape, Window, four, given
+from tilewright.graph.ops.base import Op, Shape, Window, clamped, four, given
 from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.rounding import Rounding
 
@@ -39,19 +38,18 @@ class Pool(Op):
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         batch, height, width, channels = four(site, 0)
         if (site.input(0).scale, site.input(0).zero_point) != (site.output.scale, site.output.zero_point):
-            raise UnsupportedError(f"op '{site.node.name}'", "rescales; a pool must keep scale and zero point")
+            raise UnsupportedError(site.where, "rescales; a pool must keep scale and zero point")
         return ((batch, *self.window.output_size(site.node.name, height, width), channels),)
 
     def _clamp(self, site: Site, result: Array, samples: int, half_even: bool = False) -> tuple[Array, ...]:
-        out = site.output
-        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype, half_even)
-        return (np.clip(result, low, high).astype(site.output.dtype).reshape(samples, *site.output.shape),)
+        codes = clamped(result, site.output, self.activation, half_even)
+        return (codes.reshape(samples, *site.output.shape),)
 
 
 def shifted_mean(site: Site, total: Array, count: int) -> Array:
     """Codes from sums of `count` codes: times a factor of seven bits, then a shift, ties upwards."""
     factor, exponent = mean_factor(count)
-    ratio = power_of_two(site.input(0).scale / site.output.scale, f"op '{site.node.name}'")
+    ratio = power_of_two(site.input(0).scale / site.output.scale, site.where)
     return shift_up(total * factor, ratio - exponent)
 
 
@@ -77,9 +75,7 @@ class AveragePool2D(Pool):
         """Codes from the sums of codes (S, *out_shape)."""
         counts = np.maximum(self.counts(site), 1)  # the mean of nothing is 0
         half = np.where(total >= 0, counts // 2, -(counts // 2))
-        mean = np.fix((total + half) / counts).astype(
-            np.int32
-        )  # |total| < 2**31: the float64 quotient truncates exactly
+        mean = np.fix((total + half) / counts)  # |total| < 2**31: the float64 quotient truncates exactly
         return self._clamp(site, mean, total.shape[0])
 
 
@@ -112,8 +108,10 @@ class RealAveragePool2D(Op):
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, source, out = given(values[0]), site.input(0), site.output
-        if rounding.elementwise == "pow2":
-            return (self._shifted(site, merge_samples(x).astype(np.int64)).reshape(x.shape[0], *out.shape),)
+        if rounding.elementwise == "pow2":  # without padding, or padding that counts, all windows have as many elements
+            total = self.window.view(self.window.pad(merge_samples(x).astype(np.int64))).sum(axis=(3, 4))
+            mean = shifted_mean(site, total, prod(self.window.kernel))
+            return (clamped(mean, out).reshape(x.shape[0], *out.shape),)
         real = (merge_samples(x).astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
         views = self.window.view(self.window.pad(real))
         inside = self.window.view(self.window.pad(np.ones((1, *real.shape[1:3], 1), np.float32)))
@@ -124,16 +122,7 @@ class RealAveragePool2D(Op):
             count = np.full_like(count, prod(self.window.kernel))
         mean = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
         code = np.rint(mean / np.float32(out.scale) + np.float32(out.zero_point))  # the zero point comes first
-        info = np.iinfo(out.dtype)
-        return (np.clip(code, info.min, info.max).astype(out.dtype).reshape(x.shape[0], *out.shape),)
-
-    def _shifted(self, site: Site, x: Array) -> Array:
-        """A shift; without padding, or padding that counts, every window has the same number of elements."""
-        out, count = site.output, prod(self.window.kernel)
-        total = self.window.view(self.window.pad(x)).sum(axis=(3, 4))
-        code = shifted_mean(site, total, count)
-        info = np.iinfo(out.dtype)
-        return np.clip(code, info.min, info.max).astype(out.dtype)
+        return (clamped(code, out).reshape(x.shape[0], *out.shape),)
 
 
 @dataclass(frozen=True)
@@ -147,7 +136,7 @@ class Mean(Op):
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         shape = site.input(0).shape
         if len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(shape))):
-            raise ModelError(f"op '{site.node.name}'", f"reduces axes {self.axes} of the shape {list(shape)}")
+            raise ModelError(site.where, f"reduces axes {self.axes} of the shape {list(shape)}")
         kept = tuple(1 if axis in self.axes else extent for axis, extent in enumerate(shape))
         return (kept if self.keep_dims else tuple(e for axis, e in enumerate(shape) if axis not in self.axes),)
 
@@ -167,8 +156,7 @@ class Mean(Op):
         else:
             centred = total - count * source.zero_point
             mean = multiply_by_quantized_multiplier(centred, *self.folded(site, count)) + out.zero_point
-        low, high = clamp_range("none", out.scale, out.zero_point, out.dtype)
-        return (np.clip(mean, low, high).astype(out.dtype).reshape(x.shape[0], *out.shape),)
+        return (clamped(mean, out).reshape(x.shape[0], *out.shape),)
 
     @staticmethod
     def factor32(site: Site, count: int) -> np.float32:
@@ -230,9 +218,7 @@ class Softmax(Op):
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         if (site.output.scale, site.output.zero_point) != (1 / 256, -128):
-            raise UnsupportedError(
-                f"op '{site.node.name}'", "has an output scale or zero point other than 1/256 and -128"
-            )
+            raise UnsupportedError(site.where, "has an output scale or zero point other than 1/256 and -128")
         return (site.input(0).shape,)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
