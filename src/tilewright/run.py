@@ -210,7 +210,7 @@ def _host(program: Program, graph: Graph, step: HostStep, values: dict[str, Arra
     values.update(reference.run_node(graph, step.node, values, program.rounding))
     node = graph.node(step.node)
     macs, seconds = node.op.macs(graph.site(node)), perf_counter() - began
-    return Layer(step.node, node.op.label, HOST, step.reason, macs=macs, seconds=seconds)
+    return Layer(step.node, node.op.label, HOST, reason=step.reason, macs=macs, seconds=seconds)
 
 
 def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> tuple[list[Layer], Sequence[Finding]]:

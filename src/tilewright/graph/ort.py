@@ -92,6 +92,17 @@ def _schema(op_type: str, domain: str, opset: int) -> Any:
         return None
 
 
+def session(model: Any, **settings: Any) -> Any:
+    """A session of onnxruntime that computes each node as it is written, without optimisations or messages."""
+    runtime = package("onnxruntime")
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4  # errors come as exceptions
+    for name, value in settings.items():
+        setattr(options, name, value)
+    return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
 def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED) -> tuple[ValueType, ...]:
     """The output types of a call, given small constant inputs by position; none has more than `limit` elements.
 
@@ -189,15 +200,9 @@ SESSIONS = Sessions()
 
 
 def _session(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
-    runtime = package("onnxruntime")
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    options.enable_cpu_mem_arena = False
-    content = _model(call, outputs, constants).SerializeToString()
+    settings = {"intra_op_num_threads": 1, "inter_op_num_threads": 1, "enable_cpu_mem_arena": False}
     try:
-        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        return session(_model(call, outputs, constants), **settings)
     except Exception as error:
         raise ModelError(call.where, f"onnxruntime does not take {call.op_type}: {one_line(error)}") from None
 

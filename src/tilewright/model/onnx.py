@@ -12,15 +12,14 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Tensor
 from tilewright.graph.layout import channels_last
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
-from tilewright.model.onnx_build import CODES, Builder, Coded, Fused, quantisation
+from tilewright.model.onnx_build import SAME, Builder, Coded, Fused
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_fuse import fuse
 from tilewright.model.onnx_rewrite import rewritten
-from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, fold, resolve
+from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, Known, fold, quantisation, resolve
 
 #: What attributes of another type or length than ONNX prescribes cause where they are used.
 _DAMAGE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
-_SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 
 
 def load(path: Path) -> Graph:
@@ -86,7 +85,7 @@ def _plain(builder: Builder, node: RawNode) -> None:
             return
     outputs = [Tensor(name, known.types[name].shape, known.types[name].dtype) for name in node.outputs]
     same_type = len(outputs) == 1 and bool(node.inputs) and known.types[node.inputs[0]].dtype == outputs[0].dtype
-    if node.op_type in _SAME and same_type:
+    if node.op_type in SAME and same_type:
         builder.emit(node.name, ops.Reshape(outputs[0].shape), (builder.value(node.inputs[0]),), *outputs)
         return
     if node.op_type == "Transpose":
@@ -103,7 +102,7 @@ def _edge(builder: Builder, node: RawNode) -> bool:
     """QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale."""
     known = builder.known
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
-    quant = quantisation(known, node, len(known.types[codes].shape))
+    quant = quantisation(known, node, codes)
     if quant is None or quant.per_channel or known.types[codes].dtype not in CODES:
         return False
     if known.types[real].dtype != "float32":

@@ -12,34 +12,15 @@ from tilewright.array import Array
 from tilewright.graph import ops
 from tilewright.graph.arithmetic import Activation
 from tilewright.graph.ir import Graph, Node, Quant, Tensor, fresh_name
-from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import Known
+from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, Known
 
-CODES = ("int8", "uint8")
+#: Operators that give the same elements in the same order.
+SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 #: Operators that onnxruntime runs on codes as they are, where input and output have the same quantisation.
-MOVES = frozenset(
-    [
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Transpose",
-        "Slice",
-        "Gather",
-        "Split",
-        "Resize",
-        "Identity",
-        "Expand",
-        "Tile",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "MaxPool",
-        "Pad",
-        "Dropout",
-    ]
-)
-#: onnxruntime's Pad and MaxPool take codes since these opsets.
-PAD_OPSET, MAXPOOL_OPSET = 11, 12
+MOVES = {*SAME, "Transpose", "Slice", "Gather", "Split", "Expand", "Tile", "Resize", "MaxPool", "Pad"}
+MOVES |= {"DepthToSpace", "SpaceToDepth"}
+#: onnxruntime's Pad takes codes since this opset.
+PAD_OPSET = 11
 #: The mode of Resize that fills in a real value.
 _CROPS = "tf_crop_and_resize"
 #: Operators whose second operand may have another type and a scale for each channel.
@@ -83,30 +64,6 @@ class Fused:
         return tuple(coded.tensor for coded in self.outputs)
 
 
-def quantisation(known: Known, node: RawNode, rank: int) -> Quant | None:
-    """The constant scale and zero point of a QuantizeLinear or DequantizeLinear; None where it has others."""
-    if node.attributes.get("block_size") or len(node.inputs) < 2:
-        return None
-    return quant_of(known, node.inputs[1], operand(node, 2), int(node.attributes.get("axis", 1)), rank)
-
-
-def quant_of(known: Known, scale: str, zero: str, axis: int, rank: int) -> Quant | None:
-    """Constants as a Quant; None where they are not constant, of another type, or not positive."""
-    constants = known.constants
-    if scale not in constants or (zero and zero not in constants):
-        return None
-    if constants[scale].dtype != np.float32:
-        return None
-    scales = constants[scale].astype(np.float64).reshape(-1)
-    zeros = constants[zero].reshape(-1) if zero else np.zeros(scales.size, np.int64)
-    if zeros.size not in (1, scales.size) or not scales.size:
-        return None
-    if not (np.isfinite(scales) & (scales > 0)).all() or not -rank <= axis < max(rank, 2):
-        return None
-    each = tuple(int(z) for z in np.broadcast_to(zeros, scales.shape))
-    return Quant(tuple(scales.tolist()), each, axis % rank if scales.size > 1 else 0)
-
-
 def takes(known: Known, made: Fused) -> bool:
     """Whether the types allow an integer kernel."""
     activations = made.inputs[:1] if made.op_type in LINEAR else made.inputs
@@ -134,13 +91,13 @@ def _moves_codes(known: Known, made: Fused) -> bool:
         constant = mode in (None, "constant")
         return padding_of(known, made) is not None if constant else known.opset >= PAD_OPSET
     if made.op_type == "MaxPool" and known.opset < MAXPOOL_OPSET:
-        return len(known.types[made.inputs[0].tensor].shape) == 4  # else onnxruntime has to run it
+        return known.rank(made.inputs[0].tensor) == 4  # else onnxruntime has to run it
     return True
 
 
 def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], float] | None:
     """(before, after) of each axis, and the value, of a Pad by a constant; None where it is another, or cuts."""
-    rank = len(known.types[made.inputs[0].tensor].shape)
+    rank = known.rank(made.inputs[0].tensor)
     if len(made.plain) > 2 or not all(not name or name in known.constants for name in made.plain):
         return None
     attribute = np.array(made.attributes.get("pads", ()))
@@ -151,11 +108,6 @@ def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], 
     if len(made.plain) > 1 and made.plain[1]:
         value = float(known.constants[made.plain[1]].reshape(-1)[0])
     return tuple((int(before), int(after)) for before, after in given.reshape(2, -1).T), value
-
-
-def operand(node: RawNode, index: int) -> str:
-    """The name of an input; empty where it is absent."""
-    return node.inputs[index] if index < len(node.inputs) else ""
 
 
 #: Channels last, and back.
@@ -217,12 +169,13 @@ class Builder:
         self.tensors[name] = Tensor(name, data.shape, data.dtype.name, quant, np.array(data, order="C"))
         return name
 
-    def scalars(self, quant: Quant, dtype: str, hint: str) -> tuple[str, str]:
+    def scalars(self, coded: Coded) -> tuple[str, str]:
         """Scale and zero point as constants, as QLinear operators take them."""
-        many = quant.per_channel
-        scale = np.array(quant.scale if many else quant.scale[0], np.float32)
-        zero = np.array(quant.zero_point if many else quant.zero_point[0], dtype)
-        return self.constant(f"{hint}:scale", scale), self.constant(f"{hint}:zero", zero)
+        quant, dtype = coded.quant, self.known.types[coded.tensor].dtype
+        assert quant is not None
+        scale, zero = (each if quant.per_channel else each[0] for each in (quant.scale, quant.zero_point))
+        held = self.constant(f"{coded.tensor}:scale", np.array(scale, np.float32))
+        return held, self.constant(f"{coded.tensor}:zero", np.array(zero, dtype))
 
     def result(self, coded: Coded) -> Tensor:
         """The tensor that an operator on codes writes."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,16 @@ class RawNode:
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
-    tensors: Mapping[str, Array]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def where(self) -> str:
         return f"op '{self.name}'"
+
+    def input(self, index: int) -> str:
+        """The name of an input; empty where it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else ""
 
     @property
     def json(self) -> tuple[tuple[str, str], ...]:
@@ -146,9 +150,9 @@ def _optional(text: str) -> str:
 
 
 def _value(attribute: Any, numbers: Mapping[str, int], where: str) -> Any:
-    for kind, field in (("INT", "i"), ("INTS", "ints"), ("FLOAT", "f"), ("FLOATS", "floats")):
+    for kind, slot in (("INT", "i"), ("INTS", "ints"), ("FLOAT", "f"), ("FLOATS", "floats")):
         if attribute.type == numbers[kind]:
-            value = getattr(attribute, field)
+            value = getattr(attribute, slot)
             many = list(value) if kind.endswith("S") else [value]
             if not all(isfinite(item) for item in many):
                 raise ModelError(where, f"has the attribute {attribute.name}, which is not finite")

@@ -13,9 +13,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.arithmetic import Activation
-from tilewright.model.onnx_build import CODES, MOVES, Coded, Fused, operand, quant_of, quantisation, takes
+from tilewright.model.onnx_build import MOVES, Coded, Fused, takes
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known
+from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, Known, quant_of, quantisation
 
 #: QLinear node -> the operator, and where its inputs, the scale of its output and its bias are (a scale and zero point
 #: follow each input).
@@ -111,14 +111,14 @@ class _Patterns:
 
     def _coded(self, node: RawNode, codes: str, shaped: str) -> Coded | None:
         """Codes under the scale and zero point of a quantise or dequantise node."""
-        quant = quantisation(self.known, node, len(self.known.types[shaped].shape))
+        quant = quantisation(self.known, node, shaped)
         return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
         """The codes that the only reader of a value makes of it, a Relu or Clip without effect left out."""
-        node = self._only_reader(name)
+        node = self.known.only_reader(name)
         if node is not None and node.op_type in ("Relu", "Clip"):
-            after = self._only_reader(node.outputs[0])
+            after = self.known.only_reader(node.outputs[0])
             codes = self._codes_of(after)
             clips = codes is not None and (self._implied(node, codes) or self._clamps(node, name))
             return codes if clips else None
@@ -132,14 +132,10 @@ class _Patterns:
         return node.op_type == "Relu" or [self._bound(node, 1, "min"), self._bound(node, 2, "max")] == [0.0, 6.0]
 
     def _activation(self, node: RawNode) -> Activation:
-        after = self._only_reader(node.outputs[0])
+        after = self.known.only_reader(node.outputs[0])
         if after is None or after.op_type not in ("Relu", "Clip") or not self._clamps(after, node.outputs[0]):
             return "none"
         return "relu" if after.op_type == "Relu" else "relu6"
-
-    def _only_reader(self, name: str) -> RawNode | None:
-        readers = self.readers.get(name, [])
-        return readers[0] if len(readers) == 1 and name not in self.known.outputs else None
 
     def _codes_of(self, node: RawNode | None) -> Coded | None:
         if node is None or node.op_type != QUANTIZE or self.known.types[node.inputs[0]].dtype != "float32":
@@ -175,12 +171,12 @@ class _Patterns:
         if node is None or node.op_type != DEQUANTIZE:
             return ""
         if made.op_type == "Conv":
-            scale, found = _product_scale(made.inputs), quantisation(self.known, node, 1)
+            scale, found = _product_scale(made.inputs), quantisation(self.known, node, name)
             own = np.array(found.scale if found else [np.inf])
             if not (np.abs(own - scale) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * scale).all():
                 return ""
         codes = node.inputs[0]
-        zero = self.known.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+        zero = self.known.constants.get(node.input(2))
         plain = codes in self.known.constants and (zero is None or not zero.any())
         return codes if plain and self.known.types[codes].dtype == "int32" else ""
 
@@ -213,8 +209,8 @@ def _qlinear(known: Known, node: RawNode) -> Fused | None:
     """A QLinear node as an operator on codes; None where a scale is no constant or no kernel takes its types."""
     op_type, places, out, place = QOPERATORS[node.op_type]
     inputs = [_coded(known, node, index) for index in places or range(2, len(node.inputs), 3)]
-    quant = quant_of(known, operand(node, out), operand(node, out + 1), 1, len(known.types[node.outputs[0]].shape))
-    bias = operand(node, place) if place is not None else ""
+    quant = quant_of(known, node.input(out), node.input(out + 1), 1, known.rank(node.outputs[0]))
+    bias = node.input(place) if place is not None else ""
     if not inputs or None in inputs or quant is None or (bias and bias not in known.constants):
         return None
     coded = tuple(filter(None, inputs))
@@ -223,11 +219,11 @@ def _qlinear(known: Known, node: RawNode) -> Fused | None:
 
 
 def _coded(known: Known, node: RawNode, place: int) -> Coded | None:
-    codes = operand(node, place)
+    codes = node.input(place)
     if not codes:
         return None
     # Weights have their channels in front in convolutions, in the last axis of a product.
-    rank = len(known.types[codes].shape)
+    rank = known.rank(codes)
     axis = 0 if node.op_type == "QLinearConv" or node.attributes.get("transB") else rank - 1
-    quant = quant_of(known, operand(node, place + 1), operand(node, place + 2), axis, rank)
+    quant = quant_of(known, node.input(place + 1), node.input(place + 2), axis, rank)
     return Coded(codes, quant) if quant else None

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.graph import ops, ort
-from tilewright.graph.ir import Quant, Tensor
+from tilewright.graph.ir import Tensor
 from tilewright.graph.ort import MICROSOFT
-from tilewright.model.onnx_build import MOVES, Builder, Coded, Fused, padding_of
+from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, padding_of
 from tilewright.model.onnx_conv import bias_of, convolve, window_of
 from tilewright.model.onnx_file import as_json
 
@@ -21,8 +21,8 @@ def translate(builder: Builder, fused: Fused) -> None:
     onnxruntime's kernels on codes round ties to even and know no activation: an operator of `pow2` that has no integer
     form of its own is refused, and stays one on real numbers.
     """
-    before = len(builder.nodes)
-    if _NATIVE.get(fused.op_type, _no)(builder, fused):
+    before, native = len(builder.nodes), _NATIVE.get(fused.op_type)
+    if native and native(builder, fused):
         ours = [getattr(node.op, "activation", "none") for node in builder.nodes[before:]]
         if fused.activation not in (*ours, "none"):
             builder.clamp(fused.name, fused.outputs[0].tensor, fused.activation)
@@ -32,10 +32,6 @@ def translate(builder: Builder, fused: Fused) -> None:
         _by_onnxruntime(builder, fused)
 
 
-def _no(builder: Builder, fused: Fused) -> bool:
-    return False
-
-
 def _product(builder: Builder, fused: Fused) -> bool:
     """Gemm or MatMul by a constant matrix, and matrices by matrices."""
     x, w = fused.inputs
@@ -43,13 +39,8 @@ def _product(builder: Builder, fused: Fused) -> bool:
     if _by_matrices(builder, fused):
         builder.emit(fused.name, ops.MatMul(), [builder.coded(x), builder.coded(w)], builder.result(fused.outputs[0]))
         return True
-    if (
-        fused.outputs[0].quant is None
-        or weights is None
-        or weights.ndim != 2
-        or w.quant is None
-        or len(builder.shape(x.tensor)) < 2
-    ):
+    rank = builder.known.rank(x.tensor)
+    if fused.outputs[0].quant is None or weights is None or weights.ndim != 2 or w.quant is None or rank < 2:
         return False
     rows = fused.op_type == "Gemm" and attributes.get("transB", 0)  # weights are (O, K) already
     if attributes.get("transA", 0) or attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0:
@@ -62,8 +53,8 @@ def _product(builder: Builder, fused: Fused) -> bool:
         return False
     made = builder.constant(f"{w.tensor}:fully_connected", weights, replace(w.quant, axis=0))
     inputs = (builder.coded(x), made, *bias_of(builder, fused, weights.shape[0]))
-    keep = len(builder.shape(x.tensor)) != 2
-    builder.emit(fused.name, ops.FullyConnected(fused.activation, keep), inputs, builder.result(fused.outputs[0]))
+    op = ops.FullyConnected(fused.activation, keep_dims=rank != 2)
+    builder.emit(fused.name, op, inputs, builder.result(fused.outputs[0]))
     return True
 
 
@@ -230,7 +221,7 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Pad": _pad,
     "Requantize": _requantize,
     "Resize": _resize,
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"), _same),
+    **dict.fromkeys(SAME, _same),
 }
 #: onnxruntime's operator on codes, its domain, and whether the bias comes before the output's scale.
 _QLINEAR = {
@@ -258,33 +249,14 @@ def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
     if fused.op_type == "Softmax":
         attributes |= {"opset": opset, "axis": attributes.get("axis", -1 if opset >= 13 else 1)}
     attributes.pop("beta", None)  # QGemm has none: the bias is not scaled
-    inputs = []
-    for coded in fused.inputs:
-        inputs += [builder.coded(coded), *_scalars(builder, coded)]
+    inputs = [name for coded in fused.inputs for name in (builder.coded(coded), *builder.scalars(coded))]
     bias = [builder.value(fused.bias)] if fused.bias else []
-    if fused.outputs[0].quant is None:
-        _real_result(builder, fused, inputs, bias, outputs)
-        return
-    ends = list(_scalars(builder, fused.outputs[0]))
-    if bias_first:
-        inputs += [*(bias or [""]), *ends]
+    if fused.outputs[0].quant is not None:
+        ends = builder.scalars(fused.outputs[0])
+        inputs += [*(bias or [""]), *ends] if bias_first else [*ends, *bias]
+    elif fused.op_type == "Gemm":  # the results of these two are real: they take no scale
+        inputs += bias
     else:
-        inputs += [*ends, *bias]
+        op_type, domain, attributes = "MatMulIntegerToFloat", MICROSOFT, {}
+        inputs = [*inputs[::3], *inputs[1::3], *inputs[2::3]]
     builder.emit(fused.name, ops.OnnxOp(op_type, domain, opset, as_json(attributes)), inputs, *outputs)
-
-
-def _real_result(builder: Builder, fused: Fused, inputs: list[str], bias: list[str], outputs: list[Tensor]) -> None:
-    """A product of codes whose result is real: scales of both operands, none of the result."""
-    opset, attributes = builder.known.opset, {key: v for key, v in fused.attributes.items() if key != "beta"}
-    if fused.op_type == "Gemm":
-        op = ops.OnnxOp("QGemm", MICROSOFT, opset, as_json(attributes))
-        builder.emit(fused.name, op, [*inputs, *bias], *outputs)
-        return
-    a, a_scale, a_zero, b, b_scale, b_zero = inputs
-    op = ops.OnnxOp("MatMulIntegerToFloat", MICROSOFT, opset)
-    builder.emit(fused.name, op, (a, b, a_scale, b_scale, a_zero, b_zero), *outputs)
-
-
-def _scalars(builder: Builder, coded: Coded) -> tuple[str, str]:
-    assert isinstance(coded.quant, Quant)
-    return builder.scalars(coded.quant, builder.known.types[coded.tensor].dtype, coded.tensor)

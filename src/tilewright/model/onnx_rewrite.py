@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,9 +20,13 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.arithmetic import round_half_away
 from tilewright.graph.ort import ValueType
-from tilewright.model.onnx_build import MAXPOOL_OPSET, operand, quantisation
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, type_of
+from tilewright.model.onnx_values import CODES, DEQUANTIZE, MAXPOOL_OPSET, QUANTIZE, Known, quantisation
+
+#: Operators that a pair of quantise and dequantise passes.
+MOVED = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
+#: Operators whose real biases become codes.
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
 
 def rewritten(known: Known) -> Known:
@@ -59,7 +62,7 @@ def _is_identity(known: Known, node: RawNode) -> bool:
 
 def _constants(known: Known) -> Known:
     """dequantise(constant) -> transpose becomes dequantise(transposed constant), its axis moved along."""
-    constants, types = dict(known.constants), dict(known.types)
+    constants = dict(known.constants)
     writer: dict[str, RawNode] = {}
     nodes = []
     for given in known.nodes:
@@ -68,11 +71,10 @@ def _constants(known: Known) -> Known:
         if before is not None and before.op_type == DEQUANTIZE and before.inputs[0] in constants:
             made = _transposed(node, before, constants[before.inputs[0]])
             if made is not None:
-                node, data = made
-                constants[node.inputs[0]], types[node.inputs[0]] = data, type_of(data)
+                node, constants[made[0].inputs[0]] = made
         writer |= dict.fromkeys(node.outputs, node)
         nodes.append(node)
-    return replace(known, nodes=tuple(nodes), constants=constants, types=types)
+    return known.having(nodes, constants)
 
 
 def _transposed(node: RawNode, before: RawNode, data: Array) -> tuple[RawNode, Array] | None:
@@ -94,7 +96,7 @@ def _gemms(known: Known) -> Known:
     nodes: dict[str, RawNode] = {}
     for node in known.nodes:
         product, addend = _product(known, node) if node.op_type == "Add" and not node.domain else (None, "")
-        if product is None or len(known.readers[product.outputs[0]]) > 1 or product.outputs[0] in known.outputs:
+        if product is None or known.only_reader(product.outputs[0]) is None:
             nodes[node.name] = node
             continue
         gone.add(product.name)
@@ -117,9 +119,6 @@ def _product(known: Known, add: RawNode) -> tuple[RawNode | None, str]:
     return None, ""
 
 
-_CODES = ("int8", "uint8")
-
-
 def merge(known: Known) -> Known:
     """quantise -> dequantise -> quantise -> dequantise, read by nothing else in between, as one pair.
 
@@ -131,7 +130,7 @@ def merge(known: Known) -> Known:
 
 
 def _merge_once(known: Known) -> Known:
-    constants, types = dict(known.constants), dict(known.types)
+    constants: dict[str, Array] = {}
     changed: dict[str, RawNode | None] = {}
     for first in known.nodes:
         chain = _chain(known, first) if first.op_type == QUANTIZE and first.name not in changed else None
@@ -141,36 +140,29 @@ def _merge_once(known: Known) -> Known:
         back, second, ends = chain
         names = tuple(f"{second.name}:{part}" for part in ("scale", "zero"))
         constants |= zip(names, pair, strict=True)
-        types |= zip(names, map(type_of, pair), strict=True)
         changed[first.name] = replace(first, inputs=(first.inputs[0], *names), outputs=second.outputs)
         changed |= {back.name: None, second.name: None}
         changed |= {end.name: replace(end, inputs=(end.inputs[0], *names)) for end in ends}
     if not changed:
         return known
     nodes = (changed.get(node.name, node) for node in known.nodes)
-    return replace(known, nodes=tuple(node for node in nodes if node), constants=constants, types=types)
+    return known.having(filter(None, nodes), constants)
 
 
 def _chain(known: Known, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode]] | None:
     """The dequantise and quantise between, and the dequantises at the end."""
-    names = first.outputs
-    between = []
-    for kind in (DEQUANTIZE, QUANTIZE):
-        found = known.readers.get(names[0], [])
-        if len(found) != 1 or found[0].op_type != kind or names[0] in known.outputs:
-            return None
-        between.append(found[0])
-        names = found[0].outputs
-    ends = known.readers.get(names[0], [])
-    if not ends or names[0] in known.outputs or any(end.op_type != DEQUANTIZE for end in ends):
+    back = known.only_reader(first.outputs[0])
+    second = known.only_reader(back.outputs[0]) if back and back.op_type == DEQUANTIZE else None
+    if back is None or second is None or second.op_type != QUANTIZE or second.outputs[0] in known.outputs:
         return None
-    return between[0], between[1], ends
+    ends = known.readers.get(second.outputs[0], [])
+    return (back, second, ends) if ends and all(end.op_type == DEQUANTIZE for end in ends) else None
 
 
 def _spanned(known: Known, first: RawNode, second: RawNode) -> tuple[Array, Array] | None:
     """Scale and zero point of the reals that both spans have in common, in float32; None where they are not single."""
     dtype = known.types[second.outputs[0]].dtype
-    if dtype not in _CODES or known.types[first.outputs[0]].dtype != dtype:
+    if dtype not in CODES or known.types[first.outputs[0]].dtype != dtype:
         return None
     info = np.iinfo(dtype)
     pairs: list[tuple[np.float32, int]] = []
@@ -190,9 +182,6 @@ def _spanned(known: Known, first: RawNode, second: RawNode) -> tuple[Array, Arra
     return scale, np.clip(zero, info.min, info.max).astype(dtype)
 
 
-MOVED = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
-
-
 def propagate(known: Known) -> Known:
     """The same network with pairs of quantise and dequantise added around operators that move values."""
     return _down(_up(known))
@@ -201,36 +190,27 @@ def propagate(known: Known) -> Known:
 def _up(known: Known) -> Known:
     """moved -> quantise becomes quantise -> dequantise -> moved -> quantise, unless codes come in already."""
     types = dict(known.types)
-    readers = Counter(name for node in known.nodes for name in node.inputs)
-    writer = {name: node.op_type for node in known.nodes for name in node.outputs}
-    wanted: dict[str, RawNode] = {}
+    wanted: dict[str, RawNode] = {}  # what a value that is read once is quantised by
     made: list[RawNode] = []
-
-    def want(value: str, node: RawNode) -> None:
-        if readers[value] == 1 and value not in known.outputs:
-            wanted[value] = node
-
     for node in reversed(known.nodes):
         if node.op_type == QUANTIZE and _one_scale(known, node):
-            want(node.inputs[0], node)
-        asked = wanted.get(node.outputs[0])
-        real = node.inputs[0] if node.inputs else ""
-        if asked is None or not _moves(known, node) or writer.get(real, QUANTIZE) in (QUANTIZE, DEQUANTIZE):
+            wanted[node.inputs[0]] = node
+        asked = wanted.get(node.outputs[0]) if known.only_reader(node.outputs[0]) else None
+        real = node.input(0)
+        before = known.writer.get(real)
+        coded = before is None or before.op_type in (QUANTIZE, DEQUANTIZE)
+        if asked is None or coded or not _moves(known, node):
             made.append(node)
             continue
         pair = _pair(real, f"{node.name}:up", asked, types, types[asked.outputs[0]].dtype)
         made += [replace(node, inputs=(pair[1].outputs[0], *node.inputs[1:])), *pair[::-1]]
-        want(real, pair[0])
+        wanted[real] = pair[0]
     return replace(known, nodes=tuple(made[::-1]), types=types)
 
 
 def _down(known: Known) -> Known:
     """dequantise -> moved becomes dequantise -> moved -> quantise -> dequantise, unless it is quantised anyway."""
     types = dict(known.types)
-    readers: dict[str, list[str]] = {}
-    for node in known.nodes:
-        for name in node.inputs:
-            readers.setdefault(name, []).append(node.op_type)
     coded: dict[str, RawNode] = {}
     renamed: dict[str, str] = {}
     made: list[RawNode] = []
@@ -242,7 +222,8 @@ def _down(known: Known) -> Known:
         source, value = coded.get(node.inputs[0]) if node.inputs else None, node.outputs[0]
         if source is None or not _moves(known, node) or value in known.outputs:
             continue
-        if QUANTIZE not in readers.get(value, [QUANTIZE]):
+        readers = known.readers.get(value, [])
+        if readers and all(reader.op_type != QUANTIZE for reader in readers):
             pair = _pair(value, f"{node.name}:down", source, types, types[source.inputs[0]].dtype)
             made += pair
             renamed[value] = pair[1].outputs[0]
@@ -266,32 +247,31 @@ def _pair(value: str, name: str, like: RawNode, types: dict[str, ValueType], cod
     shape = types[value].shape
     quantised, back = f"{value}:{name}:codes", f"{value}:{name}:real"
     types[quantised], types[back] = ValueType(codes, shape), ValueType("float32", shape)
-    first = RawNode(f"{name}:{QUANTIZE}", QUANTIZE, "", (value, *like.inputs[1:]), (quantised,), {}, {})
-    second = RawNode(f"{name}:{DEQUANTIZE}", DEQUANTIZE, "", (quantised, *like.inputs[1:]), (back,), {}, {})
+    first = RawNode(f"{name}:{QUANTIZE}", QUANTIZE, "", (value, *like.inputs[1:]), (quantised,))
+    second = RawNode(f"{name}:{DEQUANTIZE}", DEQUANTIZE, "", (quantised, *like.inputs[1:]), (back,))
     return [first, second]
-
-
-PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
 
 def quantise_biases(known: Known) -> Known:
     """The same network, real constant biases as DequantizeLinear of int32 codes."""
-    constants, types, nodes = dict(known.constants), dict(known.types), []
+    constants: dict[str, Array] = {}
+    types: dict[str, ValueType] = {}
+    nodes = []
     for node in known.nodes:
-        bias = operand(node, 2)
-        scale = _scale(known, node) if bias in constants and _is_quantised(known, node) else None
-        codes = _codes(constants[bias], scale) if scale is not None else None
+        bias = node.input(2)
+        scale = _scale(known, node) if bias in known.constants and _is_quantised(known, node) else None
+        codes = _codes(known.constants[bias], scale) if scale is not None else None
         if scale is None or codes is None:
             nodes.append(node)
             continue
         axis = {"axis": 0} if scale.ndim else {}
-        names = [f"{bias}:{node.name}:{part}" for part in ("codes", "scale", "real")]
-        constants |= zip(names[:2], (codes, scale), strict=True)
-        types |= zip(names, (type_of(codes), type_of(scale), types[bias]), strict=True)
-        back = RawNode(f"{node.name}:bias", DEQUANTIZE, "", tuple(names[:2]), (names[2],), axis, {})
-        inputs = (*node.inputs[:2], names[2])
-        nodes += [back, replace(node, inputs=inputs)]
-    return replace(known, nodes=tuple(nodes), types=types, constants=constants)
+        held = tuple(f"{bias}:{node.name}:{part}" for part in ("codes", "scale"))
+        real = f"{bias}:{node.name}:real"
+        constants |= zip(held, (codes, scale), strict=True)
+        types[real] = known.types[bias]
+        back = RawNode(f"{node.name}:bias", DEQUANTIZE, "", held, (real,), axis)
+        nodes += [back, replace(node, inputs=(*node.inputs[:2], real))]
+    return known.having(nodes, constants, types)
 
 
 def _is_quantised(known: Known, node: RawNode) -> bool:
@@ -314,7 +294,7 @@ def _scale(known: Known, node: RawNode) -> Array | None:
         source = known.writer.get(name)
         if source is None or source.op_type != DEQUANTIZE:
             return None
-        quants.append(quantisation(known, source, len(known.types[name].shape)))
+        quants.append(quantisation(known, source, name))
     x, w = quants
     axis = {"Conv": 0, "ConvTranspose": 1}.get(node.op_type, 0 if node.attributes.get("transB", 0) else 1)
     if x is None or w is None or x.per_channel or (w.per_channel and w.axis != axis):

@@ -19,9 +19,8 @@ from tilewright.errors import ModelError
 from tilewright.graph import ops, ort, reference
 from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.model import onnx as importer
-from tilewright.model.onnx_build import CODES
 from tilewright.model.onnx_file import CUSTOM
-from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE
+from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE
 from tilewright.model.verification import Comparison, Verification
 
 #: How far from a tie, in codes, float32 sums of the file and of an integer kernel may fall on different sides.
@@ -50,7 +49,7 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
         return Verification(framework, reason=f"onnxruntime has no operator {CUSTOM[0]}")
     cut = Cut(model, imported)
     try:
-        session = cut.session(runtime)
+        session = ort.session(cut.model)
     except Exception as error:  # onnxruntime raises many types
         return Verification(framework, reason=f"onnxruntime does not take the file: {ort.one_line(error)}")
     count = len(next(iter(samples.values())))
@@ -168,13 +167,6 @@ class Cut:
                 return site
             site = self.sites[before]
         return site
-
-    def session(self, runtime: Any) -> Any:
-        options = runtime.SessionOptions()
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
-        content = self.model.SerializeToString()
-        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def compare(self, session: Any, values: Mapping[str, Array], compared: Comparison) -> None:
         """One sample: `values` are the graph's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,7 @@ class Verification:
             "samples": self.samples,
             "tensors": self.tensors,
             "values": self.values,
-            "differences": [
-                {"tensor": each.tensor, "count": each.count, "size": each.size, "largest": each.largest}
-                for each in self.differences
-            ],
+            "differences": [asdict(each) for each in self.differences],
         }
 
     def __str__(self) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.array import Array
 from tilewright.errors import InputError, UnsupportedError
-from tilewright.quantize.samples import SCHEMES, Options
+from tilewright.quantize.samples import SCHEMES, Options, Progress
 
 if TYPE_CHECKING:
     from tilewright.model.verification import Verification
     from tilewright.quantize.report import Report
 
-Progress = Callable[[int, int, str], None]
 __all__ = ["SCHEMES", "Options", "Progress", "quantize", "require"]
 
 

@@ -6,7 +6,7 @@ That form: opset 13 or later, batch 1, constants folded, BatchNorm and Dropout f
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.files import regular
 from tilewright.graph.ir import DTYPES, Graph, Tensor
+from tilewright.graph.ort import session
 
 #: Per-channel DequantizeLinear came with this opset.
 OPSET, IR_VERSION = 13, 8
@@ -127,8 +128,10 @@ def _preprocess(model: ModelProto) -> ModelProto:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         source, prepared = Path(folder) / "model.onnx", Path(folder) / PREPARED
         onnx.save(shape_inference.infer_shapes(model), source)
+        options = ort.SessionOptions()
+        options.log_severity_level = 4  # errors come as exceptions
         # Fails here with a reason; the preprocessing below would print a traceback and go on without folding.
-        ort.InferenceSession(source, _quiet(), providers=["CPUExecutionProvider"])
+        ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         ort.set_default_logger_severity(4)
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
         return onnx.load(prepared)
@@ -138,7 +141,7 @@ def _flatten_biases(model: ModelProto) -> None:
     """Gemm's constant biases of shape (1, N) become (N,): onnxruntime's quantiser fails on two axes."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
-        bias = constants.get(node.input[2]) if node.op_type == "Gemm" and len(node.input) > 2 else None
+        bias = constants.get(operand(node, 2)) if node.op_type == "Gemm" else None
         if bias is None or len(bias.dims) != 2 or bias.dims[0] != 1:
             continue
         flat = numpy_helper.from_array(numpy_helper.to_array(bias)[0], f"{bias.name}_flat_{node.name}")
@@ -150,10 +153,8 @@ def _name_averages(model: ModelProto) -> None:
     """An AveragePool over the whole image becomes GlobalAveragePool, whose integer kernel adds integers."""
     shapes = {info.name: shape_of(info) for info in (*model.graph.value_info, *model.graph.input)}
     for node in model.graph.node:
-        given = {item.name: helper.get_attribute_value(item) for item in node.attribute}
-        whole = tuple(given.get("kernel_shape", ())) == shapes.get(next(iter(node.input), ""), ())[2:]
-        padded = any(given.get("pads", ())) or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
-        if node.op_type == "AveragePool" and whole and not padded:
+        whole = tuple(attribute(node, "kernel_shape", ())) == shapes.get(operand(node, 0), ())[2:]
+        if node.op_type == "AveragePool" and whole and not is_padded(node):
             node.op_type = "GlobalAveragePool"
             del node.attribute[:]
 
@@ -177,19 +178,10 @@ def title(node: onnx.NodeProto) -> str:
     return node.name or next(iter(node.output), node.op_type)
 
 
-def _quiet() -> ort.SessionOptions:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4  # errors come as exceptions
-    return options
-
-
 def first_line(error: Exception) -> str:
     """The first line of an error that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
-
-
-FLOAT = onnx.TensorProto.FLOAT
 
 
 class Network:
@@ -223,8 +215,8 @@ class Network:
 
     def is_float(self, name: str) -> bool:
         if self.is_constant(name):
-            return self._constants[name].data_type == FLOAT
-        return name in self._types and self._types[name].elem_type == FLOAT
+            return self._constants[name].data_type == onnx.TensorProto.FLOAT
+        return name in self._types and self._types[name].elem_type == onnx.TensorProto.FLOAT
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor; () where it is not known."""
@@ -240,16 +232,22 @@ class Network:
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
 
+def operand(node: NodeProto, index: int) -> str:
+    """The name of an input; empty where it is absent."""
+    return node.input[index] if index < len(node.input) else ""
+
+
+def is_padded(node: NodeProto) -> bool:
+    """Whether a pool sees padding."""
+    return any(attribute(node, "pads", ())) or attribute(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+
+
 def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     for item in node.attribute:
         if item.name == name:
             value = helper.get_attribute_value(item)
             return value.decode() if isinstance(value, bytes) else value
     return default
-
-
-def is_zero(values: Iterable[Array]) -> bool:
-    return all(not np.any(value) for value in values)
 
 
 @contextmanager
@@ -271,13 +269,8 @@ class Tracer:
         known = {info.name for info in model.graph.output} | {info.name for info in model.graph.input}
         traced.graph.output.extend(ValueInfoProto(name=name) for name in dict.fromkeys(tensors) if name not in known)
         self._direct = [name for name in tensors if name in {info.name for info in model.graph.input}]
-        options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4  # errors come as exceptions
-        content = traced.SerializeToString()
-        del traced
         with _reported():
-            self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            self._session = session(traced)
         self._names = [info.name for info in self._session.get_outputs()]
 
     def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:

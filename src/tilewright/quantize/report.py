@@ -5,10 +5,9 @@ As a table or as JSON.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf, isfinite, log2, log10, nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
@@ -18,16 +17,10 @@ from tilewright.model.inputs import Samples
 from tilewright.model.verification import Verification
 from tilewright.quantize.model import Network, Tracer, title
 from tilewright.quantize.pow2 import Made
+from tilewright.quantize.pow2.plan import ACTIVATIONS
 from tilewright.quantize.pow2.scales import shift
-from tilewright.quantize.samples import Options, count_of, feeds
+from tilewright.quantize.samples import Options, Progress, count_of, feeds
 from tilewright.report import text
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
-Progress = Callable[[int, int, str], None]
-ACTIVATIONS = ("Relu", "Clip")
 
 
 @dataclass(frozen=True)
@@ -60,23 +53,19 @@ class Fidelity:
     samples: int
 
 
-class _Power:
-    """Sums of squares of a signal and of its error."""
+def _squares(exact: Array, found: Array) -> tuple[float, float]:
+    """The sums of squares of a signal and of its error."""
+    wide = exact.astype(np.float64)
+    signal = float(np.sum(wide * wide))
+    wide -= found
+    return signal, float(np.sum(wide * wide))
 
-    def __init__(self) -> None:
-        self.signal = self.noise = 0.0
 
-    def add(self, exact: Array, found: Array) -> None:
-        wide = exact.astype(np.float64)
-        self.signal += float(np.sum(wide * wide))
-        wide -= found
-        self.noise += float(np.sum(wide * wide))
-
-    @property
-    def db(self) -> float:
-        if not self.noise:
-            return inf if self.signal else nan
-        return 10 * log10(self.signal / self.noise) if self.signal else -inf
+def _ratio(signal: float, noise: float) -> float:
+    """Signal to noise in dB."""
+    if not noise:
+        return inf if signal else nan
+    return 10 * log10(signal / noise) if signal else -inf
 
 
 def compare(
@@ -91,21 +80,20 @@ def compare(
     tensors = [name for node in net.nodes for name in node.output if name in counterpart or name in net.outputs]
     tensors = [name for name in tensors if net.is_float(name) or name in net.outputs]
     exact, found = Tracer(original, tensors), Tracer(evaluated, [counterpart.get(name, (name,))[0] for name in tensors])
-    powers = {name: _Power() for name in tensors}
+    powers = {name: np.zeros(2) for name in tensors}
     classes: list[tuple[int, int]] = []
-    for index, feed in enumerate(feeds(samples)):
+    for feed in feeds(samples, progress, "comparing"):
         truth, got = exact.run(feed), found.run(feed)
         for name in tensors:
-            powers[name].add(truth[name], got[name if name in net.outputs else counterpart[name][0]])
+            powers[name] += _squares(truth[name], got[name if name in net.outputs else counterpart[name][0]])
         first = net.outputs[0]
         if len(net.outputs) == 1 and _is_scores(truth[first]):
             classes.append((int(truth[first].argmax()), int(got[first].argmax())))
-        if progress:
-            progress(index + 1, count_of(samples), "comparing")
 
     def measured(name: str) -> Measured:
         node_name, op = _label(net, name, set(tensors))
-        return Measured(name, node_name, op, counterpart[name][1] if name in counterpart else None, powers[name].db)
+        scale = counterpart[name][1] if name in counterpart else None
+        return Measured(name, node_name, op, scale, _ratio(*powers[name].tolist()))
 
     layers = tuple(measured(name) for name in tensors)
     outputs = tuple(row for row in layers if row.tensor in net.outputs)
@@ -194,7 +182,7 @@ class Report:
             "layers": [self._row(row) for row in found.layers],
             "outputs": [self._row(row) for row in found.outputs],
             "top1": top1 and {"agreement": top1.agreement, "float": top1.float_accuracy, "quantised": top1.accuracy},
-            "host": [{"name": node.name, "op": node.op, "reason": node.reason} for node in self.left],
+            "host": [asdict(node) for node in self.left],
             "verification": self.verification and self.verification.to_json(),
         }
 
@@ -229,29 +217,23 @@ def left(original: ModelProto, quantised: ModelProto, reasons: dict[str, str] | 
     nodes = []
     for node in net.nodes:
         reader = net.only_consumer(node.output[0])
-        fused = reader is not None and reader.output[0] in found and reader.op_type in ("Relu", "Clip")
+        fused = reader is not None and reader.output[0] in found and reader.op_type in ACTIVATIONS
         if node.output[0] not in found and not fused:
             nodes.append(Left(title(node), node.op_type, "its result is not quantised"))
     return tuple(nodes)
 
 
-def show(report: Report, to: Console | None = None) -> None:
+def show(report: Report) -> None:
     """Print the report."""
     from rich.text import Text
 
-    to = to or text.console()
+    to = text.console()
     columns = [name for name in COLUMNS if name != "shift" or report.shifts]
     made = text.table(to, columns, NUMERIC)
     for row in report.fidelity.layers:
-        shift_ = report.shifts.get(row.tensor)
-        cells = {
-            "layer": row.name,
-            "op": row.op,
-            "scale": _scale(row.scale, report.options.scheme),
-            "shift": "" if shift_ is None else str(shift_),
-            "SNR dB": _db(row.snr_db),
-        }
-        made.add_row(*(Text(cells[name]) for name in columns))
+        scale, shifted = _scale(row.scale, report.options.scheme), str(report.shifts.get(row.tensor, ""))
+        cells = zip(COLUMNS, (row.name, row.op, scale, shifted, _db(row.snr_db)), strict=True)
+        made.add_row(*(Text(cell) for name, cell in cells if name in columns))
     to.print(made)
     for topic, statement in _facts(report):
         to.print(Text.assemble((f"{topic:<13} ", "bold"), statement), soft_wrap=True)
@@ -261,9 +243,8 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     found = report.fidelity
     facts = [("output", f"{row.tensor}: SNR {_db(row.snr_db)} dB") for row in found.outputs]
     if found.top1:
-        facts.append(
-            ("top-1", f"same class as the float model in {found.top1.agreement:.1%} of {found.samples} samples")
-        )
+        same = f"same class as the float model in {found.top1.agreement:.1%} of {found.samples} samples"
+        facts.append(("top-1", same))
         if found.top1.accuracy is not None:
             facts.append(("accuracy", f"{found.top1.accuracy:.1%}; float model {found.top1.float_accuracy:.1%}"))
     facts += [("in float32", f"{node.name} ({node.op}): {node.reason}") for node in report.left]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.model import inputs
 from tilewright.model.inputs import IMAGES, Samples
 
+#: Called with (steps done, steps in all, what they are).
+Progress = Callable[[int, int, str], None]
 SCHEMES = ("affine", "pow2")
 
 
@@ -61,10 +63,15 @@ def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: s
     return Samples(values, truth, f"{count} sample{'s' * (count > 1)} from {path}")
 
 
-def feeds(samples: Samples) -> Iterator[dict[str, Array]]:
-    """One {input name: array} a sample."""
-    for index in range(count_of(samples)):
+def feeds(
+    samples: Samples, progress: Progress | None = None, what: str = "", part: int = 0, parts: int = 1
+) -> Iterator[dict[str, Array]]:
+    """One {input name: array} a sample; after each, `progress` is told how far this one of `parts` passes is."""
+    count = count_of(samples)
+    for index in range(count):
         yield {name: array[index] for name, array in samples.values.items()}
+        if progress:
+            progress(part * count + index + 1, parts * count, what)
 
 
 def count_of(samples: Samples) -> int:

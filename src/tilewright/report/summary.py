@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -263,11 +264,10 @@ def _listed(items: list[str]) -> str:
 
 def top_stall(layer: Layer) -> str:
     """The longest wait of the unit that does the work, with its cycles and share of the layer."""
-    stalls = layer.stalls or {}
-    if not stalls or not layer.cycles:
+    if not layer.stalls or not layer.cycles:
         return "-"
-    cause = max(stalls, key=lambda name: stalls[name])
-    return f"{cause} {stalls[cause]:,} ({100 * stalls[cause] / layer.cycles:.0f}%)"
+    cause, longest = max(layer.stalls.items(), key=itemgetter(1))
+    return f"{cause} {longest:,} ({100 * longest / layer.cycles:.0f}%)"
 
 
 def percent(part: float) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.errors import InputError
 from tilewright.files import replacing
-from tilewright.report.metrics import Layer, Result
+from tilewright.report.metrics import Result
 from tilewright.report.summary import cycles_of_launches, machine_macs, title
 from tilewright.sim.trace import Trace
 
@@ -61,7 +61,8 @@ def timeline(result: Result) -> Timeline:
             args: Args = {"op": layer.op, "reason": layer.reason, "host seconds": round(layer.seconds, 6)}
             events.append(Event(HOST, layer.name, now, None, args))
             continue
-        about: Args = {"op": layer.op, "cycles": layer.cycles, "MACs": layer.macs, **_stalls(layer)}
+        stalls = {f"stall: {cause}": cycles for cause, cycles in layer.stalls.items()}
+        about: Args = {"op": layer.op, "cycles": layer.cycles, "MACs": layer.macs, **stalls}
         events.append(Event(LAYERS, layer.name, now, layer.cycles, about))
         if layer.trace:
             busy = now + layer.trace.cycles
@@ -79,10 +80,6 @@ def timeline(result: Result) -> Timeline:
     }
     order = sorted(events, key=lambda e: (e.start, e.track > HOST, e.start + (e.duration or 0)))
     return Timeline(title(result), tuple(tracks), tuple(order), about_run)
-
-
-def _stalls(layer: Layer) -> dict[str, int]:
-    return {f"stall: {cause}": cycles for cause, cycles in (layer.stalls or {}).items()}
 
 
 Flows = tuple[list[int], list[int]]
@@ -149,7 +146,6 @@ def require(path: str | Path) -> None:
 
 def write(result: Result, path: str | Path) -> None:
     """Write a run's timeline. Raises InputError for a run without cycles or a missing package."""
-    require(path)
     save(timeline(result), path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from onnx import ModelProto
@@ -13,8 +12,7 @@ from tilewright.quantize.model import Network
 from tilewright.quantize.pow2.emit import Writer
 from tilewright.quantize.pow2.plan import Plan, plan
 from tilewright.quantize.pow2.scales import Scales, choose, settle
-
-Progress = Callable[[int, int, str], None]
+from tilewright.quantize.samples import Progress
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,9 +89,8 @@ class Writer:
         if not name:
             return
         exponent = self.scales.weights[step.name]
-        node.input[1] = self.store(
-            f"{step.name}_weight", codes(self.plan.net.constant(name), exponent).astype(np.int8), exponent
-        )
+        values = codes(self.plan.net.constant(name), exponent).astype(np.int8)
+        node.input[1] = self.store(f"{step.name}_weight", values, exponent)
         bias = bias_of(self.plan, step)
         if bias:
             unit = accumulator(step, self.scales.tensors, self.scales.weights)
@@ -101,9 +100,8 @@ class Writer:
     def constant(self, name: str, step: Step) -> str:
         """A constant operand of a sum or concatenation, as int8 codes of the operands' scale."""
         exponent = self.scales.tensors[name]
-        return self.store(
-            f"{step.name}_{name}", codes(self.plan.net.constant(name), exponent).astype(np.int8), exponent
-        )
+        values = codes(self.plan.net.constant(name), exponent).astype(np.int8)
+        return self.store(f"{step.name}_{name}", values, exponent)
 
     def store(self, name: str, values: Array, exponent: int) -> str:
         """Integer codes and their DequantizeLinear; the name of its result."""

@@ -17,7 +17,7 @@ from typing import Literal
 
 from onnx import NodeProto
 
-from tilewright.quantize.model import Network, attribute, is_zero, title
+from tilewright.quantize.model import Network, attribute, is_padded, operand, title
 
 Role = Literal["product", "sum", "average", "keep", "host"]
 
@@ -25,24 +25,15 @@ ACTIVATIONS = ("Relu", "Clip")
 AVERAGES = ("GlobalAveragePool", "AveragePool", "ReduceMean")
 #: Elements of an average: int32 holds their sum times its factor.
 MOST = 1 << 16
-KEEPING = (
-    *ACTIVATIONS,
-    "MaxPool",
-    "Reshape",
-    "Flatten",
-    "Transpose",
-    "Squeeze",
-    "Unsqueeze",
-    "Identity",
-    "Slice",
-    "Gather",
-    "Split",
-    "DepthToSpace",
-    "SpaceToDepth",
-    "Tile",
-    "Expand",
-    "GlobalMaxPool",
-)
+MOVING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "DepthToSpace", "SpaceToDepth", "Pad")
+SELECTING = ("MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Concat", "Tile", "Expand", "Resize")
+#: What each operator can be; others run on the host, and so do those of a form that has no such arithmetic.
+ROLES: dict[str, Role] = {
+    **dict.fromkeys(("Conv", "Gemm", "MatMul"), "product"),
+    "Add": "sum",
+    **dict.fromkeys(AVERAGES, "average"),
+    **dict.fromkeys((*ACTIVATIONS, *MOVING, *SELECTING), "keep"),
+}
 
 
 def role(net: Network, node: NodeProto) -> tuple[Role, str]:
@@ -50,25 +41,11 @@ def role(net: Network, node: NodeProto) -> tuple[Role, str]:
     kind = node.op_type
     if not all(net.is_float(name) for name in node.output):
         return "host", f"{kind} does not give float32"
-    if kind in ("Conv", "Gemm", "MatMul"):
-        reason = _not_a_product(net, node)
-        return ("host", reason) if reason else ("product", "")
-    if kind == "Add":
-        return "sum", ""
-    if kind in AVERAGES:
-        reason = _not_an_average(net, node)
-        return ("host", reason) if reason else ("average", "")
-    if kind == "Pad":
-        zero = attribute(node, "mode", "constant") == "constant" and (
-            len(node.input) < 3 or not node.input[2] or (net.is_constant(node.input[2]) and _zero(net, node.input[2]))
-        )
-        return ("keep", "") if zero else ("host", "Pad with other values than zero")
-    if kind == "Resize":
-        nearest = attribute(node, "mode", "nearest") == "nearest"
-        return ("keep", "") if nearest else ("host", "Resize interpolates")
-    if kind == "Concat" or kind in KEEPING:
-        return "keep", ""
-    return "host", f"{kind} is not made of sums, shifts and comparisons"
+    if kind not in ROLES:
+        return "host", f"{kind} is not made of sums, shifts and comparisons"
+    refuses = {"product": _not_a_product, "average": _not_an_average, "keep": _not_kept}.get(ROLES[kind])
+    reason = refuses(net, node) if refuses else ""
+    return ("host", reason) if reason else (ROLES[kind], "")
 
 
 def data_inputs(net: Network, node: NodeProto) -> list[str]:
@@ -79,23 +56,31 @@ def data_inputs(net: Network, node: NodeProto) -> list[str]:
     return list(node.input[:1])
 
 
-def _zero(net: Network, name: str) -> bool:
-    return is_zero([net.constant(name)])
+def _not_kept(net: Network, node: NodeProto) -> str:
+    """Why a node gives other codes than its input holds; empty where it does not."""
+    if node.op_type == "Pad":
+        value = operand(node, 2)
+        zero = not value or (net.is_constant(value) and not net.constant(value).any())
+        if attribute(node, "mode", "constant") != "constant" or not zero:
+            return "Pad with other values than zero"
+    if node.op_type == "Resize" and attribute(node, "mode", "nearest") != "nearest":
+        return "Resize interpolates"
+    return ""
 
 
 def _not_a_product(net: Network, node: NodeProto) -> str:
     """Why a weighted node is no plain sum of products; empty where it is."""
-    kind = node.op_type
+    kind, bias = node.op_type, operand(node, 2)
     if kind == "MatMul":
         return "MatMul with constant left side" if net.is_constant(node.input[0]) else ""
     if not net.is_constant(node.input[1]):
         return f"{kind} with computed weights"
-    if len(node.input) > 2 and node.input[2] and not net.is_constant(node.input[2]):
+    if bias and not net.is_constant(bias):
         return f"{kind} with a computed bias"
     if kind == "Gemm":
         if attribute(node, "transA", 0) or attribute(node, "alpha", 1.0) != 1 or attribute(node, "beta", 1.0) != 1:
             return "Gemm with transA, alpha or beta"
-        if len(node.input) > 2 and node.input[2] and len(net.shape(node.input[2])) > 1:
+        if bias and len(net.shape(bias)) > 1:
             return "Gemm with a bias of two axes"
     return ""
 
@@ -103,8 +88,7 @@ def _not_a_product(net: Network, node: NodeProto) -> str:
 def _not_an_average(net: Network, node: NodeProto) -> str:
     """Why an average is no sum of so many elements; empty where it is."""
     if node.op_type == "AveragePool":
-        padded = any(attribute(node, "pads", [0])) or attribute(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
-        if attribute(node, "ceil_mode", 0) or (padded and not attribute(node, "count_include_pad", 0)):
+        if attribute(node, "ceil_mode", 0) or (is_padded(node) and not attribute(node, "count_include_pad", 0)):
             return "AveragePool divides by less at the border"
     elif not all(net.shape(name) and all(net.shape(name)) for name in (node.input[0], node.output[0])):
         return f"{node.op_type} of an unknown number of elements"
@@ -133,10 +117,6 @@ class Step:
     @property
     def name(self) -> str:
         return title(self.node)
-
-    @property
-    def op(self) -> str:
-        return f"{self.node.op_type}+{self.activation.op_type}" if self.activation else self.node.op_type
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ networks up to 19 dB at the outputs (docs/quantize.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, isfinite, log2
 
@@ -17,9 +17,9 @@ from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.graph.arithmetic import mean_factor
 from tilewright.model.inputs import Samples
-from tilewright.quantize.model import Tracer, attribute
+from tilewright.quantize.model import Tracer, attribute, operand
 from tilewright.quantize.pow2.plan import Plan, Step, divisor
-from tilewright.quantize.samples import count_of, feeds
+from tilewright.quantize.samples import Progress, feeds
 
 #: From the exponent that saturates nothing down to this many steps finer.
 CANDIDATES = 5
@@ -27,7 +27,6 @@ CANDIDATES = 5
 ZEROS = -7
 #: Their inputs are ranked or exponentiated: saturating the largest would change the winner.
 UNSATURATED = ("Softmax", "LogSoftmax", "Sigmoid")
-Progress = Callable[[int, int, str], None]
 
 
 def covering(largest: float) -> int:
@@ -58,27 +57,22 @@ def choose(plan: Plan, samples: Samples, progress: Progress | None = None) -> di
     tracer = Tracer(plan.net.model, computed)
     largest = dict.fromkeys(groups, 0.0)
     errors = {root: np.zeros(CANDIDATES) for root in groups}
-    total = 2 * count_of(samples)
 
     def values_of(values: dict[str, Array], name: str) -> Array:
         return plan.net.constant(name) if plan.net.is_constant(name) else values[name]
 
-    for index, feed in enumerate(feeds(samples)):
+    for index, feed in enumerate(feeds(samples, progress, "ranges of tensors", 0, 2)):
         values = tracer.run(feed)
         for name, root in plan.group.items():
             magnitude = float(np.abs(values_of(values, name)).max(initial=0))
             if not isfinite(magnitude):
                 raise UnsupportedError(f"tensor '{name}'", f"is not finite for sample {index}", "check the samples")
             largest[root] = max(largest[root], magnitude)
-        if progress:
-            progress(index + 1, total, "ranges of tensors")
-    for index, feed in enumerate(feeds(samples)):
+    for feed in feeds(samples, progress, "errors of scales", 1, 2):
         values = tracer.run(feed)
         for name, root in plan.group.items():
             top = covering(largest[root])
             errors[root] += squared_errors(values_of(values, name), range(top, top - CANDIDATES, -1))
-        if progress:
-            progress(total // 2 + index + 1, total, "errors of scales")
     fixed = {plan.group[name] for name in plan.group if _ranked(plan, name)}
     return {root: covering(largest[root]) - (0 if root in fixed else int(errors[root].argmin())) for root in groups}
 
@@ -124,7 +118,7 @@ def weight_of(plan: Plan, step: Step) -> str:
 
 def bias_of(plan: Plan, step: Step) -> str:
     """The constant bias of a product; empty where it has none."""
-    return step.node.input[2] if step.node.op_type != "MatMul" and len(step.node.input) > 2 else ""
+    return operand(step.node, 2) if step.node.op_type != "MatMul" else ""
 
 
 def accumulator(step: Step, exponents: dict[str, int], weights: dict[str, int]) -> int:
