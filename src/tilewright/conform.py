@@ -37,7 +37,7 @@ def _vectors(paths: Sequence[str | Path]) -> list[Path]:
         if path.is_dir():
             inside = sorted(path.rglob("*.npz"))
             if not inside:
-                raise InputError(str(path), "holds no .npz file")
+                raise InputError(path, "holds no .npz file")
             found.update(dict.fromkeys(inside))
         else:
             found[regular(path)] = None

@@ -6,15 +6,16 @@ line on stderr and exits with status 2; anything else that escapes is a defect o
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 
 class TilewrightError(Exception):
     """Bad input, named: `where` it is, the `reason`, and the `remedy` (may be empty)."""
 
-    def __init__(self, where: str, reason: str, remedy: str = "") -> None:
-        super().__init__(where, reason, remedy)
-        self.where = where
+    def __init__(self, where: str | Path, reason: str, remedy: str = "") -> None:
+        super().__init__(str(where), reason, remedy)
+        self.where = str(where)
         self.reason = reason
         self.remedy = remedy
 
@@ -50,6 +51,6 @@ class MachineError(TilewrightError):
 class HazardError(MachineError):
     """A program whose values are undefined: the check's findings, not the user's input, stop it."""
 
-    def __init__(self, where: str, reason: str, remedy: str = "", findings: tuple[Any, ...] = ()) -> None:
+    def __init__(self, where: str | Path, reason: str, remedy: str = "", findings: tuple[Any, ...] = ()) -> None:
         super().__init__(where, reason, remedy)
         self.findings = findings

@@ -219,7 +219,7 @@ def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> 
 
 
 def _show(about: dict[str, Any]) -> None:
-    from tilewright.report.text import console, table
+    from tilewright.report.render import console, table
 
     to = console()
     to.print(f"{about['name']}: {about['title']}", style="bold", soft_wrap=True)

@@ -36,7 +36,7 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from tilewright.report.text import console
+    from tilewright.report.render import console
 
     shown = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*shown, console=console(sys.stderr), transient=True) as bar:
@@ -170,7 +170,7 @@ class Simulation:
         from tilewright import targets
         from tilewright.files import write_outputs
         from tilewright.model import verify
-        from tilewright.report import html, text, timeline
+        from tilewright.report import render, timeline
         from tilewright.report.summary import summarise
         from tilewright.run import run_bare
 
@@ -192,13 +192,13 @@ class Simulation:
         if self.output:
             write_outputs(self.output, result.outputs)
         if self.html:
-            html.write(summary, self.html)
+            render.write_html(summary, self.html)
         if self.trace:
             timeline.write(result, self.trace)
         if self.as_json:
             click.echo(json.dumps(summary.to_json()))
         else:
-            text.show(summary)
+            render.show(summary)
         return 0 if summary.passed else 1
 
 

@@ -71,7 +71,7 @@ def check(path: str, as_json: bool) -> int:
     Also for what is not portable between implementations. Status 1 where there is anything.
     """
     from tilewright import targets
-    from tilewright.report import text
+    from tilewright.report.render import show_findings
 
     program = load(path)
     found = tuple(targets.get(program.target).check(program))
@@ -79,7 +79,7 @@ def check(path: str, as_json: bool) -> int:
         told = {"target": program.target, "hazards": len(found), "findings": [finding.to_json() for finding in found]}
         click.echo(json.dumps(told))
     else:
-        text.show_findings(found)
+        show_findings(found)
     return 1 if found else 0
 
 

@@ -78,8 +78,19 @@ class Tensor:
         return self.quant
 
 
+class Named:
+    """Whatever has the name of an operator."""
+
+    name: str
+
+    @property
+    def where(self) -> str:
+        """What errors call it."""
+        return f"op '{self.name}'"
+
+
 @dataclass(frozen=True)
-class Node:
+class Node(Named):
     """One operation: `op` holds its kind and attributes; an empty input name is an absent optional input."""
 
     name: str
@@ -98,8 +109,7 @@ class Site:
 
     @property
     def where(self) -> str:
-        """What errors call the node."""
-        return f"op '{self.node.name}'"
+        return self.node.where
 
     def optional(self, index: int) -> Tensor | None:
         return self.inputs[index] if index < len(self.inputs) else None
@@ -178,7 +188,7 @@ class Graph:
         return self
 
     def _check_node(self, node: Node, known: set[str]) -> None:
-        where = f"op '{node.name}'"
+        where = node.where
         for name in node.inputs:
             if name not in known:
                 raise ModelError(where, f"reads tensor '{name}' before anything has written it")

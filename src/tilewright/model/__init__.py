@@ -24,7 +24,7 @@ def load(path: str | Path) -> Graph:
         from tilewright.model import onnx
 
         return onnx.load(path)
-    raise ModelError(str(path), f"has the suffix '{path.suffix}'", "give a .tflite or .onnx model")
+    raise ModelError(path, f"has the suffix '{path.suffix}'", "give a .tflite or .onnx model")
 
 
 #: Samples that are compared where the caller gives more.
@@ -47,4 +47,4 @@ def verify(path: str | Path, graph: Graph, inputs: Array | Mapping[str, Array]) 
         from tilewright.model import onnx_verify
 
         return onnx_verify.verify(path, graph, samples)
-    raise InputError(str(path), f"has the suffix '{path.suffix}'", "give the .tflite or .onnx file of the network")
+    raise InputError(path, f"has the suffix '{path.suffix}'", "give the .tflite or .onnx file of the network")

@@ -54,7 +54,7 @@ def _errors_of(path: Path) -> Iterator[None]:
         raise type(error)(where, error.reason, error.remedy) from None
     except _DAMAGE as error:
         text = " ".join(ascii(str(error)).split())[:120]
-        raise ModelError(str(path), f"is not consistent: {type(error).__name__} {text}") from None
+        raise ModelError(path, f"is not consistent: {type(error).__name__} {text}") from None
 
 
 def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:

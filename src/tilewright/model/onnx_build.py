@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph import ops
 from tilewright.graph.arithmetic import Activation
-from tilewright.graph.ir import Graph, Node, Quant, Tensor, fresh_name
+from tilewright.graph.ir import Graph, Named, Node, Quant, Tensor, fresh_name
 from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, Known
 
 #: Operators that give the same elements in the same order.
@@ -36,7 +36,7 @@ class Coded:
 
 
 @dataclass(frozen=True, eq=False)
-class Fused:
+class Fused(Named):
     """An operator on codes. `plain`: its other inputs, which are no codes; `bias`: int32 codes, '' without.
 
     `activation`: of the results, before they are rounded.
@@ -50,10 +50,6 @@ class Fused:
     plain: tuple[str, ...]
     outputs: tuple[Coded, ...]
     activation: Activation = "none"
-
-    @property
-    def where(self) -> str:
-        return f"op '{self.name}'"
 
     @property
     def reads(self) -> tuple[str, ...]:

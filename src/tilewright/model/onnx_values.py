@@ -196,9 +196,7 @@ def fold(node: RawNode, opset: int, types: Mapping[str, ValueType], constants: M
 def _literal(node: RawNode) -> Array:
     if "value" in node.tensors:
         return node.tensors["value"]
-    for key, dtype in (("value_int", np.int64), ("value_ints", np.int64), ("value_float", np.float32)):
+    for key in ("value_int", "value_ints", "value_float", "value_floats"):
         if key in node.attributes:
-            return np.array(node.attributes[key], dtype)
-    if "value_floats" in node.attributes:
-        return np.array(node.attributes["value_floats"], np.float32)
+            return np.array(node.attributes[key], np.int64 if "int" in key else np.float32)
     raise UnsupportedError(node.where, "is a constant of a kind other than numbers")

@@ -38,18 +38,18 @@ def read(path: str | Path) -> ModelProto:
     try:
         model = onnx.load(path)
         if not model.graph.node or not model.opset_import:
-            raise ModelError(str(path), "is not an ONNX model", "give a float .onnx file")
+            raise ModelError(path, "is not an ONNX model", "give a float .onnx file")
         refuse(model, str(path))  # before the checker, which has no name for other people's operators
         onnx.checker.check_model(model)
     except DecodeError:
-        raise ModelError(str(path), "is not an ONNX file", "give a float .onnx file") from None
+        raise ModelError(path, "is not an ONNX file", "give a float .onnx file") from None
     except (
         onnx.checker.ValidationError,
         ValueError,
         TypeError,
         FileNotFoundError,
     ) as error:  # names not in UTF-8: bytes
-        raise ModelError(str(path), f"is not a valid ONNX model: {first_line(error)}") from None
+        raise ModelError(path, f"is not a valid ONNX model: {first_line(error)}") from None
     fix_inputs(model, str(path))
     return prepare(model, str(path))
 

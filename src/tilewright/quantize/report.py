@@ -5,6 +5,7 @@ As a table or as JSON.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import inf, isfinite, log2, log10, nan
 from typing import Any
@@ -20,7 +21,7 @@ from tilewright.quantize.pow2 import Made
 from tilewright.quantize.pow2.plan import ACTIVATIONS
 from tilewright.quantize.pow2.scales import shift
 from tilewright.quantize.samples import Options, Progress, count_of, feeds
-from tilewright.report import text
+from tilewright.report.render import console, table
 
 
 @dataclass(frozen=True)
@@ -227,9 +228,9 @@ def show(report: Report) -> None:
     """Print the report."""
     from rich.text import Text
 
-    to = text.console()
+    to = console()
     columns = [name for name in COLUMNS if name != "shift" or report.shifts]
-    made = text.table(to, columns, NUMERIC)
+    made = table(to, columns, NUMERIC)
     for row in report.fidelity.layers:
         scale, shifted = _scale(row.scale, report.options.scheme), str(report.shifts.get(row.tensor, ""))
         cells = zip(COLUMNS, (row.name, row.op, scale, shifted, _db(row.snr_db)), strict=True)
@@ -239,22 +240,22 @@ def show(report: Report) -> None:
         to.print(Text.assemble((f"{topic:<13} ", "bold"), statement), soft_wrap=True)
 
 
-def _facts(report: Report) -> list[tuple[str, str]]:
+def _facts(report: Report) -> Iterator[tuple[str, str]]:
     found = report.fidelity
-    facts = [("output", f"{row.tensor}: SNR {_db(row.snr_db)} dB") for row in found.outputs]
+    for row in found.outputs:
+        yield "output", f"{row.tensor}: SNR {_db(row.snr_db)} dB"
     if found.top1:
-        same = f"same class as the float model in {found.top1.agreement:.1%} of {found.samples} samples"
-        facts.append(("top-1", same))
+        yield "top-1", f"same class as the float model in {found.top1.agreement:.1%} of {found.samples} samples"
         if found.top1.accuracy is not None:
-            facts.append(("accuracy", f"{found.top1.accuracy:.1%}; float model {found.top1.float_accuracy:.1%}"))
-    facts += [("in float32", f"{node.name} ({node.op}): {node.reason}") for node in report.left]
-    facts.append(("calibration", report.calibration))
+            yield "accuracy", f"{found.top1.accuracy:.1%}; float model {found.top1.float_accuracy:.1%}"
+    for node in report.left:
+        yield "in float32", f"{node.name} ({node.op}): {node.reason}"
+    yield "calibration", report.calibration
     if report.evaluation != report.calibration:
-        facts.append(("measured on", report.evaluation))
-    facts.append(("written", report.output))
+        yield "measured on", report.evaluation
+    yield "written", report.output
     if report.verification:
-        facts.append(("import", str(report.verification)))
-    return facts
+        yield "import", str(report.verification)
 
 
 def _scale(scale: float | None, scheme: str) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 
 from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.program.program import HostStep, Program
+from tilewright.report.render import console, table
 from tilewright.report.summary import count, size
-from tilewright.report.text import console, table
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -140,31 +140,31 @@ class Fact(NamedTuple):
     bad: bool = False
 
 
-def facts(summary: Summary) -> list[Fact]:
+def facts(summary: Summary) -> Iterator[Fact]:
     """What a report says besides the table."""
     result = summary.result
-    found = [Fact("MACs", machine_macs(result)), Fact("inputs", summary.source)]
+    yield Fact("MACs", machine_macs(result))
+    yield Fact("inputs", summary.source)
     if result.cycles:
-        found.append(Fact("time", _time(summary)) if result.complete else Fact("cycles", cycles_of_launches(result)))
+        yield Fact("time", _time(summary)) if result.complete else Fact("cycles", cycles_of_launches(result))
         if result.serial_cycles:
             saved = percent(1 - result.cycles / result.serial_cycles)
-            found.append(Fact("overlap", f"saves {saved} of the {result.serial_cycles:,} cycles in serial order"))
+            yield Fact("overlap", f"saves {saved} of the {result.serial_cycles:,} cycles in serial order")
         elif result.serial_cycles is None:
-            found.append(Fact("overlap", _no_serial(result)))
-        found.append(Fact("timing model", f"{result.timing}: {result.evidence}"))
+            yield Fact("overlap", _no_serial(result))
+        yield Fact("timing model", f"{result.timing}: {result.evidence}")
         peak = f"{percent(result.utilization)} of {_peak(result)}"
-        found.append(Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})"))
+        yield Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})")
     if summary.predictions is not None:
-        found.append(Fact("predictions", _listed([str(best) for best in summary.predictions])))
+        yield Fact("predictions", _listed([str(best) for best in summary.predictions]))
     if summary.wrong is not None:
-        found.append(Fact("accuracy", _accuracy(summary, summary.wrong)))
-    found.append(Fact("simulated in", f"{result.seconds:.2f} s"))
-    found.append(Fact("reference", _reference(result), result.matches_reference is False))
+        yield Fact("accuracy", _accuracy(summary, summary.wrong))
+    yield Fact("simulated in", f"{result.seconds:.2f} s")
+    yield Fact("reference", _reference(result), result.matches_reference is False)
     if summary.verification is not None:
-        found.append(Fact("import", str(summary.verification), bool(summary.verification.differences)))
+        yield Fact("import", str(summary.verification), bool(summary.verification.differences))
     hazards = str(len(result.findings)) if summary.checked or result.findings else "not checked"
-    found.append(Fact("hazards", hazards, bool(result.findings)))
-    return found
+    yield Fact("hazards", hazards, bool(result.findings))
 
 
 def real_share(graph: Graph, nodes: Collection[str]) -> float:

@@ -138,7 +138,7 @@ def require(path: str | Path) -> None:
         import perfetto.trace_builder.proto_builder  # noqa: F401
     except ImportError:
         raise InputError(
-            str(path),
+            path,
             "needs the package perfetto",
             "pip install 'tilewright[trace]', or name a file that ends in .json",
         ) from None

@@ -240,9 +240,6 @@ _INTEGERS = ("int8", "uint8", "int32")
 class Integers(Op):
     """Operands are integers that broadcast to the output."""
 
-    def codes(self, site: Site) -> tuple[Tensor, ...]:
-        return ()
-
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         shapes = [site.input(index).shape for index in range(len(site.inputs))]
         try:

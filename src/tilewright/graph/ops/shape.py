@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.arithmetic import Activation
-from tilewright.graph.ir import Site, Tensor
+from tilewright.graph.ir import Site
 from tilewright.graph.ops.base import Op, Shape, clamped, four, given
 from tilewright.graph.rounding import Rounding
 
@@ -19,9 +19,6 @@ from tilewright.graph.rounding import Rounding
 @dataclass(frozen=True)
 class Moved(Op):
     """Values of any one type, moved without change."""
-
-    def codes(self, site: Site) -> tuple[Tensor, ...]:
-        return ()
 
     def check_types(self, site: Site) -> None:
         before, after = site.input(0).dtype, site.output.dtype

@@ -49,7 +49,7 @@ class Writer:
         node = NodeProto()
         node.CopyFrom(step.node)
         for index, name in enumerate(node.input):
-            if not self.plan.is_int8(name):
+            if name not in self.plan.group:
                 continue
             if not self.plan.net.is_constant(name):
                 node.input[index] = self.real(name)
@@ -64,7 +64,7 @@ class Writer:
             last.CopyFrom(step.activation)
             self.nodes.append(last)
         for index, name in enumerate(last.output):
-            if not self.plan.is_int8(name):
+            if name not in self.plan.group:
                 continue
             if name in self.plan.net.outputs:
                 last.output[index] = f"{name}_float"
@@ -72,7 +72,7 @@ class Writer:
 
     def quantised(self, name: str, source: str) -> None:
         """QuantizeLinear and DequantizeLinear of the real tensor `source`, where `name` is int8."""
-        if not self.plan.is_int8(name):
+        if name not in self.plan.group:
             return
         scale, zero = self.scale(self.scales.tensors[name]), self.zero("int8")
         middle = f"{name}_QuantizeLinear_Output"

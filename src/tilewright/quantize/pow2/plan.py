@@ -11,7 +11,7 @@ What shift-only integer arithmetic can do with a node is its role:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -127,32 +127,6 @@ class Plan:
     steps: tuple[Step, ...]
     group: dict[str, str]
 
-    def members(self) -> dict[str, list[str]]:
-        """The int8 tensors of each group."""
-        found: dict[str, list[str]] = {}
-        for name, root in self.group.items():
-            found.setdefault(root, []).append(name)
-        return found
-
-    def is_int8(self, name: str) -> bool:
-        return name in self.group
-
-
-@dataclass(eq=False)
-class _Groups:
-    """Union of tensors that must share a scale."""
-
-    parent: dict[str, str] = field(default_factory=dict)
-
-    def root(self, name: str) -> str:
-        while self.parent.setdefault(name, name) != name:
-            name = self.parent[name]
-        return name
-
-    def join(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            self.parent[self.root(name)] = self.root(names[0])
-
 
 def plan(net: Network, equal_operands: bool = True) -> Plan:
     """Decide for every node. Sums, averages and moves run in integers where their data already is; products always.
@@ -162,20 +136,27 @@ def plan(net: Network, equal_operands: bool = True) -> Plan:
     steps = _fuse(net)
     in_integers = _forward(net, steps)
     _backward(net, steps, in_integers)
-    decided, groups = [], _Groups()
+    decided: list[Step] = []
+    parent: dict[str, str] = {}  # of tensors that must share a scale
+
+    def root(name: str) -> str:
+        while parent.setdefault(name, name) != name:
+            name = parent[name]
+        return name
+
     for index, step in enumerate(steps):
         if index not in in_integers:
             reason = step.reason or "its input is computed on the host"
-            decided.append(Step(step.node, "host", step.activation, step.inputs, step.outputs, reason))
+            decided.append(replace(step, role="host", reason=reason))
             continue
         decided.append(step)
-        for name in (*step.inputs, *step.outputs):
-            groups.root(name)
-        if step.role == "keep":
-            groups.join((*step.inputs, *step.outputs))
-        elif step.role == "sum" and equal_operands:
-            groups.join(step.inputs)
-    return Plan(net, tuple(decided), {name: groups.root(name) for name in groups.parent})
+        every = (*step.inputs, *step.outputs)
+        for name in every:
+            root(name)
+        alike = {"keep": every, "sum": step.inputs if equal_operands else ()}.get(step.role, ())
+        for name in alike:
+            parent[root(name)] = root(every[0])
+    return Plan(net, tuple(decided), {name: root(name) for name in parent})
 
 
 def _fuse(net: Network) -> list[Step]:

@@ -52,7 +52,7 @@ def squared_errors(values: Array, exponents: Iterable[int]) -> Array:
 
 def choose(plan: Plan, samples: Samples, progress: Progress | None = None) -> dict[str, int]:
     """The exponent of each group, by two passes over the samples: the largest magnitude, then the errors."""
-    groups = plan.members()
+    groups = dict.fromkeys(plan.group.values())
     computed = [name for name in plan.group if not plan.net.is_constant(name)]
     tracer = Tracer(plan.net.model, computed)
     largest = dict.fromkeys(groups, 0.0)
