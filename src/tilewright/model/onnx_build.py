@@ -10,8 +10,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph import ops
-from tilewright.graph.arithmetic import Activation
 from tilewright.graph.ir import Graph, Named, Node, Quant, Tensor, fresh_name
+from tilewright.graph.rounding import Activation
 from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, Known
 
 #: Operators that give the same elements in the same order.

@@ -15,10 +15,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError
 from tilewright.graph import ops
-from tilewright.graph.arithmetic import Activation
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ops import Window
-from tilewright.graph.rounding import Shift
+from tilewright.graph.rounding import Activation, Shift
 from tilewright.model.onnx_build import Builder, Fused
 
 LARGEST = 1 << 15

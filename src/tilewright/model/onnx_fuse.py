@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import Activation
+from tilewright.graph.rounding import Activation
 from tilewright.model.onnx_build import MOVES, Coded, Fused, takes
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, Known, quant_of, quantisation

@@ -18,8 +18,8 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import round_half_away
 from tilewright.graph.ort import ValueType
+from tilewright.graph.rounding import round_half_away
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import CODES, DEQUANTIZE, MAXPOOL_OPSET, QUANTIZE, Known, quantisation
 

@@ -16,8 +16,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops, reference
-from tilewright.graph.arithmetic import Activation
 from tilewright.graph.ir import MAX_ELEMENTS, Graph, Named, Node, Quant, Site, Tensor
+from tilewright.graph.rounding import Activation
 from tilewright.model.tflite_file import RawModel, RawOp, RawTensor, read
 from tilewright.model.verification import Comparison, Verification, compared
 

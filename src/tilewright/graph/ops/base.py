@@ -11,9 +11,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.arithmetic import Activation, clamp_range
 from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.rounding import Rounding
+from tilewright.graph.rounding import Activation, Rounding, clamp_range
 
 Shape = tuple[int, ...]
 CODES = ("int8", "uint8")

@@ -9,8 +9,12 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.arithmetic import (
+from tilewright.graph.ir import Site, Tensor
+from tilewright.graph.ops.base import Op, Shape, clamped, given
+from tilewright.graph.rounding import (
     Activation,
+    Rounding,
+    Shift,
     fused_multiply_add,
     multiply_by_quantized_multiplier,
     power_of_two,
@@ -19,9 +23,6 @@ from tilewright.graph.arithmetic import (
     round_half_even,
     shift_up,
 )
-from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.ops.base import Op, Shape, clamped, given
-from tilewright.graph.rounding import Rounding, Shift
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ import numpy as np
 
 from tilewright.array import Array, exact_matmul
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.arithmetic import Activation, RequantRule
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops.base import Op, Shape, Window, four, given
-from tilewright.graph.rounding import Requant, Rounding, Shift
+from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding, Shift
 
 
 def centre(values: Array, tensor: Tensor) -> Array:

@@ -10,8 +10,12 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.arithmetic import (
+from tilewright.graph.ir import Site
+from tilewright.graph.ops.base import Op, Shape, Window, clamped, four, given
+from tilewright.graph.ops.linear import merge_samples
+from tilewright.graph.rounding import (
     Activation,
+    Rounding,
     mean_factor,
     multiply_by_quantized_multiplier,
     power_of_two,
@@ -22,10 +26,6 @@ from tilewright.graph.arithmetic import (
     saturating_rounding_doubling_high_mul,
     shift_up,
 )
-from tilewright.graph.ir import Site
-from tilewright.graph.ops.base import Op, Shape, Window, clamped, four, given
-from tilewright.graph.ops.linear import merge_samples
-from tilewright.graph.rounding import Rounding
 
 
 @dataclass(frozen=True)

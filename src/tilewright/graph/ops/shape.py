@@ -10,10 +10,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.arithmetic import Activation
 from tilewright.graph.ir import Site
 from tilewright.graph.ops.base import Op, Shape, clamped, four, given
-from tilewright.graph.rounding import Rounding
+from tilewright.graph.rounding import Activation, Rounding
 
 
 @dataclass(frozen=True)

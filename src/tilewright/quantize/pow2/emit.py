@@ -6,7 +6,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper, numpy_helper, shape_inference
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import mean_factor
+from tilewright.graph.rounding import mean_factor
 from tilewright.quantize.model import Network
 from tilewright.quantize.pow2.plan import ACTIVATIONS, AVERAGES, Plan, Step, divisor
 from tilewright.quantize.pow2.scales import Scales, accumulator, bias_of, codes, weight_of

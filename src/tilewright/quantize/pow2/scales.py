@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
-from tilewright.graph.arithmetic import mean_factor
+from tilewright.graph.rounding import mean_factor
 from tilewright.model.inputs import Samples
 from tilewright.quantize.model import Tracer, attribute, operand
 from tilewright.quantize.pow2.plan import Plan, Step, divisor

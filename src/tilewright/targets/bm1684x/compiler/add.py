@@ -8,10 +8,10 @@ from itertools import product
 
 import numpy as np
 
-from tilewright.graph.arithmetic import clamp_range, quantize_multiplier
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add
 from tilewright.graph.rounding import Rounding as Mode
+from tilewright.graph.rounding import clamp_range, quantize_multiplier
 from tilewright.targets.bm1684x.compiler.layer import Input, Layer, Ref
 from tilewright.targets.bm1684x.compiler.requant import bounds, clamp
 from tilewright.targets.bm1684x.compiler.stored import Stored

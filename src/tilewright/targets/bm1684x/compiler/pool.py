@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import mean_factor, power_of_two
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import AveragePool2D, MaxPool2D, Mean
 from tilewright.graph.rounding import Rounding as Mode
+from tilewright.graph.rounding import mean_factor, power_of_two
 from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Output, Ref, Weights, WeightValues
 from tilewright.targets.bm1684x.compiler.linear import machine_window
 from tilewright.targets.bm1684x.compiler.requant import doubled, real

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import RequantRule, power_of_two, quantize_multiplier
-from tilewright.graph.rounding import Requant
+from tilewright.graph.rounding import Requant, RequantRule, power_of_two, quantize_multiplier
 from tilewright.targets.bm1684x.compiler.layer import Output, Ref
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.writer import Into, Refused, Writer

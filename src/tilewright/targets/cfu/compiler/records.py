@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import clamp_range, quantize_multiplier
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops import (
     Add,
@@ -24,7 +23,7 @@ from tilewright.graph.ops import (
 )
 from tilewright.graph.ops.linear import Linear
 from tilewright.graph.ops.reduce import Pool
-from tilewright.graph.rounding import Requant, Rounding
+from tilewright.graph.rounding import Requant, Rounding, clamp_range, quantize_multiplier
 
 from .layout import Kind
 
