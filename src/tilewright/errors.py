@@ -7,7 +7,7 @@ line on stderr and exits with status 2; anything else that escapes is a defect o
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 
 class TilewrightError(Exception):
@@ -22,6 +22,16 @@ class TilewrightError(Exception):
     def __str__(self) -> str:
         text = f"{self.where}: {self.reason}" if self.where else self.reason
         return f"{text}; {self.remedy}" if self.remedy else text
+
+    def within(self, path: Path) -> Self:
+        """The same error, its place in a file."""
+        where = self.where if str(path) in self.where else f"{path}: {self.where}".removesuffix(": ")
+        return type(self)(where, self.reason, self.remedy)
+
+
+def printable(text: str) -> str:
+    """Text of a file that an error can print on one line."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 class ModelError(TilewrightError):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
+from tilewright.errors import ModelError, UnsupportedError, printable
 from tilewright.graph.ir import DTYPES, MAX_COMPUTED, Named
 
 #: onnxruntime's own operators.
@@ -288,6 +288,5 @@ def _declared(call: Call) -> tuple[ValueType, ...]:
 
 def one_line(error: Exception) -> str:
     """An error of onnx or onnxruntime as printable text on one line of at most 200 characters."""
-    text = " ".join(str(error).split())
-    text = "".join(c if c.isprintable() else "?" for c in text)
+    text = printable(" ".join(str(error).split()))
     return text if len(text) <= 200 else text[:197] + "..."

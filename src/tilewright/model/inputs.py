@@ -84,7 +84,7 @@ def read(path: str | Path, graph: Graph) -> Samples:
     try:
         checked = check_inputs(graph, values)
     except InputError as error:
-        raise InputError(f"{path}: {error.where}", error.reason, error.remedy) from None
+        raise error.within(path) from None
     count = next(iter(checked.values())).shape[0]
     if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
         reason = f"`labels` is {labels.dtype}{list(labels.shape)}"

@@ -50,8 +50,7 @@ def _errors_of(path: Path) -> Iterator[None]:
     try:
         yield
     except (ModelError, UnsupportedError) as error:
-        where = error.where if str(path) in error.where else f"{path}: {error.where}".removesuffix(": ")
-        raise type(error)(where, error.reason, error.remedy) from None
+        raise error.within(path) from None
     except _DAMAGE as error:
         text = " ".join(ascii(str(error)).split())[:120]
         raise ModelError(path, f"is not consistent: {type(error).__name__} {text}") from None

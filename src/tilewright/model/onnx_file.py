@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
+from tilewright.errors import ModelError, UnsupportedError, printable
 from tilewright.graph.ir import MAX_ELEMENTS, Named
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode
@@ -158,15 +158,11 @@ def _input(value: Any) -> ValueType:
         if axis == 0 and not dim.HasField("dim_value"):  # the batch: samples have an axis of their own
             shape.append(1)
         elif not 1 <= dim.dim_value <= MAX_ELEMENTS:
-            text = f"'{_printable(dim.dim_param)}'" if dim.dim_param else str(dim.dim_value)
+            text = f"'{printable(dim.dim_param[:40])}'" if dim.dim_param else str(dim.dim_value)
             raise UnsupportedError(where, f"has the extent {text} at axis {axis}", "export it with constant shapes")
         else:
             shape.append(int(dim.dim_value))
     return ValueType(dtype_of(tensor.elem_type, where), tuple(shape))
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text[:40])
 
 
 def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:
@@ -182,7 +178,7 @@ def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:
 
 def _tensor(tensor: Any, path: Path, where: str) -> Array:
     """The values of a TensorProto, by size and type exactly what it declares."""
-    where = _printable(where) if not where.isprintable() else where
+    where = printable(where[:40]) if not where.isprintable() else where
     dtype, shape = np.dtype(dtype_of(tensor.data_type, where)), tuple(tensor.dims)
     if len(shape) > MAX_RANK or any(not 0 <= extent <= MAX_ELEMENTS for extent in shape) or prod(shape) > MAX_ELEMENTS:
         raise ModelError(where, f"has the shape {list(shape[:MAX_RANK])}; {MAX_ELEMENTS} elements is the limit")

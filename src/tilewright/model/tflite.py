@@ -39,8 +39,7 @@ def load(path: Path) -> Graph:
     try:
         return _Builder(path, raw).graph().validate()
     except (ModelError, UnsupportedError) as error:
-        where = error.where if str(path) in error.where else f"{path}: {error.where}"
-        raise type(error)(where, error.reason, error.remedy) from None
+        raise error.within(path) from None
 
 
 @dataclass(frozen=True)

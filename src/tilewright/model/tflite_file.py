@@ -16,7 +16,7 @@ import numpy as np
 import tflite
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
+from tilewright.errors import ModelError, UnsupportedError, printable
 
 MAX_BYTES = 1 << 31  # flatbuffers' own limit
 MAX_RANK = 8
@@ -126,8 +126,7 @@ def _buffer(buffer: Any) -> Array | None:
 
 def _text(name: bytes | None) -> str:
     """A name as one printable line of bounded length."""
-    decoded = (name or b"")[:MAX_NAME].decode("utf-8", "replace")
-    return "".join(c if c.isprintable() else "?" for c in decoded)
+    return printable((name or b"")[:MAX_NAME].decode("utf-8", "replace"))
 
 
 def _tensor(path: str, tensor: Any, index: int, buffers: list[Array | None]) -> RawTensor:
