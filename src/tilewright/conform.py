@@ -17,6 +17,9 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.abilities import CosimCase, Gateware
 from tilewright.targets.base import ConformCase, Target
 
+#: Cycles of a waveform on either side of a difference.
+AROUND = 100
+
 
 def replay(target: Target, paths: Sequence[str | Path]) -> Iterator[ConformCase]:
     """Each vector's outcome; folders are searched for .npz. Raises InputError where a path holds none.
@@ -42,10 +45,6 @@ def _vectors(paths: Sequence[str | Path]) -> list[Path]:
         else:
             found[regular(path)] = None
     return list(found)
-
-
-#: Cycles of a waveform on either side of a difference.
-AROUND = 100
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,6 @@ from platformdirs import user_cache_path
 from tilewright.array import Array
 from tilewright.errors import InputError, TilewrightError
 
-
-def user_folder() -> Path:
-    """$TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
-    given = os.environ.get("TILEWRIGHT_CACHE_DIR")
-    return Path(given) if given else user_cache_path("tilewright", appauthor=False)
-
-
 #: Keys of a file that an error lists, so that the place of a missing one is found.
 SHOWN = 3
 #: What wrong types and values of a file raise where they are used.
@@ -36,6 +29,12 @@ KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+
+
+def user_folder() -> Path:
+    """$TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
+    given = os.environ.get("TILEWRIGHT_CACHE_DIR")
+    return Path(given) if given else user_cache_path("tilewright", appauthor=False)
 
 
 def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path:

@@ -12,6 +12,9 @@ from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.model.verification import Verification
 
+#: Samples that are compared where the caller gives more.
+SAMPLES = 2
+
 
 def load(path: str | Path) -> Graph:
     """The graph of a model file, by its suffix. Raises InputError, ModelError or UnsupportedError."""
@@ -25,10 +28,6 @@ def load(path: str | Path) -> Graph:
 
         return onnx.load(path)
     raise ModelError(path, f"has the suffix '{path.suffix}'", "give a .tflite or .onnx model")
-
-
-#: Samples that are compared where the caller gives more.
-SAMPLES = 2
 
 
 def verify(path: str | Path, graph: Graph, inputs: Array | Mapping[str, Array]) -> Verification:

@@ -25,6 +25,8 @@ PAD_OPSET = 11
 _CROPS = "tf_crop_and_resize"
 #: Operators whose second operand may have another type and a scale for each channel.
 LINEAR = ("Conv", "Gemm", "MatMul")
+#: Channels last, and back.
+TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,6 @@ def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], 
     if len(made.plain) > 1 and made.plain[1]:
         value = float(known.constants[made.plain[1]].reshape(-1)[0])
     return tuple((int(before), int(after)) for before, after in given.reshape(2, -1).T), value
-
-
-#: Channels last, and back.
-TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 class Builder:

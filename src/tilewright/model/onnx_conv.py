@@ -21,6 +21,8 @@ from tilewright.graph.rounding import Activation, Shift
 from tilewright.model.onnx_build import Builder, Fused
 
 LARGEST = 1 << 15
+#: Axes of a convolution's input: batch, channels, and those it slides over.
+_OUTER = 2
 
 
 def window_of(
@@ -55,10 +57,6 @@ def _pair(where: str, attributes: Mapping[str, Any], key: str) -> tuple[int, int
     if not isinstance(values, list | tuple) or len(values) != 2 or not all(1 <= v <= LARGEST for v in values):
         raise ModelError(where, f"has the {key} {values}")
     return int(values[0]), int(values[1])
-
-
-#: Axes of a convolution's input: batch, channels, and those it slides over.
-_OUTER = 2
 
 
 def convolve(builder: Builder, fused: Fused) -> bool:

@@ -29,6 +29,8 @@ MAX_CONSTANT_BYTES = 1 << 32
 #: The domain of PULP's custom operators is not always written; the operator's name tells.
 CUSTOM = ("RequantShift",)
 _FIELDS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}  # others: int32_data
+#: The entry of a model's metadata that names its rounding mode, as `tilewright quantize` writes it.
+ROUNDING = "tilewright.rounding"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +57,6 @@ class RawNode(Named):
 def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Attributes as an operator of the graph holds them."""
     return tuple((name, json.dumps(attributes[name])) for name in sorted(attributes))
-
-
-#: The entry of a model's metadata that names its rounding mode, as `tilewright quantize` writes it.
-ROUNDING = "tilewright.rounding"
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,10 @@ HOW_TO_QUANTISE = (
     "target_spec.supported_ops=[OpsSet.TFLITE_BUILTINS_INT8]"
 )
 
+PACKAGE = "ai-edge-litert"
+#: A softmax over real numbers and its like may differ in the last bit.
+REAL = 1e-6
+
 
 def load(path: Path) -> Graph:
     """The validated graph of a `.tflite` file.
@@ -217,11 +221,6 @@ def _constant(name: str, raw: RawTensor) -> Array | None:
     if count * dtype.itemsize != raw.data.nbytes:
         raise ModelError(f"tensor '{name}'", f"has {raw.data.nbytes} bytes of data for {raw.dtype}{list(raw.shape)}")
     return np.frombuffer(raw.data, dtype).reshape(raw.shape)
-
-
-PACKAGE = "ai-edge-litert"
-#: A softmax over real numbers and its like may differ in the last bit.
-REAL = 1e-6
 
 
 def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verification:

@@ -23,6 +23,9 @@ from tilewright.quantize.pow2.scales import shift
 from tilewright.quantize.samples import Options, Progress, count_of, feeds
 from tilewright.report.render import console, table
 
+COLUMNS = ("layer", "op", "scale", "shift", "SNR dB")
+NUMERIC = {"scale", "shift", "SNR dB"}
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -138,10 +141,6 @@ def _top1(classes: list[tuple[int, int]], labels: Array | None) -> Top1 | None:
     if labels is None:
         return Top1(agreement, None, None)
     return Top1(agreement, float(np.mean(pairs[:, 0] == labels)), float(np.mean(pairs[:, 1] == labels)))
-
-
-COLUMNS = ("layer", "op", "scale", "shift", "SNR dB")
-NUMERIC = {"scale", "shift", "SNR dB"}
 
 
 @dataclass(frozen=True)

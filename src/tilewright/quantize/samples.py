@@ -18,6 +18,7 @@ from tilewright.model.inputs import IMAGES, Samples
 #: Called with (steps done, steps in all, what they are).
 Progress = Callable[[int, int, str], None]
 SCHEMES = ("affine", "pow2")
+SUFFIXES = (".npy", ".npz", *IMAGES)
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,6 @@ class Options:
     method: str = "minmax"
     activations: str = "int8"
     pixels: Pixels | None = None
-
-
-SUFFIXES = (".npy", ".npz", *IMAGES)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ from tilewright.sim.trace import Trace
 LAYERS, HOST = 0, 1
 
 Args = Mapping[str, int | float | str]
+Flows = tuple[list[int], list[int]]
+#: All packets come from one writer; the whole machine is one track with its units below.
+SEQUENCE, MACHINE = 1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,6 @@ def timeline(result: Result) -> Timeline:
     return Timeline(title(result), tuple(tracks), tuple(order), about_run)
 
 
-Flows = tuple[list[int], list[int]]
-
-
 def _tokens(trace: Trace, used: int) -> list[Flows]:
     """For each step the flow ids that it gives and takes: one a token, numbered from `used` + 1."""
     from tilewright.sim.order import match_tokens
@@ -124,10 +124,6 @@ def _steps(trace: Trace, offset: int, tokens: list[Flows], track_of: list[int]) 
         name = trace.table.describe(index)
         events.append(Event(track_of[unit], name, offset + start, until - start, args, tuple(gives), tuple(takes)))
     return events
-
-
-#: All packets come from one writer; the whole machine is one track with its units below.
-SEQUENCE, MACHINE = 1, 1
 
 
 def require(path: str | Path) -> None:

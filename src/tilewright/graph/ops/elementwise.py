@@ -24,6 +24,8 @@ from tilewright.graph.rounding import (
     shift_up,
 )
 
+_INTEGERS = ("int8", "uint8", "int32")
+
 
 @dataclass(frozen=True)
 class Binary(Op):
@@ -232,9 +234,6 @@ class Dequantize(Unary):
         source = site.input(0)
         codes = given(values[0]).astype(np.int32) - source.zero_point
         return (codes.astype(np.float32) * np.float32(source.scale),)
-
-
-_INTEGERS = ("int8", "uint8", "int32")
 
 
 @dataclass(frozen=True)

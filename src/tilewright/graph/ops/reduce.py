@@ -27,6 +27,9 @@ from tilewright.graph.rounding import (
     shift_up,
 )
 
+_DIFF_BITS = 5  # integer bits of softmax's (x - max) * beta
+_SUM_BITS = 12  # integer bits of its sum of exponentials
+
 
 @dataclass(frozen=True)
 class Pool(Op):
@@ -170,10 +173,6 @@ class Mean(Op):
         q, shift = quantize_multiplier(np.float64(site.input(0).scale) / np.float64(site.output.scale))
         extra = min(count.bit_length() - 1, 32, 31 + int(shift))
         return (q << extra) // count, shift - extra
-
-
-_DIFF_BITS = 5  # integer bits of (x - max) * beta
-_SUM_BITS = 12  # integer bits of the sum of exponentials
 
 
 def _high_mul(a: Array, b: Array | int) -> Array:

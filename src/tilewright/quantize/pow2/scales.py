@@ -27,6 +27,10 @@ CANDIDATES = 5
 ZEROS = -7
 #: Their inputs are ranked or exponentiated: saturating the largest would change the winner.
 UNSATURATED = ("Softmax", "LogSoftmax", "Sigmoid")
+MIN_SHIFT, MAX_SHIFT = 1, 30
+INT32 = (1 << 31) - 1
+#: Exponents of activations only grow while rules are repaired; more rounds mean a cycle that nothing satisfies.
+ROUNDS = 200
 
 
 def covering(largest: float) -> int:
@@ -80,12 +84,6 @@ def choose(plan: Plan, samples: Samples, progress: Progress | None = None) -> di
 def _ranked(plan: Plan, name: str) -> bool:
     readers = plan.net.consumers.get(name, [])
     return name in plan.net.outputs or any(node.op_type in UNSATURATED for node in readers)
-
-
-MIN_SHIFT, MAX_SHIFT = 1, 30
-INT32 = (1 << 31) - 1
-#: Exponents of activations only grow while rules are repaired; more rounds mean a cycle that nothing satisfies.
-ROUNDS = 200
 
 
 @dataclass(frozen=True, eq=False)
