@@ -1,4 +1,4 @@
-"""Array types, the one function through which every exact integer product goes, and what else runs do without."""
+"""Array types, the one function through which every exact integer product goes, and what slows runs turned off."""
 
 from __future__ import annotations
 

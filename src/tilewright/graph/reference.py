@@ -115,7 +115,7 @@ def widest(graph: Graph) -> int:
 
 
 def run_node(graph: Graph, name: str, values: Mapping[str, Array], rounding: str) -> dict[str, Array]:
-    """The outputs of node `name` for S samples, {tensor: (S, *shape)}."""
+    """The outputs of node `name`, by the reference, for S samples, {tensor: (S, *shape)}."""
     node = graph.node(name)
     operands = [value_of(graph, values, operand) for operand in node.inputs]
     results = node.op.evaluate(graph.site(node), operands, rounding_mode(rounding))

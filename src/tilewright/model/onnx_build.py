@@ -1,4 +1,4 @@
-"""The graph while it is built from operators on codes and others: tensors by name, nodes in order, layouts as asked."""
+"""What an operator on codes is before it becomes a node, and the graph while it is built of such: layouts as asked."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ class Dequantize(Unary):
 
 @dataclass(frozen=True)
 class Integers(Op):
-    """Operands are integers that broadcast to the output."""
+    """Operands are integers without scales (PULP's networks) that broadcast to the output."""
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         shapes = [site.input(index).shape for index in range(len(site.inputs))]

@@ -210,7 +210,10 @@ def _reciprocal(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Softmax(Op):
-    """exp(beta x) / sum over the last axis; the output scale is 1/256, its zero point -128."""
+    """exp(beta x) / sum over the last axis, in fixed point (gemmlowp) or by LiteRT's float32 table.
+
+    The output scale is 1/256, its zero point -128.
+    """
 
     kind = "softmax"
     beta: float = 1.0
