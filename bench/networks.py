@@ -40,7 +40,6 @@ from tilewright.files import replacing
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Program
-from tilewright.report import text
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import image_of
@@ -63,7 +62,7 @@ def prepare(name: str, seed: int, scheme: str, cache: Path) -> tuple[Path, Path]
     if model.is_file() and samples.is_file():
         return model, samples
     cache.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory() as folder, text.progress_bar() as progress:
+    with TemporaryDirectory() as folder, options.progress_bar() as progress:
         made, net = NETWORKS["build"](name, seed)
         onnx.save(made, onnx_file := Path(folder) / f"{name}.onnx")
         with replacing(samples) as file:
@@ -81,7 +80,7 @@ def measure(model: Path, samples: Path, config: str | None, overrides: dict[str,
         cached = timed(lambda: compile_model(model, config, overrides, kept))[1]  # and not a second program
     if not program.launches:
         raise InputError(model.stem, "has no layer for this machine", "choose another --scheme or --set alu=float")
-    with text.progress_bar() as progress:
+    with options.progress_bar() as progress:
         began, cpu = perf_counter(), process_time()
         result = program.run(sample[None], timing=timing, compare=False, progress=progress)
         simulated, cpu = perf_counter() - began, process_time() - cpu

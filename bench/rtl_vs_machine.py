@@ -26,9 +26,8 @@ import click
 import numpy as np
 
 import tilewright as tw
-from tilewright import host
-from tilewright.array import Array, one_thread
-from tilewright.garbage import uncollected
+from tilewright.array import Array, one_thread, uncollected
+from tilewright.graph import reference
 from tilewright.model import inputs
 from tilewright.program import file
 from tilewright.program.launch_image import LaunchImage
@@ -61,7 +60,7 @@ def launches(program: Program) -> list[tuple[LaunchImage, dict[str, Array]]]:
             found.append((image_of(step), dict(pack(step, program.graph, values))))
             values.update(target.launch(program, step, values, RunOptions(check=False)).values)
         else:
-            values.update(host.run_node(program.graph, step.node, values, program.rounding))
+            values.update(reference.run_node(program.graph, step.node, values, program.rounding))
     return found
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 import tilewright as tw
 from tilewright import targets
 from tilewright.model import inputs
-from tilewright.report import text
+from tilewright.report import render
 from tilewright.report.summary import summarise
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +27,7 @@ def main() -> None:
     clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
     to = Console(record=True, width=150, file=io.StringIO(), force_terminal=True, highlight=False)
     to.print("$ tilewright run examples/digits/digits.tflite -t vta -i examples/digits/samples.npz\n", style="dim")
-    text.show(summarise(result, program.graph, samples.source, samples.labels, clock, True), to)
+    render.show(summarise(result, program.graph, samples.source, samples.labels, clock, True), to)
     picture = to.export_svg(title="tilewright", unique_id="run")
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S)  # no fonts from the network
     (ROOT / "docs" / "run.svg").write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n")

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import host
 from tilewright.array import Array
 from tilewright.errors import ConfigError, MachineError, ProgramError
+from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import Finding
@@ -86,7 +86,7 @@ class FakeTarget:
         results: dict[str, Array] = {}
         if program.graph is not None:
             (node,) = launch.nodes
-            results = host.run_node(program.graph, node, values, program.rounding)
+            results = reference.run_node(program.graph, node, values, program.rounding)
             if self.fault == "mismatch":
                 results = {name: array ^ 1 for name, array in results.items()}
         found = (RACE,) if self.fault == "race" and options.check else ()

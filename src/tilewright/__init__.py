@@ -14,8 +14,8 @@ from typing import Any
 
 from tilewright import run, targets
 from tilewright.graph.ir import Graph
+from tilewright.graph.reference import run_node
 from tilewright.graph.rounding import rounding_mode
-from tilewright.host import run_node
 from tilewright.model import load
 from tilewright.program.program import Program
 from tilewright.sim.findings import Finding

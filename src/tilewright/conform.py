@@ -1,13 +1,24 @@
-"""Replays golden vectors of a target."""
+"""Compares a target with golden vectors, and a program's launches with its target's compiled gateware."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from tilewright.errors import InputError, TilewrightError
+from tilewright import targets
+from tilewright.array import Array
+from tilewright.errors import ConfigError, InputError, TilewrightError
 from tilewright.files import regular
+from tilewright.graph import reference
+from tilewright.program.program import HostStep, Program
+from tilewright.sim.passes import RunOptions
+from tilewright.targets.abilities import CosimCase, Gateware
 from tilewright.targets.base import ConformCase, Target
+
+#: Cycles of a waveform on either side of a difference.
+AROUND = 100
 
 
 def replay(target: Target, paths: Sequence[str | Path]) -> Iterator[ConformCase]:
@@ -29,8 +40,52 @@ def _vectors(paths: Sequence[str | Path]) -> list[Path]:
         if path.is_dir():
             inside = sorted(path.rglob("*.npz"))
             if not inside:
-                raise InputError(str(path), "holds no .npz file")
+                raise InputError(path, "holds no .npz file")
             found.update(dict.fromkeys(inside))
         else:
             found[regular(path)] = None
     return list(found)
+
+
+@dataclass(frozen=True)
+class Wave:
+    """A file for the waveform of the first launch that differs, around its first difference, or `whole`.
+
+    `whole` where none differs: the first launch's.
+    """
+
+    path: Path
+    whole: bool = False
+
+
+def cosim(
+    program: Program, inputs: Mapping[str, Array] | None, engine: str, wave: Wave | None = None
+) -> Iterator[CosimCase]:
+    """Each launch on the first sample of `inputs` (None: a bare program).
+
+    Raises ConfigError where the target has no gateware, HazardError for a program that cannot run.
+    """
+    target = targets.get(program.target)
+    if not isinstance(target, Gateware):
+        raise ConfigError(program.target, "has no gateware", "cosim needs one; `tilewright exec` runs the simulator")
+    graph, values = program.graph, dict[str, Array]()
+    if graph is not None and inputs is not None:
+        values = {name: data[:1] for name, data in reference.check_inputs(graph, inputs).items()}
+    first: Callable[[Path, tuple[int, int] | None], None] | None = None
+    waved = False
+    for step in program.steps:
+        if isinstance(step, HostStep):
+            assert graph is not None
+            values.update(reference.run_node(graph, step.node, values, program.rounding))
+            continue
+        case = target.cosim(program, step, values, engine)
+        draw = partial(target.waveform, program, step, dict(values))
+        if wave and not waved and case.first_cycle is not None:
+            draw(wave.path, None if wave.whole else (case.first_cycle - AROUND, case.first_cycle + AROUND))
+            waved = True
+        first = first or draw
+        yield case
+        if graph is not None:
+            values.update(target.launch(program, step, values, RunOptions(check=False)).values)
+    if wave and wave.whole and not waved and first:
+        first(wave.path, None)

@@ -22,8 +22,8 @@ from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Conv2D, FullyConnected, Op, Reshape, Softmax, Window
 from tilewright.program import file, text_file
 from tilewright.program.program import Launch, Program
-from tilewright.report import events
 from tilewright.report.metrics import HOST
+from tilewright.report.timeline import timeline
 from tilewright.targets.base import Target
 
 Check = Callable[[Target], None]
@@ -114,7 +114,7 @@ def tracks_of_units_and_layers_agree(target: Target) -> None:
             ends[-1] = ends[-1][0] + layer.cycles, ends[-1][1]
     for layers, launch in ends:
         assert layers == launch, f"layers take {layers} cycles, their launch {launch}"
-    shown = events.timeline(result)
+    shown = timeline(result)
     for event in shown.events:
         assert event.start + (event.duration or 0) <= result.cycles, f"{event.name} ends behind the run"
     for track in range(len(shown.tracks)):

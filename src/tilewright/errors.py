@@ -6,21 +6,32 @@ line on stderr and exits with status 2; anything else that escapes is a defect o
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 
 class TilewrightError(Exception):
     """Bad input, named: `where` it is, the `reason`, and the `remedy` (may be empty)."""
 
-    def __init__(self, where: str, reason: str, remedy: str = "") -> None:
-        super().__init__(where, reason, remedy)
-        self.where = where
+    def __init__(self, where: str | Path, reason: str, remedy: str = "") -> None:
+        super().__init__(str(where), reason, remedy)
+        self.where = str(where)
         self.reason = reason
         self.remedy = remedy
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.reason}" if self.where else self.reason
         return f"{text}; {self.remedy}" if self.remedy else text
+
+    def within(self, path: Path) -> Self:
+        """The same error, its place in a file."""
+        where = self.where if str(path) in self.where else f"{path}: {self.where}".removesuffix(": ")
+        return type(self)(where, self.reason, self.remedy)
+
+
+def printable(text: str) -> str:
+    """Text of a file that an error can print on one line."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 class ModelError(TilewrightError):
@@ -50,6 +61,6 @@ class MachineError(TilewrightError):
 class HazardError(MachineError):
     """A program whose values are undefined: the check's findings, not the user's input, stop it."""
 
-    def __init__(self, where: str, reason: str, remedy: str = "", findings: tuple[Any, ...] = ()) -> None:
+    def __init__(self, where: str | Path, reason: str, remedy: str = "", findings: tuple[Any, ...] = ()) -> None:
         super().__init__(where, reason, remedy)
         self.findings = findings

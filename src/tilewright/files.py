@@ -17,13 +17,6 @@ from platformdirs import user_cache_path
 from tilewright.array import Array
 from tilewright.errors import InputError, TilewrightError
 
-
-def user_folder() -> Path:
-    """$TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
-    given = os.environ.get("TILEWRIGHT_CACHE_DIR")
-    return Path(given) if given else user_cache_path("tilewright", appauthor=False)
-
-
 #: Keys of a file that an error lists, so that the place of a missing one is found.
 SHOWN = 3
 #: What wrong types and values of a file raise where they are used.
@@ -38,6 +31,12 @@ KINDS = {
 }
 
 
+def user_folder() -> Path:
+    """$TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
+    given = os.environ.get("TILEWRIGHT_CACHE_DIR")
+    return Path(given) if given else user_cache_path("tilewright", appauthor=False)
+
+
 def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path:
     """The path of an input file, which must be a regular one or a link to one. Raises `error` naming what it is.
 
@@ -49,10 +48,10 @@ def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path
         kind = stat.S_IFMT(path.stat().st_mode)
     except (OSError, ValueError) as found:  # ValueError: a null character
         reason = found.strerror if isinstance(found, OSError) else str(found)
-        raise error(str(path), f"is not a file: {reason}") from None
+        raise error(path, f"is not a file: {reason}") from None
     if kind != stat.S_IFREG:
         remedy = "" if kind == stat.S_IFDIR else "save what it gives to a file first"
-        raise error(str(path), f"is not a file but {KINDS.get(kind, 'something else')}", remedy)
+        raise error(path, f"is not a file but {KINDS.get(kind, 'something else')}", remedy)
     return path
 
 
@@ -75,7 +74,7 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
             yield file
         temporary.replace(target)
     except OSError as error:
-        raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
+        raise InputError(path, f"cannot be written: {error.strerror or error}") from None
     finally:
         if temporary:
             with suppress(OSError):
@@ -107,7 +106,7 @@ class Entries(dict[str, Any]):
 
     def __missing__(self, name: str) -> NoReturn:
         beside = ", ".join([*list(self)[:SHOWN], *["..."] * (len(self) > SHOWN)]) or "nothing"
-        raise InputError(str(self._path), f"has no {self._what} '{name}' (beside {beside})", self._remedy)
+        raise InputError(self._path, f"has no {self._what} '{name}' (beside {beside})", self._remedy)
 
 
 @contextmanager
@@ -117,7 +116,7 @@ def untrusted(path: Path, remedy: str) -> Iterator[None]:
         yield
     except _WRONG as error:
         reason = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise InputError(str(path), f"does not fit its description: {reason}", remedy) from None
+        raise InputError(path, f"does not fit its description: {reason}", remedy) from None
 
 
 def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 
-from tilewright import host, targets
-from tilewright.array import Array, one_thread
+from tilewright import targets
+from tilewright.array import Array, one_thread, uncollected
 from tilewright.errors import InputError
-from tilewright.garbage import uncollected
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program, runs_programs
-from tilewright.report.metrics import Deviation, Layer, Result
+from tilewright.report.metrics import HOST, Deviation, Layer, Result
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.abilities import Approximates, Batches
@@ -46,17 +45,14 @@ def run(
     (None: the target's first). Raises InputError for inputs that do not fit and for another `order` than the stream's
     on a target without this pass, MachineError for a program that cannot run.
     """
-    began = perf_counter()
-    graph, target = _graph(program), targets.get(program.target)
-    model = timing_model(target, timing)
+    graph, job = _graph(program), _Job(program, timing, check, order, seed)
+    target = job.target
     if order != "stream" and "order" not in target.passes:
         raise InputError("order", f"{target.name} has one order of work, not '{order}'", "leave it out")
-    options = RunOptions(model, check, True, order, seed)
     samples = reference.check_inputs(graph, inputs)
     total, block = next(iter(samples.values())).shape[0], samples_together(graph)
     if isinstance(target, Batches):
         block += -block % target.samples_a_launch(program)
-    peak = int(target.describe(target.config(program.config, {}))["macs_per_cycle"])
     parts: list[dict[str, Array]] = []
     layers: list[Layer] = []
     findings: list[Finding] = []
@@ -65,7 +61,7 @@ def run(
     for start in range(0, total, block):
         some = {name: array[start : start + block] for name, array in samples.items()}
         with one_thread(), uncollected():
-            outputs, rows, found = _block(target, program, some, options, peak, None if start else progress)
+            outputs, rows, found = _block(job, graph, some, None if start else progress)
         parts.append(outputs)
         findings = findings if start else found
         layers = (
@@ -80,61 +76,34 @@ def run(
                 continue
             equal = all(np.array_equal(outputs[name], golden[name]) for name in graph.outputs)
             matches = equal and matches is not False
-    return Result(
-        model=graph.name,
-        target=program.target,
-        config=program.config,
-        rounding=program.rounding,
-        timing=model or "",
-        evidence=next((m.evidence for m in target.timing_models if m.name == model), ""),
-        samples=total,
-        outputs={name: np.concatenate([part[name] for part in parts]) for name in graph.outputs},
-        layers=tuple(layers),
-        findings=tuple(findings),
-        matches_reference=matches,
-        macs_per_cycle=peak,
-        seconds=perf_counter() - began,
-        deviations=deviations,
-    )
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in graph.outputs}
+    made = job.result(graph.name, program.rounding, joined, layers, findings)
+    return replace(made, samples=total, matches_reference=matches, deviations=deviations)
+
+
+def run_bare(program: Program, *, timing: str | None = None, check: bool = True) -> Result:
+    """Run a program that has no network: assembled text, whose launches carry their own data.
+
+    One run of every launch; outputs are what the launches give back. Raises MachineError as `run` does.
+    """
+    job = _Job(program, timing, check)
+    layers: list[Layer] = []
+    findings: list[Finding] = []
+    outputs: dict[str, Array] = {}
+    for step in program.launches:
+        with one_thread():
+            layer, result = job.launch(step, {}, "program")
+        outputs.update(result.values)
+        findings.extend(finding.inside(step.name) for finding in result.findings)
+        layers.append(replace(layer, macs=layer.executed_macs))
+    name = program.launches[0].name if program.launches else "program"
+    return job.result(name, "", outputs, layers, findings)  # nothing is requantised by the host, and nothing compared
 
 
 def samples_together(graph: Graph) -> int:
     """How many samples run together: as many as keep the largest step's values within TOGETHER_BYTES."""
     widest = max(sum(tensor.size for tensor in (*site.inputs, *site.outputs) if tensor) for site in graph.sites())
     return max(1, TOGETHER_BYTES // (BYTES_A_VALUE * widest))
-
-
-def _block(
-    target: Target,
-    program: Program,
-    samples: Mapping[str, Array],
-    options: RunOptions,
-    peak: int,
-    progress: Progress | None,
-) -> tuple[dict[str, Array], list[Layer], list[Finding]]:
-    """Outputs, layers and findings of some samples; a value is dropped once nothing needs it any more."""
-    graph = _graph(program)
-    values: dict[str, Array] = dict(samples)
-    last_use = {name: node.name for node in graph.nodes for name in node.inputs}
-    ran = {name for step in program.steps for name in ((step.node,) if isinstance(step, HostStep) else step.nodes)}
-    passed_over = (node for node in graph.nodes if node.name not in ran)  # their readers read what they would
-    kept = {*graph.outputs, *(name for node in passed_over for name in node.inputs)}
-    layers: list[Layer] = []
-    findings: list[Finding] = []
-    for index, step in enumerate(program.steps):
-        if progress:
-            progress(index, len(program.steps), step.name)
-        if isinstance(step, HostStep):
-            rows, results, found = _host(program, step, values)
-        else:
-            rows, results, found = _launch(target, program, step, values, options, peak)
-        values.update(results)
-        done = {step.node} if isinstance(step, HostStep) else set(step.nodes)
-        for name in [name for name in values if last_use.get(name) in done and name not in kept]:
-            del values[name]
-        layers.extend(rows)
-        findings.extend(finding.inside(step.name) for finding in found)
-    return {name: values[name] for name in graph.outputs}, layers, findings
 
 
 def timing_model(target: Target, name: str | None) -> str | None:
@@ -147,87 +116,133 @@ def timing_model(target: Target, name: str | None) -> str | None:
     return name
 
 
+class _Job:
+    """A run under way: the program, its target, how it runs and since when."""
+
+    def __init__(self, program: Program, timing: str | None, check: bool, order: str = "stream", seed: int = 0) -> None:
+        self.began = perf_counter()
+        self.program, self.target = program, targets.get(program.target)
+        self.options = RunOptions(timing_model(self.target, timing), check, True, order, seed)
+        self.peak = int(self.target.describe(self.target.config(program.config, {}))["macs_per_cycle"])
+
+    def launch(self, step: Launch, values: Mapping[str, Array], op: str, macs: int = 0) -> tuple[Layer, LaunchResult]:
+        """Run a launch; the report's row of it as a whole."""
+        began = perf_counter()
+        result = self.target.launch(self.program, step, values, self.options)
+        trace = result.trace
+        cycles = trace.cycles if trace else 0
+        peak = result.macs_per_cycle or self.peak
+        layer = Layer(
+            name=step.name,
+            op=op,
+            where=self.target.name,
+            cycles=cycles,
+            serial_cycles=result.serial_cycles,
+            macs=macs,
+            executed_macs=result.executed_macs,
+            macs_per_cycle=peak,
+            utilization=_utilization(result.executed_macs, cycles, peak),
+            dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0,
+            dram_write_bytes=int(trace.bytes_written.sum()) if trace else 0,
+            stalls=trace.stalls(result.unit) if trace else {},
+            seconds=perf_counter() - began,
+            trace=trace,
+        )
+        return layer, result
+
+    def result(
+        self, model: str, rounding: str, outputs: dict[str, Array], layers: list[Layer], findings: list[Finding]
+    ) -> Result:
+        """What one sample gave that was compared with nothing."""
+        timing = self.options.timing
+        return Result(
+            model=model,
+            target=self.program.target,
+            config=self.program.config,
+            rounding=rounding,
+            timing=timing or "",
+            evidence=next((known.evidence for known in self.target.timing_models if known.name == timing), ""),
+            samples=1,
+            outputs=outputs,
+            layers=tuple(layers),
+            findings=tuple(findings),
+            matches_reference=None,
+            macs_per_cycle=self.peak,
+            seconds=perf_counter() - self.began,
+        )
+
+
+def _block(
+    job: _Job, graph: Graph, samples: Mapping[str, Array], progress: Progress | None
+) -> tuple[dict[str, Array], list[Layer], list[Finding]]:
+    """Outputs, layers and findings of some samples; a value is dropped once nothing needs it any more."""
+    steps = [(step, (step.node,) if isinstance(step, HostStep) else step.nodes) for step in job.program.steps]
+    values: dict[str, Array] = dict(samples)
+    last_use = {name: node.name for node in graph.nodes for name in node.inputs}
+    ran = {name for _, nodes in steps for name in nodes}
+    passed_over = (node for node in graph.nodes if node.name not in ran)  # their readers read what they would
+    kept = {*graph.outputs, *(name for node in passed_over for name in node.inputs)}
+    layers: list[Layer] = []
+    findings: list[Finding] = []
+    for index, (step, nodes) in enumerate(steps):
+        if progress:
+            progress(index, len(steps), step.name)
+        if isinstance(step, HostStep):
+            layers.append(_host(job.program, graph, step, values))
+        else:
+            rows, found = _launch(job, graph, step, values)
+            layers.extend(rows)
+            findings.extend(finding.inside(step.name) for finding in found)
+        for name in [name for name in values if last_use.get(name) in nodes and name not in kept]:
+            del values[name]
+    return {name: values[name] for name in graph.outputs}, layers, findings
+
+
 def _graph(program: Program) -> Graph:
     if program.graph is None:
         raise InputError("program", "holds bare instructions without a network", "run it with `tilewright exec`")
     return program.graph
 
 
-def _host(
-    program: Program, step: HostStep, values: Mapping[str, Array]
-) -> tuple[list[Layer], dict[str, Array], list[Finding]]:
+def _host(program: Program, graph: Graph, step: HostStep, values: dict[str, Array]) -> Layer:
+    """Add the results of a step on the host to `values`; its row."""
     began = perf_counter()
-    graph = _graph(program)
-    results = host.run_node(graph, step.node, values, program.rounding)
+    values.update(reference.run_node(graph, step.node, values, program.rounding))
     node = graph.node(step.node)
-    layer = Layer(
-        name=step.node,
-        op=node.op.label,
-        where="host",
-        reason=step.reason,
-        macs=node.op.macs(graph.site(node)),
-        seconds=perf_counter() - began,
-    )
-    return [layer], results, []
+    macs, seconds = node.op.macs(graph.site(node)), perf_counter() - began
+    return Layer(step.node, node.op.label, HOST, reason=step.reason, macs=macs, seconds=seconds)
 
 
-def _launch(
-    target: Target, program: Program, step: Launch, values: Mapping[str, Array], options: RunOptions, peak: int
-) -> tuple[list[Layer], dict[str, Array], list[Finding]]:
-    began = perf_counter()
-    graph = _graph(program)
-    result = target.launch(program, step, values, options)
+def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> tuple[list[Layer], Sequence[Finding]]:
+    """Add the results of a launch to `values`; a row for each of its layers that is known by itself, and findings."""
     nodes = [graph.node(name) for name in step.nodes]
     macs = [node.op.macs(graph.site(node)) for node in nodes]
-    whole = layer_of(target, step, "+".join(node.op.label for node in nodes), sum(macs), peak, result, began)
-    layers = [whole]
-    if result.parts:
-        layers = [
-            replace(
-                whole,
-                name=node.name,
-                op=node.op.label,
-                cycles=part.cycles,
-                serial_cycles=part.serial_cycles,
-                macs=count,
-                executed_macs=executed,
-                utilization=_utilization(executed, part.cycles, whole.macs_per_cycle),
-                dram_read_bytes=part.bytes_read,
-                dram_write_bytes=part.bytes_written,
-                stalls=part.stalls,
-                seconds=whole.seconds / len(nodes),
-                trace=None if index else whole.trace,
-            )
-            for index, (node, count, part, executed) in enumerate(
-                zip(nodes, macs, result.parts, result.macs_of, strict=True)
-            )
-        ]
-    return layers, dict(result.values), list(result.findings)
+    whole, result = job.launch(step, values, "+".join(node.op.label for node in nodes), sum(macs))
+    values.update(result.values)
+    if not result.parts:
+        return [whole], result.findings
+    each = zip(nodes, macs, result.parts, result.macs_of, strict=True)
+    layers = [
+        replace(
+            whole,
+            name=node.name,
+            op=node.op.label,
+            cycles=part.cycles,
+            serial_cycles=part.serial_cycles,
+            macs=count,
+            executed_macs=executed,
+            utilization=_utilization(executed, part.cycles, whole.macs_per_cycle),
+            dram_read_bytes=part.bytes_read,
+            dram_write_bytes=part.bytes_written,
+            stalls=part.stalls,
+            seconds=whole.seconds / len(nodes),
+            trace=None if index else whole.trace,
+        )
+        for index, (node, count, part, executed) in enumerate(each)
+    ]
+    return layers, result.findings
 
 
 def _utilization(executed: int, cycles: int, peak: int) -> float:
     """The executed multiply-accumulates over those that the array could do in these cycles: at most 1."""
     return executed / (cycles * peak) if cycles else 0.0
-
-
-def layer_of(target: Target, step: Launch, op: str, macs: int, peak: int, result: LaunchResult, began: float) -> Layer:
-    """The report's row of a launch."""
-    trace = result.trace
-    cycles = trace.cycles if trace else 0
-    peak = result.macs_per_cycle or peak
-    return Layer(
-        name=step.name,
-        op=op,
-        where=target.name,
-        cycles=cycles,
-        serial_cycles=result.serial_cycles,
-        macs=macs,
-        executed_macs=result.executed_macs,
-        macs_per_cycle=peak,
-        utilization=_utilization(result.executed_macs, cycles, peak),
-        dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0,
-        dram_write_bytes=int(trace.bytes_written.sum()) if trace else 0,
-        stalls=trace.stalls(result.unit) if trace else {},
-        seconds=perf_counter() - began,
-        trace=trace,
-    )

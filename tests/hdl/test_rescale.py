@@ -10,7 +10,7 @@ import pytest
 from tests.hdl.packing import packed, unpacked
 from tests.hdl.simulation import simulate
 from tilewright.array import Array
-from tilewright.graph.arithmetic import (
+from tilewright.graph.rounding import (
     INT32_MAX,
     INT32_MIN,
     rounding_divide_by_pot,

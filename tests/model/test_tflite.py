@@ -12,8 +12,7 @@ import tflite
 from tests.mlperf import FILES, model_path, samples
 from tilewright.errors import InputError, ModelError, TilewrightError, UnsupportedError
 from tilewright.graph import reference
-from tilewright.graph.arithmetic import quantize_multiplier
-from tilewright.graph.requant import Requant
+from tilewright.graph.rounding import Requant, quantize_multiplier
 from tilewright.model import load
 
 

@@ -44,7 +44,7 @@ def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
 
 def verified(path: Path) -> verification.Verification:
     graph = load(path)
-    return verify.verify(path, graph, random_inputs(graph, 7))
+    return verify(path, graph, random_inputs(graph, 7))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_planted_import_error_is_found(
         if wrong is None:
             continue
         monkeypatch.setattr(onnx_import, "imported", lambda _, wrong=wrong: wrong)
-        found = verify.verify(path, wrong, samples)
+        found = verify(path, wrong, samples)
         monkeypatch.setattr(onnx_import, "imported", whole)
         # A clamp may be lost, or added, where no sample reaches it; the other faults change every value.
         if not found.passed or "clamp" not in fault:
@@ -207,9 +207,9 @@ def test_ties_that_are_rounded_to_even_are_found(tmp_path: Path, monkeypatch: py
         folder.mkdir()
         path, samples = quantised(folder, seed, "pow2")
         networks.append((path, samples))
-        assert verify.verify(path, load(path), samples).passed, f"seed {seed}"
-    monkeypatch.setattr("tilewright.graph.requant.shift_up", to_even)
-    assert not all(verify.verify(path, load(path), samples).passed for path, samples in networks)
+        assert verify(path, load(path), samples).passed, f"seed {seed}"
+    monkeypatch.setattr("tilewright.graph.rounding.shift_up", to_even)
+    assert not all(verify(path, load(path), samples).passed for path, samples in networks)
 
 
 def test_a_planted_error_in_a_tflite_import_is_found() -> None:
@@ -218,7 +218,7 @@ def test_a_planted_error_in_a_tflite_import_is_found() -> None:
     for fault in ("weights in another order", "another bias", "another zero point"):
         wrong = planted(graph, *FAULTS[fault])
         assert wrong is not None
-        found = verify.verify(DIGITS, wrong, samples)
+        found = verify(DIGITS, wrong, samples)
         first = next(node for node in graph.nodes if FAULTS[fault][1](node, graph))
         assert not found.passed and found.differences[0].tensor == first.outputs[0], fault
 
@@ -228,7 +228,7 @@ def test_layouts_are_compared_as_well(tmp_path: Path) -> None:
     path, samples = quantised(tmp_path, 3, "affine")
     wrong = planted(load(path), *FAULTS["weights in another order"])
     assert wrong is not None
-    assert not verify.verify(path, wrong, samples).passed
+    assert not verify(path, wrong, samples).passed
 
 
 def test_a_framework_that_is_missing_is_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,8 +236,8 @@ def test_a_framework_that_is_missing_is_no_finding(tmp_path: Path, monkeypatch: 
         raise ImportError(name)
 
     graph = load(DIGITS)
-    monkeypatch.setattr("tilewright.model.tflite_verify.import_module", missing)
-    found = verify.verify(DIGITS, graph, random_inputs(graph, 3))
+    monkeypatch.setattr("tilewright.model.tflite.import_module", missing)
+    found = verify(DIGITS, graph, random_inputs(graph, 3))
     assert found.passed is None and "not installed" in str(found)
 
 

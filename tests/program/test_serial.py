@@ -19,7 +19,7 @@ from tests.program.samples import EXAMPLE, assert_same, sample_program, small
 from tilewright.errors import ProgramError
 from tilewright.graph import ops, reference
 from tilewright.graph.ir import Graph, Quant, Tensor
-from tilewright.graph.requant import Shift
+from tilewright.graph.rounding import Shift
 from tilewright.model import load
 from tilewright.program.program import Launch, Program
 from tilewright.program.serial import (

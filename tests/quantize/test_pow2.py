@@ -19,10 +19,9 @@ import tilewright as tw
 from tests.quantize.models import integers, model, residual, samples
 from tests.quantize.pow2_models import make, pairs
 from tilewright.graph import reference
-from tilewright.quantize.pow2 import activations
-from tilewright.quantize.pow2.exact import exact
-from tilewright.quantize.pow2.scales import shift
-from tilewright.quantize.session import Tracer
+from tilewright.quantize.model import Tracer
+from tilewright.quantize.pow2.emit import exact
+from tilewright.quantize.pow2.scales import covering, shift
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -135,9 +134,9 @@ def test_an_exponent_has_the_least_squared_error_of_all(tmp_path: Path) -> None:
         return float(((codes * 2.0**exponent - data) ** 2).sum())
 
     best = min(range(-12, 4), key=error)
-    assert best < activations.covering(2.1)
+    assert best < covering(2.1)
     assert made.scales.tensors["x"] == made.scales.tensors["y"] == best
-    assert made.scales.tensors["z"] == activations.covering(2.1)  # an output is never saturated
+    assert made.scales.tensors["z"] == covering(2.1)  # an output is never saturated
 
 
 AVERAGES: dict[str, dict[str, Any]] = {

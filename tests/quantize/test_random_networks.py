@@ -22,7 +22,7 @@ from tilewright.array import Array
 from tilewright.graph import reference
 from tilewright.model import load
 from tilewright.quantize import Options, quantize
-from tilewright.quantize.pow2.exact import exact
+from tilewright.quantize.pow2.emit import exact
 
 IMAGES: tuple[str, ...] = ("conv", "conv", "conv", "add", "concat", "pool", "global", "relu", "clip", "host", "norm")
 IMAGES += ("pad", "resize", "slice", "flatten", "transpose", "mul")

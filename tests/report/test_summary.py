@@ -13,7 +13,7 @@ from tests.report.runs import LAUNCH, RUN, SOFTMAX, result
 from tilewright import files
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Tensor
-from tilewright.report import html, summary
+from tilewright.report import render, summary
 from tilewright.report.metrics import Layer
 from tilewright.report.summary import Summary
 
@@ -67,7 +67,7 @@ def test_a_layer_without_serial_time_is_said_to_have_none() -> None:
     assert summary.totals(ran)["serial"] == "-"
     (said,) = [fact.statement for fact in summary.facts(Summary(ran, "random", 100.0)) if fact.topic == "overlap"]
     assert said.startswith("the time in serial order is not defined: in early an instruction needs a token")
-    assert said in html.page(Summary(ran, "random", 100.0))
+    assert said in render.page(Summary(ran, "random", 100.0))
 
 
 class Structure(HTMLParser):
@@ -90,7 +90,7 @@ class Structure(HTMLParser):
 
 def test_the_page_is_well_formed_escaped_and_self_contained() -> None:
     layers = (replace(LAUNCH, name="<b>conv"), SOFTMAX)
-    page = html.page(Summary(result(*layers), "1 sample", 100.0))
+    page = render.page(Summary(result(*layers), "1 sample", 100.0))
     structure = Structure()
     structure.feed(page)
     assert not structure.open
@@ -135,7 +135,7 @@ def test_macs_on_the_machine_come_first_and_no_time_is_given_where_the_host_comp
         found["cycles"] == "50 a sample, of 1 layer on fake only; no time of the network: 12.5 M MACs ran on the host"
     )
     assert not any(" us" in text or "MHz" in text for text in found.values())
-    page = html.page(Summary(result(HOST_CONV, reshape), "1 sample", 75.0))
+    page = render.page(Summary(result(HOST_CONV, reshape), "1 sample", 75.0))
     assert "0 of 12.5 M MACs ran on fake (0 %)" in page
     assert " us at" not in page
     assert "cycles: of 1 layer on fake only" in page

@@ -17,8 +17,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 from tests.fake import trace
 from tests.report.runs import LAUNCH, RUN, SOFTMAX, result
 from tilewright.errors import InputError
-from tilewright.report import perfetto
-from tilewright.report.events import HOST, LAYERS, timeline
+from tilewright.report.timeline import HOST, LAYERS, require, timeline, write
 
 
 def test_launches_follow_each_other_and_host_steps_take_no_time() -> None:
@@ -63,7 +62,7 @@ def test_tokens_are_arrows_from_the_push_to_the_pop() -> None:
 
 
 def test_protobuf_parses_and_is_well_formed(tmp_path: Path) -> None:
-    perfetto.write(RUN, tmp_path / "t.pftrace")
+    write(RUN, tmp_path / "t.pftrace")
     parsed = PerfettoTrace.FromString((tmp_path / "t.pftrace").read_bytes())
     assert all(packet.IsInitialized() and packet.trusted_packet_sequence_id for packet in parsed.packet)
     tracks = {p.track_descriptor.uuid: p.track_descriptor for p in parsed.packet if p.HasField("track_descriptor")}
@@ -97,7 +96,7 @@ def test_protobuf_parses_and_is_well_formed(tmp_path: Path) -> None:
 
 
 def test_json_is_well_formed(tmp_path: Path) -> None:
-    perfetto.write(RUN, tmp_path / "t.json")
+    write(RUN, tmp_path / "t.json")
     parsed = json.loads((tmp_path / "t.json").read_text())
     assert parsed["displayTimeUnit"] == "ns"
     assert "1 ns is 1 cycle" in parsed["otherData"]["time unit"]
@@ -123,15 +122,15 @@ def test_a_trace_of_launches_alone_says_that_they_are_not_the_network() -> None:
 
 def test_a_run_without_cycles_has_no_trace(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no cycles to show"):
-        perfetto.write(result(SOFTMAX), tmp_path / "t.json")
+        write(result(SOFTMAX), tmp_path / "t.json")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_package_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "perfetto.trace_builder.proto_builder", None)
     with pytest.raises(InputError, match=r"pip install 'tilewright\[trace\]', or name a file that ends in \.json"):
-        perfetto.require(tmp_path / "t.pftrace")
-    perfetto.require(tmp_path / "t.json")
+        require(tmp_path / "t.pftrace")
+    require(tmp_path / "t.json")
 
 
 def test_a_launch_that_is_longer_than_its_layers_share_of_it_does_not_run_into_the_next() -> None:

@@ -24,16 +24,13 @@ MAY_IMPORT = {
     "sim": set[str](),
     "hdl": {"sim"},
     "report": {"graph", "model", "program", "sim"},
-    "host": {"graph"},
-    "targets": {"graph", "schedule", "program", "sim", "report", "hdl", "host", "vnni"},
+    "targets": {"graph", "schedule", "program", "sim", "report", "hdl", "vnni"},
     "template": {"graph", "schedule", "program", "sim", "targets", "contract"},
     "contract": {"graph", "program", "report", "sim", "targets"},
-    "run": {"graph", "host", "program", "report", "sim", "targets"},
-    "bare": {"program", "report", "run", "sim", "targets"},
-    "conform": {"targets"},
-    "cosim": {"graph", "program", "run", "host", "model", "sim", "targets"},
+    "run": {"graph", "program", "report", "sim", "targets"},
+    "conform": {"graph", "program", "sim", "targets"},
 }
-EVERYWHERE = {"array", "errors", "files", "garbage"}
+EVERYWHERE = {"array", "errors", "files"}
 #: What targets share: everyone may import it.
 CONTRACT = {"base", "abilities", "given", "keys"}
 #: For the type of a result alone.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from tilewright import __version__
-from tilewright.cli import authors, hardware, layout, machines, networks, programs, quantize
+from tilewright.cli import machines, networks, programs
 from tilewright.errors import HazardError, TilewrightError
 
 FOUND, BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 1, 2, 70, 130, 141
@@ -51,7 +51,7 @@ def cli(context: click.Context) -> int:
     return 0
 
 
-for module in (machines, networks, quantize, programs, layout, hardware, authors):
+for module in (machines, networks, programs):
     for command in module.COMMANDS:
         cli.add_command(command)
 

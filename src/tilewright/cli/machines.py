@@ -1,14 +1,16 @@
-"""Commands about the targets themselves: targets, conform."""
+"""Commands about the targets themselves: targets, conform, header, layout, rtl, new-target."""
 
 from __future__ import annotations
 
 import json
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilewright.cli import options
-from tilewright.errors import InputError
+from tilewright.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from tilewright.targets.base import Target
@@ -64,12 +66,143 @@ def conform(target: str, paths: tuple[str, ...], as_json: bool) -> int:
         failures.append({"name": case.name, "reason": case.reason})
         if not as_json:
             click.echo(f"FAILED {case.name}: {' '.join(case.reason.split())}")
-    if as_json:
-        counts = {"passed": passed, "failed": len(failures)}
-        click.echo(json.dumps({"target": target, **counts, "failures": failures}))
-    else:
-        click.echo(f"passed {passed}, failed {len(failures)}")
+    told = {"target": target, "passed": passed, "failed": len(failures), "failures": failures}
+    options.answer(as_json, told, f"passed {passed}, failed {len(failures)}")
     return 1 if failures else 0
+
+
+@click.command()
+@click.argument("target")
+@options.machine
+@options.new_file("-o", "--output", metavar="FILE.h", about="Where to write it [the terminal].")
+@options.as_json
+def header(target: str, config: str | None, overrides: dict[str, str], output: Path | None, as_json: bool) -> None:
+    """Print a machine as a C header.
+
+    Sizes, codes and bits of instructions, for gateware, drivers and runtimes.
+    """
+    from tilewright import targets
+    from tilewright.files import replacing
+
+    machine = targets.get(target)
+    chosen = machine.config(config, overrides)
+    text = machine.header(chosen)
+    if output:
+        with replacing(output) as file:
+            file.write(text.encode())
+    if as_json:
+        written = {"file": str(output)} if output else {"text": text}
+        click.echo(json.dumps({"target": target, "config": chosen.to_dict(), **written}))
+    elif output:
+        click.echo(f"{output}: {text.count('#define ')} macros of {target}")
+    else:
+        click.echo(text, nl=False)
+
+
+_integers = options.numbers(lambda text: int(text, 0), "integers with commas between them")
+
+
+@click.command()
+@click.argument("kind", metavar="LAYOUT")
+@click.argument("shape", callback=_integers)
+@click.argument("dtype", metavar="TYPE")
+@options.target
+@click.option("--start-lane", "start", type=int, default=0, metavar="LANE", help="Where channel 0 lies [0].")
+@click.option("--offset", type=int, default=0, metavar="BYTES", help="Where it begins in its lane [0].")
+@click.option("--stride", callback=_integers, metavar="N,C,H,W", help="Of the layout free: elements.")
+@click.option("--width", type=int, metavar="COLUMNS", help="Of a matrix or vector: columns a channel [all].")
+@options.new_file("--svg", metavar="FILE.svg", about="Draw a picture.")
+@options.as_json
+def layout(
+    kind: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    target: str,
+    config: str | None,
+    overrides: dict[str, str],
+    start: int,
+    offset: int,
+    stride: tuple[int, ...] | None,
+    width: int | None,
+    svg: Path | None,
+    as_json: bool,
+) -> None:
+    """Show where each element of a tensor lies in local memory.
+
+    SHAPE is as N,C,H,W. Example: tilewright layout aligned 2,3,4,5 f16 -t bm1684x --set lanes=4 --start-lane 2
+    """
+    from tilewright import targets
+    from tilewright.files import replacing
+    from tilewright.targets.abilities import LayoutRequest, Layouts
+
+    machine = targets.get(target)
+    if not isinstance(machine, Layouts):
+        raise InputError("layout", f"{target} has no layouts to draw")
+    wanted = LayoutRequest(kind, shape, dtype, start, offset, stride, width)
+    placed = machine.layout(wanted, machine.config(config, overrides))
+    if svg:
+        picture = placed.svg()
+        with replacing(svg) as file:
+            file.write(picture.encode())
+    if as_json:
+        click.echo(json.dumps({"target": target, **placed.to_json(), "file": str(svg) if svg else None}))
+    else:
+        click.echo(placed.text(), nl=False)
+
+
+@click.command()
+@click.argument("target", metavar="TARGET")
+@options.machine
+@click.option("-o", "--output", required=True, metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@options.as_json
+def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path, as_json: bool) -> None:
+    """Write the machine as Verilog, with what a board needs around it.
+
+    A line on stderr says where the design does not fit the board that the configuration names.
+    """
+    from tilewright import targets
+    from tilewright.targets.abilities import Gateware
+
+    machine = targets.get(target)
+    if not isinstance(machine, Gateware):
+        raise ConfigError(target, "has no gateware")
+    made = machine.config(config, overrides)
+    files, excess = machine.rtl(made), machine.excess(made)
+    if excess:
+        click.echo(f"tilewright: {target}: the design {excess}", err=True)
+    output.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (output / name).write_text(text, encoding="utf-8")
+    paths = [str(output / name) for name in files]
+    options.answer(as_json, {"target": target, "files": paths, "excess": excess}, *paths)
+
+
+@click.command(name="new-target")
+@click.argument("name")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    metavar="DIR",
+    help="The folder to write it into [the current one].",
+)
+@options.as_json
+def new_target(name: str, folder: Path, as_json: bool) -> None:
+    """Write a tested target to start from.
+
+    A machine of one multiply-accumulate a cycle, as the package tilewright_NAME.
+    """
+    from tilewright.template.copy import new_target as write
+
+    made = write(name, folder)
+    files = sorted(path.name for path in made.iterdir())
+    before = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
+    tries = [f"{before}python -m pytest {made.name}", f"{before}python -m tilewright run MODEL.tflite -t {name}"]
+    said = f"{made}: a target of {len(files)} files: {', '.join(files)}"
+    told = {"target": name, "folder": str(made), "files": files, "next": tries}
+    options.answer(as_json, told, said, *(f"  {command}" for command in tries))
 
 
 def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> dict[str, Any]:
@@ -86,7 +219,7 @@ def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> 
 
 
 def _show(about: dict[str, Any]) -> None:
-    from tilewright.report.text import console, table
+    from tilewright.report.render import console, table
 
     to = console()
     to.print(f"{about['name']}: {about['title']}", style="bold", soft_wrap=True)
@@ -110,4 +243,4 @@ def _show(about: dict[str, Any]) -> None:
     to.print(f"passes: {', '.join(about['passes'])}\n")
 
 
-COMMANDS: tuple[click.Command, ...] = (targets, conform)
+COMMANDS: tuple[click.Command, ...] = (targets, conform, header, layout, rtl, new_target)

@@ -1,4 +1,4 @@
-"""Commands that take a model: run, compile, explain."""
+"""Commands that take a model: run, compile, explain, quantize."""
 
 from __future__ import annotations
 
@@ -9,133 +9,157 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli import options
-from tilewright.cli.options import Reports
+from tilewright.cli.options import Compilation, Simulation
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
+    from tilewright.quantize.samples import Pixels
 
 #: Of a network that was not quantised.
 MOSTLY = 0.5
 
 
 @click.command()
-@click.argument("model")
-@options.target
-@options.rounding
-@options.no_cache
+@options.compilation
 @options.simulation
 @click.option("--verify", is_flag=True, help="Compare the import with the file, run by its own framework.")
-def run(
-    model: str,
-    target: str,
-    config: str | None,
-    overrides: dict[str, str],
-    rounding: str | None,
-    no_cache: bool,
-    source: str | None,
-    output: Path | None,
-    timing: str | None,
-    html: Path | None,
-    trace: Path | None,
-    as_json: bool,
-    check: bool,
-    verify: bool,
-) -> int:
+def run(compilation: Compilation, simulation: Simulation, verify: bool) -> int:
     """Run a model, compare with the reference, report each layer.
 
     Without -i it runs one sample of random codes. -o writes `outputs` (N, ...).
     """
-    from tilewright.cli.execute import execute
-
-    program = _compiled(model, target, config, overrides, rounding, no_cache)
-    reports = Reports(output, html, trace, as_json)
-    return execute(program, source, timing, check, reports, model if verify else None)
+    return simulation.run(_compiled(compilation), compilation.model if verify else None)
 
 
 @click.command(name="compile")
-@click.argument("model")
-@options.target
-@options.rounding
-@options.no_cache
+@options.compilation
 @options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
 @options.as_json
-def compile_(
-    model: str,
-    target: str,
-    config: str | None,
-    overrides: dict[str, str],
-    rounding: str | None,
-    no_cache: bool,
-    output: Path,
-    as_json: bool,
-) -> None:
+def compile_(compilation: Compilation, output: Path, as_json: bool) -> None:
     """Compile a model into a program file.
 
     `exec` runs it, `check` looks for hazards in it, `disasm` prints it.
     """
     from tilewright.program import file
 
-    program = _compiled(model, target, config, overrides, rounding, no_cache)
+    program = _compiled(compilation)
     file.save(program, output)
-    if as_json:
-        click.echo(json.dumps({"file": str(output), **program.outline()}))
-        return
     on_host = len(program.steps) - len(program.launches)
-    click.echo(f"{output}: {len(program.launches)} launches on {target}, {on_host} steps on the host")
+    said = f"{output}: {len(program.launches)} launches on {program.target}, {on_host} steps on the host"
+    options.answer(as_json, {"file": str(output), **program.outline()}, said)
 
 
 @click.command()
-@click.argument("model")
-@options.target
-@options.rounding
-@options.no_cache
+@options.compilation
 @options.timing
 @options.as_json
-def explain(
-    model: str,
-    target: str,
-    config: str | None,
-    overrides: dict[str, str],
-    rounding: str | None,
-    no_cache: bool,
-    timing: str | None,
-    as_json: bool,
-) -> None:
+def explain(compilation: Compilation, timing: str | None, as_json: bool) -> None:
     """Show what runs where and why, and each compile stage.
 
     Cycles are those of the timing model that `run` uses. On cfu they depend on data: --timing runs a sample of zeros.
     """
     from tilewright import targets
-    from tilewright.report import analysis
     from tilewright.report import explain as report
     from tilewright.run import timing_model
 
-    machine = targets.get(target)
+    machine = targets.get(compilation.target)
     chosen = timing_model(machine, timing)
-    program = _compiled(model, target, config, overrides, rounding, no_cache)
+    program = _compiled(compilation)
     text = machine.explain(program, timing)
     if as_json:
-        layers = [row.to_json() for row in analysis.rows(program.graph)] if program.graph else []
+        layers = [row.to_json() for row in report.rows(program.graph)] if program.graph else []
         click.echo(json.dumps({**program.outline(), "timing": chosen, "analysis": layers, "text": text}))
     else:
         report.show(program, text)
 
 
-def _compiled(
-    model: str, target: str, config: str | None, overrides: dict[str, str], rounding: str | None, no_cache: bool
-) -> Program:
+_reals = options.numbers(float, "a number, or one a channel with commas")
+
+
+@click.command()
+@click.argument("model")
+@click.option("--calibration", required=True, metavar="DATA", help="Samples: .npz, .npy, .png, or a folder of them.")
+@options.new_file("-o", "--output", metavar="OUT.onnx", about="The model to write [MODEL_SCHEME.onnx, here].")
+@click.option(
+    "--scheme",
+    type=click.Choice(["affine", "pow2"]),
+    default="affine",
+    show_default=True,
+    help="Any scales and zero points, or powers of two and shifts only.",
+)
+@click.option(
+    "--activations", type=click.Choice(["int8", "uint8"]), default="int8", show_default=True, help="affine only."
+)
+@click.option(
+    "--method",
+    type=click.Choice(["minmax", "entropy", "percentile"]),
+    default="minmax",
+    show_default=True,
+    help="How ranges of activations are found; affine only.",
+)
+@click.option("--evaluation", metavar="DATA", help="What to measure on [the calibration samples].")
+@click.option("--labels", metavar="FILE", help="True classes of those: .npy, or one number a line.")
+@click.option("--mean", callback=_reals, metavar="X[,Y,Z]", help="For images: (pixel - mean) / std.")
+@click.option("--std", callback=_reals, metavar="X[,Y,Z]", help="For images.")
+@click.option("--bgr", is_flag=True, help="For images: the model takes blue, green, red.")
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    show_default=True,
+    help="Compare what `run` makes of the file with onnxruntime.",
+)
+@options.as_json
+def quantize(
+    model: str,
+    calibration: str,
+    output: Path | None,
+    scheme: str,
+    activations: str,
+    method: str,
+    evaluation: str | None,
+    labels: str | None,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+    bgr: bool,
+    verify: bool,
+    as_json: bool,
+) -> int:
+    """Quantise a float ONNX model to int8.
+
+    Writes a QDQ model and reports how far each tensor is from the float model's. See docs/quantize.md. The exit status
+    is 1 where the written file, as `run` reads it, differs from what onnxruntime makes of it.
+    """
+    from tilewright.quantize import Options, require
+    from tilewright.quantize import quantize as quantised
+
+    require()
+    from tilewright.quantize import report
+
+    settings = Options(scheme, method, activations, _pixels(mean, std, bgr))
+    output = output or Path(f"{Path(model).stem}_{scheme}.onnx")
+    with options.progress_bar() as progress:
+        made = quantised(model, calibration, output, settings, evaluation, labels, progress, verify)
+    if as_json:
+        click.echo(json.dumps(made.to_json()))
+    else:
+        report.show(made)
+    return 1 if made.verification and made.verification.differences else 0
+
+
+def _compiled(asked: Compilation) -> Program:
     """The program of a model; a line on stderr where it should have been quantised first."""
     from tilewright import compile as compile_model
     from tilewright.program.program import HostStep
-    from tilewright.report import analysis
+    from tilewright.report.summary import real_share, weightiest
 
-    program = compile_model(model, target, config, overrides, rounding, cache=not no_cache)
+    target = asked.target, asked.config, asked.overrides
+    program = compile_model(asked.model, *target, asked.rounding, cache=not asked.no_cache)
     on_host = {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}
-    share = analysis.real_share(program.graph, on_host) if program.graph else 0.0
+    share = real_share(program.graph, on_host) if program.graph else 0.0
     if share > MOSTLY and program.graph:
-        advice = _advice(program, model, analysis.weightiest(program.graph, on_host))
+        advice = _advice(program, asked.model, weightiest(program.graph, on_host))
         said = f"{share:.0%} of its MACs are of real numbers, which the host computes"
-        click.echo(f"tilewright: {model}: {said}{advice}", err=True)
+        click.echo(f"tilewright: {asked.model}: {said}{advice}", err=True)
     return program
 
 
@@ -153,4 +177,12 @@ def _advice(program: Program, model: str, reason: str) -> str:
     return f"; {target.real_option} computes them on {program.target}, or {int8}"
 
 
-COMMANDS: tuple[click.Command, ...] = (run, compile_, explain)
+def _pixels(mean: tuple[float, ...] | None, std: tuple[float, ...] | None, bgr: bool) -> Pixels | None:
+    if mean is None and std is None and not bgr:
+        return None
+    from tilewright.quantize.samples import Pixels
+
+    return Pixels(mean or (0.0,), std or (1.0,), bgr)
+
+
+COMMANDS: tuple[click.Command, ...] = (run, compile_, explain, quantize)

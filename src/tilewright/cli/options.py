@@ -1,26 +1,47 @@
-"""The options that several commands share; each decorator adds a group of them."""
+"""What several commands share: options, of which each decorator adds a group, and how a run goes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import reduce
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import reduce, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from tilewright.errors import HazardError, InputError
+
+if TYPE_CHECKING:
+    from tilewright.model.inputs import Samples
+    from tilewright.program.program import Program
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class Reports:
-    """Where the results of a run go."""
+def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
+    """Print what a command has to say: one JSON object, or lines of text."""
+    for line in [json.dumps(told)] if as_json else lines:
+        click.echo(line)
 
-    output: Path | None
-    html: Path | None
-    trace: Path | None
-    as_json: bool
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
+    """A callback that draws a bar on stderr, or None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from tilewright.report.render import console
+
+    shown = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*shown, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=name)
 
 
 def _writable(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
@@ -34,6 +55,20 @@ def new_file(*names: str, metavar: str, about: str, required: bool = False) -> C
     """An option that names a file to write."""
     kind = click.Path(dir_okay=False, path_type=Path)
     return click.option(*names, type=kind, callback=_writable, metavar=metavar, help=about, required=required)
+
+
+def numbers(
+    kind: Callable[[str], float], what: str
+) -> Callable[[click.Context, click.Parameter, str | None], tuple[float, ...] | None]:
+    """A callback for numbers with commas between them, each read by `kind`; an error says that they are not `what`."""
+
+    def read(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, ...] | None:
+        try:
+            return None if text is None else tuple(map(kind, text.split(",")))
+        except ValueError:
+            raise click.BadParameter(f"'{text}' is not {what}", ctx, param) from None
+
+    return read
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -50,6 +85,19 @@ def _all(*decorators: Callable[[Command], Command]) -> Callable[[Command], Comma
     return lambda command: reduce(lambda made, decorate: decorate(made), reversed(decorators), command)
 
 
+def _bundle(name: str, kind: type[Any], *decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Options that a command takes as one argument, an object of the dataclass `kind`."""
+
+    def decorate(command: Command) -> Any:
+        @wraps(command)
+        def bundled(**given: Any) -> Any:
+            return command(**{name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})}, **given)
+
+        return _all(*decorators)(bundled)
+
+    return decorate
+
+
 machine = _all(
     click.option("-c", "--config", metavar="PRESET|FILE.json", help="The machine's configuration [the first preset]."),
     click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="Change one number."),
@@ -62,15 +110,112 @@ rounding = click.option(
     metavar="MODE",
     help="Whose requantisation: tflm, litert, xnnpack, ort [.onnx: ort, else tflm].",
 )
-no_cache = click.option(
-    "--no-cache",
-    is_flag=True,
-    envvar="TILEWRIGHT_NO_CACHE",
-    help="Compile anew; keep nothing in the user's cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright).",
-)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 timing = click.option("--timing", metavar="MODEL", help="The timing model [the target's first].")
-simulation = _all(
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A model, and how it becomes a program."""
+
+    model: str
+    target: str
+    config: str | None
+    overrides: dict[str, str]
+    rounding: str | None
+    no_cache: bool
+
+
+compilation = _bundle(
+    "compilation",
+    Compilation,
+    click.argument("model"),
+    target,
+    rounding,
+    click.option(
+        "--no-cache",
+        is_flag=True,
+        envvar="TILEWRIGHT_NO_CACHE",
+        help="Compile anew; keep nothing in the user's cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright).",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Which samples run, how, and where the results go."""
+
+    source: str | None
+    output: Path | None
+    timing: str | None
+    html: Path | None
+    trace: Path | None
+    as_json: bool
+    check: bool
+
+    def run(self, program: Program, model: str | None = None) -> int:
+        """Run a program and write what was asked for; return the exit status.
+
+        `model` is the file to verify the import against, by its own framework.
+        """
+        try:
+            return self._run(program, model)
+        except HazardError as error:
+            if self.as_json:
+                found = [finding.to_json() for finding in error.findings]
+                click.echo(json.dumps({"target": program.target, "hazards": max(1, len(found)), "findings": found}))
+            raise
+
+    def _run(self, program: Program, model: str | None) -> int:
+        from tilewright import targets
+        from tilewright.files import write_outputs
+        from tilewright.model import verify
+        from tilewright.report import render, timeline
+        from tilewright.report.summary import summarise
+        from tilewright.run import run_bare
+
+        if self.trace:
+            timeline.require(self.trace)
+        graph, verification = program.graph, None
+        samples = samples_of(program, self.source)
+        if samples is None or graph is None:
+            result = run_bare(program, timing=self.timing, check=self.check)
+            origin, labels = "the program's own data", None
+        else:
+            verification = verify(model, graph, samples.values) if model else None
+            origin, labels = samples.source, samples.labels
+            with progress_bar() as progress:
+                result = program.run(samples.values, timing=self.timing, check=self.check, progress=progress)
+        target = targets.get(program.target)
+        clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
+        summary = summarise(result, graph, origin, labels, clock, self.check, verification)
+        if self.output:
+            write_outputs(self.output, result.outputs)
+        if self.html:
+            render.write_html(summary, self.html)
+        if self.trace:
+            timeline.write(result, self.trace)
+        if self.as_json:
+            click.echo(json.dumps(summary.to_json()))
+        else:
+            render.show(summary)
+        return 0 if summary.passed else 1
+
+
+def samples_of(program: Program, source: str | None) -> Samples | None:
+    """The samples in a file, or random ones; None for a program without a network."""
+    if program.graph is None:
+        if source:
+            raise InputError("--input", "this program has no network", "its data is in the program itself")
+        return None
+    from tilewright.model import inputs
+
+    return inputs.read(source, program.graph) if source else inputs.random(program.graph)
+
+
+simulation = _bundle(
+    "simulation",
+    Simulation,
     click.option(
         "-i", "--input", "source", metavar="FILE", help="Samples: .npz, .npy, .bin or an image [random codes]."
     ),

@@ -1,16 +1,17 @@
-"""Commands that take a program: exec, check, disasm, asm."""
+"""Commands that take a program: exec, check, disasm, asm, cosim."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tilewright.cli import options
-from tilewright.cli.options import Reports
+from tilewright.cli.options import Simulation
 from tilewright.errors import InputError, ProgramError, TilewrightError
 
 if TYPE_CHECKING:
@@ -31,24 +32,34 @@ def exec_(
     overrides: dict[str, str],
     limit: int | None,
     profile: Path | None,
-    source: str | None,
-    output: Path | None,
-    timing: str | None,
-    html: Path | None,
-    trace: Path | None,
-    as_json: bool,
-    check: bool,
+    simulation: Simulation,
 ) -> int:
     """Run a saved program on the machine it was compiled for, or an ELF file on a target's processor."""
-    from tilewright.cli.execute import execute, execute_elf, is_elf
-
     for_elf = {"--target": target, "--config": config, "--set": overrides, "--limit": limit, "--profile": profile}
-    for_program = {"--input": source, "--output": output, "--html": html, "--trace": trace}
-    if is_elf(path):
-        _refuse(for_program, "an ELF file has none")
-        return execute_elf(path, target, config, overrides, timing, limit, profile, as_json)
-    _refuse(for_elf, "is for ELF files: a program names its machine")
-    return execute(load(path), source, timing, check, Reports(output, html, trace, as_json))
+    run = simulation
+    for_program = {"--input": run.source, "--output": run.output, "--html": run.html, "--trace": run.trace}
+    if not _is_elf(path):
+        _refuse(for_elf, "is for ELF files: a program names its machine")
+        return run.run(load(path))
+    _refuse(for_program, "an ELF file has none")
+
+    from tilewright import targets
+    from tilewright.files import replacing
+    from tilewright.run import timing_model
+    from tilewright.targets.abilities import Executes
+
+    if target is None:
+        raise InputError("--target", "an ELF file does not say on what it runs", "give -t cfu, say")
+    machine = targets.get(target)
+    if not isinstance(machine, Executes):
+        raise InputError("--target", f"{target} has no processor that runs ELF files", "compile a model for it instead")
+    chosen = machine.config(config, overrides)
+    done = machine.execute(Path(path), chosen, timing_model(machine, run.timing), limit)
+    if profile:
+        with replacing(profile) as file:
+            file.write(json.dumps(done.speedscope).encode())
+    options.answer(run.as_json, done.data, done.text)
+    return 0 if done.passed else 1
 
 
 @click.command()
@@ -60,7 +71,7 @@ def check(path: str, as_json: bool) -> int:
     Also for what is not portable between implementations. Status 1 where there is anything.
     """
     from tilewright import targets
-    from tilewright.report import text
+    from tilewright.report.render import show_findings
 
     program = load(path)
     found = tuple(targets.get(program.target).check(program))
@@ -68,7 +79,7 @@ def check(path: str, as_json: bool) -> int:
         told = {"target": program.target, "hazards": len(found), "findings": [finding.to_json() for finding in found]}
         click.echo(json.dumps(told))
     else:
-        text.show_findings(found)
+        show_findings(found)
     return 1 if found else 0
 
 
@@ -116,6 +127,53 @@ def asm(
         click.echo(json.dumps({"file": str(output), **program.outline()}))
 
 
+@click.command()
+@click.argument("path", metavar="FILE.twp")
+@click.option("-i", "--input", "source", metavar="FILE", help="Samples, of which the first is run [random codes].")
+@click.option("--engine", metavar="ENGINE", default="verilator", show_default=True, help="verilator or cxxrtl.")
+@options.new_file(
+    "--wave", metavar="FILE.vcd", about="A waveform around the first difference (by cxxrtl, whichever compares)."
+)
+@click.option("--whole", is_flag=True, help="The waveform of that whole launch; of the first one where none differs.")
+@options.as_json
+def cosim(path: str, source: str | None, engine: str, wave: Path | None, whole: bool, as_json: bool) -> int:
+    """Run a program on the compiled gateware and compare cycles and what every STORE writes with the simulator.
+
+    Status 1 where there is a difference; the first is named by instruction, cycle and signal.
+    """
+    from tilewright.conform import Wave
+    from tilewright.conform import cosim as compare
+
+    program = load(path)
+    samples = options.samples_of(program, source)
+    found = []
+    if whole and wave is None:
+        raise InputError("--whole", "says how long a waveform is", "give a file with --wave")
+    for case in compare(program, samples.values if samples else None, engine, Wave(wave, whole) if wave else None):
+        found.append(case)
+        if not as_json:
+            same = "same" if not case.differences else f"{case.mismatched_bytes} bytes differ"
+            click.echo(f"{case.name}: {case.instructions} instructions, {case.rtl_cycles} cycles, {same}")
+            for difference in case.differences:
+                click.echo(f"  {difference}")
+    differ = sum(bool(case.differences) for case in found)
+    if as_json:
+        click.echo(json.dumps({"target": program.target, "launches": [asdict(case) for case in found]}))
+    else:
+        click.echo(f"{len(found)} launches, {differ} differ")
+        if wave and (whole or differ):
+            click.echo(str(wave))
+    return 1 if differ else 0
+
+
+def _is_elf(path: str) -> bool:
+    """By its first bytes, whatever it is called."""
+    from tilewright.files import regular
+
+    with regular(path, ProgramError).open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
 def _refuse(options: Mapping[str, object], reason: str) -> None:
     for name, value in options.items():
         if value:
@@ -137,4 +195,4 @@ def load(path: str) -> Program:
     return program
 
 
-COMMANDS: tuple[click.Command, ...] = (exec_, check, disasm, asm)
+COMMANDS: tuple[click.Command, ...] = (exec_, check, disasm, asm, cosim)

@@ -7,7 +7,7 @@ samples in front of the model's own axes (its batch of 1 included); a constant h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -78,8 +78,19 @@ class Tensor:
         return self.quant
 
 
+class Named:
+    """Whatever has the name of an operator."""
+
+    name: str
+
+    @property
+    def where(self) -> str:
+        """What errors call it."""
+        return f"op '{self.name}'"
+
+
 @dataclass(frozen=True)
-class Node:
+class Node(Named):
     """One operation: `op` holds its kind and attributes; an empty input name is an absent optional input."""
 
     name: str
@@ -96,20 +107,24 @@ class Site:
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
 
-    def input(self, index: int) -> Tensor:
-        tensor = self.inputs[index] if index < len(self.inputs) else None
-        if tensor is None:
-            raise ModelError(f"op '{self.node.name}'", f"input {index} is missing")
-        return tensor
+    @property
+    def where(self) -> str:
+        return self.node.where
 
     def optional(self, index: int) -> Tensor | None:
         return self.inputs[index] if index < len(self.inputs) else None
+
+    def input(self, index: int) -> Tensor:
+        tensor = self.optional(index)
+        if tensor is None:
+            raise ModelError(self.where, f"input {index} is missing")
+        return tensor
 
     def constant(self, index: int) -> Array:
         """The values of an input that must be constant, without a sample axis."""
         tensor = self.input(index)
         if tensor.data is None:
-            raise ModelError(f"op '{self.node.name}'", f"input {index} ('{tensor.name}') must be constant")
+            raise ModelError(self.where, f"input {index} ('{tensor.name}') must be constant")
         return tensor.data
 
     @property
@@ -145,6 +160,11 @@ class Graph:
     def sites(self) -> Iterator[Site]:
         return (self.site(node) for node in self.nodes)
 
+    def pruned(self) -> Graph:
+        """The same network without the tensors that nothing uses."""
+        used = {*self.inputs, *self.outputs, *(n for node in self.nodes for n in (*node.inputs, *node.outputs))}
+        return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name in used})
+
     def validate(self) -> Graph:
         """Check names, types, order, sizes and every node's shape rule; returns self or raises ModelError."""
         where = f"graph '{self.name}'"
@@ -168,7 +188,7 @@ class Graph:
         return self
 
     def _check_node(self, node: Node, known: set[str]) -> None:
-        where = f"op '{node.name}'"
+        where = node.where
         for name in node.inputs:
             if name not in known:
                 raise ModelError(where, f"reads tensor '{name}' before anything has written it")
@@ -184,6 +204,15 @@ class Graph:
             if tensor.shape != shape:
                 reason = f"output '{tensor.name}' is declared {list(tensor.shape)} but its inputs give {list(shape)}"
                 raise ModelError(where, reason)
+
+
+def fresh_name(hint: str, names: set[str]) -> str:
+    """`hint`, with a number where that is one of `names`; added to them."""
+    name, count = hint, 2
+    while name in names:
+        name, count = f"{hint}{count}", count + 1
+    names.add(name)
+    return name
 
 
 def _check_tensor(tensor: Tensor) -> None:

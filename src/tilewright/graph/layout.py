@@ -6,14 +6,13 @@ elements in order. A convolutional network is left with a transpose at its input
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.graph import ops
-from tilewright.graph.ir import Graph, Node, Site, Tensor
+from tilewright.graph.ir import Graph, Node, Site, Tensor, fresh_name
 
 #: Operators of ONNX that treat each element alike, wherever it lies: exact operations and tables of codes.
 _EACH_ALIKE = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinearSigmoid", "QLinearLeakyRelu"))
@@ -53,13 +52,10 @@ class _Layout:
     def run(self) -> Graph:
         for site in self.graph.sites():
             if not (self._view(site) or self._moved(site) or self._absorbed(site)):
-                self._emit(site.node, [self.real(name) for name in site.node.inputs])
+                self.nodes.append(replace(site.node, inputs=tuple(map(self.real, site.node.inputs))))
         for name in self.graph.outputs:
             self._own(name)
-        used = {n for node in self.nodes for n in (*node.inputs, *node.outputs)}
-        used |= {*self.graph.inputs, *self.graph.outputs}
-        tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
-        return replace(self.graph, tensors=tensors, nodes=tuple(self.nodes))
+        return replace(self.graph, tensors=self.tensors, nodes=tuple(self.nodes)).pruned()
 
     def real(self, name: str) -> str:
         """A tensor that holds the value's elements in its own order."""
@@ -80,7 +76,7 @@ class _Layout:
             self._rename(held, name)
         elif held != name:
             op = ops.Reshape(self.tensors[name].shape)
-            self._emit(Node(self._fresh(f"{name}:copy"), op, (held,), (name,)), [held])
+            self.nodes.append(Node(self._fresh(f"{name}:copy"), op, (held,), (name,)))
 
     def _rename(self, old: str, new: str) -> None:
         self.tensors[new] = replace(self.tensors[old], name=new)
@@ -94,24 +90,17 @@ class _Layout:
         shape = self.tensors[view.base].shape
         order = [axis for axis in view.permutation if shape[axis] > 1]
         op = ops.Reshape(result.shape) if order == sorted(order) else ops.Transpose(view.permutation)
-        self._emit(Node(self._fresh(f"{result.name}:{op.kind}"), op, (view.base,), (result.name,)), [view.base])
-
-    def _emit(self, node: Node, inputs: Sequence[str]) -> None:
-        self.nodes.append(replace(node, inputs=tuple(inputs)))
+        self.nodes.append(Node(self._fresh(f"{result.name}:{op.kind}"), op, (view.base,), (result.name,)))
 
     def _fresh(self, hint: str) -> str:
-        name, count = hint, 2
-        while name in self.names:
-            name, count = f"{hint}{count}", count + 1
-        self.names.add(name)
-        return name
+        return fresh_name(hint, self.names)
 
     def _of(self, name: str) -> View:
         return self.views.get(name) or View(name, tuple(range(len(self.tensors[name].shape))))
 
     def _view(self, site: Site) -> bool:
         """A transpose, or a reshape that changes nothing, becomes a view."""
-        op, x, out = site.node.op, site.inputs[0] if site.inputs else None, site.output
+        op, x, out = site.node.op, site.optional(0), site.output
         if x is None or x.data is not None:
             return False
         base, before = self._of(x.name)
@@ -142,17 +131,12 @@ class _Layout:
                 inputs.append(self._constant(name, permutation) if name else "")
             else:
                 return False
-        inner = self._inner(site.output, permutation)
-        self._emit(replace(site.node, op=op, outputs=(inner,)), inputs)
+        inner = self._fresh(f"{site.output.name}:nhwc")  # its view under the permutation is the output
+        shape = tuple(site.output.shape[axis] for axis in np.argsort(permutation))
+        self.tensors[inner] = replace(site.output, name=inner, shape=shape)
+        self.nodes.append(replace(site.node, op=op, inputs=tuple(inputs), outputs=(inner,)))
         self.views[site.output.name] = View(inner, permutation)
         return True
-
-    def _inner(self, tensor: Tensor, permutation: tuple[int, ...]) -> str:
-        """A tensor whose view under `permutation` is `tensor`."""
-        name = self._fresh(f"{tensor.name}:nhwc")
-        shape = tuple(tensor.shape[axis] for axis in np.argsort(permutation))
-        self.tensors[name] = replace(tensor, name=name, shape=shape)
-        return name
 
     def _constant(self, name: str, permutation: tuple[int, ...]) -> str:
         """A constant operand that broadcasts against the base as `name` does against the view."""
@@ -167,7 +151,7 @@ class _Layout:
 
     def _absorbed(self, site: Site) -> bool:
         """An image flattened only for products with constant weights: their columns are permuted instead."""
-        x, out = site.inputs[0] if site.inputs else None, site.output
+        x, out = site.optional(0), site.output
         view = self.views.get(x.name) if x else None
         if not isinstance(site.node.op, ops.Reshape) or x is None or view is None or view.plain:
             return False
@@ -182,7 +166,7 @@ class _Layout:
             assert tensor.data is not None
             columns = tensor.data.reshape(-1, *x.shape[1:]).transpose(0, *back[1:])
             self.tensors[weights] = replace(tensor, data=np.ascontiguousarray(columns).reshape(tensor.shape))
-        self._emit(site.node, [view.base])
+        self.nodes.append(replace(site.node, inputs=(view.base,)))
         return True
 
     def _products(self, name: str) -> list[Node]:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.ir import DTYPES, MAX_COMPUTED
+from tilewright.errors import ModelError, UnsupportedError, printable
+from tilewright.graph.ir import DTYPES, MAX_COMPUTED, Named
 
 #: onnxruntime's own operators.
 MICROSOFT = "com.microsoft"
@@ -52,7 +52,7 @@ class ValueType:
 
 
 @dataclass(frozen=True)
-class Call:
+class Call(Named):
     """An operator with the types of its inputs (None: absent); `attributes` are (name, JSON value)."""
 
     name: str
@@ -62,10 +62,6 @@ class Call:
     attributes: tuple[tuple[str, str], ...]
     inputs: tuple[ValueType | None, ...]
     outputs: int
-
-    @property
-    def where(self) -> str:
-        return f"op '{self.name}'"
 
 
 def package(name: str) -> Any:
@@ -90,6 +86,17 @@ def _schema(op_type: str, domain: str, opset: int) -> Any:
         return onnx.defs.get_schema(op_type, opset, domain)
     except Exception:  # its own SchemaError
         return None
+
+
+def session(model: Any, **settings: Any) -> Any:
+    """A session of onnxruntime that computes each node as it is written, without optimisations or messages."""
+    runtime = package("onnxruntime")
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4  # errors come as exceptions
+    for name, value in settings.items():
+        setattr(options, name, value)
+    return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED) -> tuple[ValueType, ...]:
@@ -137,11 +144,11 @@ def run(
     add in another order.
     """
     inside = {index: data for index, data in constants.items() if data.nbytes <= MAX_INSIDE}
-    session = SESSIONS.get(call, outputs, inside)
+    kernel = _held(call, outputs, inside)
     given = [constants.get(index, value) for index, value in enumerate(values)]
     feed = {f"x{i}": aligned(value) for i, value in enumerate(given) if value is not None and i not in inside}
     try:
-        results = session.run(None, feed)
+        results = kernel.run(None, feed)
     except Exception as error:
         raise ModelError(call.where, f"onnxruntime cannot run {call.op_type}: {one_line(error)}") from None
     for result, wanted in zip(results, outputs, strict=True):
@@ -166,38 +173,25 @@ def aligned(value: Array) -> Array:
     return copy
 
 
-class Sessions:
-    """Sessions by call and by the identity of their constants, which stay alive with them."""
-
-    def __init__(self) -> None:
-        self._held: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
-        self._bytes = 0
-
-    def get(self, call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
-        key = (call, outputs, tuple((index, id(data)) for index, data in sorted(constants.items())))
-        if key not in self._held:
-            size = sum(data.nbytes for data in constants.values())
-            if len(self._held) >= MAX_SESSIONS or self._bytes + size > MAX_HELD:
-                self._held.clear()
-                self._bytes = 0
-            self._held[key] = _session(call, outputs, constants), tuple(constants.values())
-            self._bytes += size
-        return self._held[key][0]
+#: Sessions by call and by the identity of their constants, which stay alive with them.
+_HELD: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
 
 
-SESSIONS = Sessions()
+def _held(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
+    """The session of a call, of which as many are kept as the limits allow."""
+    key = (call, outputs, tuple((index, id(data)) for index, data in sorted(constants.items())))
+    if key not in _HELD:
+        kept = (*constants.values(), *(data for _, arrays in _HELD.values() for data in arrays))
+        if len(_HELD) >= MAX_SESSIONS or sum(data.nbytes for data in kept) > MAX_HELD:
+            _HELD.clear()
+        _HELD[key] = _session(call, outputs, constants), tuple(constants.values())
+    return _HELD[key][0]
 
 
 def _session(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
-    runtime = package("onnxruntime")
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    options.enable_cpu_mem_arena = False
-    content = _model(call, outputs, constants).SerializeToString()
+    settings = {"intra_op_num_threads": 1, "inter_op_num_threads": 1, "enable_cpu_mem_arena": False}
     try:
-        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        return session(_model(call, outputs, constants), **settings)
     except Exception as error:
         raise ModelError(call.where, f"onnxruntime does not take {call.op_type}: {one_line(error)}") from None
 
@@ -284,7 +278,7 @@ def dtype_of(number: int, where: str) -> str:
 def _declared(call: Call) -> tuple[ValueType, ...]:
     """The output types of one of onnxruntime's own operators, which onnx does not know: a session tells."""
     found = []
-    for output in SESSIONS.get(call, None, {}).get_outputs():
+    for output in _held(call, None, {}).get_outputs():
         dtype = _ORT_TYPES.get(output.type, "")
         if not dtype or not all(isinstance(extent, int) for extent in output.shape):
             raise UnsupportedError(call.where, f"{call.op_type} has an output of unknown type or shape")
@@ -294,6 +288,5 @@ def _declared(call: Call) -> tuple[ValueType, ...]:
 
 def one_line(error: Exception) -> str:
     """An error of onnx or onnxruntime as printable text on one line of at most 200 characters."""
-    text = " ".join(str(error).split())
-    text = "".join(c if c.isprintable() else "?" for c in text)
+    text = printable(" ".join(str(error).split()))
     return text if len(text) <= 200 else text[:197] + "..."

@@ -112,3 +112,11 @@ def widest(graph: Graph) -> int:
         columns = max((1, *site.output.shape[-1:]))
         size = max(size, site.output.size, site.node.op.macs(site) // columns)
     return 4 * size
+
+
+def run_node(graph: Graph, name: str, values: Mapping[str, Array], rounding: str) -> dict[str, Array]:
+    """The outputs of node `name`, by the reference, for S samples, {tensor: (S, *shape)}."""
+    node = graph.node(name)
+    operands = [value_of(graph, values, operand) for operand in node.inputs]
+    results = node.op.evaluate(graph.site(node), operands, rounding_mode(rounding))
+    return dict(zip(node.outputs, results, strict=True))

@@ -1,14 +1,164 @@
-"""Rounding modes: which requantisation rule each family of operators uses, under one name."""
+"""How int32 accumulators become codes: rules of rounding by name, modes that choose among them, factors of a site.
+
+An accumulator becomes an 8-bit code by multiplication with a real factor below one. The rules differ in how that
+product is rounded:
+
+- `double`: gemmlowp's rounding high multiply, then a rounding shift (ties away from zero): two roundings;
+- `away`: float64 product, rounded half away from zero (LiteRT's reference fully connected);
+- `float`: float32 product, rounded half to even (XNNPACK, onnxruntime);
+- `pow2`: factors that are powers of two, ties upwards (VTA's own arithmetic, docs/quantize.md);
+- `shift`: integer multiplier, addend and divisor of the model itself (PULP's RequantShift, see Shift).
+
+Sources: gemmlowp fixedpoint.h, TFLite kernels/internal/common.h; checked against goldens in tests/graph.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from tilewright.errors import InputError
-from tilewright.graph.arithmetic import RequantRule
+from tilewright.array import Array
+from tilewright.errors import InputError, ModelError
+from tilewright.graph.ir import Tensor
+
+RequantRule = Literal["double", "away", "float", "shift", "pow2"]
+Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
+
+INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+#: No kernel's shift is larger.
+MAX_FACTOR = 2.0**30
+
+
+def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, Array]:
+    """Split real factors into int32 `q` (int64 array) and `shift` with real ~ q * 2**(shift - 31).
+
+    Factors below 2**-32 become q = shift = 0, as in TFLite.
+    """
+    fraction, shift = np.frexp(np.asarray(real, np.float64))
+    q = np.floor(fraction * (1 << 31) + 0.5).astype(np.int64)  # std::round; factors are not negative
+    overflow = q == 1 << 31
+    q, shift = np.where(overflow, q // 2, q), np.where(overflow, shift + 1, shift)
+    tiny = shift < -31
+    return np.where(tiny, 0, q), np.where(tiny, 0, shift).astype(np.int64)
+
+
+def saturating_rounding_doubling_high_mul(a: Array, b: Array) -> Array:
+    """The high 32 bits of 2ab, int64 arrays of int32 values.
+
+    gemmlowp adds 2**30 or 1 - 2**30 by the product's sign and divides towards zero: that rounds ties upwards.
+    """
+    product: Array = a * b
+    product += 1 << 30
+    product >>= 31
+    return np.minimum(product, INT32_MAX, out=product)  # only INT32_MIN squared reaches it
+
+
+def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Array:
+    """x / 2**exponent rounded half away from zero, 0 <= exponent <= 31, int64."""
+    exponent = np.asarray(exponent, np.int64)
+    rounded: Array = x >> 63  # one less where negative: ties go away from zero
+    rounded = np.where(exponent > 0, rounded, 0) if (exponent == 0).any() else rounded
+    rounded = rounded + x
+    rounded += (np.int64(1) << exponent) >> 1
+    rounded >>= exponent
+    return rounded
+
+
+def wrap_int32(x: Array) -> Array:
+    """int64 values reduced to int32 modulo 2**32, still int64."""
+    return x.astype(np.int32).astype(np.int64)
+
+
+def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array) -> Array:
+    """x * q * 2**(shift - 31), rounded twice (`double`); int64 arrays of int32 values."""
+    left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
+    x = x.astype(np.int64, copy=False)
+    if left.any():
+        x = wrap_int32(x << left)
+    return rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x, q), right)
+
+
+def power_of_two(real: float | Array, where: str) -> Array:
+    """log2 of factors that are powers of two, int64. Raises ModelError for others."""
+    fraction, exponent = np.frexp(np.asarray(real, np.float64))
+    if (fraction != 0.5).any():
+        raise ModelError(where, f"would be scaled by {real}, which is no power of two", "use another rounding mode")
+    found: Array = exponent.astype(np.int64) - 1
+    return found
+
+
+def shift_up(x: Array, exponent: Array | int) -> Array:
+    """x * 2**exponent, int64; where that is not whole, rounded to the nearest integer, ties upwards."""
+    exponent = np.asarray(exponent, np.int64)
+    right = np.maximum(-exponent, 0)
+    shifted: Array = ((x.astype(np.int64) << np.maximum(exponent, 0)) + ((np.int64(1) << right) >> 1)) >> right
+    return shifted
+
+
+def mean_factor(count: int) -> tuple[int, int]:
+    """(m, k): a mean of `count` codes by integers alone is their sum times m / 2**k, the best m of seven bits.
+
+    1 / count exactly where it is a power of two, else within 1 part in 128.
+    """
+    if count & (count - 1) == 0:
+        return 1, count.bit_length() - 1
+    k = (255 * count).bit_length() - 2  # the largest with 2**k / count < 127.5
+    return ((2 << k) + count) // (2 * count), k
+
+
+def round_half_even(x: Array) -> Array:
+    """float32 values rounded half to even, as int64; saturated to int32 first. NaN (factors of no model) gives any."""
+    with np.errstate(invalid="ignore"):
+        return np.rint(np.clip(x, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))).astype(np.int64)
+
+
+def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | np.float32) -> Array:
+    """a * b + c of float32 values, rounded once to float32, as FMA instructions do.
+
+    The product is exact in float64. Its sum with c is rounded to odd, so that the last rounding is of the true value
+    (Boldo and Melquiond, 2008).
+    """
+    product, addend = np.float64(a) * np.float64(b), np.float64(c)
+    total = np.asarray(product + addend)
+    back = total - product
+    error = (product - (total - back)) + (addend - back)
+    inexact = error != 0
+    if inexact.any():  # seldom
+        even = (total.view(np.int64) & 1) == 0
+        total = np.where(inexact & even, np.nextafter(total, np.copysign(np.inf, error)), total)
+    return total.astype(np.float32)
+
+
+def round_half_away(x: Array) -> Array:
+    """C's round(): to the nearest integer, halves away from zero, as the same float."""
+    whole = np.trunc(x)
+    rounded: Array = whole + np.sign(x) * (np.abs(x - whole) >= 0.5)
+    return rounded
+
+
+def clamp_range(
+    activation: Activation, scale: float, zero_point: int, dtype: str = "int8", half_even: bool = False
+) -> tuple[int, int]:
+    """The smallest and largest output code under a fused activation (none, relu, relu6, relu_n1_to_1).
+
+    A bound is zero_point + round(real / scale) in float32, halves away from zero; `half_even` (XNNPACK) adds the
+    zero point first and rounds half to even.
+    """
+    info = np.iinfo(dtype)
+    bounds = {"none": (None, None), "relu": (0.0, None), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}[activation]
+
+    def code(real: float) -> int:
+        steps = np.asarray(np.float32(real) / np.float32(scale))
+        if half_even:
+            return int(np.rint(steps + np.float32(zero_point)))
+        return zero_point + int(round_half_away(steps))
+
+    low = info.min if bounds[0] is None else max(info.min, code(bounds[0]))
+    high = info.max if bounds[1] is None else min(info.max, code(bounds[1]))
+    return int(low), int(high)
 
 
 @dataclass(frozen=True)
@@ -59,3 +209,71 @@ def rounding_mode(name: str) -> Rounding:
     if name not in MODES:
         raise InputError("--rounding", f"there is no rounding mode '{name}'", f"choose one of {', '.join(MODES)}")
     return MODES[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Requant:
+    """out = clamp(round(acc * real) + zero_point, low, high), `real` one factor or one for each last-axis index."""
+
+    real: Array  # float64, for the integer rules
+    real32: Array  # float32, for the float rule
+    zero_point: int
+    low: int
+    high: int
+    dtype: str
+
+    @classmethod
+    def of_product(cls, x: Tensor, w: Tensor, out: Tensor, activation: Activation, half_even: bool = False) -> Requant:
+        """The requantisation of sum((x - zx) * w) to `out`; factors from the tensors' float32 scales."""
+        weights = np.asarray(w.quant.scale if w.quant else [w.scale], np.float64)
+        real = np.float64(x.scale) * weights / np.float64(out.scale)
+        with np.errstate(over="ignore"):
+            real32 = np.float32(x.scale) * weights.astype(np.float32) / np.float32(out.scale)
+        if not np.all(real < MAX_FACTOR):
+            raise ModelError(f"tensor '{out.name}'", f"would be scaled by {np.max(real):g}", "check its scale")
+        low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
+        return cls(real, real32, out.zero_point, low, high, out.dtype)
+
+    def apply(self, acc: Array, rule: RequantRule) -> Array:
+        """Codes of dtype `dtype` for int32 or int64 accumulators of any shape (channels last)."""
+        if rule == "pow2":
+            scaled = shift_up(acc, power_of_two(self.real, "requantisation"))
+        elif rule == "float":
+            return self._float(acc)
+        elif rule == "away":
+            scaled = round_half_away(acc.astype(np.float64) * self.real).astype(np.int64)
+        else:
+            q, shift = quantize_multiplier(self.real)
+            scaled = multiply_by_quantized_multiplier(acc, q, shift)
+        scaled += self.zero_point
+        return np.clip(scaled, self.low, self.high, out=scaled).astype(self.dtype)
+
+    def _float(self, acc: Array) -> Array:
+        """The rule `float` without integers in between: bounds are whole, so clamping may come before rounding."""
+        scaled = acc.astype(np.float32)
+        scaled *= self.real32
+        np.clip(scaled, self.low - self.zero_point, self.high - self.zero_point, out=scaled)
+        np.rint(scaled, out=scaled)
+        scaled += np.float32(self.zero_point)
+        return scaled.astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """PULP's RequantShift: clip(floor((x * multiplier + addend) / divisor + 1/2), low, high), in integers."""
+
+    divisor: int = 1
+    low: int = -128
+    high: int = 127
+
+    def check(self, where: str, dtype: str) -> None:
+        """Raises ModelError for a divisor that is not positive and for bounds outside `dtype`."""
+        limits = np.iinfo(dtype)
+        if not 0 < self.divisor <= 1 << 31 or not limits.min <= self.low <= self.high <= limits.max:
+            raise ModelError(where, f"requantises to {dtype} by {self}, which is not possible")
+
+    def apply(self, x: Array, multiplier: Array, addend: Array, dtype: str) -> Array:
+        """Codes of dtype `dtype`; factors of below 2**31 and 2**53 leave no product beyond int64."""
+        twice = 2 * (x.astype(np.int64) * multiplier + addend)
+        rounded = (twice + self.divisor) // (2 * self.divisor)
+        return np.clip(rounded, self.low, self.high).astype(dtype)

@@ -14,8 +14,8 @@ from amaranth.back import rtlil
 from amaranth.hdl import Value
 from amaranth.lib import wiring
 
+from tilewright.array import uncollected
 from tilewright.errors import ConfigError
-from tilewright.garbage import uncollected
 
 TOP = "top"
 #: A cell that fills a memory with zeros.

@@ -16,7 +16,7 @@ SCALE_LATENCY = 3
 
 
 class FloatScale(wiring.Component):
-    """`result` = graph.arithmetic.round_half_even(float32(value) * factor), SCALE_LATENCY cycles later, one a cycle.
+    """`result` = graph.rounding.round_half_even(float32(value) * factor), SCALE_LATENCY cycles later, one a cycle.
 
     Infinite factors saturate; what NaN gives is not defined there, here it saturates too. Subnormal ones give 0, as
     their products with any int32 do.

@@ -1,6 +1,6 @@
 """Lanes of the extended tensor ALU: fixed-point and float32 rescaling of int32 values, exact, in a pipeline.
 
-The rules are those of graph/arithmetic.py: gemmlowp's rounding doubling high multiply, the rounding shift with ties
+The rules are those of graph/rounding.py: gemmlowp's rounding doubling high multiply, the rounding shift with ties
 away from zero, and the product with a float32 that is rounded half to even.
 """
 

@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import IO
 
@@ -66,7 +67,7 @@ def read(path: str | Path, graph: Graph) -> Samples:
     """The samples in a file, by its suffix. Raises InputError naming the file and what does not fit."""
     path = regular(path)
     if path.stat().st_size > MAX_BYTES:
-        raise InputError(str(path), f"is larger than {MAX_BYTES >> 30} GiB", "split the samples")
+        raise InputError(path, f"is larger than {MAX_BYTES >> 30} GiB", "split the samples")
     suffix = path.suffix.lower()
     labels = None
     values: Array | Mapping[str, Array]
@@ -75,25 +76,26 @@ def read(path: str | Path, graph: Graph) -> Samples:
     elif suffix == ".npy":
         values = _npy(path)
     elif suffix == ".bin":
-        values = _raw(path, _only_input(path, graph))
+        values = _raw(path, only_input(path, graph))
     elif suffix in IMAGES:
-        values = _image(path, _only_input(path, graph), graph)
+        values = _image(path, only_input(path, graph), graph)
     else:
-        raise InputError(str(path), f"has the suffix '{path.suffix}'", "give .npy, .npz, .bin (codes) or an image")
+        raise InputError(path, f"has the suffix '{path.suffix}'", "give .npy, .npz, .bin (codes) or an image")
     try:
         checked = check_inputs(graph, values)
     except InputError as error:
-        raise InputError(f"{path}: {error.where}", error.reason, error.remedy) from None
+        raise error.within(path) from None
     count = next(iter(checked.values())).shape[0]
     if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
         reason = f"`labels` is {labels.dtype}{list(labels.shape)}"
-        raise InputError(str(path), reason, f"give one integer a sample, {count} in all")
+        raise InputError(path, reason, f"give one integer a sample, {count} in all")
     return Samples(checked, labels, f"{count} sample{'s' * (count > 1)} from {path}")
 
 
-def _only_input(path: Path, graph: Graph) -> Tensor:
+def only_input(path: Path, graph: Graph) -> Tensor:
+    """The input of a network that has one."""
     if len(graph.inputs) != 1:
-        raise InputError(str(path), f"is for a model with one input; this one has {len(graph.inputs)}", "give an .npz")
+        raise InputError(path, f"is for a model with one input; this one has {len(graph.inputs)}", "give an .npz")
     return graph.tensors[graph.inputs[0]]
 
 
@@ -103,9 +105,7 @@ def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array |
         with zipfile.ZipFile(path) as archive:
             size, unpacked = path.stat().st_size, sum(info.file_size for info in archive.infolist())
             if unpacked > max(FREE_BYTES, MAX_RATIO * size):
-                raise InputError(
-                    str(path), f"unpacks from {size} to {unpacked} bytes", "split the samples, or use .npy"
-                )
+                raise InputError(path, f"unpacks from {size} to {unpacked} bytes", "split the samples, or use .npy")
             members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
             candidates = [name for name in members if name != LABELS or name in graph.inputs]
             if set(graph.inputs) <= set(members):
@@ -117,11 +117,11 @@ def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array |
             else:
                 held = ", ".join(members) or "none"
                 names = ", ".join(graph.inputs)
-                raise InputError(str(path), f"holds the arrays {held}", f"name the samples `inputs`, or {names}")
+                raise InputError(path, f"holds the arrays {held}", f"name the samples `inputs`, or {names}")
             arrays = {name: _member(archive, members[name], path) for name in chosen}
             labels = _member(archive, members[LABELS], path) if LABELS in set(members) - set(chosen) else None
     except _BROKEN as error:
-        raise InputError(str(path), f"cannot be read as .npz: {error}") from None
+        raise InputError(path, f"cannot be read as .npz: {error}") from None
     return (arrays if set(chosen) == set(graph.inputs) else arrays[chosen[0]]), labels
 
 
@@ -139,7 +139,7 @@ def _npy(path: Path) -> Array:
             file.seek(0)
             return np.lib.format.read_array(file, allow_pickle=False)
     except _BROKEN as error:
-        raise InputError(str(path), f"cannot be read as .npy: {error}") from None
+        raise InputError(path, f"cannot be read as .npy: {error}") from None
 
 
 def _check_header(file: IO[bytes], size: int, where: str) -> None:
@@ -149,9 +149,7 @@ def _check_header(file: IO[bytes], size: int, where: str) -> None:
         raise ValueError(f"format version {version[0]}.{version[1]}")
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = header(file)
-    needed = dtype.itemsize
-    for extent in shape:
-        needed *= extent
+    needed = dtype.itemsize * prod(shape)
     if needed > min(size, MAX_BYTES):
         raise InputError(where, f"claims {needed} bytes of data, the file has room for {min(size, MAX_BYTES)}")
 
@@ -161,7 +159,7 @@ def _raw(path: Path, tensor: Tensor) -> Array:
     size = path.stat().st_size
     if not size or size % tensor.nbytes:
         one = f"one sample is {tensor.nbytes} bytes ({tensor.dtype}{list(tensor.shape)})"
-        raise InputError(str(path), f"has {size} bytes", f"{one}; give a whole number of samples")
+        raise InputError(path, f"has {size} bytes", f"{one}; give a whole number of samples")
     kind = np.dtype(tensor.dtype)
     return np.fromfile(path, kind.newbyteorder("<")).astype(kind).reshape(-1, *tensor.shape)
 
@@ -173,22 +171,18 @@ def _image(path: Path, tensor: Tensor, graph: Graph) -> Array:
     shape = tensor.shape
     first = len(shape) == 4 and shape[1] in (1, 3) and shape[3] not in (1, 3)
     if len(shape) != 4 or shape[0] != 1 or (shape[3] not in (1, 3) and not first):
-        raise InputError(
-            str(path), f"is an image but the model's input is {list(tensor.shape)}", "give an .npz of codes"
-        )
+        raise InputError(path, f"is an image but the model's input is {list(tensor.shape)}", "give an .npz of codes")
     height, width, channels = (shape[2], shape[3], shape[1]) if first else shape[1:]
     try:
         with Image.open(path) as image:
             if image.size != (width, height):
                 actual = f"{image.size[0]}x{image.size[1]}"
-                raise InputError(
-                    str(path), f"is {actual} pixels but the model takes {width}x{height}", "resize it first"
-                )
+                raise InputError(path, f"is {actual} pixels but the model takes {width}x{height}", "resize it first")
             if image.mode not in ("1", "L", "P", "RGB"):
-                raise InputError(str(path), f"has the mode {image.mode}", "give 8-bit RGB or grey without transparency")
+                raise InputError(path, f"has the mode {image.mode}", "give 8-bit RGB or grey without transparency")
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB")).reshape(height, width, channels)
     except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, OSError, ValueError) as error:
-        raise InputError(str(path), f"cannot be read as an image: {error}") from None
+        raise InputError(path, f"cannot be read as an image: {error}") from None
     values = _codes(path, tensor, _codes_of(graph, tensor), pixels)
     return values.transpose(2, 0, 1) if first else values
 
@@ -214,4 +208,4 @@ def _codes(path: Path, given: Tensor, tensor: Tensor, pixels: Array) -> Array:
                 return np.clip(codes, limits.min, limits.max).astype(tensor.dtype)
     how = f"scale {tensor.scale:.6g}, zero point {tensor.zero_point}" if tensor.quant else f"{tensor.dtype}, no scale"
     reason = f"the input ({how}) does not tell how the model's pixels were prepared"
-    raise InputError(str(path), reason, "prepare the image yourself and give an .npz of codes")
+    raise InputError(path, reason, "prepare the image yourself and give an .npz of codes")

@@ -12,19 +12,14 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Tensor
 from tilewright.graph.layout import channels_last
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
-from tilewright.model.onnx_bias import quantise_biases
-from tilewright.model.onnx_build import Builder
-from tilewright.model.onnx_codes import CODES, Coded, Fused, quantisation
+from tilewright.model.onnx_build import SAME, Builder, Coded, Fused
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_pairs import merge
-from tilewright.model.onnx_propagate import propagate
-from tilewright.model.onnx_qdq import fuse
-from tilewright.model.onnx_simplify import simplify
-from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, fold, resolve
+from tilewright.model.onnx_fuse import fuse
+from tilewright.model.onnx_rewrite import rewritten
+from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, Known, fold, quantisation, resolve
 
 #: What attributes of another type or length than ONNX prescribes cause where they are used.
 _DAMAGE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
-_SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 
 
 def load(path: Path) -> Graph:
@@ -55,15 +50,14 @@ def _errors_of(path: Path) -> Iterator[None]:
     try:
         yield
     except (ModelError, UnsupportedError) as error:
-        where = error.where if str(path) in error.where else f"{path}: {error.where}".removesuffix(": ")
-        raise type(error)(where, error.reason, error.remedy) from None
+        raise error.within(path) from None
     except _DAMAGE as error:
         text = " ".join(ascii(str(error)).split())[:120]
-        raise ModelError(str(path), f"is not consistent: {type(error).__name__} {text}") from None
+        raise ModelError(path, f"is not consistent: {type(error).__name__} {text}") from None
 
 
 def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
-    known = quantise_biases(propagate(merge(simplify(known))))
+    known = rewritten(known)
     real: frozenset[str] = frozenset()
     while True:
         builder = Builder(known)
@@ -90,33 +84,33 @@ def _plain(builder: Builder, node: RawNode) -> None:
             return
     outputs = [Tensor(name, known.types[name].shape, known.types[name].dtype) for name in node.outputs]
     same_type = len(outputs) == 1 and bool(node.inputs) and known.types[node.inputs[0]].dtype == outputs[0].dtype
-    if node.op_type in _SAME and same_type:
-        builder.emit(node.name, ops.Reshape(outputs[0].shape), (builder.value(node.inputs[0]),), outputs)
+    if node.op_type in SAME and same_type:
+        builder.emit(node.name, ops.Reshape(outputs[0].shape), (builder.value(node.inputs[0]),), *outputs)
         return
     if node.op_type == "Transpose":
         rank = len(outputs[0].shape)
         permutation = tuple(node.attributes.get("perm", range(rank)[::-1]))
-        builder.emit(node.name, ops.Transpose(permutation), (builder.value(node.inputs[0]),), outputs)
+        builder.emit(node.name, ops.Transpose(permutation), (builder.value(node.inputs[0]),), *outputs)
         return
     fed = tuple(index for index, name in enumerate(node.inputs) if name in builder.dequantised)
     op = ops.OnnxOp(node.op_type, node.domain, known.opset, node.json, fed)
-    builder.emit(node.name, op, [builder.value(name) for name in node.inputs], outputs)
+    builder.emit(node.name, op, [builder.value(name) for name in node.inputs], *outputs)
 
 
 def _edge(builder: Builder, node: RawNode) -> bool:
     """QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale."""
     known = builder.known
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
-    quant = quantisation(known, node, len(known.types[codes].shape))
+    quant = quantisation(known, node, codes)
     if quant is None or quant.per_channel or known.types[codes].dtype not in CODES:
         return False
     if known.types[real].dtype != "float32":
         return False
     if node.op_type == QUANTIZE:
-        builder.emit(node.name, ops.Quantize(), (builder.value(real),), (builder.result(Coded(codes, quant)),))
+        builder.emit(node.name, ops.Quantize(), (builder.value(real),), builder.result(Coded(codes, quant)))
     else:
         out = Tensor(real, known.types[real].shape, "float32")
-        builder.emit(node.name, ops.Dequantize(), (builder.coded(Coded(codes, quant)),), (out,))
+        builder.emit(node.name, ops.Dequantize(), (builder.coded(Coded(codes, quant)),), out)
     return True
 
 

@@ -1,21 +1,111 @@
-"""The graph while it is built from ONNX steps: tensors by name, nodes in order, layouts changed where asked."""
+"""What an operator on codes is before it becomes a node, and the graph while it is built of such: layouts as asked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph import ops
-from tilewright.graph.arithmetic import Activation
-from tilewright.graph.ir import Graph, Node, Quant, Tensor
-from tilewright.model.onnx_codes import Coded
-from tilewright.model.onnx_values import Known
+from tilewright.graph.ir import Graph, Named, Node, Quant, Tensor, fresh_name
+from tilewright.graph.rounding import Activation
+from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, Known
 
+#: Operators that give the same elements in the same order.
+SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
+#: Operators that onnxruntime runs on codes as they are, where input and output have the same quantisation.
+MOVES = {*SAME, "Transpose", "Slice", "Gather", "Split", "Expand", "Tile", "Resize", "MaxPool", "Pad"}
+MOVES |= {"DepthToSpace", "SpaceToDepth"}
+#: onnxruntime's Pad takes codes since this opset.
+PAD_OPSET = 11
+#: The mode of Resize that fills in a real value.
+_CROPS = "tf_crop_and_resize"
+#: Operators whose second operand may have another type and a scale for each channel.
+LINEAR = ("Conv", "Gemm", "MatMul")
 #: Channels last, and back.
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A tensor of codes and how it is quantised; None where that does not matter (a bias)."""
+
+    tensor: str
+    quant: Quant | None
+
+
+@dataclass(frozen=True, eq=False)
+class Fused(Named):
+    """An operator on codes. `plain`: its other inputs, which are no codes; `bias`: int32 codes, '' without.
+
+    `activation`: of the results, before they are rounded.
+    """
+
+    name: str
+    op_type: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[Coded, ...]
+    bias: str
+    plain: tuple[str, ...]
+    outputs: tuple[Coded, ...]
+    activation: Activation = "none"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*(coded.tensor for coded in self.inputs), self.bias, *self.plain)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(coded.tensor for coded in self.outputs)
+
+
+def takes(known: Known, made: Fused) -> bool:
+    """Whether the types allow an integer kernel."""
+    activations = made.inputs[:1] if made.op_type in LINEAR else made.inputs
+    ends = (*activations, *(coded for coded in made.outputs if coded.quant))
+    dtypes = {known.types[coded.tensor].dtype for coded in ends}
+    if len(dtypes) > 1 or not dtypes <= set(CODES) or not all(c.quant and not c.quant.per_channel for c in ends):
+        return False
+    if made.op_type in MOVES:
+        return all(coded.quant == made.inputs[0].quant for coded in made.outputs) and _moves_codes(known, made)
+    if made.op_type in LINEAR:
+        weights, quant = known.types[made.inputs[1].tensor].dtype, made.inputs[1].quant
+        columns = known.types[made.outputs[0].tensor].shape[-1:]
+        if made.op_type == "Gemm" and quant and quant.per_channel and (len(quant.scale),) != columns:
+            return False
+        return weights in CODES and not (dtypes == {"int8"} and weights == "uint8")
+    return True
+
+
+def _moves_codes(known: Known, made: Fused) -> bool:
+    """Whether codes can be moved like the real values: nothing is interpolated, and what is filled in has a code."""
+    mode = made.attributes.get("mode")
+    if made.op_type == "Resize":
+        return mode in (None, "nearest") and made.attributes.get("coordinate_transformation_mode") != _CROPS
+    if made.op_type == "Pad":
+        constant = mode in (None, "constant")
+        return padding_of(known, made) is not None if constant else known.opset >= PAD_OPSET
+    if made.op_type == "MaxPool" and known.opset < MAXPOOL_OPSET:
+        return known.rank(made.inputs[0].tensor) == 4  # else onnxruntime has to run it
+    return True
+
+
+def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], float] | None:
+    """(before, after) of each axis, and the value, of a Pad by a constant; None where it is another, or cuts."""
+    rank = known.rank(made.inputs[0].tensor)
+    if len(made.plain) > 2 or not all(not name or name in known.constants for name in made.plain):
+        return None
+    attribute = np.array(made.attributes.get("pads", ()))
+    given = known.constants.get(made.plain[0], attribute) if made.plain else attribute
+    if given.size != 2 * rank or (given < 0).any():
+        return None
+    value = float(made.attributes.get("value", 0.0))
+    if len(made.plain) > 1 and made.plain[1]:
+        value = float(known.constants[made.plain[1]].reshape(-1)[0])
+    return tuple((int(before), int(after)) for before, after in given.reshape(2, -1).T), value
 
 
 class Builder:
@@ -35,9 +125,7 @@ class Builder:
         known = self.known
         for end in (*inputs, *known.outputs):
             self.value(end)
-        used = {n for node in self.nodes for n in (*node.inputs, *node.outputs)} | {*inputs, *known.outputs}
-        tensors = {key: tensor for key, tensor in self.tensors.items() if key in used}
-        return Graph(name, tensors, tuple(self.nodes), tuple(inputs), known.outputs, "ort")
+        return Graph(name, self.tensors, tuple(self.nodes), tuple(inputs), known.outputs, "ort").pruned()
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.known.types[name].shape
@@ -64,7 +152,7 @@ class Builder:
                 self._made[key] = self.fresh(f"{coded.tensor}:again")
                 again = replace(tensor, name=self._made[key], quant=coded.quant)
                 if tensor.data is None:
-                    self.emit(again.name, ops.Reshape(tensor.shape), (tensor.name,), (again,))
+                    self.emit(again.name, ops.Reshape(tensor.shape), (tensor.name,), again)
                 else:
                     self.tensors[again.name] = again
             return self._made[key]
@@ -75,19 +163,20 @@ class Builder:
         self.tensors[name] = Tensor(name, data.shape, data.dtype.name, quant, np.array(data, order="C"))
         return name
 
-    def scalars(self, quant: Quant, dtype: str, hint: str) -> tuple[str, str]:
+    def scalars(self, coded: Coded) -> tuple[str, str]:
         """Scale and zero point as constants, as QLinear operators take them."""
-        many = quant.per_channel
-        scale = np.array(quant.scale if many else quant.scale[0], np.float32)
-        zero = np.array(quant.zero_point if many else quant.zero_point[0], dtype)
-        return self.constant(f"{hint}:scale", scale), self.constant(f"{hint}:zero", zero)
+        quant, dtype = coded.quant, self.known.types[coded.tensor].dtype
+        assert quant is not None
+        scale, zero = (each if quant.per_channel else each[0] for each in (quant.scale, quant.zero_point))
+        held = self.constant(f"{coded.tensor}:scale", np.array(scale, np.float32))
+        return held, self.constant(f"{coded.tensor}:zero", np.array(zero, dtype))
 
     def result(self, coded: Coded) -> Tensor:
         """The tensor that an operator on codes writes."""
         kind = self.known.types[coded.tensor]
         return Tensor(coded.tensor, kind.shape, kind.dtype, coded.quant)
 
-    def emit(self, name: str, op: ops.Op, inputs: Sequence[str], outputs: Sequence[Tensor]) -> None:
+    def emit(self, name: str, op: ops.Op, inputs: Sequence[str], *outputs: Tensor) -> None:
         self.tensors |= {tensor.name: tensor for tensor in outputs}
         self.nodes.append(Node(name, op, tuple(inputs), tuple(tensor.name for tensor in outputs)))
 
@@ -95,15 +184,15 @@ class Builder:
         """An operator on images: its first input and its output in channels-last layout, transposed around it."""
         first = self.nhwc(inputs[0])
         inner = replace(output, name=self.fresh(f"{output.name}:nhwc"), shape=permuted(output.shape, TO_NHWC))
-        self.emit(name, op, (first, *inputs[1:]), (inner,))
-        self.emit(self.fresh(f"{output.name}:nchw"), ops.Transpose(TO_NCHW), (inner.name,), (output,))
+        self.emit(name, op, (first, *inputs[1:]), inner)
+        self.emit(self.fresh(f"{output.name}:nchw"), ops.Transpose(TO_NCHW), (inner.name,), output)
 
     def clamp(self, name: str, output: str, activation: Activation) -> None:
         """A clamp of its own behind the node that was emitted last, which writes `output` without one."""
         out, node = self.tensors.pop(output), self.nodes.pop()
         inner = replace(out, name=self.fresh(f"{output}:unclamped"))
-        self.emit(node.name, node.op, node.inputs, (inner,))
-        self.emit(self.fresh(f"{name}:{activation}"), ops.Clamp(activation), (inner.name,), (out,))
+        self.emit(node.name, node.op, node.inputs, inner)
+        self.emit(self.fresh(f"{name}:{activation}"), ops.Clamp(activation), (inner.name,), out)
 
     def nhwc(self, name: str) -> str:
         key = (name, "nhwc")
@@ -112,18 +201,14 @@ class Builder:
             self._made[key] = self.fresh(f"{name}:nhwc")
             image = replace(tensor, name=self._made[key], shape=permuted(tensor.shape, TO_NHWC))
             if tensor.data is None:
-                self.emit(image.name, ops.Transpose(TO_NHWC), (name,), (image,))
+                self.emit(image.name, ops.Transpose(TO_NHWC), (name,), image)
             else:
                 data = np.ascontiguousarray(tensor.data.transpose(TO_NHWC))
                 self.tensors[image.name] = replace(image, data=data)
         return self._made[key]
 
     def fresh(self, hint: str) -> str:
-        name, count = hint, 2
-        while name in self._names:
-            name, count = f"{hint}{count}", count + 1
-        self._names.add(name)
-        return name
+        return fresh_name(hint, self._names)
 
 
 def permuted(shape: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ the depths that its window sees.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,47 @@ from tilewright.array import Array
 from tilewright.errors import ModelError
 from tilewright.graph import ops
 from tilewright.graph.ir import Quant, Tensor
-from tilewright.model.onnx_build import Builder
-from tilewright.model.onnx_codes import Fused
-from tilewright.model.onnx_window import window_of
+from tilewright.graph.ops import Window
+from tilewright.graph.rounding import Activation, Shift
+from tilewright.model.onnx_build import Builder, Fused
 
+LARGEST = 1 << 15
 #: Axes of a convolution's input: batch, channels, and those it slides over.
 _OUTER = 2
+
+
+def window_of(
+    where: str, attributes: Mapping[str, Any], kernel: Sequence[int], size: tuple[int, ...], out: tuple[int, ...]
+) -> Window:
+    """The window of a convolution or pool over an image of `size` (rows, columns) that gives `out` positions.
+
+    Where rounding up (`ceil_mode`) gives one position more, padding after the image makes room for it.
+    """
+    stride, dilation = _pair(where, attributes, "strides"), _pair(where, attributes, "dilations")
+    if len(kernel) != 2 or not all(1 <= extent <= LARGEST for extent in kernel):
+        raise ModelError(where, f"has a kernel of shape {list(kernel)}")
+    pads = [int(pad) for pad in attributes.get("pads", (0, 0, 0, 0))]
+    auto = attributes.get("auto_pad", "NOTSET")
+    if len(pads) != 4 or not all(0 <= pad <= LARGEST for pad in pads):
+        raise ModelError(where, f"has the padding {pads[:8]}")
+    if auto == "VALID":
+        pads = [0, 0, 0, 0]
+    for axis in (0, 1):
+        extent = (kernel[axis] - 1) * dilation[axis] + 1
+        missing = max(0, (out[axis] - 1) * stride[axis] + extent - size[axis])
+        if auto in ("SAME_UPPER", "SAME_LOWER"):
+            less, more = missing // 2, missing - missing // 2
+            pads[axis], pads[axis + 2] = (less, more) if auto == "SAME_UPPER" else (more, less)
+        elif attributes.get("ceil_mode", 0):
+            pads[axis + 2] = max(pads[axis + 2], missing - pads[axis])
+    return Window((kernel[0], kernel[1]), stride, (pads[0], pads[2], pads[1], pads[3]), dilation)
+
+
+def _pair(where: str, attributes: Mapping[str, Any], key: str) -> tuple[int, int]:
+    values = attributes.get(key, (1, 1))
+    if not isinstance(values, list | tuple) or len(values) != 2 or not all(1 <= v <= LARGEST for v in values):
+        raise ModelError(where, f"has the {key} {values}")
+    return int(values[0]), int(values[1])
 
 
 def convolve(builder: Builder, fused: Fused) -> bool:
@@ -50,20 +85,24 @@ def bias_of(builder: Builder, fused: Fused, outputs: int) -> tuple[str, ...]:
     return (builder.constant(f"{fused.bias}:bias", np.broadcast_to(data.reshape(-1), (outputs,))),)
 
 
+def filtering(
+    weights: Array, channels: int, window: Window, activation: Activation = "none", shift: Shift | None = None
+) -> tuple[ops.Conv2D | ops.DepthwiseConv2D, Array]:
+    """The convolution of an image of so many channels by weights (O, C / groups, KH, KW), and its weights."""
+    if weights.shape[1] == 1 and channels > 1:
+        return ops.DepthwiseConv2D(activation, window, shift=shift), weights.transpose(1, 2, 3, 0)
+    return ops.Conv2D(activation, window, shift=shift), weights.transpose(0, 2, 3, 1)
+
+
 def _image(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
     _, channels, height, width = builder.tensors[x].shape
-    outputs, depth = weights.shape[:2]
-    window = window_of(
-        fused.where, fused.attributes, weights.shape[_OUTER:], (height, width), (out.shape[2], out.shape[3])
-    )
+    outputs = len(weights)
+    window = window_of(fused.where, fused.attributes, weights.shape[_OUTER:], (height, width), out.shape[_OUTER:])
     quant = fused.inputs[1].quant
     assert isinstance(quant, Quant)
-    op: ops.Linear
-    if depth == 1 and channels > 1:
-        op, weights = ops.DepthwiseConv2D(fused.activation, window), weights.transpose(1, 2, 3, 0)
-        quant = replace(quant, axis=3 if quant.per_channel else 0)
-    else:
-        op, weights = ops.Conv2D(fused.activation, window), weights.transpose(0, 2, 3, 1)
+    op, weights = filtering(weights, channels, window, fused.activation)
+    if quant.per_channel:
+        quant = replace(quant, axis=3 if isinstance(op, ops.DepthwiseConv2D) else 0)
     held = builder.constant(f"{fused.inputs[1].tensor}:{op.kind}", weights, quant)
     builder.emit_nhwc(fused.name, op, (x, held, *bias_of(builder, fused, outputs)), out)
 
@@ -76,7 +115,7 @@ def _row(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) ->
     _image(
         builder, made, _moved(builder, x, "image", ops.Reshape((*shape[:2], 1, shape[2]))), weights[:, :, None], inner
     )
-    builder.emit(builder.fresh(f"{out.name}:row"), ops.Reshape(out.shape), (inner.name,), (out,))
+    builder.emit(builder.fresh(f"{out.name}:row"), ops.Reshape(out.shape), (inner.name,), out)
 
 
 def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
@@ -99,7 +138,7 @@ def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor)
     _image(builder, made, images, weights.reshape(outputs, depth * taps, *weights.shape[3:]), inner)
     split = ops.Reshape((batch, slices, outputs, *out.shape[3:]))
     volume = _moved(builder, inner.name, "split", split)
-    builder.emit(builder.fresh(f"{out.name}:volume"), ops.Transpose((0, 2, 1, 3, 4)), (volume,), (out,))
+    builder.emit(builder.fresh(f"{out.name}:volume"), ops.Transpose((0, 2, 1, 3, 4)), (volume,), out)
 
 
 def _moved(builder: Builder, x: str, hint: str, op: ops.Op, shape: tuple[int, ...] = (), *more: str) -> str:
@@ -112,7 +151,7 @@ def _moved(builder: Builder, x: str, hint: str, op: ops.Op, shape: tuple[int, ..
     elif isinstance(op, ops.Pad):
         shape = tuple(extent + sum(pair) for extent, pair in zip(source.shape, op.padding, strict=True))
     made = replace(source, name=builder.fresh(f"{x}:{hint}"), shape=shape, data=None)
-    builder.emit(made.name, op, (x, *more), (made,))
+    builder.emit(made.name, op, (x, *more), made)
     return made.name
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.ir import MAX_ELEMENTS
+from tilewright.errors import ModelError, UnsupportedError, printable
+from tilewright.graph.ir import MAX_ELEMENTS, Named
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode
 
@@ -29,10 +29,12 @@ MAX_CONSTANT_BYTES = 1 << 32
 #: The domain of PULP's custom operators is not always written; the operator's name tells.
 CUSTOM = ("RequantShift",)
 _FIELDS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}  # others: int32_data
+#: The entry of a model's metadata that names its rounding mode, as `tilewright quantize` writes it.
+ROUNDING = "tilewright.rounding"
 
 
 @dataclass(frozen=True, eq=False)
-class RawNode:
+class RawNode(Named):
     """A node; `attributes` hold JSON values, `tensors` those attributes that are tensors."""
 
     name: str
@@ -40,20 +42,21 @@ class RawNode:
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
-    tensors: Mapping[str, Array]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, Array] = field(default_factory=dict)
 
-    @property
-    def where(self) -> str:
-        return f"op '{self.name}'"
+    def input(self, index: int) -> str:
+        """The name of an input; empty where it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else ""
 
     @property
     def json(self) -> tuple[tuple[str, str], ...]:
-        return tuple((name, json.dumps(self.attributes[name])) for name in sorted(self.attributes))
+        return as_json(self.attributes)
 
 
-#: The entry of a model's metadata that names its rounding mode, as `tilewright quantize` writes it.
-ROUNDING = "tilewright.rounding"
+def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Attributes as an operator of the graph holds them."""
+    return tuple((name, json.dumps(attributes[name])) for name in sorted(attributes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,26 +75,26 @@ def read(path: Path) -> RawModel:
     """The records of a file. Raises ModelError for a damaged one, UnsupportedError for control flow."""
     onnx, size = package("onnx"), path.stat().st_size
     if not 8 <= size < MAX_BYTES:
-        raise ModelError(str(path), f"has {size} bytes; an ONNX file has 8 to {MAX_BYTES}")
+        raise ModelError(path, f"has {size} bytes; an ONNX file has 8 to {MAX_BYTES}")
     model = onnx.ModelProto()
     try:
         model.ParseFromString(path.read_bytes())
     except Exception as error:  # protobuf's own; its implementations differ in the type
-        raise ModelError(str(path), f"is not an ONNX file: {type(error).__name__}") from None
+        raise ModelError(path, f"is not an ONNX file: {type(error).__name__}") from None
     graph = model.graph
     if len(graph.node) > MAX_NODES or not graph.node or not graph.output:
-        raise ModelError(str(path), f"has {len(graph.node)} nodes and {len(graph.output)} outputs")
+        raise ModelError(path, f"has {len(graph.node)} nodes and {len(graph.output)} outputs")
     if model.functions or graph.sparse_initializer:
-        raise UnsupportedError(str(path), "has local functions or sparse constants", "export it without them")
+        raise UnsupportedError(path, "has local functions or sparse constants", "export it without them")
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if not 1 <= opset <= MAX_OPSET:
-        raise UnsupportedError(str(path), f"is of opset {opset}", f"supported are 1 to {MAX_OPSET}")
+        raise UnsupportedError(path, f"is of opset {opset}", f"supported are 1 to {MAX_OPSET}")
     constants = _constants(graph.initializer, path)
     inputs = {name(value.name): _input(value) for value in graph.input if value.name not in constants}
     nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
     outputs = tuple(name(value.name) for value in graph.output)
     made_for = {entry.key: entry.value for entry in model.metadata_props}.get(ROUNDING, "ort")
-    return RawModel(opset, _unique(nodes), constants, inputs, outputs, rounding_mode(made_for).name)
+    return RawModel(opset, nodes, constants, inputs, outputs, rounding_mode(made_for).name)
 
 
 def name(text: str | bytes) -> str:
@@ -101,15 +104,6 @@ def name(text: str | bytes) -> str:
     if not text or len(text) > MAX_NAME or not text.isprintable():
         raise ModelError("", f"has the name {text[:40]!r}: names are printable text of at most {MAX_NAME} characters")
     return text
-
-
-def _unique(nodes: tuple[RawNode, ...]) -> tuple[RawNode, ...]:
-    seen: set[str] = set()
-    for node in nodes:
-        if node.name in seen:
-            raise ModelError(node.where, "has the name of another node", "name every node once")
-        seen.add(node.name)
-    return nodes
 
 
 def _node(node: Any, index: int, path: Path) -> RawNode:
@@ -122,14 +116,12 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
         raise UnsupportedError(where, f"{op_type} is of the domain {domain[:40]!r}", "export it with standard ops")
     attributes: dict[str, Any] = {}
     tensors: dict[str, Array] = {}
-    kinds = node.DESCRIPTOR.fields_by_name["attribute"].message_type.enum_types_by_name["AttributeType"].values_by_name
-    numbers = {kind: value.number for kind, value in kinds.items()}
     for attribute in node.attribute:
         key = name(attribute.name)
-        if attribute.type == numbers["TENSOR"]:
+        if attribute.type == attribute.TENSOR:
             tensors[key] = _tensor(attribute.t, path, f"{where}: {key}")
         else:
-            attributes[key] = _value(attribute, numbers, where)
+            attributes[key] = _value(attribute, where)
     inputs, outputs = tuple(map(_optional, node.input)), tuple(map(_optional, node.output))
     if not any(outputs):
         raise ModelError(where, f"{op_type} has no outputs")
@@ -140,20 +132,18 @@ def _optional(text: str) -> str:
     return name(text) if text else ""
 
 
-def _value(attribute: Any, numbers: Mapping[str, int], where: str) -> Any:
-    for kind, field in (("INT", "i"), ("INTS", "ints"), ("FLOAT", "f"), ("FLOATS", "floats")):
-        if attribute.type == numbers[kind]:
-            value = getattr(attribute, field)
-            many = list(value) if kind.endswith("S") else [value]
-            if not all(isfinite(item) for item in many):
-                raise ModelError(where, f"has the attribute {attribute.name}, which is not finite")
-            return many if kind.endswith("S") else value
-    if attribute.type == numbers["STRING"]:
-        return attribute.s[:MAX_NAME].decode("utf-8", "replace")
-    if attribute.type == numbers["STRINGS"]:
-        return [text[:MAX_NAME].decode("utf-8", "replace") for text in attribute.strings]
-    remedy = "export it without control flow: If, Loop and Scan are not read"
-    raise UnsupportedError(where, f"has the attribute {attribute.name} of the kind {attribute.type}", remedy)
+def _value(attribute: Any, where: str) -> Any:
+    """Numbers that are finite and text of bounded length, one or a list."""
+    one = {attribute.INT: attribute.i, attribute.FLOAT: attribute.f, attribute.STRING: attribute.s}
+    many = {attribute.INTS: attribute.ints, attribute.FLOATS: attribute.floats, attribute.STRINGS: attribute.strings}
+    if attribute.type not in one | many:
+        remedy = "export it without control flow: If, Loop and Scan are not read"
+        raise UnsupportedError(where, f"has the attribute {attribute.name} of the kind {attribute.type}", remedy)
+    values = many[attribute.type] if attribute.type in many else [one[attribute.type]]
+    found = [value[:MAX_NAME].decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
+    if not all(isinstance(value, str) or isfinite(value) for value in found):
+        raise ModelError(where, f"has the attribute {attribute.name}, which is not finite")
+    return found if attribute.type in many else found[0]
 
 
 def _input(value: Any) -> ValueType:
@@ -166,15 +156,11 @@ def _input(value: Any) -> ValueType:
         if axis == 0 and not dim.HasField("dim_value"):  # the batch: samples have an axis of their own
             shape.append(1)
         elif not 1 <= dim.dim_value <= MAX_ELEMENTS:
-            text = f"'{_printable(dim.dim_param)}'" if dim.dim_param else str(dim.dim_value)
+            text = f"'{printable(dim.dim_param[:40])}'" if dim.dim_param else str(dim.dim_value)
             raise UnsupportedError(where, f"has the extent {text} at axis {axis}", "export it with constant shapes")
         else:
             shape.append(int(dim.dim_value))
     return ValueType(dtype_of(tensor.elem_type, where), tuple(shape))
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text[:40])
 
 
 def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:
@@ -184,13 +170,13 @@ def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:
         found[name(tensor.name)] = data = _tensor(tensor, path, f"constant '{tensor.name}'")
         total += data.nbytes
         if total > MAX_CONSTANT_BYTES:
-            raise ModelError(str(path), f"holds more than {MAX_CONSTANT_BYTES} bytes of constants")
+            raise ModelError(path, f"holds more than {MAX_CONSTANT_BYTES} bytes of constants")
     return found
 
 
 def _tensor(tensor: Any, path: Path, where: str) -> Array:
     """The values of a TensorProto, by size and type exactly what it declares."""
-    where = _printable(where) if not where.isprintable() else where
+    where = printable(where[:40]) if not where.isprintable() else where
     dtype, shape = np.dtype(dtype_of(tensor.data_type, where)), tuple(tensor.dims)
     if len(shape) > MAX_RANK or any(not 0 <= extent <= MAX_ELEMENTS for extent in shape) or prod(shape) > MAX_ELEMENTS:
         raise ModelError(where, f"has the shape {list(shape[:MAX_RANK])}; {MAX_ELEMENTS} elements is the limit")

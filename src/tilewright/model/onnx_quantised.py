@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from tilewright.graph import ops, ort
-from tilewright.graph.ir import Quant, Tensor
+from tilewright.graph.ir import Tensor
 from tilewright.graph.ort import MICROSOFT
-from tilewright.model.onnx_build import Builder
-from tilewright.model.onnx_codes import MOVES, Coded, Fused, padding_of
-from tilewright.model.onnx_conv import bias_of, convolve
-from tilewright.model.onnx_window import window_of
+from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, padding_of
+from tilewright.model.onnx_conv import bias_of, convolve, window_of
+from tilewright.model.onnx_file import as_json
 
 
 def translate(builder: Builder, fused: Fused) -> None:
@@ -24,8 +21,8 @@ def translate(builder: Builder, fused: Fused) -> None:
     onnxruntime's kernels on codes round ties to even and know no activation: an operator of `pow2` that has no integer
     form of its own is refused, and stays one on real numbers.
     """
-    before = len(builder.nodes)
-    if _NATIVE.get(fused.op_type, _no)(builder, fused):
+    before, native = len(builder.nodes), _NATIVE.get(fused.op_type)
+    if native and native(builder, fused):
         ours = [getattr(node.op, "activation", "none") for node in builder.nodes[before:]]
         if fused.activation not in (*ours, "none"):
             builder.clamp(fused.name, fused.outputs[0].tensor, fused.activation)
@@ -35,24 +32,15 @@ def translate(builder: Builder, fused: Fused) -> None:
         _by_onnxruntime(builder, fused)
 
 
-def _no(builder: Builder, fused: Fused) -> bool:
-    return False
-
-
 def _product(builder: Builder, fused: Fused) -> bool:
     """Gemm or MatMul by a constant matrix, and matrices by matrices."""
     x, w = fused.inputs
     weights, attributes = builder.constant_of(w.tensor), fused.attributes
     if _by_matrices(builder, fused):
-        builder.emit(fused.name, ops.MatMul(), [builder.coded(x), builder.coded(w)], [builder.result(fused.outputs[0])])
+        builder.emit(fused.name, ops.MatMul(), [builder.coded(x), builder.coded(w)], builder.result(fused.outputs[0]))
         return True
-    if (
-        fused.outputs[0].quant is None
-        or weights is None
-        or weights.ndim != 2
-        or w.quant is None
-        or len(builder.shape(x.tensor)) < 2
-    ):
+    rank = builder.known.rank(x.tensor)
+    if fused.outputs[0].quant is None or weights is None or weights.ndim != 2 or w.quant is None or rank < 2:
         return False
     rows = fused.op_type == "Gemm" and attributes.get("transB", 0)  # weights are (O, K) already
     if attributes.get("transA", 0) or attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0:
@@ -65,8 +53,8 @@ def _product(builder: Builder, fused: Fused) -> bool:
         return False
     made = builder.constant(f"{w.tensor}:fully_connected", weights, replace(w.quant, axis=0))
     inputs = (builder.coded(x), made, *bias_of(builder, fused, weights.shape[0]))
-    keep = len(builder.shape(x.tensor)) != 2
-    builder.emit(fused.name, ops.FullyConnected(fused.activation, keep), inputs, (builder.result(fused.outputs[0]),))
+    op = ops.FullyConnected(fused.activation, keep_dims=rank != 2)
+    builder.emit(fused.name, op, inputs, builder.result(fused.outputs[0]))
     return True
 
 
@@ -79,16 +67,14 @@ def _by_matrices(builder: Builder, fused: Fused) -> bool:
     return fused.op_type == "MatMul" and alike and each and builder.constant_of(fused.inputs[1].tensor) is None
 
 
-def _binary(kind: type[ops.Add] | type[ops.Mul]) -> Callable[[Builder, Fused], bool]:
-    def emit(builder: Builder, fused: Fused) -> bool:
-        inputs = [builder.coded(coded) for coded in fused.inputs]
-        out = builder.result(fused.outputs[0])
-        if _scalar_first(*(builder.shape(coded.tensor) for coded in fused.inputs)):
-            inputs.reverse()
-        builder.emit(fused.name, kind(fused.activation), inputs, (out,))
-        return True
-
-    return emit
+def _binary(builder: Builder, fused: Fused) -> bool:
+    """A sum or product of two operands."""
+    inputs = [builder.coded(coded) for coded in fused.inputs]
+    if _scalar_first(*(builder.shape(coded.tensor) for coded in fused.inputs)):
+        inputs.reverse()
+    op = {"Add": ops.Add, "Mul": ops.Mul}[fused.op_type](fused.activation)
+    builder.emit(fused.name, op, inputs, builder.result(fused.outputs[0]))
+    return True
 
 
 def _scalar_first(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
@@ -109,34 +95,42 @@ def _concat(builder: Builder, fused: Fused) -> bool:
             again = Tensor(
                 builder.fresh(f"{name}:rescaled"), builder.shape(coded.tensor), builder.tensors[name].dtype, out.quant
             )
-            builder.emit(again.name, ops.Quantize(), (name,), (again,))
+            builder.emit(again.name, ops.Quantize(), (name,), again)
             name = again.name
         names.append(name)
     rank = len(builder.shape(out.tensor))
     axis = int(fused.attributes.get("axis", 1)) % max(1, rank)
-    builder.emit(fused.name, ops.Concat(axis), names, (builder.result(out),))
+    builder.emit(fused.name, ops.Concat(axis), names, builder.result(out))
     return True
+
+
+def _unary(builder: Builder, fused: Fused, op: ops.Op, images: bool = False) -> bool:
+    """Emit an operator of the first input alone."""
+    emit, out = builder.emit_nhwc if images else builder.emit, builder.result(fused.outputs[0])
+    emit(fused.name, op, (builder.coded(fused.inputs[0]),), out)
+    return True
+
+
+def _window(builder: Builder, fused: Fused) -> ops.Window:
+    """The window of a pool over images."""
+    (x, out), attributes = (builder.shape(end.tensor) for end in (fused.inputs[0], fused.outputs[0])), fused.attributes
+    return window_of(fused.where, attributes, attributes.get("kernel_shape", ()), x[2:], out[2:])
 
 
 def _average(builder: Builder, fused: Fused) -> bool:
-    shape, out, attributes = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0]), fused.attributes
+    shape, attributes = builder.shape(fused.inputs[0].tensor), fused.attributes
     if len(shape) != 4 or attributes.get("channels_last", 0) or attributes.get("ceil_mode", 0):
         return False
-    kernel = tuple(attributes.get("kernel_shape", ()))
-    window = window_of(fused.where, attributes, kernel, (shape[2], shape[3]), (out.shape[2], out.shape[3]))
-    if kernel == shape[2:] and not any(window.padding):
+    window = _window(builder, fused)
+    if window.kernel == shape[2:] and not any(window.padding):
         return _global_average(builder, fused)  # onnxruntime's kernel does so: it rounds otherwise
-    op = ops.RealAveragePool2D(window, bool(attributes.get("count_include_pad", 0)))
-    builder.emit_nhwc(fused.name, op, (builder.coded(fused.inputs[0]),), out)
-    return True
+    return _unary(builder, fused, ops.RealAveragePool2D(window, bool(attributes.get("count_include_pad", 0))), True)
 
 
 def _global_average(builder: Builder, fused: Fused) -> bool:
     if len(builder.shape(fused.inputs[0].tensor)) != 4 or fused.attributes.get("channels_last", 0):
         return False
-    out = builder.result(fused.outputs[0])
-    builder.emit_nhwc(fused.name, ops.Mean((1, 2), True), (builder.coded(fused.inputs[0]),), out)
-    return True
+    return _unary(builder, fused, ops.Mean((1, 2), True), True)
 
 
 def _mean(builder: Builder, fused: Fused) -> bool:
@@ -146,40 +140,29 @@ def _mean(builder: Builder, fused: Fused) -> bool:
     axes = fused.attributes.get("axes", ()) if given is None else given.tolist()
     kept = bool(fused.attributes.get("keepdims", 1))
     chosen = tuple(sorted(int(axis) % len(shape) for axis in axes)) or tuple(range(len(shape)))
-    x = builder.coded(fused.inputs[0])
     if len(shape) != 4 or chosen != (2, 3):
-        builder.emit(fused.name, ops.Mean(chosen, kept), (x,), (out,))
-        return True
+        return _unary(builder, fused, ops.Mean(chosen, kept))
     image = replace(out, name=out.name if kept else builder.fresh(f"{out.name}:image"), shape=(*shape[:2], 1, 1))
-    builder.emit_nhwc(fused.name, ops.Mean((1, 2), True), (x,), image)
+    builder.emit_nhwc(fused.name, ops.Mean((1, 2), True), (builder.coded(fused.inputs[0]),), image)
     if not kept:
-        builder.emit(builder.fresh(f"{out.name}:flat"), ops.Reshape(out.shape), (image.name,), (out,))
+        builder.emit(builder.fresh(f"{out.name}:flat"), ops.Reshape(out.shape), (image.name,), out)
     return True
 
 
 def _max(builder: Builder, fused: Fused) -> bool:
-    shape, out, attributes = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0]), fused.attributes
-    if len(shape) != 4 or len(fused.outputs) != 1:
+    if len(builder.shape(fused.inputs[0].tensor)) != 4 or len(fused.outputs) != 1:
         return False
-    kernel = tuple(attributes.get("kernel_shape", ()))
-    window = window_of(fused.where, attributes, kernel, (shape[2], shape[3]), (out.shape[2], out.shape[3]))
-    builder.emit_nhwc(fused.name, ops.MaxPool2D(window), (builder.coded(fused.inputs[0]),), out)
-    return True
+    return _unary(builder, fused, ops.MaxPool2D(_window(builder, fused)), True)
 
 
 def _same(builder: Builder, fused: Fused) -> bool:
     """The same codes in the same order."""
-    out = builder.result(fused.outputs[0])
-    builder.emit(fused.name, ops.Reshape(out.shape), (builder.coded(fused.inputs[0]),), (out,))
-    return True
+    return _unary(builder, fused, ops.Reshape(builder.shape(fused.outputs[0].tensor)))
 
 
 def _transpose(builder: Builder, fused: Fused) -> bool:
     rank = len(builder.shape(fused.inputs[0].tensor))
-    permutation = tuple(fused.attributes.get("perm", range(rank)[::-1]))
-    out = builder.result(fused.outputs[0])
-    builder.emit(fused.name, ops.Transpose(permutation), (builder.coded(fused.inputs[0]),), (out,))
-    return True
+    return _unary(builder, fused, ops.Transpose(tuple(fused.attributes.get("perm", range(rank)[::-1]))))
 
 
 def _pad(builder: Builder, fused: Fused) -> bool:
@@ -188,12 +171,10 @@ def _pad(builder: Builder, fused: Fused) -> bool:
     if fused.attributes.get("mode", "constant") != "constant" or quant is None or found is None:
         return False
     pairs, value = found
-    out = builder.result(fused.outputs[0])
-    info = np.iinfo(out.dtype)
+    info = np.iinfo(builder.result(fused.outputs[0]).dtype)
     rounded = np.rint(np.float32(value) / np.float32(quant.scale[0]))
     code = int(np.clip(rounded + quant.zero_point[0], info.min, info.max))
-    builder.emit(fused.name, ops.Pad(pairs, code), (builder.coded(fused.inputs[0]),), (out,))
-    return True
+    return _unary(builder, fused, ops.Pad(pairs, code))
 
 
 def _resize(builder: Builder, fused: Fused) -> bool:
@@ -211,29 +192,26 @@ def _resize(builder: Builder, fused: Fused) -> bool:
         for i in range(len(fused.plain))
     )
     types = (ort.ValueType("float32", shape), *plain)
-    call = ort.Call(fused.name, "Resize", "", builder.known.opset, _json(dict(fused.attributes)), types, 1)
+    call = ort.Call(fused.name, "Resize", "", builder.known.opset, as_json(fused.attributes), types, 1)
     places = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)
     (taken,) = ort.run(call, (ort.ValueType("float32", out.shape),), [places, *(None for _ in plain)], known)
     if not np.array_equal(taken, places.repeat(factors[0], axis=2).repeat(factors[1], axis=3)):
         return False
-    builder.emit_nhwc(fused.name, ops.Upsample(factors), (builder.coded(fused.inputs[0]),), out)
-    return True
+    return _unary(builder, fused, ops.Upsample(factors), True)
 
 
 def _requantize(builder: Builder, fused: Fused) -> bool:
     if fused.inputs[0].quant == fused.outputs[0].quant:
         return _same(builder, fused)
-    out = builder.result(fused.outputs[0])
-    builder.emit(fused.name, ops.Quantize(), (builder.coded(fused.inputs[0]),), (out,))
-    return True
+    return _unary(builder, fused, ops.Quantize())
 
 
 _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Conv": convolve,
     "Gemm": _product,
     "MatMul": _product,
-    "Add": _binary(ops.Add),
-    "Mul": _binary(ops.Mul),
+    "Add": _binary,
+    "Mul": _binary,
     "Concat": _concat,
     "AveragePool": _average,
     "GlobalAveragePool": _global_average,
@@ -243,7 +221,7 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Pad": _pad,
     "Requantize": _requantize,
     "Resize": _resize,
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"), _same),
+    **dict.fromkeys(SAME, _same),
 }
 #: onnxruntime's operator on codes, its domain, and whether the bias comes before the output's scale.
 _QLINEAR = {
@@ -264,44 +242,21 @@ def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
     opset, attributes = builder.known.opset, dict(fused.attributes)
     if fused.op_type not in _QLINEAR:
         inputs = [builder.coded(fused.inputs[0]), *(builder.value(name) for name in fused.plain)]
-        op = ops.OnnxOp(fused.op_type, "", opset, _json(attributes))
-        builder.emit(fused.name, op, inputs, outputs)
+        op = ops.OnnxOp(fused.op_type, "", opset, as_json(attributes))
+        builder.emit(fused.name, op, inputs, *outputs)
         return
     op_type, domain, bias_first = _QLINEAR[fused.op_type]
     if fused.op_type == "Softmax":
         attributes |= {"opset": opset, "axis": attributes.get("axis", -1 if opset >= 13 else 1)}
     attributes.pop("beta", None)  # QGemm has none: the bias is not scaled
-    inputs = []
-    for coded in fused.inputs:
-        inputs += [builder.coded(coded), *_scalars(builder, coded)]
+    inputs = [name for coded in fused.inputs for name in (builder.coded(coded), *builder.scalars(coded))]
     bias = [builder.value(fused.bias)] if fused.bias else []
-    if fused.outputs[0].quant is None:
-        _real_result(builder, fused, inputs, bias, outputs)
-        return
-    ends = list(_scalars(builder, fused.outputs[0]))
-    if bias_first:
-        inputs += [*(bias or [""]), *ends]
+    if fused.outputs[0].quant is not None:
+        ends = builder.scalars(fused.outputs[0])
+        inputs += [*(bias or [""]), *ends] if bias_first else [*ends, *bias]
+    elif fused.op_type == "Gemm":  # the results of these two are real: they take no scale
+        inputs += bias
     else:
-        inputs += [*ends, *bias]
-    builder.emit(fused.name, ops.OnnxOp(op_type, domain, opset, _json(attributes)), inputs, outputs)
-
-
-def _real_result(builder: Builder, fused: Fused, inputs: list[str], bias: list[str], outputs: list[Tensor]) -> None:
-    """A product of codes whose result is real: scales of both operands, none of the result."""
-    opset, attributes = builder.known.opset, {key: v for key, v in fused.attributes.items() if key != "beta"}
-    if fused.op_type == "Gemm":
-        op = ops.OnnxOp("QGemm", MICROSOFT, opset, _json(attributes))
-        builder.emit(fused.name, op, [*inputs, *bias], outputs)
-        return
-    a, a_scale, a_zero, b, b_scale, b_zero = inputs
-    op = ops.OnnxOp("MatMulIntegerToFloat", MICROSOFT, opset)
-    builder.emit(fused.name, op, (a, b, a_scale, b_scale, a_zero, b_zero), outputs)
-
-
-def _scalars(builder: Builder, coded: Coded) -> tuple[str, str]:
-    assert isinstance(coded.quant, Quant)
-    return builder.scalars(coded.quant, builder.known.types[coded.tensor].dtype, coded.tensor)
-
-
-def _json(attributes: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, json.dumps(attributes[name])) for name in sorted(attributes))
+        op_type, domain, attributes = "MatMulIntegerToFloat", MICROSOFT, {}
+        inputs = [*inputs[::3], *inputs[1::3], *inputs[2::3]]
+    builder.emit(fused.name, ops.OnnxOp(op_type, domain, opset, as_json(attributes)), inputs, *outputs)

@@ -16,15 +16,17 @@ from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Quant, Tensor
-from tilewright.graph.requant import Shift
+from tilewright.graph.rounding import Shift
 from tilewright.model.onnx_build import Builder
+from tilewright.model.onnx_conv import filtering, window_of
 from tilewright.model.onnx_file import CUSTOM, RawNode
 from tilewright.model.onnx_values import Known
-from tilewright.model.onnx_window import window_of
 
 #: Codes are the integers themselves.
 _PLAIN = Quant((1.0,), (0,))
 MAX_MULTIPLIER, MAX_ADDEND = 1 << 31, 1 << 53
+#: Range and type of sums and what is added to them.
+INT32 = -(1 << 31), (1 << 31) - 1, "int32"
 
 
 def is_integer(known: Known) -> bool:
@@ -38,17 +40,14 @@ def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
     for given in inputs:
         builder.tensors[given] = Tensor(given, builder.shape(given), "uint8", _PLAIN)
     sums: dict[str, RawNode] = {}
-    readers = [given for node in known.nodes for given in node.inputs]
     for node in known.nodes:
         if node.op_type in ("Conv", "Gemm"):
-            if readers.count(node.outputs[0]) != 1 or node.outputs[0] in known.outputs:
+            if known.only_reader(node.outputs[0]) is None:
                 raise UnsupportedError(node.where, "has a sum that is not read by one RequantShift alone")
             sums[node.outputs[0]] = node
         elif node.op_type not in _TRANSLATE:
-            reason = f"{node.op_type} is not supported among RequantShift"
-            raise UnsupportedError(
-                node.where, reason, f"supported are {', '.join(sorted(('Conv', 'Gemm', *_TRANSLATE)))}"
-            )
+            remedy = f"supported are {', '.join(sorted(('Conv', 'Gemm', *_TRANSLATE)))}"
+            raise UnsupportedError(node.where, f"{node.op_type} is not supported among RequantShift", remedy)
         elif node.op_type in CUSTOM and node.inputs[0] in sums:
             _linear(builder, sums.pop(node.inputs[0]), node)
         else:
@@ -69,20 +68,19 @@ def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, d
     return data.astype(dtype)
 
 
-def _requant(builder: Builder, node: RawNode) -> tuple[Shift, str, Array, Array]:
-    """The rule of a RequantShift, its output type, multiplier and addend."""
+def _requant(builder: Builder, node: RawNode) -> tuple[Shift, str, list[tuple[str, Array]]]:
+    """The rule of a RequantShift, its output type, and multiplier and addend with what to call them."""
     if len(node.inputs) < 3:
         raise ModelError(node.where, f"has {len(node.inputs)} inputs, not 3")
     levels, divisor = int(_number(node, "n_levels_out")), int(_number(node, "div"))
     signed = bool(_number(node, "signed"))
     if not 2 <= levels <= 256 or not 0 < divisor <= MAX_MULTIPLIER:
-        raise UnsupportedError(
-            node.where, f"has {levels} levels and the divisor {divisor}", "8-bit codes are supported"
-        )
+        reason = f"has {levels} levels and the divisor {divisor}"
+        raise UnsupportedError(node.where, reason, "8-bit codes are supported")
     shift = Shift(divisor, -(levels // 2), (levels + 1) // 2 - 1) if signed else Shift(divisor, 0, levels - 1)
-    multiplier = _integers(builder, node, node.inputs[1], -MAX_MULTIPLIER, MAX_MULTIPLIER, "int64")
-    addend = _integers(builder, node, node.inputs[2], -MAX_ADDEND, MAX_ADDEND, "int64")
-    return shift, "int8" if signed else "uint8", multiplier, addend
+    limits = zip(node.inputs[1:3], (MAX_MULTIPLIER, MAX_ADDEND), strict=True)
+    factors = [(f"{name}:{node.name}", _integers(builder, node, name, -most, most, "int64")) for name, most in limits]
+    return shift, "int8" if signed else "uint8", factors
 
 
 def _number(node: RawNode, key: str) -> float:
@@ -98,7 +96,7 @@ def _result(builder: Builder, node: RawNode, dtype: str) -> Tensor:
 
 def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
     """A convolution or product with the RequantShift that reads it."""
-    shift, dtype, multiplier, addend = _requant(builder, requant)
+    shift, dtype, factors = _requant(builder, requant)
     x, out = builder.value(node.inputs[0]), _result(builder, requant, dtype)
     weights = _integers(builder, node, node.inputs[1], -128, 127, "int8")
     outputs = out.shape[1] if len(out.shape) > 1 else 0
@@ -112,42 +110,29 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
     else:
         shape = builder.tensors[x].shape
         if weights.ndim != 4 or len(shape) != 4:
-            raise UnsupportedError(
-                node.where, f"convolves {list(shape)} with {list(weights.shape)}; images are supported"
-            )
-        window = window_of(
-            node.where, node.attributes, weights.shape[2:], (shape[2], shape[3]), (out.shape[2], out.shape[3])
-        )
-        if weights.shape[1] == 1 and shape[1] > 1:
-            op, weights = ops.DepthwiseConv2D("none", window, shift=shift), weights.transpose(1, 2, 3, 0)
-        else:
-            op, weights = ops.Conv2D("none", window, shift=shift), weights.transpose(0, 2, 3, 1)
+            reason = f"convolves {list(shape)} with {list(weights.shape)}; images are supported"
+            raise UnsupportedError(node.where, reason)
+        window = window_of(node.where, node.attributes, weights.shape[2:], shape[2:], out.shape[2:])
+        op, weights = filtering(weights, shape[1], window, shift=shift)
     bias = ""
-    if len(node.inputs) > 2 and node.inputs[2]:
-        data = _integers(builder, node, node.inputs[2], -(1 << 31), (1 << 31) - 1, "int32").reshape(-1)
+    if node.input(2):
+        data = _integers(builder, node, node.inputs[2], *INT32).reshape(-1)
         if data.size not in (1, outputs):
             raise ModelError(node.where, f"has {data.size} biases for {outputs} outputs")
         bias = builder.constant(f"{node.inputs[2]}:bias", np.broadcast_to(data, (outputs,)))
-    factors = []
-    for name, data in zip(requant.inputs[1:3], (multiplier, addend), strict=True):
+    for _, data in factors:
         if data.size not in (1, outputs) or (data.size > 1 and max(data.shape) != data.size):
             raise ModelError(requant.where, f"has {data.size} factors for {outputs} channels")
-        factors.append(builder.constant(f"{name}:{requant.name}", data.reshape(-1)))
-    inputs = (x, builder.constant(f"{node.inputs[1]}:{op.kind}", weights, _PLAIN), bias, *factors)
-    if node.op_type == "Gemm":
-        builder.emit(node.name, op, inputs, (out,))
-    else:
-        builder.emit_nhwc(node.name, op, inputs, out)
+    rule = [builder.constant(name, data.reshape(-1)) for name, data in factors]
+    inputs = (x, builder.constant(f"{node.inputs[1]}:{op.kind}", weights, _PLAIN), bias, *rule)
+    emit = builder.emit if node.op_type == "Gemm" else builder.emit_nhwc
+    emit(node.name, op, inputs, out)
 
 
 def _alone(builder: Builder, node: RawNode) -> None:
-    shift, dtype, multiplier, addend = _requant(builder, node)
-    factors = (
-        builder.constant(f"{name}:{node.name}", data)
-        for name, data in zip(node.inputs[1:3], (multiplier, addend), strict=True)
-    )
-    op = ops.RequantShift(shift)
-    builder.emit(node.name, op, (builder.value(node.inputs[0]), *factors), (_result(builder, node, dtype),))
+    shift, dtype, factors = _requant(builder, node)
+    inputs = (builder.value(node.inputs[0]), *(builder.constant(name, data) for name, data in factors))
+    builder.emit(node.name, ops.RequantShift(shift), inputs, _result(builder, node, dtype))
 
 
 def _add(builder: Builder, node: RawNode) -> None:
@@ -156,9 +141,8 @@ def _add(builder: Builder, node: RawNode) -> None:
         if builder.constant_of(name) is None:
             names.append(builder.value(name))
         else:
-            whole = _integers(builder, node, name, -(1 << 31), (1 << 31) - 1, "int32")
-            names.append(builder.constant(f"{name}:{node.name}", whole))
-    builder.emit(node.name, ops.IntegerAdd(), names, (_result(builder, node, "int32"),))
+            names.append(builder.constant(f"{name}:{node.name}", _integers(builder, node, name, *INT32)))
+    builder.emit(node.name, ops.IntegerAdd(), names, _result(builder, node, "int32"))
 
 
 def _max(builder: Builder, node: RawNode) -> None:
@@ -166,15 +150,14 @@ def _max(builder: Builder, node: RawNode) -> None:
     if len(x.shape) != 4 or len(node.outputs) > 1:
         raise UnsupportedError(node.where, f"pools over {list(x.shape)}; images are supported")
     out = _result(builder, node, x.dtype)
-    kernel = tuple(node.attributes.get("kernel_shape", ()))
-    window = window_of(node.where, node.attributes, kernel, (x.shape[2], x.shape[3]), (out.shape[2], out.shape[3]))
+    window = window_of(node.where, node.attributes, node.attributes.get("kernel_shape", ()), x.shape[2:], out.shape[2:])
     builder.emit_nhwc(node.name, ops.MaxPool2D(window), (x.name,), out)
 
 
 def _same(builder: Builder, node: RawNode) -> None:
     x = builder.tensors[builder.value(node.inputs[0])]
     out = replace(x, name=node.outputs[0], shape=builder.shape(node.outputs[0]), data=None)
-    builder.emit(node.name, ops.Reshape(out.shape), (x.name,), (out,))
+    builder.emit(node.name, ops.Reshape(out.shape), (x.name,), out)
 
 
 _TRANSLATE: dict[str, Callable[[Builder, RawNode], None]] = {

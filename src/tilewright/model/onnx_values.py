@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -12,12 +12,15 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ort
-from tilewright.graph.ir import MAX_COMPUTED, MAX_ELEMENTS
+from tilewright.graph.ir import MAX_COMPUTED, MAX_ELEMENTS, Quant
 from tilewright.graph.ort import ValueType
 from tilewright.model.onnx_file import CUSTOM, RawModel, RawNode
 
 #: Elements that constant folding may compute in all.
 MAX_FOLDED = 1 << 26
+CODES = ("int8", "uint8")
+#: onnxruntime's MaxPool takes codes since this opset.
+MAXPOOL_OPSET = 12
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 _INFERENCE = "export the model for inference"
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
@@ -47,6 +50,47 @@ class Known:
             for name in node.inputs:
                 found.setdefault(name, []).append(node)
         return found
+
+    def only_reader(self, name: str) -> RawNode | None:
+        """The one node that reads a value, where there is one and it is no output of the model."""
+        readers = self.readers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
+
+    def rank(self, name: str) -> int:
+        return len(self.types[name].shape)
+
+    def having(
+        self, nodes: Iterable[RawNode], constants: Mapping[str, Array], types: Mapping[str, ValueType] | None = None
+    ) -> Known:
+        """The network with other nodes, and with more constants and types of values."""
+        more = {name: type_of(value) for name, value in constants.items()} | dict(types or {})
+        return replace(
+            self, nodes=tuple(nodes), constants={**self.constants, **constants}, types={**self.types, **more}
+        )
+
+
+def quantisation(known: Known, node: RawNode, name: str) -> Quant | None:
+    """The constant scale and zero point of a QuantizeLinear or DequantizeLinear of `name`; None where it has others."""
+    if node.attributes.get("block_size") or len(node.inputs) < 2:
+        return None
+    return quant_of(known, node.inputs[1], node.input(2), int(node.attributes.get("axis", 1)), known.rank(name))
+
+
+def quant_of(known: Known, scale: str, zero: str, axis: int, rank: int) -> Quant | None:
+    """Constants as a Quant; None where they are not constant, of another type, or not positive."""
+    constants = known.constants
+    if scale not in constants or (zero and zero not in constants):
+        return None
+    if constants[scale].dtype != np.float32:
+        return None
+    scales = constants[scale].astype(np.float64).reshape(-1)
+    zeros = constants[zero].reshape(-1) if zero else np.zeros(scales.size, np.int64)
+    if zeros.size not in (1, scales.size) or not scales.size:
+        return None
+    if not (np.isfinite(scales) & (scales > 0)).all() or not -rank <= axis < max(rank, 2):
+        return None
+    each = tuple(int(z) for z in np.broadcast_to(zeros, scales.shape))
+    return Quant(tuple(scales.tolist()), each, axis % rank if scales.size > 1 else 0)
 
 
 def resolve(raw: RawModel) -> Known:
@@ -152,9 +196,7 @@ def fold(node: RawNode, opset: int, types: Mapping[str, ValueType], constants: M
 def _literal(node: RawNode) -> Array:
     if "value" in node.tensors:
         return node.tensors["value"]
-    for key, dtype in (("value_int", np.int64), ("value_ints", np.int64), ("value_float", np.float32)):
+    for key in ("value_int", "value_ints", "value_float", "value_floats"):
         if key in node.attributes:
-            return np.array(node.attributes[key], dtype)
-    if "value_floats" in node.attributes:
-        return np.array(node.attributes["value_floats"], np.float32)
+            return np.array(node.attributes[key], np.int64 if "int" in key else np.float32)
     raise UnsupportedError(node.where, "is a constant of a kind other than numbers")

@@ -19,10 +19,9 @@ from tilewright.errors import ModelError
 from tilewright.graph import ops, ort, reference
 from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.model import onnx as importer
-from tilewright.model.onnx_codes import CODES
 from tilewright.model.onnx_file import CUSTOM
-from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE
-from tilewright.model.verification import Comparison, Verification
+from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE
+from tilewright.model.verification import Comparison, Verification, compared
 
 #: How far from a tie, in codes, float32 sums of the file and of an integer kernel may fall on different sides.
 NEAR = 1 / 64
@@ -50,19 +49,18 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
         return Verification(framework, reason=f"onnxruntime has no operator {CUSTOM[0]}")
     cut = Cut(model, imported)
     try:
-        session = cut.session(runtime)
+        session = ort.session(cut.model)
     except Exception as error:  # onnxruntime raises many types
         return Verification(framework, reason=f"onnxruntime does not take the file: {ort.one_line(error)}")
-    count = len(next(iter(samples.values())))
-    compared = Comparison()
-    for index in range(count):
-        sample = {name: array[index : index + 1] for name, array in samples.items()}
+
+    def compare(sample: Mapping[str, Array], found: Comparison) -> None:
         values = _values(imported, sample)
-        cut.compare(session, values, compared)
+        cut.compare(session, values, found)
         for name, array in reference.run(graph, sample).items():  # layouts changed nothing
             steps = array[0].astype(np.float64) - values[name]
-            compared.add(name, ~np.isclose(array[0], values[name], rtol=REAL, atol=0, equal_nan=True), steps)
-    return compared.result(framework, count)
+            found.add(name, ~np.isclose(array[0], values[name], rtol=REAL, atol=0, equal_nan=True), steps)
+
+    return compared(framework, samples, compare)
 
 
 def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
@@ -93,7 +91,7 @@ class Cut:
             for name, tensor in graph.tensors.items()
             if name in self.computed and name in self.writer and tensor.dtype in CODES and tensor.quant is not None
         }
-        #: Shared tensors under a scale of the importer's own: onnxruntime merges neighbouring pairs (onnx_pairs.py).
+        #: Shared tensors under a scale of the importer's own: onnxruntime merges neighbouring pairs (onnx_rewrite.py).
         self.merged = self._bypass_merged_pairs()
         self._cut()
 
@@ -120,9 +118,7 @@ class Cut:
             if node.op_type in IDENTITIES and node.input[0] in passed:
                 passed.add(node.output[0])
             elif before is not None and before.op_type == QUANTIZE and self._unshared(before.output[0]):
-                node.op_type = "Identity"
-                node.input[:] = before.input[:1]
-                del node.attribute[:]
+                _pass(node, before.input[0])
                 passed.add(node.output[0])
         readers = (node for node in self.model.graph.node if node.op_type == QUANTIZE and node.input[0] in passed)
         return {node.output[0] for node in readers if node.output[0] in self.shared}
@@ -136,9 +132,7 @@ class Cut:
         for node in body.node:
             for index, name in enumerate(node.input):
                 if name in self.merged and node.op_type == DEQUANTIZE and index == 0:
-                    node.op_type = "Identity"
-                    node.input[:] = [name + _GIVEN]
-                    del node.attribute[:]
+                    _pass(node, name + _GIVEN)
                     break
                 if name in self.shared:
                     node.input[index] = name + _GIVEN
@@ -169,14 +163,7 @@ class Cut:
             site = self.sites[before]
         return site
 
-    def session(self, runtime: Any) -> Any:
-        options = runtime.SessionOptions()
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
-        content = self.model.SerializeToString()
-        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-
-    def compare(self, session: Any, values: Mapping[str, Array], compared: Comparison) -> None:
+    def compare(self, session: Any, values: Mapping[str, Array], found: Comparison) -> None:
         """One sample: `values` are the graph's."""
         feed = {name: ort.aligned(values[name]) for name in self.fed}
         for name, tensor in self.shared.items():
@@ -186,18 +173,15 @@ class Cut:
         to_array = ort.package("onnx").numpy_helper.to_array
         known |= {tensor.name: to_array(tensor) for tensor in self.model.graph.initializer if tensor.name in self.asked}
         for name in self.shared:
-            self._compare_codes(
-                name, values[name], [known[source] for source in self._sources(name) if source], compared
-            )
+            self._compare_codes(name, values[name], [known[source] for source in self._sources(name) if source], found)
         for name in self.asked:
             if name in self.graph.outputs and name not in self.shared:
-                _compare_output(name, values[name], known[name], self.real, compared)
+                _compare_output(name, values[name], known[name], self.real, found)
 
-    def _compare_codes(self, name: str, ours: Array, theirs: list[Array], compared: Comparison) -> None:
+    def _compare_codes(self, name: str, ours: Array, theirs: list[Array], found: Comparison) -> None:
         tensor, site = self.shared[name], self._computes(name)
         if self.writer[name].op_type != QUANTIZE:
-            steps = ours.astype(np.float64) - theirs[0]
-            compared.add(name, steps != 0, steps)
+            found.add_equal(name, ours, theirs[0])
             return
         scale, zero = tensor.scale, float(tensor.zero_point)
         if name not in self.merged:
@@ -210,7 +194,14 @@ class Cut:
         wrong = np.abs(steps) > 0.5 + _tolerance(site, exact - zero)
         if self.graph.rounding == "pow2" and _terms(site) <= EXACT_TERMS and not _averages(site):
             wrong |= (exact % 1 == 0.5) & (steps < 0)  # a tie that was rounded down
-        compared.add(name, wrong, steps)
+        found.add(name, wrong, steps)
+
+
+def _pass(node: Any, name: str) -> None:
+    """Make a node pass on the value `name` as it is."""
+    node.op_type = "Identity"
+    node.input[:] = [name]
+    del node.attribute[:]
 
 
 def _real(codes: Array, tensor: Tensor) -> Array:
@@ -242,14 +233,12 @@ def _tolerance(site: Site, codes: Array) -> Array | float:
     return NEAR
 
 
-def _compare_output(name: str, ours: Array, theirs: Array, accuracy: float, compared: Comparison) -> None:
+def _compare_output(name: str, ours: Array, theirs: Array, accuracy: float, found: Comparison) -> None:
     if theirs.dtype.kind != "f":
-        steps = ours.astype(np.float64) - theirs
-        compared.add(name, steps != 0, steps)
+        found.add_equal(name, ours, theirs)
         return
     wide, other = ours.astype(np.float64), theirs.astype(np.float64)
     finite = np.isfinite(other)
-    steps = np.where(finite, wide - np.where(finite, other, 0), 0) / max(
-        1e-30, float(np.abs(other[finite]).max(initial=0))
-    )
-    compared.add(name, (np.abs(steps) > accuracy) | (finite != np.isfinite(wide)), steps)
+    largest = max(1e-30, float(np.abs(other[finite]).max(initial=0)))
+    steps = np.where(finite, wide - np.where(finite, other, 0), 0) / largest
+    found.add(name, (np.abs(steps) > accuracy) | (finite != np.isfinite(wide)), steps)

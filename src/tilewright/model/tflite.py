@@ -1,9 +1,13 @@
-"""A TensorFlow Lite int8 model as a Graph, its quantisation kept exactly."""
+"""A TensorFlow Lite int8 model as a Graph, its quantisation kept exactly; and that graph compared with LiteRT."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +15,11 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph import ops
-from tilewright.graph.arithmetic import Activation
-from tilewright.graph.ir import MAX_ELEMENTS, Graph, Node, Quant, Tensor
+from tilewright.graph import ops, reference
+from tilewright.graph.ir import MAX_ELEMENTS, Graph, Named, Node, Quant, Site, Tensor
+from tilewright.graph.rounding import Activation
 from tilewright.model.tflite_file import RawModel, RawOp, RawTensor, read
+from tilewright.model.verification import Comparison, Verification, compared
 
 _ACTIVATIONS: dict[int, Activation] = {0: "none", 1: "relu", 2: "relu_n1_to_1", 3: "relu6"}
 
@@ -22,6 +27,10 @@ HOW_TO_QUANTISE = (
     "quantise it to int8: TFLiteConverter with optimizations=[Optimize.DEFAULT], a representative_dataset and "
     "target_spec.supported_ops=[OpsSet.TFLITE_BUILTINS_INT8]"
 )
+
+PACKAGE = "ai-edge-litert"
+#: A softmax over real numbers and its like may differ in the last bit.
+REAL = 1e-6
 
 
 def load(path: Path) -> Graph:
@@ -34,12 +43,11 @@ def load(path: Path) -> Graph:
     try:
         return _Builder(path, raw).graph().validate()
     except (ModelError, UnsupportedError) as error:
-        where = error.where if str(path) in error.where else f"{path}: {error.where}"
-        raise type(error)(where, error.reason, error.remedy) from None
+        raise error.within(path) from None
 
 
 @dataclass(frozen=True)
-class _Call:
+class _Call(Named):
     """One operator while it is translated: its name, its options and the tensors it reads and writes."""
 
     name: str
@@ -54,33 +62,31 @@ class _Call:
     def activation(self) -> Activation:
         code = self.option("FusedActivationFunction")
         if code not in _ACTIVATIONS:
-            raise UnsupportedError(f"op '{self.name}'", f"has the fused activation number {code}")
+            raise UnsupportedError(self.where, f"has the fused activation number {code}")
         return _ACTIVATIONS[code]
 
     def tensor(self, index: int) -> Tensor:
         tensor = self.inputs[index] if index < len(self.inputs) else None
         if tensor is None:
-            raise ModelError(f"op '{self.name}'", f"{self.raw.code} lacks its input {index}")
+            raise ModelError(self.where, f"{self.raw.code} lacks its input {index}")
         return tensor
 
     def constant(self, index: int) -> Array:
         data = self.tensor(index).data
         if data is None:
             raise UnsupportedError(
-                f"op '{self.name}'", f"{self.raw.code} takes input {index} at run time; a constant is supported"
+                self.where, f"{self.raw.code} takes input {index} at run time; a constant is supported"
             )
         return data
 
     def window(self, kernel: tuple[int, int]) -> ops.Window:
         shape = self.tensor(0).shape
         if len(shape) != 4:
-            raise ModelError(f"op '{self.name}'", f"{self.raw.code} has an input of shape {list(shape)}, not four axes")
+            raise ModelError(self.where, f"{self.raw.code} has an input of shape {list(shape)}, not four axes")
         stride = (int(self.option("StrideH", 1)), int(self.option("StrideW", 1)))
         dilation = (int(self.option("DilationHFactor", 1)), int(self.option("DilationWFactor", 1)))
         if min(*kernel, *stride, *dilation) < 1 or max(*kernel, *stride, *dilation) > 1 << 15:
-            raise ModelError(
-                f"op '{self.name}'", f"has an impossible kernel {kernel}, stride {stride} or dilation {dilation}"
-            )
+            raise ModelError(self.where, f"has an impossible kernel {kernel}, stride {stride} or dilation {dilation}")
         if self.option("Padding") == 1:
             return ops.Window(kernel, stride, (0, 0, 0, 0), dilation)
         return ops.Window.same((shape[1], shape[2]), kernel, stride, dilation)
@@ -89,13 +95,13 @@ class _Call:
 def _kernel_of_weights(call: _Call) -> tuple[int, int]:
     shape = call.tensor(1).shape
     if len(shape) != 4:
-        raise ModelError(f"op '{call.name}'", f"has weights of shape {list(shape)}, not four axes")
+        raise ModelError(call.where, f"has weights of shape {list(shape)}, not four axes")
     return shape[1], shape[2]
 
 
 def _fully_connected(call: _Call) -> ops.Op:
     if call.option("WeightsFormat"):
-        raise UnsupportedError(f"op '{call.name}'", "has shuffled weights", "export it with the default weights format")
+        raise UnsupportedError(call.where, "has shuffled weights", "export it with the default weights format")
     return ops.FullyConnected(call.activation, bool(call.option("KeepNumDims", False)))
 
 
@@ -109,16 +115,14 @@ def _mean(call: _Call) -> ops.Op:
     rank = len(call.tensor(0).shape)
     axes = {int(axis) for axis in call.constant(1).reshape(-1)}
     if not axes <= set(range(-rank, rank)):
-        raise ModelError(f"op '{call.name}'", f"reduces over axes {sorted(axes)} of {rank}")
+        raise ModelError(call.where, f"reduces over axes {sorted(axes)} of {rank}")
     return ops.Mean(tuple(sorted({axis % rank for axis in axes})), bool(call.option("KeepDims", False)))
 
 
 def _pad(call: _Call) -> ops.Op:
     pairs = call.constant(1)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.min(initial=0) < 0 or pairs.max(initial=0) > MAX_ELEMENTS:
-        raise ModelError(
-            f"op '{call.name}'", f"has the padding {pairs.tolist()}; (before, after) for each axis is required"
-        )
+        raise ModelError(call.where, f"has the padding {pairs.tolist()}; (before, after) for each axis is required")
     value = int(call.constant(2).reshape(-1)[0]) if call.raw.code == "PADV2" else None
     return ops.Pad(tuple((int(before), int(after)) for before, after in pairs), value)
 
@@ -169,9 +173,7 @@ class _Builder:
         nodes = tuple(self._node(index, op) for index, op in enumerate(self.raw.ops))
         inputs = tuple(self.names[index] for index in self.raw.inputs)
         outputs = tuple(self.names[index] for index in self.raw.outputs)
-        used = {name for node in nodes for name in (*node.inputs, *node.outputs)} | {*inputs, *outputs}
-        tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
-        return Graph(self.path.stem, tensors, nodes, inputs, outputs)
+        return Graph(self.path.stem, self.tensors, nodes, inputs, outputs).pruned()
 
     def _node(self, index: int, raw: RawOp) -> Node:
         if raw.code not in _TRANSLATE:
@@ -189,22 +191,18 @@ class _Builder:
         return Node(f"{op.kind}_{index}", op, inputs[:arity], (output.name,))
 
     def _check_types(self, call: _Call) -> None:
-        where = f"op '{call.name}'"
         for role, tensor, edge in (("input", call.tensor(0), "QUANTIZE"), ("output", call.outputs[0], "DEQUANTIZE")):
             if tensor.dtype == "float32" and call.raw.code == edge:
                 continue
-            if tensor.dtype != "int8":
-                reason = f"its {role} '{tensor.name}' is {tensor.dtype}, not int8"
-                raise UnsupportedError(where, reason, HOW_TO_QUANTISE)
-            if tensor.quant is None:
-                reason = f"its {role} '{tensor.name}' has no quantisation parameters"
-                raise UnsupportedError(where, reason, HOW_TO_QUANTISE)
+            if tensor.dtype != "int8" or tensor.quant is None:
+                lacks = "has no quantisation parameters" if tensor.dtype == "int8" else f"is {tensor.dtype}, not int8"
+                raise UnsupportedError(call.where, f"its {role} '{tensor.name}' {lacks}", HOW_TO_QUANTISE)
         if call.raw.code in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
             weights = call.tensor(1)
             if weights.dtype != "int8" or weights.data is None or weights.quant is None:
                 origin = "computed" if weights.data is None else "constant"
                 reason = f"its weights are {origin} {weights.dtype}; constant int8 is supported"
-                raise UnsupportedError(where, reason, HOW_TO_QUANTISE)
+                raise UnsupportedError(call.where, reason, HOW_TO_QUANTISE)
 
 
 def _tensor(name: str, raw: RawTensor) -> Tensor:
@@ -219,9 +217,44 @@ def _constant(name: str, raw: RawTensor) -> Array | None:
     if raw.data is None:
         return None
     dtype = np.dtype(raw.dtype)
-    count = 1
-    for extent in raw.shape:
-        count *= max(0, extent)
+    count = prod(max(0, extent) for extent in raw.shape)
     if count * dtype.itemsize != raw.data.nbytes:
         raise ModelError(f"tensor '{name}'", f"has {raw.data.nbytes} bytes of data for {raw.dtype}{list(raw.shape)}")
     return np.frombuffer(raw.data, dtype).reshape(raw.shape)
+
+
+def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verification:
+    """Compare every tensor of `graph` under the rounding mode `litert` with LiteRT's, sample by sample."""
+    try:
+        litert = import_module("ai_edge_litert.interpreter")
+    except ImportError:
+        return Verification("LiteRT", reason=f"{PACKAGE} is not installed; pip install {PACKAGE}")
+    framework = f"LiteRT {version(PACKAGE)}"
+    try:
+        model = litert.Interpreter(
+            str(path),
+            experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
+            experimental_preserve_all_tensors=True,
+        )
+        model.allocate_tensors()
+    except (RuntimeError, ValueError) as error:
+        return Verification(framework, reason=f"LiteRT does not take the file: {str(error).splitlines()[0][:120]}")
+    places = {name: index for index, name in enumerate(names(read(path)))}
+
+    def compare(sample: Mapping[str, Array], found: Comparison) -> None:
+        for name, array in sample.items():
+            model.set_tensor(places[name], array[0])
+        model.invoke()
+        reference.run(graph, sample, "litert", partial(_observe, model, places, found))
+
+    return compared(framework, samples, compare)
+
+
+def _observe(model: Any, places: Mapping[str, int], found: Comparison, site: Site, results: tuple[Array, ...]) -> None:
+    for tensor, ours in zip(site.outputs, results, strict=True):
+        theirs = model.get_tensor(places[tensor.name]).reshape(tensor.shape)
+        if tensor.quant is None:
+            steps = (ours[0].astype(np.float64) - theirs) / max(1e-30, float(np.abs(theirs).max(initial=0)))
+            found.add(tensor.name, np.abs(steps) > REAL, steps)
+        else:
+            found.add_equal(tensor.name, ours[0], theirs)

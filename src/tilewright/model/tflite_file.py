@@ -16,7 +16,7 @@ import numpy as np
 import tflite
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError
+from tilewright.errors import ModelError, UnsupportedError, printable
 
 MAX_BYTES = 1 << 31  # flatbuffers' own limit
 MAX_RANK = 8
@@ -88,16 +88,14 @@ def read(path: Path) -> RawModel:
     """The records of the file's only subgraph. Raises ModelError, or UnsupportedError for control flow."""
     size = path.stat().st_size
     if not 8 <= size <= MAX_BYTES:
-        raise ModelError(str(path), f"is {size} bytes long; a .tflite file has 8 to {MAX_BYTES}")
+        raise ModelError(path, f"is {size} bytes long; a .tflite file has 8 to {MAX_BYTES}")
     content = path.read_bytes()
     if not tflite.Model.ModelBufferHasIdentifier(content, 0):
-        raise ModelError(str(path), "is not a TensorFlow Lite model (no TFL3 mark)", "give a .tflite file")
+        raise ModelError(path, "is not a TensorFlow Lite model (no TFL3 mark)", "give a .tflite file")
     try:
         return _model(str(path), tflite.Model.GetRootAs(content, 0))
     except (struct.error, ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError):
-        raise ModelError(
-            str(path), "is truncated or damaged: a table points outside the file", "export it again"
-        ) from None
+        raise ModelError(path, "is truncated or damaged: a table points outside the file", "export it again") from None
 
 
 def _model(path: str, model: Any) -> RawModel:
@@ -128,8 +126,7 @@ def _buffer(buffer: Any) -> Array | None:
 
 def _text(name: bytes | None) -> str:
     """A name as one printable line of bounded length."""
-    decoded = (name or b"")[:MAX_NAME].decode("utf-8", "replace")
-    return "".join(c if c.isprintable() else "?" for c in decoded)
+    return printable((name or b"")[:MAX_NAME].decode("utf-8", "replace"))
 
 
 def _tensor(path: str, tensor: Any, index: int, buffers: list[Array | None]) -> RawTensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,7 @@ class Verification:
             "samples": self.samples,
             "tensors": self.tensors,
             "values": self.values,
-            "differences": [
-                {"tensor": each.tensor, "count": each.count, "size": each.size, "largest": each.largest}
-                for each in self.differences
-            ],
+            "differences": [asdict(each) for each in self.differences],
         }
 
     def __str__(self) -> str:
@@ -83,7 +81,18 @@ class Comparison:
         if count:
             self.found[tensor] = Difference(tensor, count, size, largest)
 
-    def result(self, framework: str, samples: int) -> Verification:
-        """All of it, differences in the order in which the network computes them."""
-        differences = tuple(self.found[name] for name in self.sizes if name in self.found)
-        return Verification(framework, samples, len(self.sizes), sum(self.sizes.values()), differences)
+    def add_equal(self, tensor: str, ours: Array, theirs: Array) -> None:
+        """Record one sample of integers, which must be equal."""
+        steps = ours.astype(np.float64) - theirs
+        self.add(tensor, steps != 0, steps)
+
+
+def compared(
+    framework: str, samples: Mapping[str, Array], compare: Callable[[Mapping[str, Array], Comparison], None]
+) -> Verification:
+    """What `compare` records of each sample; differences in the order in which the network computes them."""
+    found, count = Comparison(), len(next(iter(samples.values())))
+    for index in range(count):
+        compare({name: array[index : index + 1] for name, array in samples.items()}, found)
+    differences = tuple(found.found[name] for name in found.sizes if name in found.found)
+    return Verification(framework, count, len(found.sizes), sum(found.sizes.values()), differences)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.array import Array
 from tilewright.errors import InputError, UnsupportedError
-from tilewright.quantize.options import SCHEMES, Options
+from tilewright.quantize.samples import SCHEMES, Options, Progress
 
 if TYPE_CHECKING:
     from tilewright.model.verification import Verification
     from tilewright.quantize.report import Report
 
-Progress = Callable[[int, int, str], None]
 __all__ = ["SCHEMES", "Options", "Progress", "quantize", "require"]
 
 
@@ -48,9 +47,9 @@ def quantize(
     if options.scheme == "pow2" and (options.method, options.activations) != (Options.method, Options.activations):
         raise InputError("--method and --activations", "are for the scheme affine", "leave them out")
     from tilewright.files import replacing
-    from tilewright.quantize import affine, measure, pow2, report, samples
+    from tilewright.quantize import affine, pow2, report, samples
     from tilewright.quantize import model as models
-    from tilewright.quantize.pow2.exact import exact
+    from tilewright.quantize.pow2.emit import exact
 
     original = models.read(model)
     inputs = models.signature(original)
@@ -64,7 +63,7 @@ def quantize(
     else:
         quantised = affine.quantize(original, calibrating, options.method, options.activations, progress)
         evaluated, shifts, reasons = quantised, {}, None
-    fidelity = measure.compare(original, quantised, evaluated, measuring, progress)
+    fidelity = report.compare(original, quantised, evaluated, measuring, progress)
     with replacing(output) as file:
         file.write(quantised.SerializeToString())
     left = report.left(original, quantised, reasons)
@@ -75,9 +74,8 @@ def quantize(
 
 def _verified(output: Path, samples: Mapping[str, Array]) -> Verification:
     """What the written file is to `run`, compared with what it is to onnxruntime."""
-    from tilewright.model import load
+    from tilewright.model import load, verify
     from tilewright.model.verification import Verification
-    from tilewright.model.verify import verify
 
     try:
         return verify(output, load(output), samples)

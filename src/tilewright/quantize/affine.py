@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.model.inputs import Samples
 from tilewright.quantize.model import first_line
-from tilewright.quantize.samples import count_of, feeds
+from tilewright.quantize.samples import Progress, feeds
 
 METHODS = {
     "minmax": CalibrationMethod.MinMax,
@@ -25,22 +25,16 @@ METHODS = {
     "percentile": CalibrationMethod.Percentile,
 }
 TYPES = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}
-Progress = Callable[[int, int, str], None]
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
     """The calibration samples, one by one."""
 
     def __init__(self, samples: Samples, progress: Progress | None) -> None:
-        self._total, self._progress, self._done = count_of(samples), progress, 0
-        self._feeds: Iterator[dict[str, Array]] = feeds(samples)
+        self._feeds = feeds(samples, progress, "calibrating")
 
     def get_next(self) -> dict[str, Array] | None:
-        feed = next(self._feeds, None)
-        if feed is not None and self._progress:
-            self._done += 1
-            self._progress(self._done, self._total, "calibrating")
-        return feed
+        return next(self._feeds, None)
 
 
 @contextmanager

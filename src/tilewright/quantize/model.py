@@ -6,18 +6,23 @@ That form: opset 13 or later, batch 1, constants folded, BatchNorm and Dropout f
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, helper, numpy_helper, shape_inference, version_converter
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper, shape_inference, version_converter
 from onnxruntime.quantization import quant_pre_process
 
+from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.files import regular
 from tilewright.graph.ir import DTYPES, Graph, Tensor
+from tilewright.graph.ort import session
 
 #: Per-channel DequantizeLinear came with this opset.
 OPSET, IR_VERSION = 13, 8
@@ -33,18 +38,18 @@ def read(path: str | Path) -> ModelProto:
     try:
         model = onnx.load(path)
         if not model.graph.node or not model.opset_import:
-            raise ModelError(str(path), "is not an ONNX model", "give a float .onnx file")
+            raise ModelError(path, "is not an ONNX model", "give a float .onnx file")
         refuse(model, str(path))  # before the checker, which has no name for other people's operators
         onnx.checker.check_model(model)
     except DecodeError:
-        raise ModelError(str(path), "is not an ONNX file", "give a float .onnx file") from None
+        raise ModelError(path, "is not an ONNX file", "give a float .onnx file") from None
     except (
         onnx.checker.ValidationError,
         ValueError,
         TypeError,
         FileNotFoundError,
     ) as error:  # names not in UTF-8: bytes
-        raise ModelError(str(path), f"is not a valid ONNX model: {first_line(error)}") from None
+        raise ModelError(path, f"is not a valid ONNX model: {first_line(error)}") from None
     fix_inputs(model, str(path))
     return prepare(model, str(path))
 
@@ -123,8 +128,10 @@ def _preprocess(model: ModelProto) -> ModelProto:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         source, prepared = Path(folder) / "model.onnx", Path(folder) / PREPARED
         onnx.save(shape_inference.infer_shapes(model), source)
+        options = ort.SessionOptions()
+        options.log_severity_level = 4  # errors come as exceptions
         # Fails here with a reason; the preprocessing below would print a traceback and go on without folding.
-        ort.InferenceSession(source, _quiet(), providers=["CPUExecutionProvider"])
+        ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         ort.set_default_logger_severity(4)
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
         return onnx.load(prepared)
@@ -134,7 +141,7 @@ def _flatten_biases(model: ModelProto) -> None:
     """Gemm's constant biases of shape (1, N) become (N,): onnxruntime's quantiser fails on two axes."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
-        bias = constants.get(node.input[2]) if node.op_type == "Gemm" and len(node.input) > 2 else None
+        bias = constants.get(operand(node, 2)) if node.op_type == "Gemm" else None
         if bias is None or len(bias.dims) != 2 or bias.dims[0] != 1:
             continue
         flat = numpy_helper.from_array(numpy_helper.to_array(bias)[0], f"{bias.name}_flat_{node.name}")
@@ -146,10 +153,8 @@ def _name_averages(model: ModelProto) -> None:
     """An AveragePool over the whole image becomes GlobalAveragePool, whose integer kernel adds integers."""
     shapes = {info.name: shape_of(info) for info in (*model.graph.value_info, *model.graph.input)}
     for node in model.graph.node:
-        given = {item.name: helper.get_attribute_value(item) for item in node.attribute}
-        whole = tuple(given.get("kernel_shape", ())) == shapes.get(next(iter(node.input), ""), ())[2:]
-        padded = any(given.get("pads", ())) or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
-        if node.op_type == "AveragePool" and whole and not padded:
+        whole = tuple(attribute(node, "kernel_shape", ())) == shapes.get(operand(node, 0), ())[2:]
+        if node.op_type == "AveragePool" and whole and not is_padded(node):
             node.op_type = "GlobalAveragePool"
             del node.attribute[:]
 
@@ -173,13 +178,103 @@ def title(node: onnx.NodeProto) -> str:
     return node.name or next(iter(node.output), node.op_type)
 
 
-def _quiet() -> ort.SessionOptions:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4  # errors come as exceptions
-    return options
-
-
 def first_line(error: Exception) -> str:
     """The first line of an error that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+class Network:
+    """A prepared model with its constants, consumers and shapes at hand."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.model = model
+        self.nodes: list[NodeProto] = list(model.graph.node)
+        self.inputs = [info.name for info in model.graph.input]
+        self.outputs = [info.name for info in model.graph.output]
+        self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._arrays: dict[str, Array] = {}
+        self.producer = {name: node for node in self.nodes for name in node.output if name}
+        self.consumers: dict[str, list[NodeProto]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.input):
+                self.consumers.setdefault(name, []).append(node)
+        self._types = {
+            info.name: info.type.tensor_type
+            for info in (*model.graph.value_info, *model.graph.input, *model.graph.output)
+        }
+
+    def is_constant(self, name: str) -> bool:
+        return name in self._constants
+
+    def constant(self, name: str) -> Array:
+        """The value of a constant."""
+        if name not in self._arrays:
+            self._arrays[name] = numpy_helper.to_array(self._constants[name])
+        return self._arrays[name]
+
+    def is_float(self, name: str) -> bool:
+        if self.is_constant(name):
+            return self._constants[name].data_type == onnx.TensorProto.FLOAT
+        return name in self._types and self._types[name].elem_type == onnx.TensorProto.FLOAT
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor; () where it is not known."""
+        if self.is_constant(name):
+            return tuple(self._constants[name].dims)
+        if name not in self._types:
+            return ()
+        return tuple(dim.dim_value for dim in self._types[name].shape.dim)
+
+    def only_consumer(self, name: str) -> NodeProto | None:
+        """The one node that reads a tensor, where there is one and it is no output of the model."""
+        readers = self.consumers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
+
+
+def operand(node: NodeProto, index: int) -> str:
+    """The name of an input; empty where it is absent."""
+    return node.input[index] if index < len(node.input) else ""
+
+
+def is_padded(node: NodeProto) -> bool:
+    """Whether a pool sees padding."""
+    return any(attribute(node, "pads", ())) or attribute(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+
+
+def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
+    for item in node.attribute:
+        if item.name == name:
+            value = helper.get_attribute_value(item)
+            return value.decode() if isinstance(value, bytes) else value
+    return default
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """onnxruntime's errors, of many types, as one of ours."""
+    try:
+        yield
+    except Exception as error:
+        raise UnsupportedError("onnxruntime", f"cannot run the model: {first_line(error)}") from None
+
+
+class Tracer:
+    """A session without graph optimisations, so that each node is computed as it is written."""
+
+    def __init__(self, model: ModelProto, tensors: list[str]) -> None:
+        """Prepare to return the named tensors and the model's outputs."""
+        traced = ModelProto()
+        traced.CopyFrom(model)
+        known = {info.name for info in model.graph.output} | {info.name for info in model.graph.input}
+        traced.graph.output.extend(ValueInfoProto(name=name) for name in dict.fromkeys(tensors) if name not in known)
+        self._direct = [name for name in tensors if name in {info.name for info in model.graph.input}]
+        with _reported():
+            self._session = session(traced)
+        self._names = [info.name for info in self._session.get_outputs()]
+
+    def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """Every traced tensor and output for one sample, by name."""
+        with _reported():
+            values = dict(zip(self._names, self._session.run(None, dict(feed)), strict=True))
+        return values | {name: feed[name] for name in self._direct}

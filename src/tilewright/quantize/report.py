@@ -1,27 +1,146 @@
-"""The report of a quantisation: one line a tensor, what stays on the host, and the whole; as a table or as JSON."""
+"""How far the quantised model is from the float one, tensor by tensor and in top-1, and what stays on the host.
+
+As a table or as JSON.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import isfinite, log2
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import inf, isfinite, log2, log10, nan
+from typing import Any
 
+import numpy as np
 from onnx import ModelProto
 
+from tilewright.array import Array
+from tilewright.model.inputs import Samples
 from tilewright.model.verification import Verification
-from tilewright.quantize.measure import Fidelity, Measured, counterparts
-from tilewright.quantize.model import title
-from tilewright.quantize.network import Network
-from tilewright.quantize.options import Options
+from tilewright.quantize.model import Network, Tracer, title
 from tilewright.quantize.pow2 import Made
+from tilewright.quantize.pow2.plan import ACTIVATIONS
 from tilewright.quantize.pow2.scales import shift
-from tilewright.report import text
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from tilewright.quantize.samples import Options, Progress, count_of, feeds
+from tilewright.report.render import console, table
 
 COLUMNS = ("layer", "op", "scale", "shift", "SNR dB")
 NUMERIC = {"scale", "shift", "SNR dB"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A tensor of the float model: the node that computes it, its scale, its SNR in dB (inf: equal, nan: zeros)."""
+
+    tensor: str
+    name: str
+    op: str
+    scale: float | None
+    snr_db: float
+
+
+@dataclass(frozen=True)
+class Top1:
+    """Shares of samples: both models give the same class; each gives the right one, where that is known."""
+
+    agreement: float
+    float_accuracy: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """All of it, over so many samples."""
+
+    layers: tuple[Measured, ...]
+    outputs: tuple[Measured, ...]
+    top1: Top1 | None
+    samples: int
+
+
+def _squares(exact: Array, found: Array) -> tuple[float, float]:
+    """The sums of squares of a signal and of its error."""
+    wide = exact.astype(np.float64)
+    signal = float(np.sum(wide * wide))
+    wide -= found
+    return signal, float(np.sum(wide * wide))
+
+
+def _ratio(signal: float, noise: float) -> float:
+    """Signal to noise in dB."""
+    if not noise:
+        return inf if signal else nan
+    return 10 * log10(signal / noise) if signal else -inf
+
+
+def compare(
+    original: ModelProto,
+    quantised: ModelProto,
+    evaluated: ModelProto,
+    samples: Samples,
+    progress: Progress | None = None,
+) -> Fidelity:
+    """Run the float model and `evaluated`, the form of `quantised` that computes its arithmetic, side by side."""
+    net, counterpart = Network(original), counterparts(quantised)
+    tensors = [name for node in net.nodes for name in node.output if name in counterpart or name in net.outputs]
+    tensors = [name for name in tensors if net.is_float(name) or name in net.outputs]
+    exact, found = Tracer(original, tensors), Tracer(evaluated, [counterpart.get(name, (name,))[0] for name in tensors])
+    powers = {name: np.zeros(2) for name in tensors}
+    classes: list[tuple[int, int]] = []
+    for feed in feeds(samples, progress, "comparing"):
+        truth, got = exact.run(feed), found.run(feed)
+        for name in tensors:
+            powers[name] += _squares(truth[name], got[name if name in net.outputs else counterpart[name][0]])
+        first = net.outputs[0]
+        if len(net.outputs) == 1 and _is_scores(truth[first]):
+            classes.append((int(truth[first].argmax()), int(got[first].argmax())))
+
+    def measured(name: str) -> Measured:
+        node_name, op = _label(net, name, set(tensors))
+        scale = counterpart[name][1] if name in counterpart else None
+        return Measured(name, node_name, op, scale, _ratio(*powers[name].tolist()))
+
+    layers = tuple(measured(name) for name in tensors)
+    outputs = tuple(row for row in layers if row.tensor in net.outputs)
+    return Fidelity(layers, outputs, _top1(classes, samples.labels), count_of(samples))
+
+
+def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
+    """For each float tensor that is quantised: its dequantised name, and its scale."""
+    net = Network(quantised)
+    found = {}
+    for node in net.nodes:
+        if node.op_type != "QuantizeLinear":
+            continue
+        for reader in net.consumers.get(node.output[0], []):
+            if reader.op_type == "DequantizeLinear":
+                scale = float(net.constant(node.input[1]))
+                result = reader.output[0]
+                found[result if result in net.outputs else node.input[0]] = (result, scale)
+    return found
+
+
+def _label(net: Network, tensor: str, shown: set[str]) -> tuple[str, str]:
+    """The node that computes a tensor; a Relu or Clip with no tensor of its own before it counts with that node."""
+    node = net.producer[tensor]
+    before = net.producer.get(node.input[0]) if node.op_type in ACTIVATIONS else None
+    if before is not None and node.input[0] not in shown:
+        return title(before), f"{before.op_type}+{node.op_type}"
+    return title(node), node.op_type
+
+
+def _is_scores(output: Array) -> bool:
+    """Whether an output looks like one score a class: one axis longer than 1."""
+    return sum(extent > 1 for extent in output.shape) == 1
+
+
+def _top1(classes: list[tuple[int, int]], labels: Array | None) -> Top1 | None:
+    if not classes:
+        return None
+    pairs = np.array(classes)
+    agreement = float(np.mean(pairs[:, 0] == pairs[:, 1]))
+    if labels is None:
+        return Top1(agreement, None, None)
+    return Top1(agreement, float(np.mean(pairs[:, 0] == labels)), float(np.mean(pairs[:, 1] == labels)))
 
 
 @dataclass(frozen=True)
@@ -63,7 +182,7 @@ class Report:
             "layers": [self._row(row) for row in found.layers],
             "outputs": [self._row(row) for row in found.outputs],
             "top1": top1 and {"agreement": top1.agreement, "float": top1.float_accuracy, "quantised": top1.accuracy},
-            "host": [{"name": node.name, "op": node.op, "reason": node.reason} for node in self.left],
+            "host": [asdict(node) for node in self.left],
             "verification": self.verification and self.verification.to_json(),
         }
 
@@ -98,51 +217,44 @@ def left(original: ModelProto, quantised: ModelProto, reasons: dict[str, str] | 
     nodes = []
     for node in net.nodes:
         reader = net.only_consumer(node.output[0])
-        fused = reader is not None and reader.output[0] in found and reader.op_type in ("Relu", "Clip")
+        fused = reader is not None and reader.output[0] in found and reader.op_type in ACTIVATIONS
         if node.output[0] not in found and not fused:
             nodes.append(Left(title(node), node.op_type, "its result is not quantised"))
     return tuple(nodes)
 
 
-def show(report: Report, to: Console | None = None) -> None:
+def show(report: Report) -> None:
     """Print the report."""
     from rich.text import Text
 
-    to = to or text.console()
+    to = console()
     columns = [name for name in COLUMNS if name != "shift" or report.shifts]
-    made = text.table(to, columns, NUMERIC)
+    made = table(to, columns, NUMERIC)
     for row in report.fidelity.layers:
-        shift_ = report.shifts.get(row.tensor)
-        cells = {
-            "layer": row.name,
-            "op": row.op,
-            "scale": _scale(row.scale, report.options.scheme),
-            "shift": "" if shift_ is None else str(shift_),
-            "SNR dB": _db(row.snr_db),
-        }
-        made.add_row(*(Text(cells[name]) for name in columns))
+        scale, shifted = _scale(row.scale, report.options.scheme), str(report.shifts.get(row.tensor, ""))
+        cells = zip(COLUMNS, (row.name, row.op, scale, shifted, _db(row.snr_db)), strict=True)
+        made.add_row(*(Text(cell) for name, cell in cells if name in columns))
     to.print(made)
     for topic, statement in _facts(report):
         to.print(Text.assemble((f"{topic:<13} ", "bold"), statement), soft_wrap=True)
 
 
-def _facts(report: Report) -> list[tuple[str, str]]:
+def _facts(report: Report) -> Iterator[tuple[str, str]]:
     found = report.fidelity
-    facts = [("output", f"{row.tensor}: SNR {_db(row.snr_db)} dB") for row in found.outputs]
+    for row in found.outputs:
+        yield "output", f"{row.tensor}: SNR {_db(row.snr_db)} dB"
     if found.top1:
-        facts.append(
-            ("top-1", f"same class as the float model in {found.top1.agreement:.1%} of {found.samples} samples")
-        )
+        yield "top-1", f"same class as the float model in {found.top1.agreement:.1%} of {found.samples} samples"
         if found.top1.accuracy is not None:
-            facts.append(("accuracy", f"{found.top1.accuracy:.1%}; float model {found.top1.float_accuracy:.1%}"))
-    facts += [("in float32", f"{node.name} ({node.op}): {node.reason}") for node in report.left]
-    facts.append(("calibration", report.calibration))
+            yield "accuracy", f"{found.top1.accuracy:.1%}; float model {found.top1.float_accuracy:.1%}"
+    for node in report.left:
+        yield "in float32", f"{node.name} ({node.op}): {node.reason}"
+    yield "calibration", report.calibration
     if report.evaluation != report.calibration:
-        facts.append(("measured on", report.evaluation))
-    facts.append(("written", report.output))
+        yield "measured on", report.evaluation
+    yield "written", report.output
     if report.verification:
-        facts.append(("import", str(report.verification)))
-    return facts
+        yield "import", str(report.verification)
 
 
 def _scale(scale: float | None, scheme: str) -> str:

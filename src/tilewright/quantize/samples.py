@@ -1,8 +1,8 @@
-"""Calibration and evaluation samples: a file or a folder of them; images if the user says how they are prepared."""
+"""How to quantise, and by which samples: a file or a folder of them; images if the user says how they are prepared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,20 @@ from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.model import inputs
 from tilewright.model.inputs import IMAGES, Samples
 
+#: Called with (steps done, steps in all, what they are).
+Progress = Callable[[int, int, str], None]
+SCHEMES = ("affine", "pow2")
 SUFFIXES = (".npy", ".npz", *IMAGES)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to quantise; `method` and `activations` are for `affine` only."""
+
+    scheme: str = "affine"
+    method: str = "minmax"
+    activations: str = "int8"
+    pixels: Pixels | None = None
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,7 @@ def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: s
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
         if not files:
-            raise InputError(str(path), f"holds no samples ({', '.join(SUFFIXES)})", "give calibration data")
+            raise InputError(path, f"holds no samples ({', '.join(SUFFIXES)})", "give calibration data")
     else:
         files = [path]
     parts = [
@@ -48,10 +61,15 @@ def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: s
     return Samples(values, truth, f"{count} sample{'s' * (count > 1)} from {path}")
 
 
-def feeds(samples: Samples) -> Iterator[dict[str, Array]]:
-    """One {input name: array} a sample."""
-    for index in range(count_of(samples)):
+def feeds(
+    samples: Samples, progress: Progress | None = None, what: str = "", part: int = 0, parts: int = 1
+) -> Iterator[dict[str, Array]]:
+    """One {input name: array} a sample; after each, `progress` is told how far this one of `parts` passes is."""
+    count = count_of(samples)
+    for index in range(count):
         yield {name: array[index] for name, array in samples.values.items()}
+        if progress:
+            progress(part * count + index + 1, parts * count, what)
 
 
 def count_of(samples: Samples) -> int:
@@ -61,15 +79,11 @@ def count_of(samples: Samples) -> int:
 def _image(path: Path, graph: Graph, pixels: Pixels | None) -> Samples:
     """One image of exactly the input's size, prepared as `pixels` says."""
     if pixels is None:
-        raise InputError(
-            str(path), "is an image", "say with --mean, --std and --bgr how the model's pixels are prepared"
-        )
-    shape = graph.tensors[graph.inputs[0]].shape
+        raise InputError(path, "is an image", "say with --mean, --std and --bgr how the model's pixels are prepared")
+    shape = inputs.only_input(path, graph).shape
     first = len(shape) == 4 and shape[1] in (1, 3)
     picture = (shape[0], *shape[2:], shape[1]) if first else shape
     raw = Tensor("image", picture, "uint8", Quant((1.0,), (0,)))  # a scale of 1: codes are pixels
-    if len(graph.inputs) > 1:
-        raise InputError(str(path), f"is for a model with one input; this one has {len(graph.inputs)}", "give an .npz")
     codes = inputs.read(path, Graph("image", {"image": raw}, (), ("image",), ())).values["image"]
     values: Array = codes.astype(np.float32)
     if pixels.bgr:
@@ -91,9 +105,7 @@ def _labels(path: Path, count: int) -> Array:
         else:
             found = np.array([int(word) for word in path.read_text().split()])
     except (ValueError, EOFError) as error:
-        raise InputError(str(path), f"cannot be read as labels: {error}", "give .npy or one number a line") from None
+        raise InputError(path, f"cannot be read as labels: {error}", "give .npy or one number a line") from None
     if found.shape != (count,) or found.dtype.kind not in "iu":
-        raise InputError(
-            str(path), f"holds {found.dtype}{list(found.shape)}", f"give one integer a sample, {count} in all"
-        )
+        raise InputError(path, f"holds {found.dtype}{list(found.shape)}", f"give one integer a sample, {count} in all")
     return found

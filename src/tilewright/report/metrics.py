@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,36 +32,23 @@ class Layer:
     name: str
     op: str
     where: str
-    reason: str = ""
     cycles: int = 0
     serial_cycles: int | None = 0
     macs: int = 0
-    executed_macs: int = 0
-    macs_per_cycle: int = 0
     utilization: float = 0.0
     dram_read_bytes: int = 0
     dram_write_bytes: int = 0
-    stalls: Mapping[str, int] | None = None
+    stalls: Mapping[str, int] = field(default_factory=dict)
+    executed_macs: int = 0
+    macs_per_cycle: int = 0
+    reason: str = ""
     seconds: float = 0.0
     trace: Trace | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "op": self.op,
-            "where": self.where,
-            "cycles": self.cycles,
-            "serial_cycles": self.serial_cycles,
-            "macs": self.macs,
-            "utilization": self.utilization,
-            "dram_read_bytes": self.dram_read_bytes,
-            "dram_write_bytes": self.dram_write_bytes,
-            "stalls": dict(self.stalls or {}),
-            "executed_macs": self.executed_macs,
-            "macs_per_cycle": self.macs_per_cycle,
-            "reason": self.reason,
-            "seconds": self.seconds,
-        }
+        """All fields but the trace, in this order."""
+        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "trace"}
+        return shown | {"stalls": dict(self.stalls)}
 
 
 class Deviation(NamedTuple):
@@ -96,6 +83,9 @@ class Deviation(NamedTuple):
     def snr_db(self) -> float | None:
         """Signal to noise; None where one of them is nothing."""
         return 10 * math.log10(self.signal / self.error) if self.error and self.signal else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"largest": self.largest, "snr_db": self.snr_db, "overflowed": self.overflowed}
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,14 +177,7 @@ class Result:
             "utilization": self.utilization,
             "seconds": self.seconds,
             "matches_reference": self.matches_reference,
-            "deviation": {
-                name: {
-                    "largest": deviation.largest,
-                    "snr_db": deviation.snr_db,
-                    "overflowed": deviation.overflowed,
-                }
-                for name, deviation in self.deviations.items()
-            },
+            "deviation": {name: own.to_json() for name, own in self.deviations.items()},
             "hazards": len(self.findings),
             "findings": [finding.to_json() for finding in self.findings],
             "layers": [layer.to_json() for layer in self.layers],

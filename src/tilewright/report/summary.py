@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,31 +140,48 @@ class Fact(NamedTuple):
     bad: bool = False
 
 
-def facts(summary: Summary) -> list[Fact]:
+def facts(summary: Summary) -> Iterator[Fact]:
     """What a report says besides the table."""
     result = summary.result
-    found = [Fact("MACs", machine_macs(result)), Fact("inputs", summary.source)]
+    yield Fact("MACs", machine_macs(result))
+    yield Fact("inputs", summary.source)
     if result.cycles:
-        found.append(Fact("time", _time(summary)) if result.complete else Fact("cycles", cycles_of_launches(result)))
+        yield Fact("time", _time(summary)) if result.complete else Fact("cycles", cycles_of_launches(result))
         if result.serial_cycles:
             saved = percent(1 - result.cycles / result.serial_cycles)
-            found.append(Fact("overlap", f"saves {saved} of the {result.serial_cycles:,} cycles in serial order"))
+            yield Fact("overlap", f"saves {saved} of the {result.serial_cycles:,} cycles in serial order")
         elif result.serial_cycles is None:
-            found.append(Fact("overlap", _no_serial(result)))
-        found.append(Fact("timing model", f"{result.timing}: {result.evidence}"))
+            yield Fact("overlap", _no_serial(result))
+        yield Fact("timing model", f"{result.timing}: {result.evidence}")
         peak = f"{percent(result.utilization)} of {_peak(result)}"
-        found.append(Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})"))
+        yield Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})")
     if summary.predictions is not None:
-        found.append(Fact("predictions", _listed([str(best) for best in summary.predictions])))
+        yield Fact("predictions", _listed([str(best) for best in summary.predictions]))
     if summary.wrong is not None:
-        found.append(Fact("accuracy", _accuracy(summary, summary.wrong)))
-    found.append(Fact("simulated in", f"{result.seconds:.2f} s"))
-    found.append(Fact("reference", _reference(result), result.matches_reference is False))
+        yield Fact("accuracy", _accuracy(summary, summary.wrong))
+    yield Fact("simulated in", f"{result.seconds:.2f} s")
+    yield Fact("reference", _reference(result), result.matches_reference is False)
     if summary.verification is not None:
-        found.append(Fact("import", str(summary.verification), bool(summary.verification.differences)))
+        yield Fact("import", str(summary.verification), bool(summary.verification.differences))
     hazards = str(len(result.findings)) if summary.checked or result.findings else "not checked"
-    found.append(Fact("hazards", hazards, bool(result.findings)))
-    return found
+    yield Fact("hazards", hazards, bool(result.findings))
+
+
+def real_share(graph: Graph, nodes: Collection[str]) -> float:
+    """The part of the network's multiplications that are of real numbers, in some nodes of it."""
+    macs = [(site.node.op.macs(site), site) for site in graph.sites() if site.inputs]
+    real = sum(n for n, s in macs if s.inputs[0] and s.inputs[0].dtype.startswith("float") and s.node.name in nodes)
+    return real / max(1, sum(count for count, _ in macs))
+
+
+def weightiest(graph: Graph, reasons: Mapping[str, str]) -> str:
+    """The reason that keeps most multiplications of real numbers from the target; `reasons` are by node."""
+    total: dict[str, int] = {}
+    for site in graph.sites():
+        if site.node.name in reasons and site.inputs and site.inputs[0] and site.inputs[0].dtype.startswith("float"):
+            reason = reasons[site.node.name]
+            total[reason] = total.get(reason, 0) + site.node.op.macs(site)
+    return max(total, key=lambda reason: total[reason], default="")
 
 
 def machine_macs(result: Result) -> str:
@@ -246,11 +264,10 @@ def _listed(items: list[str]) -> str:
 
 def top_stall(layer: Layer) -> str:
     """The longest wait of the unit that does the work, with its cycles and share of the layer."""
-    stalls = layer.stalls or {}
-    if not stalls or not layer.cycles:
+    if not layer.stalls or not layer.cycles:
         return "-"
-    cause = max(stalls, key=lambda name: stalls[name])
-    return f"{cause} {stalls[cause]:,} ({100 * stalls[cause] / layer.cycles:.0f}%)"
+    cause, longest = max(layer.stalls.items(), key=itemgetter(1))
+    return f"{cause} {longest:,} ({100 * longest / layer.cycles:.0f}%)"
 
 
 def percent(part: float) -> str:

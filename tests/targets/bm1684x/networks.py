@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import Activation
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import (
     Add,
@@ -19,6 +18,7 @@ from tilewright.graph.ops import (
     Reshape,
     Window,
 )
+from tilewright.graph.rounding import Activation
 
 LOWEST = -128
 

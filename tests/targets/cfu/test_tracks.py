@@ -7,10 +7,10 @@ import pytest
 
 import tilewright as tw
 from tests.conftest import ROOT
-from tilewright import bare
 from tilewright.model import inputs
 from tilewright.program.program import Program
-from tilewright.report.events import timeline
+from tilewright.report.timeline import timeline
+from tilewright.run import run_bare
 from tilewright.targets.cfu.compiler import toolchain
 from tilewright.targets.cfu.target import TARGET
 
@@ -48,5 +48,5 @@ def test_explain_counts_the_cycles_of_a_sample_of_zeros(program: Program) -> Non
     assert f"{zeros.cycles} cycles on a sample of zeros (timing model fitted)" in text
     for layer in zeros.layers:
         assert f"; {layer.cycles} cycles\n" in text
-    alone = bare.run(TARGET.assemble(TARGET.disassemble(program), TARGET.config(None, {})), timing="fitted")
+    alone = run_bare(TARGET.assemble(TARGET.disassemble(program), TARGET.config(None, {})), timing="fitted")
     assert alone.cycles == zeros.cycles  # its memory holds zeros

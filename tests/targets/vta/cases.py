@@ -26,7 +26,7 @@ from tilewright.graph.ops import (
     RealAveragePool2D,
     Window,
 )
-from tilewright.graph.requant import Shift
+from tilewright.graph.rounding import Shift
 from tilewright.graph.text import dump
 from tilewright.targets.vta.config import PRESETS, Config
 

@@ -7,7 +7,6 @@ from math import prod, sqrt
 
 import numpy as np
 
-from tilewright.graph.arithmetic import Activation
 from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
 from tilewright.graph.ops import (
     Add,
@@ -26,6 +25,7 @@ from tilewright.graph.ops import (
     Transpose,
     Window,
 )
+from tilewright.graph.rounding import Activation
 
 #: Layers of `grow`: what a machine may take, and what is the host's.
 MACHINE_KINDS = ("conv", "conv", "pointwise", "depthwise", "max", "average", "add", "add", "fc")

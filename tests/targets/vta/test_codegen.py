@@ -10,7 +10,7 @@ import pytest
 
 from tests.mlperf import FILES, model_path, samples
 from tests.targets.vta.random_graphs import CONFIGS, check_queues, config, random_graph
-from tilewright import host, targets
+from tilewright import targets
 from tilewright.array import Array
 from tilewright.graph import reference
 from tilewright.graph.ir import Node, Quant, Site, Tensor
@@ -42,7 +42,7 @@ def check_against_reference(program: Program, inputs: Array, timing: str | None 
     launches = []
     for step in program.steps:
         if isinstance(step, HostStep):
-            host.run_node(graph, step.node, golden, program.rounding)
+            reference.run_node(graph, step.node, golden, program.rounding)
             continue
         result = VTA.launch(program, step, golden, RunOptions(timing=timing))
         assert [str(finding) for finding in result.findings] == []

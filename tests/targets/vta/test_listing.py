@@ -12,12 +12,12 @@ import pytest
 
 import tilewright as tw
 from tests.cli.digits import MODEL
-from tilewright import bare
 from tilewright.cli import main
 from tilewright.errors import ProgramError
 from tilewright.program import file
 from tilewright.program import listing as program_listing
 from tilewright.program.program import Launch, Program
+from tilewright.run import run_bare
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.config import PRESETS
@@ -89,7 +89,7 @@ def test_compiled_launches_come_back_exactly() -> None:
         assert_same(one, other, graph)
     assert TARGET.disassemble(again) == text
     assert max(map(len, re.findall("^[0-9a-f]+$", text, re.MULTILINE))) == 64
-    cycles = [layer.cycles for layer in bare.run(again).layers]
+    cycles = [layer.cycles for layer in run_bare(again).layers]
     assert cycles == [layer.cycles for layer in program.run(np.zeros((1, 8, 8, 1), np.int8)).layers if layer.cycles]
 
 
@@ -115,9 +115,9 @@ def test_a_program_by_hand_runs_alike_before_and_after_the_round_trip(tmp_path: 
 
 def test_outputs_of_several_launches_are_kept_apart() -> None:
     text = small() + small().replace(".launch small", ".launch other")
-    outputs = bare.run(TARGET.assemble(text, PYNQ)).outputs
+    outputs = run_bare(TARGET.assemble(text, PYNQ)).outputs
     assert list(outputs) == ["small/out", "other/out"]
-    assert list(bare.run(TARGET.assemble(small(), PYNQ)).outputs) == ["out"]
+    assert list(run_bare(TARGET.assemble(small(), PYNQ)).outputs) == ["out"]
 
 
 def test_a_text_without_directives_is_one_launch() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.targets.vta.machines import buffers, config
 from tests.targets.vta.networks import Builder, random_network
-from tilewright import host, targets
+from tilewright import targets
 from tilewright.array import Array
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph, Site
@@ -61,7 +61,7 @@ def check_program(program: Program, golden: dict[str, Array], random: int = 0) -
     values = {name: golden[name] for name in graph.inputs}
     for step in program.steps:
         if isinstance(step, HostStep):
-            values.update(host.run_node(graph, step.node, values, program.rounding))
+            values.update(reference.run_node(graph, step.node, values, program.rounding))
             continue
         orders = [RunOptions(timing="hls"), *(RunOptions(order="random", seed=seed) for seed in range(random))]
         for options in orders:

@@ -8,9 +8,9 @@ import pytest
 from tests.targets.vta.networks import Builder
 from tests.targets.vta.random_graphs import in_powers
 from tilewright.array import Array
-from tilewright.graph.arithmetic import shift_up
 from tilewright.graph.ir import Graph
 from tilewright.graph.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Window
+from tilewright.graph.rounding import shift_up
 from tilewright.program.program import Launch
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.compiler import compile_graph

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.requant import Requant
+from tilewright.graph.rounding import Requant
 from tilewright.targets.zynq.config import STORES
 from tilewright.targets.zynq.isa.descriptor import RULES, Kind
 from tilewright.targets.zynq.isa.layer import Layer

@@ -1,4 +1,4 @@
-"""What an operator is: attributes, a shape rule, an integer reference and its work, in one entry."""
+"""What an operator is: attributes, a shape rule, an integer reference and its work; and the window that some slide."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.rounding import Rounding
+from tilewright.graph.rounding import Activation, Rounding, clamp_range
 
 Shape = tuple[int, ...]
 CODES = ("int8", "uint8")
@@ -40,7 +42,7 @@ class Op(ABC):
             if tensor.dtype not in CODES or tensor.quant is None:
                 other = f"is {tensor.dtype}, neither int8 nor uint8"
                 kind = other if tensor.dtype not in CODES else "has no quantisation parameters"
-                raise UnsupportedError(f"op '{site.node.name}'", f"tensor '{tensor.name}' {kind}")
+                raise UnsupportedError(site.where, f"tensor '{tensor.name}' {kind}")
 
     @abstractmethod
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -65,9 +67,64 @@ def given(value: Array | None) -> Array:
     return value
 
 
+def clamped(codes: Array, out: Tensor, activation: Activation = "none", half_even: bool = False) -> Array:
+    """Whole numbers as codes of `out`, clamped to its type and under a fused activation."""
+    low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
+    return np.clip(codes, low, high).astype(out.dtype, copy=False)
+
+
 def four(site: Site, index: int) -> tuple[int, int, int, int]:
     """The shape of an input that must have four axes."""
     shape = site.input(index).shape
     if len(shape) != 4:
-        raise ModelError(f"op '{site.node.name}'", f"input {index} has the shape {list(shape)}; four axes are required")
+        raise ModelError(site.where, f"input {index} has the shape {list(shape)}; four axes are required")
     return shape
+
+
+@dataclass(frozen=True)
+class Window:
+    """A 2-D window, all pairs as (vertical, horizontal); padding counts positions (top, bottom, left, right)."""
+
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns of the input that one window spans."""
+        return (self.kernel[0] - 1) * self.dilation[0] + 1, (self.kernel[1] - 1) * self.dilation[1] + 1
+
+    def output_size(self, name: str, height: int, width: int) -> tuple[int, int]:
+        """Output rows and columns. Raises ModelError for a window that does not fit or has no extent."""
+        top, bottom, left, right = self.padding
+        if min(*self.kernel, *self.stride, *self.dilation) < 1 or min(self.padding) < 0:
+            raise ModelError(f"op '{name}'", f"has an impossible window: {self}")
+        rows, columns = height + top + bottom - self.extent[0], width + left + right - self.extent[1]
+        if rows < 0 or columns < 0:
+            raise ModelError(f"op '{name}'", f"has a {self.kernel} window that does not fit its {height}x{width} input")
+        return rows // self.stride[0] + 1, columns // self.stride[1] + 1
+
+    def pad(self, x: Array, value: int = 0) -> Array:
+        """x (B, H, W, C) with the padding around it."""
+        if not any(self.padding):
+            return x
+        top, bottom, left, right = self.padding
+        return np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=value)
+
+    def view(self, padded: Array) -> Array:
+        """All windows of a padded x, without copying: (B, OH, OW, KH, KW, C)."""
+        windows = np.lib.stride_tricks.sliding_window_view(padded, self.extent, axis=(1, 2))
+        windows = windows[:, :: self.stride[0], :: self.stride[1], :, :: self.dilation[0], :: self.dilation[1]]
+        return np.moveaxis(windows, 3, 5)
+
+    @classmethod
+    def same(
+        cls, size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
+    ) -> Window:
+        """TensorFlow's SAME padding for an input of `size`: ceil(size / stride) outputs, the odd position after."""
+        padding: list[int] = []
+        for extent, k, s, d in zip(size, kernel, stride, dilation, strict=True):
+            total = max(0, (-(-extent // s) - 1) * s + (k - 1) * d + 1 - extent) if s > 0 else 0
+            padding += [total // 2, total - total // 2]
+        return cls(kernel, stride, (padding[0], padding[1], padding[2], padding[3]), dilation)

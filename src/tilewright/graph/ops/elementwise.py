@@ -1,4 +1,4 @@
-"""Addition, multiplication and clamps, element by element with broadcasting."""
+"""Operators on each element by itself, with broadcasting: sums, products, clamps, and quantisation."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError
-from tilewright.graph.arithmetic import (
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.graph.ir import Site, Tensor
+from tilewright.graph.ops.base import Op, Shape, clamped, given
+from tilewright.graph.rounding import (
     Activation,
-    clamp_range,
+    Rounding,
+    Shift,
     fused_multiply_add,
     multiply_by_quantized_multiplier,
     power_of_two,
     quantize_multiplier,
+    round_half_away,
     round_half_even,
     shift_up,
 )
-from tilewright.graph.ir import Site
-from tilewright.graph.ops.base import Op, Shape, given
-from tilewright.graph.rounding import Rounding
+
+_INTEGERS = ("int8", "uint8", "int32")
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,10 @@ class Binary(Op):
         try:
             return (np.broadcast_shapes(a, b),)
         except ValueError:
-            raise ModelError(f"op '{site.node.name}'", f"inputs {list(a)} and {list(b)} do not broadcast") from None
+            raise ModelError(site.where, f"inputs {list(a)} and {list(b)} do not broadcast") from None
 
     def _clamp(self, site: Site, result: Array, half_even: bool) -> tuple[Array, ...]:
-        out = site.output
-        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype, half_even)
-        return (np.clip(result + out.zero_point, low, high).astype(out.dtype),)
+        return (clamped(result + site.output.zero_point, site.output, self.activation, half_even),)
 
 
 def aligned(site: Site, index: int, value: Array | None) -> Array:
@@ -81,11 +82,10 @@ class Add(Binary):
 
     def shifts(self, site: Site) -> tuple[int, int, int]:
         """Exponents that bring both operands to the finer scale, then their sum to the output's: powers of two."""
-        where = f"op '{site.node.name}'"
         scales = [site.input(index).scale for index in (0, 1)]
         finer = min(scales)
-        a, b = (int(power_of_two(scale / finer, where)) for scale in scales)
-        return a, b, int(power_of_two(finer / site.output.scale, where))
+        a, b = (int(power_of_two(scale / finer, site.where)) for scale in scales)
+        return a, b, int(power_of_two(finer / site.output.scale, site.where))
 
     def _shifted(self, site: Site, a: Array, b: Array) -> Array:
         left, right, out = self.shifts(site)
@@ -109,8 +109,7 @@ class Add(Binary):
         zero = fused_multiply_add(ra, np.float32(a.zero_point), rb * np.float32(b.zero_point))
         inner = fused_multiply_add(aligned(site, 1, values[1]), rb, np.float32(out.zero_point) - zero)
         total = fused_multiply_add(aligned(site, 0, values[0]), ra, inner)
-        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype, True)
-        return np.clip(np.rint(total), low, high).astype(out.dtype)
+        return clamped(np.rint(total), out, self.activation, True)
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class Mul(Binary):
                 return self._clamp(site, self._square(site, values[0]), True)
             return self._clamp(site, round_half_even(product.astype(np.float32) * np.float32(real)), True)
         if rounding.elementwise == "pow2":
-            return self._clamp(site, shift_up(product, power_of_two(real, f"op '{site.node.name}'")), False)
+            return self._clamp(site, shift_up(product, power_of_two(real, site.where)), False)
         if rounding.elementwise == "ort":  # the zero point is added before rounding
             out = site.output
             scaled = product.astype(np.float32) * np.float32(real) + np.float32(out.zero_point)
@@ -144,7 +143,15 @@ class Mul(Binary):
 
 
 @dataclass(frozen=True)
-class Clamp(Op):
+class Unary(Op):
+    """One input, and an output of its shape."""
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        return (site.input(0).shape,)
+
+
+@dataclass(frozen=True)
+class Clamp(Unary):
     """A stand-alone RELU, RELU6 or RELU_N1_TO_1, rescaled to the output where the scales differ.
 
     TFLite-Micro's RELU6 clamps the input's codes and takes no notice of the output's scale.
@@ -153,15 +160,121 @@ class Clamp(Op):
     kind = "clamp"
     activation: Activation = "relu"
 
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        return (site.input(0).shape,)
-
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, out = site.input(0), site.output
         if rounding.name == "tflm" and self.activation == "relu6":
-            low, high = clamp_range(self.activation, x.scale, x.zero_point, x.dtype)
-            return (np.clip(given(values[0]), low, high),)
+            return (clamped(given(values[0]), x, self.activation),)
         q, shift = quantize_multiplier(rounding.ratio(out.scale, x.scale))
         scaled = multiply_by_quantized_multiplier(centred(site, 0, values[0]), q, shift)
-        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype)
-        return (np.clip(scaled + out.zero_point, low, high).astype(out.dtype),)
+        return (clamped(scaled + out.zero_point, out, self.activation),)
+
+
+@dataclass(frozen=True)
+class Quantize(Unary):
+    """float32 to codes, or codes of one scale to another."""
+
+    kind = "quantize"
+
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        return (site.output,) if site.input(0).dtype == "float32" else (site.input(0), site.output)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x, source, out = given(values[0]), site.input(0), site.output
+        if source.dtype == "float32":
+            code = _from_real(x.astype(np.float32), np.float32(out.scale), rounding)
+        else:
+            code = _rescaled(x.astype(np.int64) - source.zero_point, source.scale, out.scale, rounding)
+        return (clamped(code + out.zero_point, out),)
+
+
+def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
+    """Halves away from zero; XNNPACK multiplies by 1 / scale, onnxruntime divides, and both round half to even.
+
+    NaN becomes real zero, onnxruntime's lowest code.
+    """
+    if rounding.elementwise == "pow2":
+        return np.nan_to_num(np.floor(x.astype(np.float64) / scale + 0.5))
+    if rounding.elementwise == "ort":
+        with np.errstate(over="ignore"):
+            return np.nan_to_num(np.rint(x / scale).astype(np.float64), nan=-np.inf)
+    code = np.rint(x * (np.float32(1) / scale)) if rounding.delegated else round_half_away(x / scale)
+    return np.nan_to_num(code.astype(np.float64))
+
+
+def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> Array:
+    """XNNPACK takes ratios of 1/256 to 128 and keeps 8 bits of their fraction, ties upwards.
+
+    onnxruntime goes through real numbers.
+    """
+    if rounding.elementwise == "ort":
+        real = centred.astype(np.float32) * np.float32(source)
+        return _from_real(real, np.float32(out), rounding).astype(np.int64)
+    if rounding.elementwise == "pow2":
+        return shift_up(centred, power_of_two(source / out, "QUANTIZE"))
+    ratio = np.float32(source) / np.float32(out)
+    if rounding.delegated and 2.0**-8 <= ratio <= 2.0**7:
+        code: Array = (centred * 128 * int(np.rint(ratio * 256)) + (1 << 14)) >> 15
+        return code
+    q, shift = quantize_multiplier(np.float64(source) / np.float64(out))
+    return multiply_by_quantized_multiplier(centred, q, shift)
+
+
+@dataclass(frozen=True)
+class Dequantize(Unary):
+    """Codes to float32: scale * (code - zero_point)."""
+
+    kind = "dequantize"
+
+    def codes(self, site: Site) -> tuple[Tensor, ...]:
+        if site.output.dtype != "float32":
+            raise UnsupportedError(site.where, f"dequantises to {site.output.dtype}, not float32")
+        return (site.input(0),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        source = site.input(0)
+        codes = given(values[0]).astype(np.int32) - source.zero_point
+        return (codes.astype(np.float32) * np.float32(source.scale),)
+
+
+@dataclass(frozen=True)
+class Integers(Op):
+    """Operands are integers without scales (PULP's networks) that broadcast to the output."""
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        shapes = [site.input(index).shape for index in range(len(site.inputs))]
+        try:
+            return (np.broadcast_shapes(*shapes),)
+        except ValueError:
+            raise ModelError(site.where, f"inputs {list(map(list, shapes))} do not broadcast") from None
+
+
+@dataclass(frozen=True)
+class IntegerAdd(Integers):
+    """a + b as int32, without rescaling."""
+
+    kind = "integer_add"
+
+    def check_types(self, site: Site) -> None:
+        if {site.input(0).dtype, site.input(1).dtype} - set(_INTEGERS) or site.output.dtype != "int32":
+            raise UnsupportedError(site.where, "adds other types than integers of up to 32 bits")
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        a, b = (aligned(site, index, values[index]).astype(np.int32) for index in (0, 1))
+        return (a + b,)
+
+
+@dataclass(frozen=True)
+class RequantShift(Integers):
+    """x by `shift` with constants multiplier and addend, each int64 and broadcast."""
+
+    kind = "requant_shift"
+    shift: Shift = Shift()
+
+    def check_types(self, site: Site) -> None:
+        if site.input(0).dtype not in _INTEGERS or {site.input(1).dtype, site.input(2).dtype} != {"int64"}:
+            raise UnsupportedError(site.where, "requantises other types than integers of up to 32 bits")
+        self.shift.check(site.where, site.output.dtype)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x, multiplier, addend = (aligned(site, index, given(values[index])) for index in range(3))
+        return (self.shift.apply(x, multiplier, addend, site.output.dtype),)

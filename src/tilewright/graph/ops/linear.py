@@ -1,4 +1,4 @@
-"""Convolution, depthwise convolution, fully connected: an exact accumulator, then one requantisation.
+"""Convolution, depthwise convolution, products: an exact accumulator, then one requantisation.
 
 `accumulate` and `finish` are apart because machines without a multiplier behind the array do only the first.
 """
@@ -14,12 +14,9 @@ import numpy as np
 
 from tilewright.array import Array, exact_matmul
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.arithmetic import Activation, RequantRule
 from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.ops.base import Op, Shape, four, given
-from tilewright.graph.ops.window import Window
-from tilewright.graph.requant import Requant, Shift
-from tilewright.graph.rounding import Rounding
+from tilewright.graph.ops.base import Op, Shape, Window, four, given
+from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding, Shift
 
 
 def centre(values: Array, tensor: Tensor) -> Array:
@@ -76,35 +73,42 @@ class Linear(Op):
 
     def _check_bias(self, site: Site, channels: int) -> None:
         if self.shift is not None:
-            self.shift.check(f"op '{site.node.name}'", site.output.dtype)
+            self.shift.check(site.where, site.output.dtype)
             for index in (3, 4):
                 if site.constant(index).shape not in ((1,), (channels,)) or site.input(index).dtype != "int64":
-                    raise ModelError(f"op '{site.node.name}'", f"has a requantisation that is not int64 [{channels}]")
+                    raise ModelError(site.where, f"has a requantisation that is not int64 [{channels}]")
         bias = site.optional(2)
         if bias is not None and (bias.shape != (channels,) or bias.dtype != "int32"):
             raise UnsupportedError(
-                f"op '{site.node.name}'",
+                site.where,
                 f"has a {bias.dtype} bias of shape {list(bias.shape)}; int32 [{channels}] is supported",
             )
 
 
 @dataclass(frozen=True)
-class Conv2D(Linear):
+class Convolution(Linear):
+    """x (N, H, W, C) under a sliding window."""
+
+    window: Window = Window()
+
+    def _shape(self, site: Site, fits: bool, out_channels: int) -> tuple[Shape, ...]:
+        """The output's shape where the weights fit the input and the window."""
+        (batch, height, width, channels), weights = four(site, 0), four(site, 1)
+        if not fits or weights[1:3] != self.window.kernel:
+            raise ModelError(site.where, f"weights {list(weights)} do not fit {channels} input channels")
+        self._check_bias(site, out_channels)
+        return ((batch, *self.window.output_size(site.node.name, height, width), out_channels),)
+
+
+@dataclass(frozen=True)
+class Conv2D(Convolution):
     """2-D convolution: x (N, H, W, C), weights (O, KH, KW, C / groups), out (N, OH, OW, O)."""
 
     kind = "conv2d"
-    window: Window = Window()
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        batch, height, width, channels = four(site, 0)
-        out_channels, kh, kw, depth = four(site, 1)
-        if channels % depth or out_channels % (channels // depth) or (kh, kw) != self.window.kernel:
-            raise ModelError(
-                f"op '{site.node.name}'",
-                f"weights {[out_channels, kh, kw, depth]} do not fit {channels} input channels",
-            )
-        self._check_bias(site, out_channels)
-        return ((batch, *self.window.output_size(site.node.name, height, width), out_channels),)
+        channels, (outputs, _, _, depth) = four(site, 0)[3], four(site, 1)
+        return self._shape(site, not (channels % depth or outputs % (channels // depth)), outputs)
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         centred = self.window.pad(merge_samples(centre(x, site.input(0))))
@@ -125,21 +129,14 @@ class Conv2D(Linear):
 
 
 @dataclass(frozen=True)
-class DepthwiseConv2D(Linear):
+class DepthwiseConv2D(Convolution):
     """Depthwise convolution: x (N, H, W, C), weights (1, KH, KW, C * m); output channel o reads channel o // m."""
 
     kind = "depthwise_conv2d"
-    window: Window = Window()
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        batch, height, width, channels = four(site, 0)
-        one, kh, kw, out_channels = four(site, 1)
-        if one != 1 or out_channels % channels or (kh, kw) != self.window.kernel:
-            raise ModelError(
-                f"op '{site.node.name}'", f"weights {[one, kh, kw, out_channels]} do not fit {channels} input channels"
-            )
-        self._check_bias(site, out_channels)
-        return ((batch, *self.window.output_size(site.node.name, height, width), out_channels),)
+        one, _, _, outputs = four(site, 1)
+        return self._shape(site, one == 1 and outputs % four(site, 0)[3] == 0, outputs)
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         centred = self.window.pad(merge_samples(centre(x, site.input(0))))
@@ -166,7 +163,7 @@ class FullyConnected(Linear):
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         x, w = site.input(0), site.input(1)
         if len(w.shape) != 2 or not x.shape or x.size % w.shape[1] or (self.keep_dims and x.shape[-1] != w.shape[1]):
-            raise ModelError(f"op '{site.node.name}'", f"weights {list(w.shape)} do not fit the input {list(x.shape)}")
+            raise ModelError(site.where, f"weights {list(w.shape)} do not fit the input {list(x.shape)}")
         self._check_bias(site, w.shape[0])
         return ((*x.shape[:-1], w.shape[0]) if self.keep_dims else (x.size // w.shape[1], w.shape[0]),)
 
@@ -180,3 +177,37 @@ class FullyConnected(Linear):
 
     def macs(self, site: Site) -> int:
         return site.output.size * site.input(1).shape[1]
+
+
+@dataclass(frozen=True)
+class MatMul(Op):
+    """out = requantise(sum((a - za) * (b - zb))): a (..., M, K), b (..., K, N), leading axes alike."""
+
+    kind = "matmul"
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        a, b = site.input(0).shape, site.input(1).shape
+        if len(a) < 2 or len(a) != len(b) or a[:-2] != b[:-2] or a[-1] != b[-2]:
+            raise ModelError(site.where, f"{list(a)} and {list(b)} are no matrices to be multiplied")
+        return ((*a[:-1], b[-1]),)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        left, right = (centre(given(values[index]), site.input(index)) for index in (0, 1))
+        samples = max(len(left), len(right))
+        left, right = (np.broadcast_to(x, (samples, *x.shape[1:])) for x in (left, right))
+        acc = exact_matmul(left.reshape(-1, *left.shape[-2:]), right.reshape(-1, *right.shape[-2:]), 255, 255)
+        return (self.finish(site, acc.reshape(samples, *site.output.shape), rounding),)
+
+    def finish(self, site: Site, acc: Array, rounding: Rounding) -> Array:
+        """Codes of accumulators (S, *out_shape)."""
+        requant = Requant.of_product(site.input(0), site.input(1), site.output, "none", rounding.delegated)
+        return requant.apply(acc, rounding.fully_connected)
+
+    def macs(self, site: Site) -> int:
+        return site.output.size * site.input(0).shape[-1]
+
+
+def matrices(site: Site) -> tuple[int, int, int, int]:
+    """How many products there are, and M, K and N of each."""
+    *leading, rows, depth = site.input(0).shape
+    return prod(leading), rows, depth, site.output.shape[-1]

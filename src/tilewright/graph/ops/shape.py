@@ -10,23 +10,19 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.arithmetic import Activation, clamp_range
-from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.ops.base import Op, Shape, four, given
-from tilewright.graph.rounding import Rounding
+from tilewright.graph.ir import Site
+from tilewright.graph.ops.base import Op, Shape, clamped, four, given
+from tilewright.graph.rounding import Activation, Rounding
 
 
 @dataclass(frozen=True)
 class Moved(Op):
     """Values of any one type, moved without change."""
 
-    def codes(self, site: Site) -> tuple[Tensor, ...]:
-        return ()
-
     def check_types(self, site: Site) -> None:
         before, after = site.input(0).dtype, site.output.dtype
         if before != after:
-            raise ModelError(f"op '{site.node.name}'", f"moves {before} into a tensor of {after}")
+            raise ModelError(site.where, f"moves {before} into a tensor of {after}")
 
 
 @dataclass(frozen=True)
@@ -41,9 +37,7 @@ class Reshape(Moved):
         known = prod(extent for extent in self.shape if extent != -1)
         unknown = self.shape.count(-1)
         if unknown > 1 or known < 1 or size % known or (not unknown and size != known):
-            raise ModelError(
-                f"op '{site.node.name}'", f"cannot reshape {list(site.input(0).shape)} to {list(self.shape)}"
-            )
+            raise ModelError(site.where, f"cannot reshape {list(site.input(0).shape)} to {list(self.shape)}")
         return (tuple(size // known if extent == -1 else extent for extent in self.shape),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -61,9 +55,7 @@ class Transpose(Moved):
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         shape = site.input(0).shape
         if sorted(self.permutation) != list(range(len(shape))):
-            raise ModelError(
-                f"op '{site.node.name}'", f"cannot permute the axes of {list(shape)} by {list(self.permutation)}"
-            )
+            raise ModelError(site.where, f"cannot permute the axes of {list(shape)} by {list(self.permutation)}")
         return (tuple(shape[axis] for axis in self.permutation),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -80,7 +72,7 @@ class Upsample(Moved):
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         batch, height, width, channels = four(site, 0)
         if min(self.factors) < 1:
-            raise ModelError(f"op '{site.node.name}'", f"repeats pixels {self.factors} times")
+            raise ModelError(site.where, f"repeats pixels {self.factors} times")
         return ((batch, height * self.factors[0], width * self.factors[1], channels),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -98,11 +90,11 @@ class Pad(Op):
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         shape = site.input(0).shape
         if len(self.padding) != len(shape) or any(min(pair) < 0 for pair in self.padding):
-            raise ModelError(f"op '{site.node.name}'", f"padding {self.padding} does not fit the shape {list(shape)}")
+            raise ModelError(site.where, f"padding {self.padding} does not fit the shape {list(shape)}")
         info = np.iinfo(site.input(0).dtype)
         if self.value is not None and not info.min <= self.value <= info.max:
             dtype = site.input(0).dtype
-            raise ModelError(f"op '{site.node.name}'", f"pads with {self.value}, which is not an {dtype} code")
+            raise ModelError(site.where, f"pads with {self.value}, which is not an {dtype} code")
         return (tuple(extent + sum(pair) for extent, pair in zip(shape, self.padding, strict=True)),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -121,7 +113,7 @@ class Concat(Op):
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         tensors = [site.input(index) for index in range(len(site.inputs))]
         shapes, out = [tensor.shape for tensor in tensors], site.output
-        first, where = shapes[0], f"op '{site.node.name}'"
+        first, where = shapes[0], site.where
         axis = self.axis % len(first) if first else 0
         if not -len(first) <= self.axis < len(first) or any(
             s[:axis] + s[axis + 1 :] != first[:axis] + first[axis + 1 :] for s in shapes
@@ -133,7 +125,6 @@ class Concat(Op):
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         out = site.output
-        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype)
         samples = max(given(value).shape[0] for value in values)
         parts = [np.broadcast_to(given(v), (samples, *given(v).shape[1:])) for v in values]
-        return (np.clip(np.concatenate(parts, axis=self.axis % len(out.shape) + 1), low, high),)
+        return (clamped(np.concatenate(parts, axis=self.axis % len(out.shape) + 1), out, self.activation),)

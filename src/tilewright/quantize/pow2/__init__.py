@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from onnx import ModelProto
 
 from tilewright.errors import UnsupportedError
 from tilewright.model.inputs import Samples
-from tilewright.quantize.network import Network
-from tilewright.quantize.pow2 import activations
+from tilewright.quantize.model import Network
 from tilewright.quantize.pow2.emit import Writer
 from tilewright.quantize.pow2.plan import Plan, plan
-from tilewright.quantize.pow2.scales import Scales, settle
-
-Progress = Callable[[int, int, str], None]
+from tilewright.quantize.pow2.scales import Scales, choose, settle
+from tilewright.quantize.samples import Progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +29,8 @@ def quantize(model: ModelProto, samples: Samples, progress: Progress | None = No
     net = Network(model)
     decided = plan(net)
     try:
-        scales = settle(decided, activations.choose(decided, samples, progress))
+        scales = settle(decided, choose(decided, samples, progress))
     except UnsupportedError:  # a residual path whose gain is too large for one scale before and after it
         decided = plan(net, equal_operands=False)
-        scales = settle(decided, activations.choose(decided, samples, progress))
+        scales = settle(decided, choose(decided, samples, progress))
     return Made(Writer(decided, scales).model(), decided, scales)

@@ -1,14 +1,106 @@
-"""Which nodes run in integers, which tensors are int8, and which of those share a scale."""
+"""Which nodes run in integers, which tensors are int8, and which of those share a scale.
+
+What shift-only integer arithmetic can do with a node is its role:
+
+- product: sums of int8 products in int32 (Conv, Gemm, MatMul), bias, then a rounding shift;
+- sum: an addition of two int8 tensors (a coarser one is shifted left first), then a rounding shift;
+- average: a sum, times a factor of seven bits where it is not over a power of two of elements, then a rounding shift;
+- keep: moves, selects or clamps codes (MaxPool, Reshape, Concat, Relu ...): one scale in and out;
+- host: everything else, in float32 between DequantizeLinear and QuantizeLinear.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
 
 from onnx import NodeProto
 
-from tilewright.quantize.model import title
-from tilewright.quantize.network import Network
-from tilewright.quantize.pow2.roles import ACTIVATIONS, Role, data_inputs, role
+from tilewright.quantize.model import Network, attribute, is_padded, operand, title
+
+Role = Literal["product", "sum", "average", "keep", "host"]
+
+ACTIVATIONS = ("Relu", "Clip")
+AVERAGES = ("GlobalAveragePool", "AveragePool", "ReduceMean")
+#: Elements of an average: int32 holds their sum times its factor.
+MOST = 1 << 16
+MOVING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "DepthToSpace", "SpaceToDepth", "Pad")
+SELECTING = ("MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Concat", "Tile", "Expand", "Resize")
+#: What each operator can be; others run on the host, and so do those of a form that has no such arithmetic.
+ROLES: dict[str, Role] = {
+    **dict.fromkeys(("Conv", "Gemm", "MatMul"), "product"),
+    "Add": "sum",
+    **dict.fromkeys(AVERAGES, "average"),
+    **dict.fromkeys((*ACTIVATIONS, *MOVING, *SELECTING), "keep"),
+}
+
+
+def role(net: Network, node: NodeProto) -> tuple[Role, str]:
+    """The role of a node, and for `host` the reason."""
+    kind = node.op_type
+    if not all(net.is_float(name) for name in node.output):
+        return "host", f"{kind} does not give float32"
+    if kind not in ROLES:
+        return "host", f"{kind} is not made of sums, shifts and comparisons"
+    refuses = {"product": _not_a_product, "average": _not_an_average, "keep": _not_kept}.get(ROLES[kind])
+    reason = refuses(net, node) if refuses else ""
+    return ("host", reason) if reason else (ROLES[kind], "")
+
+
+def data_inputs(net: Network, node: NodeProto) -> list[str]:
+    """The inputs that carry activations: not weights, shapes, bounds or other settings."""
+    kind = node.op_type
+    if kind in ("Concat", "Add", "MatMul"):
+        return [name for name in node.input if not (kind == "MatMul" and net.is_constant(name))]
+    return list(node.input[:1])
+
+
+def _not_kept(net: Network, node: NodeProto) -> str:
+    """Why a node gives other codes than its input holds; empty where it does not."""
+    if node.op_type == "Pad":
+        value = operand(node, 2)
+        zero = not value or (net.is_constant(value) and not net.constant(value).any())
+        if attribute(node, "mode", "constant") != "constant" or not zero:
+            return "Pad with other values than zero"
+    if node.op_type == "Resize" and attribute(node, "mode", "nearest") != "nearest":
+        return "Resize interpolates"
+    return ""
+
+
+def _not_a_product(net: Network, node: NodeProto) -> str:
+    """Why a weighted node is no plain sum of products; empty where it is."""
+    kind, bias = node.op_type, operand(node, 2)
+    if kind == "MatMul":
+        return "MatMul with constant left side" if net.is_constant(node.input[0]) else ""
+    if not net.is_constant(node.input[1]):
+        return f"{kind} with computed weights"
+    if bias and not net.is_constant(bias):
+        return f"{kind} with a computed bias"
+    if kind == "Gemm":
+        if attribute(node, "transA", 0) or attribute(node, "alpha", 1.0) != 1 or attribute(node, "beta", 1.0) != 1:
+            return "Gemm with transA, alpha or beta"
+        if bias and len(net.shape(bias)) > 1:
+            return "Gemm with a bias of two axes"
+    return ""
+
+
+def _not_an_average(net: Network, node: NodeProto) -> str:
+    """Why an average is no sum of so many elements; empty where it is."""
+    if node.op_type == "AveragePool":
+        if attribute(node, "ceil_mode", 0) or (is_padded(node) and not attribute(node, "count_include_pad", 0)):
+            return "AveragePool divides by less at the border"
+    elif not all(net.shape(name) and all(net.shape(name)) for name in (node.input[0], node.output[0])):
+        return f"{node.op_type} of an unknown number of elements"
+    count = divisor(net, node)
+    return f"{node.op_type} over {count} elements could overflow int32" if count > MOST else ""
+
+
+def divisor(net: Network, node: NodeProto) -> int:
+    """How many elements an `average` sums."""
+    if node.op_type == "AveragePool":
+        return prod(attribute(node, "kernel_shape"))
+    return prod(net.shape(node.input[0])) // prod(net.shape(node.output[0]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +118,6 @@ class Step:
     def name(self) -> str:
         return title(self.node)
 
-    @property
-    def op(self) -> str:
-        return f"{self.node.op_type}+{self.activation.op_type}" if self.activation else self.node.op_type
-
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -38,32 +126,6 @@ class Plan:
     net: Network
     steps: tuple[Step, ...]
     group: dict[str, str]
-
-    def members(self) -> dict[str, list[str]]:
-        """The int8 tensors of each group."""
-        found: dict[str, list[str]] = {}
-        for name, root in self.group.items():
-            found.setdefault(root, []).append(name)
-        return found
-
-    def is_int8(self, name: str) -> bool:
-        return name in self.group
-
-
-@dataclass(eq=False)
-class _Groups:
-    """Union of tensors that must share a scale."""
-
-    parent: dict[str, str] = field(default_factory=dict)
-
-    def root(self, name: str) -> str:
-        while self.parent.setdefault(name, name) != name:
-            name = self.parent[name]
-        return name
-
-    def join(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            self.parent[self.root(name)] = self.root(names[0])
 
 
 def plan(net: Network, equal_operands: bool = True) -> Plan:
@@ -74,20 +136,27 @@ def plan(net: Network, equal_operands: bool = True) -> Plan:
     steps = _fuse(net)
     in_integers = _forward(net, steps)
     _backward(net, steps, in_integers)
-    decided, groups = [], _Groups()
+    decided: list[Step] = []
+    parent: dict[str, str] = {}  # of tensors that must share a scale
+
+    def root(name: str) -> str:
+        while parent.setdefault(name, name) != name:
+            name = parent[name]
+        return name
+
     for index, step in enumerate(steps):
         if index not in in_integers:
             reason = step.reason or "its input is computed on the host"
-            decided.append(Step(step.node, "host", step.activation, step.inputs, step.outputs, reason))
+            decided.append(replace(step, role="host", reason=reason))
             continue
         decided.append(step)
-        for name in (*step.inputs, *step.outputs):
-            groups.root(name)
-        if step.role == "keep":
-            groups.join((*step.inputs, *step.outputs))
-        elif step.role == "sum" and equal_operands:
-            groups.join(step.inputs)
-    return Plan(net, tuple(decided), {name: groups.root(name) for name in groups.parent})
+        every = (*step.inputs, *step.outputs)
+        for name in every:
+            root(name)
+        alike = {"keep": every, "sum": step.inputs if equal_operands else ()}.get(step.role, ())
+        for name in alike:
+            parent[root(name)] = root(every[0])
+    return Plan(net, tuple(decided), {name: root(name) for name in parent})
 
 
 def _fuse(net: Network) -> list[Step]:

@@ -1,27 +1,89 @@
-"""All exponents together, moved until every rule of the arithmetic holds.
+"""Exponents: of activations, the power of two with the least squared error over the samples; then all together.
 
-Weights are not saturated, except to keep a rule. Least squared error would saturate a few large ones, whether of the
-weights or of what they give: that was measured to cost trained networks up to 19 dB at the outputs (docs/quantize.md).
+They are moved until every rule of the arithmetic holds. Weights are not saturated, except to keep a rule. Least squared
+error would saturate a few large ones, whether of the weights or of what they give: that was measured to cost trained
+networks up to 19 dB at the outputs (docs/quantize.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import ceil, isfinite, log2
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
-from tilewright.graph.arithmetic import mean_factor
-from tilewright.quantize.network import attribute
-from tilewright.quantize.pow2.activations import codes, covering
-from tilewright.quantize.pow2.plan import Plan, Step
-from tilewright.quantize.pow2.roles import divisor
+from tilewright.graph.rounding import mean_factor
+from tilewright.model.inputs import Samples
+from tilewright.quantize.model import Tracer, attribute, operand
+from tilewright.quantize.pow2.plan import Plan, Step, divisor
+from tilewright.quantize.samples import Progress, feeds
 
+#: From the exponent that saturates nothing down to this many steps finer.
+CANDIDATES = 5
+#: A tensor of zeros has any scale.
+ZEROS = -7
+#: Their inputs are ranked or exponentiated: saturating the largest would change the winner.
+UNSATURATED = ("Softmax", "LogSoftmax", "Sigmoid")
 MIN_SHIFT, MAX_SHIFT = 1, 30
 INT32 = (1 << 31) - 1
 #: Exponents of activations only grow while rules are repaired; more rounds mean a cycle that nothing satisfies.
 ROUNDS = 200
+
+
+def covering(largest: float) -> int:
+    """The least exponent e with largest <= 127 * 2**e."""
+    return ceil(log2(largest / 127)) if largest > 0 else ZEROS
+
+
+def codes(values: Array, exponent: int) -> Array:
+    """Real values as int8 codes of scale 2**exponent, still float: ties up, saturated."""
+    scaled = np.ldexp(values, -exponent) + np.float32(0.5)
+    return np.clip(np.floor(scaled, out=scaled), -128, 127, out=scaled)
+
+
+def squared_errors(values: Array, exponents: Iterable[int]) -> Array:
+    """The squared error of quantising `values` with each exponent (float64)."""
+    found = []
+    for exponent in exponents:
+        difference = np.ldexp(codes(values, exponent), exponent)
+        difference -= values
+        found.append(np.einsum("i,i->", difference.ravel(), difference.ravel(), dtype=np.float64))
+    return np.array(found)
+
+
+def choose(plan: Plan, samples: Samples, progress: Progress | None = None) -> dict[str, int]:
+    """The exponent of each group, by two passes over the samples: the largest magnitude, then the errors."""
+    groups = dict.fromkeys(plan.group.values())
+    computed = [name for name in plan.group if not plan.net.is_constant(name)]
+    tracer = Tracer(plan.net.model, computed)
+    largest = dict.fromkeys(groups, 0.0)
+    errors = {root: np.zeros(CANDIDATES) for root in groups}
+
+    def values_of(values: dict[str, Array], name: str) -> Array:
+        return plan.net.constant(name) if plan.net.is_constant(name) else values[name]
+
+    for index, feed in enumerate(feeds(samples, progress, "ranges of tensors", 0, 2)):
+        values = tracer.run(feed)
+        for name, root in plan.group.items():
+            magnitude = float(np.abs(values_of(values, name)).max(initial=0))
+            if not isfinite(magnitude):
+                raise UnsupportedError(f"tensor '{name}'", f"is not finite for sample {index}", "check the samples")
+            largest[root] = max(largest[root], magnitude)
+    for feed in feeds(samples, progress, "errors of scales", 1, 2):
+        values = tracer.run(feed)
+        for name, root in plan.group.items():
+            top = covering(largest[root])
+            errors[root] += squared_errors(values_of(values, name), range(top, top - CANDIDATES, -1))
+    fixed = {plan.group[name] for name in plan.group if _ranked(plan, name)}
+    return {root: covering(largest[root]) - (0 if root in fixed else int(errors[root].argmin())) for root in groups}
+
+
+def _ranked(plan: Plan, name: str) -> bool:
+    readers = plan.net.consumers.get(name, [])
+    return name in plan.net.outputs or any(node.op_type in UNSATURATED for node in readers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +116,7 @@ def weight_of(plan: Plan, step: Step) -> str:
 
 def bias_of(plan: Plan, step: Step) -> str:
     """The constant bias of a product; empty where it has none."""
-    return step.node.input[2] if step.node.op_type != "MatMul" and len(step.node.input) > 2 else ""
+    return operand(step.node, 2) if step.node.op_type != "MatMul" else ""
 
 
 def accumulator(step: Step, exponents: dict[str, int], weights: dict[str, int]) -> int:

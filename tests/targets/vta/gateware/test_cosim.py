@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from tests.targets.vta.streams import BASES, random_case, small
 from tilewright.cli import cli, main
-from tilewright.cosim import AROUND, Wave
-from tilewright.cosim import cosim as cosimulate
+from tilewright.conform import AROUND, Wave
+from tilewright.conform import cosim as cosimulate
 from tilewright.hdl.alu import Operation
 from tilewright.hdl.queues import TokenQueue
 from tilewright.program import file

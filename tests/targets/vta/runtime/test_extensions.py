@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
-from tilewright.graph.arithmetic import multiply_by_quantized_multiplier
+from tilewright.graph.rounding import multiply_by_quantized_multiplier
 from tilewright.sim.findings import RACE
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Opcode

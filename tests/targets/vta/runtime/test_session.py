@@ -11,11 +11,12 @@ import pytest
 
 from tests.blocked import SIZE, blocked_gemm
 from tests.conftest import ROOT
-from tilewright import bare, targets
+from tilewright import targets
 from tilewright.array import Array
 from tilewright.cli import main
 from tilewright.errors import ConfigError, HazardError, InputError, ProgramError
 from tilewright.program import file
+from tilewright.run import run_bare
 from tilewright.sim.findings import DEADLOCK, LEAK, RACE
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.fields import Opcode
@@ -214,7 +215,7 @@ def test_stores_over_part_of_a_buffer_keep_the_rest(tmp_path: Path) -> None:
         found = rt.from_device(out, Memory.OUT, (6, 16))
         np.testing.assert_array_equal(found[[1, 2, 4, 5]], VALUES + 1)
         assert (found[[0, 3]] == 99).all()
-    np.testing.assert_array_equal(bare.run(program).outputs["out"].view(np.int8).reshape(6, 16), found)
+    np.testing.assert_array_equal(run_bare(program).outputs["out"].view(np.int8).reshape(6, 16), found)
 
 
 def test_saved_programs_run_check_and_round_trip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

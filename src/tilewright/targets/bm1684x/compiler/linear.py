@@ -12,12 +12,11 @@ from itertools import product
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import RequantRule, power_of_two, quantize_multiplier
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from tilewright.graph.ops.base import Window as GraphWindow
 from tilewright.graph.ops.linear import Linear
-from tilewright.graph.ops.window import Window as GraphWindow
-from tilewright.graph.requant import Requant
+from tilewright.graph.rounding import Requant, RequantRule, power_of_two, quantize_multiplier
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.targets.bm1684x.compiler.layer import (
     Bias,

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import OnnxOp
-from tilewright.graph.ops.window import Window as GraphWindow
+from tilewright.graph.ops.base import Window as GraphWindow
 from tilewright.targets.bm1684x.compiler.layer import (
     Bias,
     Input,

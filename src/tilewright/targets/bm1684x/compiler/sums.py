@@ -12,10 +12,10 @@ from itertools import product
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import clamp_range, mean_factor, power_of_two, quantize_multiplier
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, AveragePool2D, MaxPool2D, Mean
 from tilewright.graph.rounding import Rounding as Mode
+from tilewright.graph.rounding import clamp_range, mean_factor, power_of_two, quantize_multiplier
 from tilewright.targets.bm1684x.compiler.layer import (
     HIGH_PRODUCT,
     Input,

@@ -19,8 +19,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.files import regular
-from tilewright.report.events import of_launch
-from tilewright.report.perfetto import save
+from tilewright.report.timeline import of_launch, save
 from tilewright.sim.findings import RACE, UNINITIALISED, Finding
 from tilewright.sim.trace import Trace
 from tilewright.targets.bm1684x.config import Config

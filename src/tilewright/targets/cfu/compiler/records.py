@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import clamp_range, quantize_multiplier
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops import (
     Add,
@@ -23,9 +22,8 @@ from tilewright.graph.ops import (
     Window,
 )
 from tilewright.graph.ops.linear import Linear
-from tilewright.graph.ops.pool import Pool
-from tilewright.graph.requant import Requant
-from tilewright.graph.rounding import Rounding
+from tilewright.graph.ops.reduce import Pool
+from tilewright.graph.rounding import Requant, Rounding, clamp_range, quantize_multiplier
 
 from .layout import Kind
 

@@ -8,18 +8,18 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import (
+from tilewright.graph.ir import Site
+from tilewright.graph.ops import Add, Linear, Mean
+from tilewright.graph.rounding import (
     Activation,
+    Requant,
     RequantRule,
+    Rounding,
     clamp_range,
     mean_factor,
     power_of_two,
     quantize_multiplier,
 )
-from tilewright.graph.ir import Site
-from tilewright.graph.ops import Add, Linear, Mean
-from tilewright.graph.requant import Requant
-from tilewright.graph.rounding import Rounding
 from tilewright.targets.vta.compiler import codes
 from tilewright.targets.vta.compiler.epilogue import ADD_LEFT_SHIFT
 from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer

@@ -7,9 +7,9 @@ from math import prod
 
 import numpy as np
 
-from tilewright.graph.arithmetic import clamp_range, mean_factor
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import AveragePool2D, MaxPool2D, Mean, RealAveragePool2D, Upsample, Window
+from tilewright.graph.rounding import clamp_range, mean_factor
 from tilewright.targets.vta.compiler import codes, parameters, weights
 from tilewright.targets.vta.compiler import fold as folding
 from tilewright.targets.vta.compiler.lowered import Context, Lowered, windowed

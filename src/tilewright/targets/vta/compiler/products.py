@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import MatMul, Window
-from tilewright.graph.ops.matmul import matrices
+from tilewright.graph.ops.linear import matrices
 from tilewright.targets.vta.compiler import codes, parameters, weights
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.lowered import Context, Lowered, packing

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import (
+from tilewright.graph.rounding import (
     INT32_MAX,
     INT32_MIN,
     round_half_even,

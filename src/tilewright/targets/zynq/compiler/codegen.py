@@ -8,11 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import clamp_range
 from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.graph.ops import Conv2D, FullyConnected, Linear, MaxPool2D, OnnxOp, Window
-from tilewright.graph.requant import Requant
-from tilewright.graph.rounding import Rounding, rounding_mode
+from tilewright.graph.rounding import Requant, Rounding, clamp_range, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.zynq.config import GROUP, Config
 from tilewright.targets.zynq.isa.descriptor import LAYOUT, RULES, Kind

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from tilewright.graph.arithmetic import RequantRule
+from tilewright.graph.rounding import RequantRule
 from tilewright.program.instruction import Field, Layout
 from tilewright.program.notation import InstructionSet, Names
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
-from tilewright.graph.arithmetic import power_of_two
+from tilewright.graph.rounding import power_of_two
 from tilewright.program.launch_image import Contents, Shape
 from tilewright.program.program import Launch
 from tilewright.targets.zynq.config import GROUP, TAPS, Config

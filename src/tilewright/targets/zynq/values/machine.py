@@ -13,7 +13,7 @@ import numpy as np
 from tilewright import vnni
 from tilewright.array import Array, exact_matmul
 from tilewright.graph.ops import Window
-from tilewright.graph.requant import Requant
+from tilewright.graph.rounding import Requant
 from tilewright.sim.jit import compiled
 from tilewright.targets.zynq.config import GROUP, TAPS
 from tilewright.targets.zynq.isa.descriptor import RULES, Kind

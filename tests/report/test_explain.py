@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tilewright as tw
 from tests.conftest import ROOT
-from tilewright.report import analysis
+from tilewright.report import explain
 
 
 def test_volumes_of_the_digits() -> None:
-    rows = {row.name: row for row in analysis.rows(tw.load(ROOT / "examples" / "digits" / "digits.tflite"))}
+    rows = {row.name: row for row in explain.rows(tw.load(ROOT / "examples" / "digits" / "digits.tflite"))}
     conv = rows["conv2d_3"]  # 3x3, 16 to 16 channels, 8x8 pixels
     assert (conv.macs, conv.input_bytes, conv.output_bytes) == (8 * 8 * 16 * 9 * 16, 8 * 8 * 16, 8 * 8 * 16)
     assert conv.weight_bytes == 16 * 9 * 16 + 4 * 16  # and an int32 bias

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.array import FLOAT32_EXACT, Array, exact_matmul
-from tilewright.graph import arithmetic as ar
+from tilewright.graph import rounding as ar
 
 INT32 = st.integers(ar.INT32_MIN, ar.INT32_MAX) | st.sampled_from([ar.INT32_MIN, ar.INT32_MAX, 0, -1, 1 << 30])
 

@@ -1,4 +1,4 @@
-"""Average and maximum pools, and the mean over axes."""
+"""Operators that reduce: average and maximum pools, the mean over axes, softmax."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
-from tilewright.graph.arithmetic import (
+from tilewright.graph.ir import Site
+from tilewright.graph.ops.base import Op, Shape, Window, clamped, four, given
+from tilewright.graph.ops.linear import merge_samples
+from tilewright.graph.rounding import (
     Activation,
-    clamp_range,
+    Rounding,
     mean_factor,
     multiply_by_quantized_multiplier,
     power_of_two,
     quantize_multiplier,
+    round_half_away,
     round_half_even,
+    rounding_divide_by_pot,
+    saturating_rounding_doubling_high_mul,
     shift_up,
 )
-from tilewright.graph.ir import Site
-from tilewright.graph.ops.base import Op, Shape, four, given
-from tilewright.graph.ops.linear import merge_samples
-from tilewright.graph.ops.window import Window
-from tilewright.graph.rounding import Rounding
+
+_DIFF_BITS = 5  # integer bits of softmax's (x - max) * beta
+_SUM_BITS = 12  # integer bits of its sum of exponentials
 
 
 @dataclass(frozen=True)
@@ -37,19 +41,18 @@ class Pool(Op):
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         batch, height, width, channels = four(site, 0)
         if (site.input(0).scale, site.input(0).zero_point) != (site.output.scale, site.output.zero_point):
-            raise UnsupportedError(f"op '{site.node.name}'", "rescales; a pool must keep scale and zero point")
+            raise UnsupportedError(site.where, "rescales; a pool must keep scale and zero point")
         return ((batch, *self.window.output_size(site.node.name, height, width), channels),)
 
     def _clamp(self, site: Site, result: Array, samples: int, half_even: bool = False) -> tuple[Array, ...]:
-        out = site.output
-        low, high = clamp_range(self.activation, out.scale, out.zero_point, out.dtype, half_even)
-        return (np.clip(result, low, high).astype(site.output.dtype).reshape(samples, *site.output.shape),)
+        codes = clamped(result, site.output, self.activation, half_even)
+        return (codes.reshape(samples, *site.output.shape),)
 
 
 def shifted_mean(site: Site, total: Array, count: int) -> Array:
     """Codes from sums of `count` codes: times a factor of seven bits, then a shift, ties upwards."""
     factor, exponent = mean_factor(count)
-    ratio = power_of_two(site.input(0).scale / site.output.scale, f"op '{site.node.name}'")
+    ratio = power_of_two(site.input(0).scale / site.output.scale, site.where)
     return shift_up(total * factor, ratio - exponent)
 
 
@@ -75,9 +78,7 @@ class AveragePool2D(Pool):
         """Codes from the sums of codes (S, *out_shape)."""
         counts = np.maximum(self.counts(site), 1)  # the mean of nothing is 0
         half = np.where(total >= 0, counts // 2, -(counts // 2))
-        mean = np.fix((total + half) / counts).astype(
-            np.int32
-        )  # |total| < 2**31: the float64 quotient truncates exactly
+        mean = np.fix((total + half) / counts)  # |total| < 2**31: the float64 quotient truncates exactly
         return self._clamp(site, mean, total.shape[0])
 
 
@@ -110,8 +111,10 @@ class RealAveragePool2D(Op):
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, source, out = given(values[0]), site.input(0), site.output
-        if rounding.elementwise == "pow2":
-            return (self._shifted(site, merge_samples(x).astype(np.int64)).reshape(x.shape[0], *out.shape),)
+        if rounding.elementwise == "pow2":  # without padding, or padding that counts, all windows have as many elements
+            total = self.window.view(self.window.pad(merge_samples(x).astype(np.int64))).sum(axis=(3, 4))
+            mean = shifted_mean(site, total, prod(self.window.kernel))
+            return (clamped(mean, out).reshape(x.shape[0], *out.shape),)
         real = (merge_samples(x).astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
         views = self.window.view(self.window.pad(real))
         inside = self.window.view(self.window.pad(np.ones((1, *real.shape[1:3], 1), np.float32)))
@@ -122,16 +125,7 @@ class RealAveragePool2D(Op):
             count = np.full_like(count, prod(self.window.kernel))
         mean = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
         code = np.rint(mean / np.float32(out.scale) + np.float32(out.zero_point))  # the zero point comes first
-        info = np.iinfo(out.dtype)
-        return (np.clip(code, info.min, info.max).astype(out.dtype).reshape(x.shape[0], *out.shape),)
-
-    def _shifted(self, site: Site, x: Array) -> Array:
-        """A shift; without padding, or padding that counts, every window has the same number of elements."""
-        out, count = site.output, prod(self.window.kernel)
-        total = self.window.view(self.window.pad(x)).sum(axis=(3, 4))
-        code = shifted_mean(site, total, count)
-        info = np.iinfo(out.dtype)
-        return np.clip(code, info.min, info.max).astype(out.dtype)
+        return (clamped(code, out).reshape(x.shape[0], *out.shape),)
 
 
 @dataclass(frozen=True)
@@ -145,7 +139,7 @@ class Mean(Op):
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         shape = site.input(0).shape
         if len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(shape))):
-            raise ModelError(f"op '{site.node.name}'", f"reduces axes {self.axes} of the shape {list(shape)}")
+            raise ModelError(site.where, f"reduces axes {self.axes} of the shape {list(shape)}")
         kept = tuple(1 if axis in self.axes else extent for axis, extent in enumerate(shape))
         return (kept if self.keep_dims else tuple(e for axis, e in enumerate(shape) if axis not in self.axes),)
 
@@ -165,8 +159,7 @@ class Mean(Op):
         else:
             centred = total - count * source.zero_point
             mean = multiply_by_quantized_multiplier(centred, *self.folded(site, count)) + out.zero_point
-        low, high = clamp_range("none", out.scale, out.zero_point, out.dtype)
-        return (np.clip(mean, low, high).astype(out.dtype).reshape(x.shape[0], *out.shape),)
+        return (clamped(mean, out).reshape(x.shape[0], *out.shape),)
 
     @staticmethod
     def factor32(site: Site, count: int) -> np.float32:
@@ -180,3 +173,81 @@ class Mean(Op):
         q, shift = quantize_multiplier(np.float64(site.input(0).scale) / np.float64(site.output.scale))
         extra = min(count.bit_length() - 1, 32, 31 + int(shift))
         return (q << extra) // count, shift - extra
+
+
+def _high_mul(a: Array, b: Array | int) -> Array:
+    return saturating_rounding_doubling_high_mul(a, np.asarray(b, np.int64))
+
+
+def _exp_on_negative_values(a: Array) -> Array:
+    """exp(a) for a <= 0 in Q5.26, as Q0.31 (gemmlowp fixedpoint.h)."""
+    quarter = 1 << (31 - _DIFF_BITS - 2)
+    remainder = (a & (quarter - 1)) - quarter  # in [-1/4, 0), Q5.26
+    # exp(x) on [-1/4, 0): Taylor around -1/8, in Q0.31
+    x = (remainder << _DIFF_BITS) + (1 << 28)
+    x2 = _high_mul(x, x)
+    x3 = _high_mul(x2, x)
+    x4_over_4 = rounding_divide_by_pot(_high_mul(x2, x2), 2)
+    tail = rounding_divide_by_pot(_high_mul(x4_over_4 + x3, 715827883) + x2, 1)
+    result = 1895147668 + _high_mul(x + tail, 1895147668)
+    whole = remainder - a  # a multiple of 1/4, not negative
+    factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)  # exp(-2**k), k = -2..4, Q0.31
+    for bit, factor in enumerate(factors, start=31 - _DIFF_BITS - 2):
+        result = np.where(whole & (1 << bit), _high_mul(result, factor), result)
+    return np.where(a == 0, (1 << 31) - 1, result)
+
+
+def _reciprocal(x: Array) -> Array:
+    """1 / (1 + x) for x in Q0.31, 0 <= x < 1, by three Newton-Raphson steps; the result in Q0.31."""
+    one = (1 << 31) - 1
+    half = (x + one + 1) >> 1  # rounding half sum; x + one is not negative
+    y = 1515870810 + _high_mul(half, -1010580540)  # 48/17 - 32/17 d, in Q2.29
+    for _ in range(3):
+        error = (1 << 29) - _high_mul(half, y)
+        y = y + (_high_mul(y, error) << 2)
+    return np.clip(y << 1, -(1 << 31), one)
+
+
+@dataclass(frozen=True)
+class Softmax(Op):
+    """exp(beta x) / sum over the last axis, in fixed point (gemmlowp) or by LiteRT's float32 table.
+
+    The output scale is 1/256, its zero point -128.
+    """
+
+    kind = "softmax"
+    beta: float = 1.0
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
+        if (site.output.scale, site.output.zero_point) != (1 / 256, -128):
+            raise UnsupportedError(site.where, "has an output scale or zero point other than 1/256 and -128")
+        return (site.input(0).shape,)
+
+    def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
+        x = given(values[0]).astype(np.int64)
+        if rounding.delegated:
+            return (self._by_table(site, x),)
+        real = min(
+            float(np.float32(self.beta)) * np.float64(site.input(0).scale) * (1 << (31 - _DIFF_BITS)),
+            float((1 << 31) - 1),
+        )
+        q, shift = quantize_multiplier(real)
+        radius = np.floor(((1 << _DIFF_BITS) - 1) * (1 << (31 - _DIFF_BITS)) / 2.0 ** int(shift))
+        diff = x - x.max(axis=-1, keepdims=True)
+        inside = diff >= -radius
+        scaled = multiply_by_quantized_multiplier(np.where(inside, diff, 0), q, shift)
+        exponential = np.where(inside, _exp_on_negative_values(scaled), 0)
+        total = rounding_divide_by_pot(exponential, _SUM_BITS).sum(axis=-1, keepdims=True)
+        leading = 63 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64) - 32  # zeros in front, of 32 bits
+        inverse = _reciprocal((total << leading) - (1 << 31))
+        code = rounding_divide_by_pot(_high_mul(exponential, inverse), _SUM_BITS - leading + 31 - 8)
+        return (np.clip(code - 128, -128, 127).astype(site.output.dtype),)
+
+    def _by_table(self, site: Site, x: Array) -> Array:
+        """LiteRT's optimised kernel (XNNPACK does not take softmax): a table of exp, sums in order."""
+        step = -np.float32(site.input(0).scale) * np.float32(self.beta)
+        table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64)).astype(np.float32)
+        exponential = table[x.max(axis=-1, keepdims=True) - x]
+        total = np.cumsum(exponential, axis=-1, dtype=np.float32)[..., -1:]
+        code = round_half_away(exponential * (np.float32(1) / (total * np.float32(site.output.scale))))
+        return np.clip(code + site.output.zero_point, -128, 127).astype(site.output.dtype)

@@ -1,4 +1,4 @@
-"""Quantised operators in an ONNX graph: dequantise -> operator -> quantise as one, as onnxruntime fuses them.
+"""Quantised operators of an ONNX graph, each as one: dequantise -> operator -> quantise, or a QLinear node.
 
 Rules of onnxruntime 1.31's QDQ transformers (`session.qdqisint8allowed` = 1): an operator becomes an integer one where
 its data inputs come from DequantizeLinear, its only reader is QuantizeLinear, and input and output have one type.
@@ -12,12 +12,26 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.arithmetic import Activation
-from tilewright.model import onnx_qoperator
-from tilewright.model.onnx_codes import CODES, MOVES, Coded, Fused, quantisation, takes
+from tilewright.graph.rounding import Activation
+from tilewright.model.onnx_build import MOVES, Coded, Fused, takes
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known
+from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, Known, quant_of, quantisation
 
+#: QLinear node -> the operator, and where its inputs, the scale of its output and its bias are (a scale and zero point
+#: follow each input).
+QOPERATORS: dict[str, tuple[str, tuple[int, ...], int, int | None]] = {
+    "QLinearConv": ("Conv", (0, 3), 6, 8),
+    "QLinearMatMul": ("MatMul", (0, 3), 6, None),
+    "QGemm": ("Gemm", (0, 3), 7, 6),
+    "QLinearAdd": ("Add", (0, 3), 6, None),
+    "QLinearMul": ("Mul", (0, 3), 6, None),
+    "QLinearConcat": ("Concat", (), 0, None),  # as many inputs as there are, behind
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,), 3, None),
+    "QLinearAveragePool": ("AveragePool", (0,), 3, None),
+    "QLinearLeakyRelu": ("LeakyRelu", (0,), 3, None),
+    "QLinearSigmoid": ("Sigmoid", (0,), 3, None),
+    "QLinearSoftmax": ("Softmax", (0,), 3, None),
+}
 #: Operators with an integer kernel, and how many of their inputs must be codes (0: all).
 COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} | dict.fromkeys(
     ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1
@@ -55,8 +69,8 @@ class _Patterns:
         self.known, self.writer, self.readers = known, known.writer, known.readers
 
     def fused(self, node: RawNode) -> Fused | None:
-        if node.op_type in onnx_qoperator.FORMS:
-            return onnx_qoperator.fused(self.known, node)
+        if node.op_type in QOPERATORS:
+            return _qlinear(self.known, node)
         if node.op_type == QUANTIZE:
             return self._requantised(node)
         computes = node.op_type in COMPUTES or self._averages(node)
@@ -97,14 +111,14 @@ class _Patterns:
 
     def _coded(self, node: RawNode, codes: str, shaped: str) -> Coded | None:
         """Codes under the scale and zero point of a quantise or dequantise node."""
-        quant = quantisation(self.known, node, len(self.known.types[shaped].shape))
+        quant = quantisation(self.known, node, shaped)
         return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
         """The codes that the only reader of a value makes of it, a Relu or Clip without effect left out."""
-        node = self._only_reader(name)
+        node = self.known.only_reader(name)
         if node is not None and node.op_type in ("Relu", "Clip"):
-            after = self._only_reader(node.outputs[0])
+            after = self.known.only_reader(node.outputs[0])
             codes = self._codes_of(after)
             clips = codes is not None and (self._implied(node, codes) or self._clamps(node, name))
             return codes if clips else None
@@ -118,14 +132,10 @@ class _Patterns:
         return node.op_type == "Relu" or [self._bound(node, 1, "min"), self._bound(node, 2, "max")] == [0.0, 6.0]
 
     def _activation(self, node: RawNode) -> Activation:
-        after = self._only_reader(node.outputs[0])
+        after = self.known.only_reader(node.outputs[0])
         if after is None or after.op_type not in ("Relu", "Clip") or not self._clamps(after, node.outputs[0]):
             return "none"
         return "relu" if after.op_type == "Relu" else "relu6"
-
-    def _only_reader(self, name: str) -> RawNode | None:
-        readers = self.readers.get(name, [])
-        return readers[0] if len(readers) == 1 and name not in self.known.outputs else None
 
     def _codes_of(self, node: RawNode | None) -> Coded | None:
         if node is None or node.op_type != QUANTIZE or self.known.types[node.inputs[0]].dtype != "float32":
@@ -161,12 +171,12 @@ class _Patterns:
         if node is None or node.op_type != DEQUANTIZE:
             return ""
         if made.op_type == "Conv":
-            scale, found = _product_scale(made.inputs), quantisation(self.known, node, 1)
+            scale, found = _product_scale(made.inputs), quantisation(self.known, node, name)
             own = np.array(found.scale if found else [np.inf])
             if not (np.abs(own - scale) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * scale).all():
                 return ""
         codes = node.inputs[0]
-        zero = self.known.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+        zero = self.known.constants.get(node.input(2))
         plain = codes in self.known.constants and (zero is None or not zero.any())
         return codes if plain and self.known.types[codes].dtype == "int32" else ""
 
@@ -193,3 +203,27 @@ def _product_scale(coded: tuple[Coded, ...]) -> Array:
     """The scale of sums of products, one or one for each output: float32 values."""
     scales = [np.array(each.quant.scale if each.quant else (1.0,), np.float32) for each in coded[:2]]
     return scales[0] * scales[1]
+
+
+def _qlinear(known: Known, node: RawNode) -> Fused | None:
+    """A QLinear node as an operator on codes; None where a scale is no constant or no kernel takes its types."""
+    op_type, places, out, place = QOPERATORS[node.op_type]
+    inputs = [_coded(known, node, index) for index in places or range(2, len(node.inputs), 3)]
+    quant = quant_of(known, node.input(out), node.input(out + 1), 1, known.rank(node.outputs[0]))
+    bias = node.input(place) if place is not None else ""
+    if not inputs or None in inputs or quant is None or (bias and bias not in known.constants):
+        return None
+    coded = tuple(filter(None, inputs))
+    made = Fused(node.name, op_type, node.attributes, coded, bias, (), (Coded(node.outputs[0], quant),))
+    return made if takes(known, made) else None
+
+
+def _coded(known: Known, node: RawNode, place: int) -> Coded | None:
+    codes = node.input(place)
+    if not codes:
+        return None
+    # Weights have their channels in front in convolutions, in the last axis of a product.
+    rank = known.rank(codes)
+    axis = 0 if node.op_type == "QLinearConv" or node.attributes.get("transB") else rank - 1
+    quant = quant_of(known, node.input(place + 1), node.input(place + 2), axis, rank)
+    return Coded(codes, quant) if quant else None

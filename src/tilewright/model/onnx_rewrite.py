@@ -1,0 +1,312 @@
+"""What onnxruntime rewrites before it fuses quantised operators, in its order: `rewritten` does it all.
+
+- `simplify`: identities go; a transpose of dequantised constants becomes dequantised transposed constants; MatMul and
+  Add of dequantised matrices become Gemm. Values stay the same.
+- `merge` (DoubleQDQPairsRemover): two pairs of quantise and dequantise in a row become one of another scale, which
+  spans the reals that both spanned. This changes values, and so belongs to what `ort` reproduces.
+- `propagate` (QDQPropagation): a QuantizeLinear moves up and a DequantizeLinear down past the operators of `MOVED`, so
+  that more operators fuse. No value changes, as these operators neither compute nor round.
+- `quantise_biases` (WeightBiasQuantization): real biases of products of codes become dequantised codes where the result
+  is quantised next, at most a Relu or Clip between, whether or not it then has an integer kernel. This changes values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.graph.ort import ValueType
+from tilewright.graph.rounding import round_half_away
+from tilewright.model.onnx_file import RawNode
+from tilewright.model.onnx_values import CODES, DEQUANTIZE, MAXPOOL_OPSET, QUANTIZE, Known, quantisation
+
+#: Operators that a pair of quantise and dequantise passes.
+MOVED = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
+#: Operators whose real biases become codes.
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
+
+
+def rewritten(known: Known) -> Known:
+    """The network as onnxruntime looks for quantised operators in it."""
+    return quantise_biases(propagate(merge(simplify(known))))
+
+
+def simplify(known: Known) -> Known:
+    """The same network with the same values."""
+    return _gemms(_constants(_without_identities(known)))
+
+
+def _without_identities(known: Known) -> Known:
+    """Readers of an Identity, or of what amounts to one, read its input; one that writes an output stays."""
+    source: dict[str, str] = {}
+    nodes = []
+    for given in known.nodes:
+        node = replace(given, inputs=tuple(source.get(name, name) for name in given.inputs))
+        same = _is_identity(known, node)
+        if same:
+            source[node.outputs[0]] = node.inputs[0]
+        if not same or node.outputs[0] in known.outputs:
+            nodes.append(node)
+    return replace(known, nodes=tuple(nodes))
+
+
+def _is_identity(known: Known, node: RawNode) -> bool:
+    """A Dropout without a mask, an Expand to the shape that is there already."""
+    if node.op_type == "Expand":
+        return known.types[node.inputs[0]] == known.types[node.outputs[0]]
+    return node.op_type in ("Identity", "Dropout") and len(node.outputs) == 1
+
+
+def _constants(known: Known) -> Known:
+    """dequantise(constant) -> transpose becomes dequantise(transposed constant), its axis moved along."""
+    constants = dict(known.constants)
+    writer: dict[str, RawNode] = {}
+    nodes = []
+    for given in known.nodes:
+        node = given
+        before = writer.get(node.inputs[0]) if node.op_type == "Transpose" else None
+        if before is not None and before.op_type == DEQUANTIZE and before.inputs[0] in constants:
+            made = _transposed(node, before, constants[before.inputs[0]])
+            if made is not None:
+                node, constants[made[0].inputs[0]] = made
+        writer |= dict.fromkeys(node.outputs, node)
+        nodes.append(node)
+    return known.having(nodes, constants)
+
+
+def _transposed(node: RawNode, before: RawNode, data: Array) -> tuple[RawNode, Array] | None:
+    rank = data.ndim
+    permutation = tuple(node.attributes.get("perm", range(rank)[::-1]))
+    axis = int(before.attributes.get("axis", 1))
+    if sorted(permutation) != list(range(rank)) or before.attributes.get("block_size") or not -rank <= axis < rank:
+        return None
+    attributes = {**before.attributes, "axis": permutation.index(axis % rank)}
+    codes = f"{before.inputs[0]}:{node.name}"
+    inputs = (codes, *before.inputs[1:])
+    made = replace(node, op_type=DEQUANTIZE, domain=before.domain, inputs=inputs, attributes=attributes)
+    return made, np.ascontiguousarray(data.transpose(permutation))
+
+
+def _gemms(known: Known) -> Known:
+    """MatMul -> Add as Gemm, where both matrices are dequantised and the addend is as wide as a row."""
+    gone: set[str] = set()
+    nodes: dict[str, RawNode] = {}
+    for node in known.nodes:
+        product, addend = _product(known, node) if node.op_type == "Add" and not node.domain else (None, "")
+        if product is None or known.only_reader(product.outputs[0]) is None:
+            nodes[node.name] = node
+            continue
+        gone.add(product.name)
+        nodes[node.name] = replace(node, op_type="Gemm", inputs=(*product.inputs, addend), attributes={})
+    return replace(known, nodes=tuple(node for name, node in nodes.items() if name not in gone))
+
+
+def _product(known: Known, add: RawNode) -> tuple[RawNode | None, str]:
+    """The MatMul whose result an Add reads, and the other operand."""
+    for index in (0, 1):
+        product, other = known.writer.get(add.inputs[index]), add.inputs[1 - index]
+        if product is None or product.op_type != "MatMul":
+            continue
+        shapes = [known.types[name].shape for name in (*product.inputs, other)]
+        real = all(known.writer[name].op_type == DEQUANTIZE for name in product.inputs if name in known.writer)
+        if real and all(name in known.writer for name in product.inputs) and [len(s) for s in shapes[:2]] == [2, 2]:
+            rows, columns = shapes[0][0], shapes[1][1]
+            if shapes[2] in ((columns,), (1, columns), (rows, columns)):
+                return product, other
+    return None, ""
+
+
+def merge(known: Known) -> Known:
+    """quantise -> dequantise -> quantise -> dequantise, read by nothing else in between, as one pair.
+
+    Of several in a row the first two become one, the next two, and so on, then again: the order decides on rounding.
+    """
+    while (merged := _merge_once(known)) is not known:
+        known = merged
+    return known
+
+
+def _merge_once(known: Known) -> Known:
+    constants: dict[str, Array] = {}
+    changed: dict[str, RawNode | None] = {}
+    for first in known.nodes:
+        chain = _chain(known, first) if first.op_type == QUANTIZE and first.name not in changed else None
+        pair = _spanned(known, first, chain[1]) if chain else None
+        if chain is None or pair is None:
+            continue
+        back, second, ends = chain
+        names = tuple(f"{second.name}:{part}" for part in ("scale", "zero"))
+        constants |= zip(names, pair, strict=True)
+        changed[first.name] = replace(first, inputs=(first.inputs[0], *names), outputs=second.outputs)
+        changed |= {back.name: None, second.name: None}
+        changed |= {end.name: replace(end, inputs=(end.inputs[0], *names)) for end in ends}
+    if not changed:
+        return known
+    nodes = (changed.get(node.name, node) for node in known.nodes)
+    return known.having(filter(None, nodes), constants)
+
+
+def _chain(known: Known, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode]] | None:
+    """The dequantise and quantise between, and the dequantises at the end."""
+    back = known.only_reader(first.outputs[0])
+    second = known.only_reader(back.outputs[0]) if back and back.op_type == DEQUANTIZE else None
+    if back is None or second is None or second.op_type != QUANTIZE or second.outputs[0] in known.outputs:
+        return None
+    ends = known.readers.get(second.outputs[0], [])
+    return (back, second, ends) if ends and all(end.op_type == DEQUANTIZE for end in ends) else None
+
+
+def _spanned(known: Known, first: RawNode, second: RawNode) -> tuple[Array, Array] | None:
+    """Scale and zero point of the reals that both spans have in common, in float32; None where they are not single."""
+    dtype = known.types[second.outputs[0]].dtype
+    if dtype not in CODES or known.types[first.outputs[0]].dtype != dtype:
+        return None
+    info = np.iinfo(dtype)
+    pairs: list[tuple[np.float32, int]] = []
+    for node in (first, second):
+        scale, zero = (known.constants.get(name) for name in (*node.inputs[1:], "", "")[:2])
+        if scale is None or zero is None or scale.dtype != np.float32 or scale.size != 1 or zero.size != 1:
+            return None
+        pairs.append((np.float32(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])))
+    if pairs[0] == pairs[1]:
+        return np.asarray(pairs[0][0]), np.array(pairs[0][1], dtype)
+    low = max(np.float32(info.min - code) * step for step, code in pairs)
+    high = min(np.float32(info.max - code) * step for step, code in pairs)
+    scale = np.asarray((high - low) / np.float32(info.max - info.min))
+    if not np.isfinite(scale) or scale <= 0:
+        return None
+    zero = round_half_away(np.asarray(np.float32(info.min) - low / scale))
+    return scale, np.clip(zero, info.min, info.max).astype(dtype)
+
+
+def propagate(known: Known) -> Known:
+    """The same network with pairs of quantise and dequantise added around operators that move values."""
+    return _down(_up(known))
+
+
+def _up(known: Known) -> Known:
+    """moved -> quantise becomes quantise -> dequantise -> moved -> quantise, unless codes come in already."""
+    types = dict(known.types)
+    wanted: dict[str, RawNode] = {}  # what a value that is read once is quantised by
+    made: list[RawNode] = []
+    for node in reversed(known.nodes):
+        if node.op_type == QUANTIZE and _one_scale(known, node):
+            wanted[node.inputs[0]] = node
+        asked = wanted.get(node.outputs[0]) if known.only_reader(node.outputs[0]) else None
+        real = node.input(0)
+        before = known.writer.get(real)
+        coded = before is None or before.op_type in (QUANTIZE, DEQUANTIZE)
+        if asked is None or coded or not _moves(known, node):
+            made.append(node)
+            continue
+        pair = _pair(real, f"{node.name}:up", asked, types, types[asked.outputs[0]].dtype)
+        made += [replace(node, inputs=(pair[1].outputs[0], *node.inputs[1:])), *pair[::-1]]
+        wanted[real] = pair[0]
+    return replace(known, nodes=tuple(made[::-1]), types=types)
+
+
+def _down(known: Known) -> Known:
+    """dequantise -> moved becomes dequantise -> moved -> quantise -> dequantise, unless it is quantised anyway."""
+    types = dict(known.types)
+    coded: dict[str, RawNode] = {}
+    renamed: dict[str, str] = {}
+    made: list[RawNode] = []
+    for given in known.nodes:
+        node = replace(given, inputs=tuple(renamed.get(name, name) for name in given.inputs))
+        made.append(node)
+        if node.op_type == DEQUANTIZE and _one_scale(known, node) and node.inputs[0] not in known.constants:
+            coded[node.outputs[0]] = node
+        source, value = coded.get(node.inputs[0]) if node.inputs else None, node.outputs[0]
+        if source is None or not _moves(known, node) or value in known.outputs:
+            continue
+        readers = known.readers.get(value, [])
+        if readers and all(reader.op_type != QUANTIZE for reader in readers):
+            pair = _pair(value, f"{node.name}:down", source, types, types[source.inputs[0]].dtype)
+            made += pair
+            renamed[value] = pair[1].outputs[0]
+            coded[pair[1].outputs[0]] = pair[1]
+    return replace(known, nodes=tuple(made), types=types)
+
+
+def _moves(known: Known, node: RawNode) -> bool:
+    """Whether a pair may pass a node: it has one output, and its other inputs are constant."""
+    old = node.op_type == "MaxPool" and known.opset < MAXPOOL_OPSET
+    fixed = all(not name or name in known.constants for name in node.inputs[1:])
+    return node.op_type in MOVED and not old and fixed and len(node.outputs) == 1
+
+
+def _one_scale(known: Known, node: RawNode) -> bool:
+    return all(name in known.constants and known.constants[name].size == 1 for name in node.inputs[1:])
+
+
+def _pair(value: str, name: str, like: RawNode, types: dict[str, ValueType], codes: str) -> Sequence[RawNode]:
+    """QuantizeLinear and DequantizeLinear of `value` with the parameters of the node `like`."""
+    shape = types[value].shape
+    quantised, back = f"{value}:{name}:codes", f"{value}:{name}:real"
+    types[quantised], types[back] = ValueType(codes, shape), ValueType("float32", shape)
+    first = RawNode(f"{name}:{QUANTIZE}", QUANTIZE, "", (value, *like.inputs[1:]), (quantised,))
+    second = RawNode(f"{name}:{DEQUANTIZE}", DEQUANTIZE, "", (quantised, *like.inputs[1:]), (back,))
+    return [first, second]
+
+
+def quantise_biases(known: Known) -> Known:
+    """The same network, real constant biases as DequantizeLinear of int32 codes."""
+    constants: dict[str, Array] = {}
+    types: dict[str, ValueType] = {}
+    nodes = []
+    for node in known.nodes:
+        bias = node.input(2)
+        scale = _scale(known, node) if bias in known.constants and _is_quantised(known, node) else None
+        codes = _codes(known.constants[bias], scale) if scale is not None else None
+        if scale is None or codes is None:
+            nodes.append(node)
+            continue
+        axis = {"axis": 0} if scale.ndim else {}
+        held = tuple(f"{bias}:{node.name}:{part}" for part in ("codes", "scale"))
+        real = f"{bias}:{node.name}:real"
+        constants |= zip(held, (codes, scale), strict=True)
+        types[real] = known.types[bias]
+        back = RawNode(f"{node.name}:bias", DEQUANTIZE, "", held, (real,), axis)
+        nodes += [back, replace(node, inputs=(*node.inputs[:2], real))]
+    return known.having(nodes, constants, types)
+
+
+def _is_quantised(known: Known, node: RawNode) -> bool:
+    """Whether the only reader of a product quantises it; that it may be an output as well does not matter."""
+    if node.op_type not in PRODUCTS or node.domain:
+        return False
+    while True:
+        found = known.readers.get(node.outputs[0], [])
+        if len(found) != 1:
+            return False
+        (node,) = found
+        if node.op_type not in ("Relu", "Clip"):
+            return node.op_type == QUANTIZE
+
+
+def _scale(known: Known, node: RawNode) -> Array | None:
+    """The scale of the sums of products, float32 of one value or one an output; None where an operand is real."""
+    quants = []
+    for name in node.inputs[:2]:
+        source = known.writer.get(name)
+        if source is None or source.op_type != DEQUANTIZE:
+            return None
+        quants.append(quantisation(known, source, name))
+    x, w = quants
+    axis = {"Conv": 0, "ConvTranspose": 1}.get(node.op_type, 0 if node.attributes.get("transB", 0) else 1)
+    if x is None or w is None or x.per_channel or (w.per_channel and w.axis != axis):
+        return None
+    scales = np.array(w.scale if w.per_channel else w.scale[0], np.float32)
+    return np.asarray(np.float32(x.scale[0]) * scales)
+
+
+def _codes(bias: Array, scale: Array) -> Array | None:
+    """The nearest codes; None where the shapes or sizes do not allow any."""
+    if bias.dtype != np.float32 or bias.ndim != 1 or scale.size not in (1, bias.size):
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        codes = np.rint(bias / scale)
+    return codes.astype(np.int32) if (np.abs(codes) < 2.0**31).all() else None
