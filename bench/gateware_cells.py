@@ -16,9 +16,8 @@ from typing import Any
 import click
 
 from tilewright.cli import options
-from tilewright.hdl.convert import to_rtlil
+from tilewright.hdl.convert import FAMILIES, resources, to_rtlil
 from tilewright.hdl.mac import MULTIPLIERS
-from tilewright.hdl.synth import FAMILIES, resources
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.gateware.top import Vta
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tilewright.errors import ConfigError
-from tilewright.hdl.convert import to_rtlil
+from tilewright.hdl.convert import resources, to_rtlil
 from tilewright.hdl.mac import MacArray
 from tilewright.hdl.memory import BankedMemory, Tiles
-from tilewright.hdl.synth import resources
 
 
 @pytest.mark.slow

@@ -8,12 +8,11 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.alu import Operation
-from tilewright.hdl.bursts import BURST, RowBursts
+from tilewright.hdl.axi import BURST, RowBursts
+from tilewright.hdl.mac import Operation
 from tilewright.hdl.memory import BeatWrite, TileRead, TileWrite
-from tilewright.hdl.placement import Placer
-from tilewright.hdl.receive import TileReceiver
 from tilewright.hdl.rescale import Rescale
+from tilewright.hdl.transfers import Placer, TileReceiver
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.core import OPERATIONS, RESCALES, Core
 from tilewright.targets.vta.gateware.dispatch import Dispatcher, joined

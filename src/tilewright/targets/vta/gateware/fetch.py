@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.bursts import BURST
+from tilewright.hdl.axi import BURST
 from tilewright.hdl.queues import StreamFifo
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.words import INSN_BITS, fields

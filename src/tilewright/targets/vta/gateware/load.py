@@ -8,11 +8,10 @@ from amaranth.hdl import Cat, Elaboratable, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.bursts import BURST, RowBursts
+from tilewright.hdl.axi import BURST, RowBursts
 from tilewright.hdl.memory import BeatWrite
-from tilewright.hdl.placement import PLACEMENT, WHICH_BITS, Placer
 from tilewright.hdl.queues import StreamFifo
-from tilewright.hdl.receive import TileReceiver
+from tilewright.hdl.transfers import PLACEMENT, WHICH_BITS, Placer, TileReceiver
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.dispatch import Dispatcher, joined
 from tilewright.targets.vta.gateware.moving import address_of, place, rows_of

@@ -8,8 +8,7 @@ from typing import Any
 from amaranth.hdl import Mux, Signal, Value
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.placement import Placer
-from tilewright.hdl.receive import chosen
+from tilewright.hdl.transfers import Placer, chosen
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.gateware.words import log_bytes, tiles
 

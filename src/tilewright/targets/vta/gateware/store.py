@@ -8,10 +8,10 @@ from amaranth.hdl import Cat, Elaboratable, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.bursts import BURST, RowBursts
+from tilewright.hdl.axi import BURST, RowBursts, beat_of
 from tilewright.hdl.memory import TileRead
 from tilewright.hdl.queues import StreamFifo
-from tilewright.hdl.send import TileSender, beat_of
+from tilewright.hdl.transfers import TileSender
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.dispatch import Dispatcher, joined
 from tilewright.targets.vta.gateware.moving import address_of, rows_of

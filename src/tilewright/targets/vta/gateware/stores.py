@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.dram import Dram
+from tilewright.program.launch_image import Dram
 from tilewright.targets.vta.gateware.run import RtlRun
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.passes import Prepared

@@ -9,8 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.axi import Bus
-from tilewright.hdl.axi_lite import AxiLite, AxiLiteRegisters
+from tilewright.hdl.axi import AxiLite, AxiLiteRegisters, Bus
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.registers import MAP
 from tilewright.targets.vta.gateware.top import Vta, require

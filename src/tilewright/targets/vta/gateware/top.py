@@ -10,8 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.errors import ConfigError
 from tilewright.hdl.axi import Bus, ReadMaster, WriteMaster
-from tilewright.hdl.memory import BankedMemory
-from tilewright.hdl.parts import PartedMemory
+from tilewright.hdl.memory import BankedMemory, PartedMemory
 from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.compute import Compute
