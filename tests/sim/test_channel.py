@@ -7,8 +7,8 @@ import pytest
 
 from tests.sim.steps import costs, steps_of
 from tilewright.sim.order import order
+from tilewright.sim.steps import Trace
 from tilewright.sim.timeline import Channel, Costs, Fetch, timeline
-from tilewright.sim.trace import Trace
 
 DELAY = 10
 PORT = Channel(8, DELAY, burst=4, in_flight=3, write_latency=3)

@@ -11,9 +11,8 @@ from tests.sim.programs import random_table
 from tests.sim.steps import FETCH, L2C, PORT, costs, steps_of
 from tilewright.errors import HazardError
 from tilewright.sim.order import order
-from tilewright.sim.steps import StepTable
+from tilewright.sim.steps import CAUSE_TOKEN, StepTable, Trace
 from tilewright.sim.timeline import Channel, Costs, Fetch, serial_timeline, timeline
-from tilewright.sim.trace import CAUSE_TOKEN, Trace
 
 FIRST = 10 + 2 + 1  # the fetch's latency, two beats of one instruction, delivery
 SECOND = FIRST + 2  # the port carries an instruction in two beats

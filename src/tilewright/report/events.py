@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.errors import InputError
 from tilewright.report.metrics import Layer, Result
 from tilewright.report.summary import cycles_of_launches, machine_macs, title
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import Trace
 
 LAYERS, HOST = 0, 1
 

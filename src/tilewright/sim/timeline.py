@@ -15,8 +15,7 @@ from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.sim.events import NOT_YET, Outcome, Run, State, Stream, simulate
 from tilewright.sim.order import Order, runs_in_stream_order
-from tilewright.sim.steps import StepTable
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import StepTable, Trace
 
 #: The columns of State that are bool, its last ones.
 FLAGS = ("ending", "filling", "moving", "writing")

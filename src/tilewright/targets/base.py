@@ -12,7 +12,7 @@ from tilewright.graph.ir import Graph
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import Passes, RunOptions
-from tilewright.sim.trace import Part, Trace
+from tilewright.sim.steps import Part, Trace
 
 
 class Config(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,7 @@ MAX_SYMBOLS = 1 << 16
 ROWS = tuple[tuple[str, int, int], ...]
 
 
-@dataclass(frozen=True)
-class ArenaArea:
+class ArenaArea(NamedTuple):
     """Where a graph tensor lies in the arena, or of a bare program an operand."""
 
     name: str
@@ -31,8 +31,7 @@ class ArenaArea:
     nbytes: int
 
 
-@dataclass(frozen=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A function, for listings and profiles."""
 
     name: str

@@ -27,7 +27,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.listing import Directive, Grammar, Section, Text
-from tilewright.program.program import Launch, Program
+from tilewright.program.program import Launch
 from tilewright.program.words import NAME, QUOTED, Word, WordType, end, number, quoted
 
 from .image import BASE, FirmwareImage
@@ -64,22 +64,21 @@ GRAMMAR = Grammar(
 )
 
 
-def disassemble(program: Program) -> str:
-    """The text of a program's launches."""
-    return "".join(GRAMMAR.write(Text(one.name, sections=list(_sections(one)))) for one in program.launches)
-
-
-def _sections(launch: Launch) -> Iterator[Section]:
+def text_of(launch: Launch) -> Text:
+    """The text of a launch, which `launch_of` reads back exactly."""
     image = FirmwareImage.of(launch)
-    yield Section(".entry", {"address": image.entry})
-    yield Section(".model", {"address": image.model})
-    for symbol in image.symbols:
-        yield Section(".symbol", {"name": symbol.name, "address": symbol.address, "nbytes": symbol.size})
-    for directive, areas in ((".input", image.inputs), (".output", image.outputs)):
-        yield from (Section(directive, vars(area)) for area in areas)
-    yield Section(".code", code=list(_code(image)))
-    yield Section(".data", data=image.data.tobytes())
-    yield Section(".blob", data=image.blob.tobytes())
+    symbols = ({"name": name, "address": address, "nbytes": size} for name, address, size in image.symbols)
+    sections = [
+        Section(".entry", {"address": image.entry}),
+        Section(".model", {"address": image.model}),
+        *(Section(".symbol", symbol) for symbol in symbols),
+        *(Section(".input", area._asdict()) for area in image.inputs),
+        *(Section(".output", area._asdict()) for area in image.outputs),
+        Section(".code", code=list(_code(image))),
+        Section(".data", data=image.data.tobytes()),
+        Section(".blob", data=image.blob.tobytes()),
+    ]
+    return Text(launch.name, sections=sections)
 
 
 def _code(image: FirmwareImage) -> Iterator[str]:
@@ -91,15 +90,8 @@ def _code(image: FirmwareImage) -> Iterator[str]:
         yield f"{word:08x}  # {address:08x} {label}{rv32.text(insn, address)}"
 
 
-def assemble(text: str) -> tuple[Launch, ...]:
-    """The launches of a text. Raises ProgramError with the line, the column and what was expected there."""
-    launches = tuple(_launch(part) for part in GRAMMAR.read(text))
-    for launch in launches:
-        FirmwareImage.of(launch)
-    return launches
-
-
-def _launch(text: Text) -> Launch:
+def launch_of(text: Text) -> Launch:
+    """The launch that a text describes. Raises ProgramError with the line, the column and what was expected there."""
     meta: dict[str, Any] = {"entry": BASE, "model": BASE}
     for name in ("entry", "model"):
         for section in text.of(f".{name}"):
@@ -107,4 +99,6 @@ def _launch(text: Text) -> Launch:
     for name in ("symbol", "input", "output"):
         meta[f"{name}s"] = [list(section.values.values()) for section in text.of(f".{name}")]
     arrays: dict[str, Array] = {name: np.frombuffer(text.data(f".{name}"), np.uint8) for name in ("data", "blob")}
-    return Launch(text.name, (), meta, {"insns": np.array(text.code(".code"), np.uint32), **arrays})
+    made = Launch(text.name, (), meta, {"insns": np.array(text.code(".code"), np.uint32), **arrays})
+    FirmwareImage.of(made)
+    return made

@@ -12,8 +12,7 @@ from tilewright.array import Array
 from tilewright.errors import HazardError, MachineError, ProgramError
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import Passes, RunOptions
-from tilewright.sim.steps import Footprints, Space
-from tilewright.sim.trace import Part, Trace
+from tilewright.sim.steps import Footprints, Part, Space, Trace
 from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.touched import footprints, oddity
 from tilewright.targets.bm1684x.compiler.values import Machine

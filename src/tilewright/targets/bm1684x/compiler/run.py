@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.array import Array, one_thread
 from tilewright.program.program import Launch, Program
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.trace import serial_total
+from tilewright.sim.steps import serial_total
 from tilewright.targets import given
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.bm1684x.compiler.image import QueueImage

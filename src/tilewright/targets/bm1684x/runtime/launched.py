@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.report.events import of_launch
 from tilewright.report.perfetto import save
 from tilewright.sim.findings import RACE, UNINITIALISED, Finding
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import Trace
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.undefined import findings as hazards_of
 from tilewright.targets.bm1684x.timing.estimate import trace

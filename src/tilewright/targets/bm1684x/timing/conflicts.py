@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import Trace
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU

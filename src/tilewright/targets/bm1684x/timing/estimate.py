@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.steps import Trace
 from tilewright.sim.timeline import Channel, Costs, Fetch, serial_timeline, timeline
-from tilewright.sim.trace import Trace
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated

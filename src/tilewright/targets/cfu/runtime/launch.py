@@ -12,8 +12,7 @@ from tilewright.errors import MachineError, ProgramError
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.steps import Footprints, StepTable
-from tilewright.sim.trace import Part, Trace
+from tilewright.sim.steps import Footprints, Part, StepTable, Trace
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.cfu.compiler import layout
 from tilewright.targets.cfu.config import Config

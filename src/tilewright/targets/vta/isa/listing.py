@@ -12,7 +12,7 @@
     .uop
     dst=0 src=0 wgt=0
 
-Segments are those of program/segment_text.py, lines of code those of isa/text.py. The micro-ops are the bytes of the
+Segments are those of program/listing.py, lines of code those of isa/text.py. The micro-ops are the bytes of the
 const segment `uop`, which is at address 0 where a launch does not declare it. Lines before the first `.launch` are a
 launch named `asm`.
 """
@@ -23,9 +23,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.program import segment_text
 from tilewright.program.instruction import Raw
-from tilewright.program.listing import Directive, Grammar, Section, Text
+from tilewright.program.listing import Directive, Grammar, Section, Text, image_directives, image_sections, read_image
 from tilewright.program.program import Launch, Program
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.registers import REGIONS
@@ -47,7 +46,7 @@ def assemble(text: str, config: Config) -> tuple[Launch, ...]:
 
 def _grammar(config: Config) -> Grammar:
     directives = {
-        **segment_text.directives(REGIONS),
+        **image_directives(REGIONS),
         ".insn": Directive(code=isa.notation(config.formats, config.pipeline).read),
         ".uop": Directive(code=isa.uop_form(config.formats.uop).read),
     }
@@ -61,14 +60,14 @@ def _text(launch: Launch, config: Config) -> Text:
         image = replace(image, data={**image.data, "uop": uops[:0]})
     code = Section(".insn", code=isa.instructions(image.insns, config))
     tables = Section(".uop", code=isa.micro_ops(uops.reshape(-1, size), config))
-    return Text(launch.name, sections=[*segment_text.sections(image), code, tables])
+    return Text(launch.name, sections=[*image_sections(image), code, tables])
 
 
 def _launch(text: Text, config: Config) -> Launch:
     uops = config.formats.uop.encode_rows(text.code(".uop"))
     if uops.size:
         _fill(text, uops)
-    image = segment_text.image(text, encode(text.code(".insn"), config), REGIONS)
+    image = read_image(text, encode(text.code(".insn"), config), REGIONS)
     return replace(image, data={"uop": np.zeros(0, np.uint8), **image.data}).launch(text.name)
 
 

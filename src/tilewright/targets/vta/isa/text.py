@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tilewright.program.instruction import RESERVED, Layout, Raw, rows
-from tilewright.program.notation import Form, Names, Notation
+from tilewright.program.instruction import RESERVED, Form, Layout, Names, Notation, Raw, rows
 from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, AluOp, Formats, Memory, Opcode
 from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS, Pipeline
 from tilewright.targets.vta.isa.stream import COMMON_NAMES, Stream, decode

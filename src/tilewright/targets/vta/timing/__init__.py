@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from tilewright.sim import jit
 from tilewright.sim.order import Order
-from tilewright.sim.steps import StepTable
+from tilewright.sim.steps import StepTable, Trace
 from tilewright.sim.timeline import EVENT_US, timeline, times
-from tilewright.sim.trace import Trace
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.timing.hls import HLS
 from tilewright.targets.vta.timing.ideal import IDEAL

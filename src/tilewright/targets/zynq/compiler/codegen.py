@@ -15,8 +15,7 @@ from tilewright.graph.requant import Requant
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.zynq.config import GROUP, Config
-from tilewright.targets.zynq.isa.descriptor import LAYOUT, RULES, Kind
-from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
 from tilewright.targets.zynq.timing import walk
 
 NAME = "zynq"
@@ -145,8 +144,7 @@ def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
 def pack(site: Site, layer: Layer, values: Mapping[str, Array]) -> Array:
     """What the launch reads: codes (S, rows, cols, ic) or (S, r)."""
     codes = values[site.input(0).name]
-    shape = (layer["r"],) if layer.kind == Kind.FC else (layer["rows"], layer["cols"], layer["ic"])
-    return codes.reshape(len(codes), *shape)
+    return codes.reshape(len(codes), *layer.input_shape)
 
 
 def unpack(site: Site, results: Array) -> dict[str, Array]:

@@ -9,12 +9,10 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, FullyConnected
 from tilewright.program.program import Launch, Program
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa.descriptor import DESCRIPTORS
 from tilewright.targets.zynq.isa.image import LayerImage
-from tilewright.targets.zynq.isa.layer import Layer
-from tilewright.targets.zynq.timing import thrash, walk
-from tilewright.targets.zynq.timing.models import PAGED
-from tilewright.targets.zynq.timing.service import schedule
+from tilewright.targets.zynq.isa.layer import DESCRIPTORS, Layer
+from tilewright.targets.zynq.timing import walk
+from tilewright.targets.zynq.timing.service import PAGED, schedule
 
 
 def text(program: Program, config: Config, timing: str) -> str:
@@ -64,7 +62,7 @@ def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Ite
     for name, layer in layers:
         found = schedule(layer, paged=timing == PAGED)
         loads = ", ".join(f"{store} {count}" for store, count in found.loads().items())
-        straddling = thrash.straddling(layer) if layer.conv else "-"
+        straddling = walk.straddling(layer) if layer.conv else "-"
         blocks = (walk.data_blocks(layer), walk.weight_blocks(layer) if layer.channels else 0, straddling)
         cells = (layer.iterations, f"{layer.utilization:.4f}", *blocks, found.engine // layer.samples, loads)
         rows.append((name, *map(str, cells), str(-(-found.cycles // layer.samples))))

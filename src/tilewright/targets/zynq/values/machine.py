@@ -7,6 +7,7 @@ the sum of the iteration before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,8 +17,7 @@ from tilewright.graph.ops import Window
 from tilewright.graph.requant import Requant
 from tilewright.sim.jit import compiled
 from tilewright.targets.zynq.config import GROUP, TAPS
-from tilewright.targets.zynq.isa.descriptor import RULES, Kind
-from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.isa.layer import RULES, Kind, Layer
 
 #: Bytes of a strip of window rows: it stays in the cache between its making, its product and its results.
 STRIP_BYTES = 1 << 21
@@ -118,7 +118,7 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
 
     A sum then lacks its own last product and has that of the sum computed before.
     """
-    proper = layer.config.with_changes(lat_use=1)
+    proper = replace(layer.config, lat_use=1)
     right = Layer(layer.kind, proper, layer.fields)
     sums = _all(right, data, weights)
     if layer.kind == Kind.FC:
