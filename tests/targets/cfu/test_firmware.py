@@ -17,15 +17,15 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
 from tilewright.targets.cfu.compiler import compile as compiler
 from tilewright.targets.cfu.compiler import firmware, layout, toolchain
-from tilewright.targets.cfu.compiler.arena import Value, place
+from tilewright.targets.cfu.compiler.compile import Value, place
 from tilewright.targets.cfu.compiler.variants import VARIANTS
 from tilewright.targets.cfu.config import ALTERNATIVES, BEYOND, EXTENSIONS, Config
 
-COMPILERS = toolchain.compilers()
+COMPILERS = firmware.compilers()
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no RISC-V compiler: apt-get install gcc-riscv64-unknown-elf")
 
 
-def compiled(graph: Graph, variant: str, how: toolchain.Compiler | None = None) -> Program:
+def compiled(graph: Graph, variant: str, how: firmware.Compiler | None = None) -> Program:
     extensions = BEYOND if variant == "coupled" else VARIANTS[variant].extensions
     config = Config(firmware=variant, extensions=",".join(extensions))
     return compiler.compile_graph(graph, config, "tflm", VARIANTS[variant], how)
@@ -92,7 +92,7 @@ def network(seed: int) -> Graph:
 
 @pytest.mark.parametrize("how", COMPILERS, ids=lambda found: str(found.name))
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_computes_the_reference(variant: str, how: toolchain.Compiler) -> None:
+def test_every_variant_computes_the_reference(variant: str, how: firmware.Compiler) -> None:
     codes = np.random.default_rng(3).integers(-128, 128, (2, 1, 8, 8, 16)).astype(np.int8)
     result = compiled(network(2), variant, how).run(codes)
     assert (result.matches_reference, result.findings) == (True, ())

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 import tilewright as tw
 from tests import mlperf
 from tests.conftest import ROOT
-from tilewright.targets.cfu.compiler import toolchain
+from tilewright.targets.cfu.compiler import firmware
 from tilewright.targets.cfu.config import ALTERNATIVES
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not toolchain.compilers(), reason="no compiler: apt-get install gcc-riscv64-unknown-elf"),
+    pytest.mark.skipif(not firmware.compilers(), reason="no compiler: apt-get install gcc-riscv64-unknown-elf"),
 ]
 
 
@@ -59,7 +59,7 @@ MILLISECONDS = {"im2col": 30, "add": 16, "resident": 6, "burst": 2}
 BOUNDS = {"sourced": (0.2, 0.2), "fitted": (0.1, 0.1)}
 
 
-@pytest.mark.skipif(not toolchain.compilers() or toolchain.compilers()[0].name != "gcc", reason="figures go with GCC")
+@pytest.mark.skipif(not firmware.compilers() or firmware.compilers()[0].name != "gcc", reason="figures go with GCC")
 @pytest.mark.parametrize("timing", BOUNDS)
 def test_the_ladder_is_met(shared: Path, timing: str) -> None:
     bench = runpy.run_path(str(ROOT / "bench" / "cfu_ladder.py"))

@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 HERE = Path(__file__).parent
 #: The sources of compiled functions.
-SOURCES = ("config.py", "runtime/seam.py", "isa", "timing")
+SOURCES = ("config.py", "runtime/core.py", "isa", "timing")
 #: Functions that Numba does not know yet, and whether to inline them: it is imported when the first loop is compiled.
 _callees: list[tuple[Callable[..., Any], bool]] = []
 
