@@ -43,7 +43,7 @@ class Order:
 
 def order(table: StepTable) -> Order:
     """The happens-before relation of a program, and what deadlocks or leaves tokens behind."""
-    start, steps = table.by_unit()
+    start, steps = table.by_unit
     rank = np.empty(len(table), np.int64)
     rank[steps] = np.arange(len(table)) - start[table.unit[steps]]
     giver, left = match_tokens(table)
@@ -100,7 +100,7 @@ def sequence_by_time(order: Order, start: Array) -> Array:
 
 def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> Array:
     """The same steps in another legal order: always the runnable unit of the lowest priority number."""
-    start, steps = table.by_unit()
+    start, steps = table.by_unit
     run = _run.of(len(table) * STEP_US)
     return run(start, steps, table.unit, order.giver, order.rank, np.array(priority, np.int64))[0]
 

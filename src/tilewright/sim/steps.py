@@ -148,12 +148,9 @@ class StepTable:
     def __len__(self) -> int:
         return len(self.unit)
 
+    @cached_property
     def by_unit(self) -> tuple[Array, Array]:
         """Each unit's steps in order: (start int64 [units + 1], steps int64 [n])."""
-        return self._by_unit
-
-    @cached_property
-    def _by_unit(self) -> tuple[Array, Array]:
         steps = np.argsort(self.unit, kind="stable")
         counts = np.bincount(self.unit, minlength=len(self.units))
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), steps.astype(np.int64)
@@ -228,7 +225,7 @@ class Trace:
         A unit starts its steps in order, and they end in order.
         """
         until = self.end.copy()
-        first, steps = self.table.by_unit()
+        first, steps = self.table.by_unit
         for low, high in zip(first.tolist(), first[1:].tolist(), strict=False):
             mine = steps[low:high]
             until[mine[:-1]] = np.minimum(until[mine[:-1]], self.start[mine[1:]])

@@ -27,7 +27,6 @@ class Readable(Config, Protocol):
     @classmethod
     def read(cls, source: Source, overrides: Mapping[str, str]) -> Self:
         """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
-        ...
 
 
 C = TypeVar("C", bound=Readable)

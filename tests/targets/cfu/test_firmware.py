@@ -16,7 +16,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
 from tilewright.targets.cfu.compiler import compile as compiler
-from tilewright.targets.cfu.compiler import firmware, layout, toolchain
+from tilewright.targets.cfu.compiler import firmware, layout
 from tilewright.targets.cfu.compiler.compile import Value, place
 from tilewright.targets.cfu.compiler.variants import VARIANTS
 from tilewright.targets.cfu.config import ALTERNATIVES, BEYOND, EXTENSIONS, Config
@@ -195,7 +195,7 @@ def test_firmware_checks_the_model_itself(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_no_compiler_names_the_command_that_gets_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain, "compilers", lambda: ())
+    monkeypatch.setattr(firmware, "compilers", lambda: ())
     with pytest.raises(UnsupportedError, match=r"apt-get install gcc-riscv64-unknown-elf, or pip install"):
         get("cfu").compile(contract.network(), Config(), "tflm")
 
@@ -207,7 +207,7 @@ def test_a_build_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> N
     def refused(*_: object) -> bytes:
         raise AssertionError("built again")
 
-    monkeypatch.setattr(toolchain, "_compile", refused)
+    monkeypatch.setattr(firmware, "_compile", refused)
     np.testing.assert_array_equal(compiled(contract.network(), "baseline").launches[0].arrays["elf"], first)
     with pytest.raises(AssertionError, match="built again"):
         compiled(contract.network(), "general")

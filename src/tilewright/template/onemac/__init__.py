@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
-from tilewright.program.header import Group, bit_ranges, header
+from tilewright.program.header import Group, bit_ranges, header, macros
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import Finding
@@ -37,11 +37,9 @@ class OneMac(given.Machine[Config]):
         return {"macs_per_cycle": timing.MACS_PER_CYCLE, **self.own(config).to_dict()}
 
     def header(self, config: base.Config) -> str:
-        sizes = {f"ONEMAC_{key.upper()}": value for key, value in self.own(config).to_dict().items()}
-        opcodes = {f"ONEMAC_OPCODE_{opcode.name}": int(opcode) for opcode in Opcode}
         groups = [
-            Group("sizes", sizes),
-            Group("opcodes", opcodes),
+            Group("sizes", macros("onemac", self.own(config).to_dict())),
+            Group("opcodes", macros("onemac_opcode", {opcode.name: int(opcode) for opcode in Opcode})),
             Group("bits of an instruction: first, last", bit_ranges("ONEMAC_INSN", LAYOUT)),
         ]
         return header("ONEMAC_H_", "The machine OneMac.", groups)

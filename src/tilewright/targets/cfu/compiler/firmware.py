@@ -7,7 +7,6 @@ makes; otherwise the clang inside the PyPI package ziglang. What was built is ke
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
-from tilewright.files import replacing
+from tilewright.files import replacing, user_folder
 from tilewright.program.header import Group, header
 from tilewright.targets.cfu.config import CHOICES, RAM_BASE, Config
 from tilewright.targets.cfu.isa.custom import CUSTOM
@@ -100,7 +99,7 @@ def elf_of(
     arguments = [*FLAGS, *WARNINGS, f'-DVARIANT="variants/{header}.h"']
     arguments += [f"-D{name}={value}" for name, value in sorted(macros.items())]
     key = repr((sorted(sources.items()), sorted(made.items()), arguments, compiler.version, compiler.flags))
-    kept = _cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.elf"
+    kept = user_folder() / "cfu" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.elf"
     if not kept.is_file():
         elf = _compile(arguments, made, compiler)
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -120,11 +119,6 @@ def _compile(arguments: Sequence[str], made: Mapping[str, str], compiler: Compil
         if done.returncode or not output.is_file():
             raise UnsupportedError("firmware", f"{compiler.version} refuses it:\n{done.stderr.strip()}")
         return output.read_bytes()
-
-
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "tilewright" / "cfu"
 
 
 #: The largest power of two that start_GEMM's counters hold.

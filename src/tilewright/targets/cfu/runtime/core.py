@@ -7,7 +7,7 @@ its next command one cycle after that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -31,7 +31,7 @@ from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine, machine
 
 from . import system
 from .elf import Executable
-from .system import Devices, Mark
+from .system import Devices
 
 Execute = Callable[[int, int, int, int, int], tuple[int, int]]
 
@@ -172,9 +172,10 @@ def run(
     """
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
-        _put(ram, image.name, segment.address, segment.data, segment.size)
+        place = _inside(ram, image.name, segment.address, segment.size)
+        ram[place][: len(segment.data)] = np.frombuffer(segment.data, np.uint8)
     for address, data in (writes or {}).items():
-        _put(ram, "writes", address, data, len(data))
+        ram[_inside(ram, "writes", address, len(data))] = np.frombuffer(data, np.uint8)
     low, high = min(part.start for part in image.code), max(part.stop for part in image.code)
     low, high = low & -LINE_BYTES, (high & -LINE_BYTES) + LINE_BYTES  # the loop looks one instruction ahead
     if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
@@ -191,14 +192,13 @@ def run(
     cpu[Cpu.RETIRED] += cpu[Cpu.POSITION] - cpu[Cpu.FIRST]
     cpu[Cpu.FIRST] = cpu[Cpu.POSITION]
     m.entered[cpu[Cpu.POSITION]] -= 1
-    found = {name: _get(ram, name, address, size) for name, (address, size) in (reads or {}).items()}
     return Run(
         exit_code=devices.exit_code,
         trap=trap,
         cycles=int(cpu[Cpu.CYCLE]),
         instret=int(cpu[Cpu.RETIRED]),
         text=devices.text.decode("utf-8", "replace"),
-        reads=found,
+        reads={name: ram[_inside(ram, name, *place)].tobytes() for name, place in (reads or {}).items()},
         regions=_regions([*devices.marks, system.mark(m)]),
         misuses=notes(m.cfu) if cfu is None else (),
         machine=m,
@@ -235,17 +235,16 @@ def _go(m: Machine, costs: Costs, entry: int, execute: Any, devices: Devices, li
     return None
 
 
-def _regions(marks: list[Mark]) -> tuple[Region, ...]:
+def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
     """The stretches that end at each mark."""
-    found, before = [], Mark(0, 0, 0, np.zeros(len(Cause), np.int64), 0, 0)
-    for mark in marks:
-        lost = {cause.name.lower(): int(mark.lost[cause] - before.lost[cause]) for cause in Cause}
-        cycles, instructions = mark.cycle - before.cycle, mark.instructions - before.instructions
-        lost = {cause: count for cause, count in lost.items() if count}
-        moved = mark.read - before.read, mark.written - before.written
-        found.append(Region(before.region, cycles, instructions, lost, *moved))
-        before = mark
-    return tuple(region for region in found if region.cycles)
+    found, region, before = [], 0, np.zeros(4 + len(Cause), np.int64)
+    for following, counts in marks:
+        cycles, instructions, read, written, *lost = (counts - before).tolist()
+        by_cause = {cause.name.lower(): count for cause, count in zip(Cause, lost, strict=True) if count}
+        if cycles:
+            found.append(Region(region, cycles, instructions, by_cause, read, written))
+        region, before = following, counts
+    return tuple(found)
 
 
 def _trap(m: Machine, kind: str) -> Trap:
@@ -253,19 +252,10 @@ def _trap(m: Machine, kind: str) -> Trap:
     return Trap(kind, m.base + 4 * int(cpu[Cpu.POSITION]), int(cpu[Cpu.CYCLE]), int(cpu[Cpu.ADDRESS]))
 
 
-def _put(ram: Array, what: str, address: int, data: bytes, size: int) -> None:
-    at = _inside(ram, what, address, size)
-    ram[at : at + len(data)] = np.frombuffer(data, np.uint8)
-
-
-def _get(ram: Array, what: str, address: int, size: int) -> bytes:
-    at = _inside(ram, what, address, size)
-    return ram[at : at + size].tobytes()
-
-
-def _inside(ram: Array, what: str, address: int, size: int) -> int:
+def _inside(ram: Array, what: str, address: int, size: int) -> slice:
+    """Where `size` bytes lie in RAM. Raises ProgramError naming `what` where they do not."""
     at = address - RAM_BASE
     if at < 0 or size < 0 or at + size > len(ram):
         reason = f"{size} bytes at {address:#x} are not in RAM, {RAM_BASE:#x}..{RAM_BASE + len(ram):#x}"
         raise ProgramError(what, reason, "link for that range, or set ram_bytes")
-    return at
+    return slice(at, at + size)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,31 +28,17 @@ REGION = 0xF000_2004
 MAX_TEXT = 1 << 20
 
 
-class Mark(NamedTuple):
-    """The counters when a region began; `lost` are cycles by cause, int64 [causes]. Region 0 is none.
-
-    `read` and `written` are bytes of DRAM.
-    """
-
-    cycle: int
-    region: int
-    instructions: int
-    lost: Array
-    read: int
-    written: int
-
-
 @dataclass
 class Devices:
-    """`exit_code` is None while the program runs; `marks` are where the program wrote to REGION, in order.
+    """`exit_code` is None while the program runs; `offsets` are those that launches of a region should have.
 
-    `offsets` are those that launches of a region should have.
+    `marks` are what `mark` gives where the program wrote to REGION, in order.
     """
 
     text: bytearray = field(default_factory=bytearray)
     exit_code: int | None = None
     offsets: Mapping[int, int] = field(default_factory=dict)
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[tuple[int, Array]] = field(default_factory=list)
 
     def load(self, address: int) -> int | None:
         """The 32-bit value read there, None where nothing answers."""
@@ -172,12 +157,14 @@ def _write_csr(m: Machine, number: int, value: int) -> None:
     m.csrs[base] = moved if moved < 1 << 63 else moved - (1 << 64)
 
 
-def mark(m: Machine) -> Mark:
-    """The counters now, behind the current instruction."""
+def mark(m: Machine) -> tuple[int, Array]:
+    """The region that runs (0: none), and the counters behind the current instruction, int64 [4 + causes].
+
+    Cycles, instructions, bytes of DRAM read and written, and cycles lost by cause.
+    """
     cpu = m.cpu
-    retired = int(cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST])
-    read = int(cpu[Cpu.READ] + m.cfu[Reg.FETCHED_BYTES])
-    return Mark(int(cpu[Cpu.CYCLE]), int(cpu[Cpu.REGION]), retired, m.lost.sum(axis=0), read, int(cpu[Cpu.WRITTEN]))
+    retired, read = cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST], cpu[Cpu.READ] + m.cfu[Reg.FETCHED_BYTES]
+    return int(cpu[Cpu.REGION]), np.array([cpu[Cpu.CYCLE], retired, read, cpu[Cpu.WRITTEN], *m.lost.sum(axis=0)])
 
 
 def device(m: Machine, c: Costs, devices: Devices) -> str:

@@ -23,7 +23,7 @@ DEFAULT = TILEWRIGHT.source.name
 def run(program: Elaborated, relation: Order, name: str) -> Trace:
     """The trace of a launch under model `name`. Raises HazardError for a command or token queue that fills for good."""
     model = MODELS[name]
-    return timeline(_table(program, model), relation, *model.simulated(program, model))
+    return timeline(_table(program, model), relation, model.simulated(program, model))
 
 
 def both(program: Elaborated, relation: Order, name: str) -> tuple[Trace, Trace | None]:

@@ -12,7 +12,6 @@ iteration follow each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import InputError, UnsupportedError
 from tilewright.graph.ops import Reshape
-from tilewright.program.header import Group, Macros, bit_ranges, header, structure
+from tilewright.program.header import Group, bit_ranges, header, macros, structure
 from tilewright.program.program import HostStep, Program
 from tilewright.targets.zynq.config import CHOICES, GROUP, LANES, STORES, TAPS, Config
 from tilewright.targets.zynq.isa.image import LayerImage
@@ -89,20 +88,16 @@ def engine_header(config: Config) -> str:
     blocks = {f"{store}_block_words": config.block_words(store) for store in STORES}
     status = {"WAITING": STATUS_WAITING, "IDLE": STATUS_IDLE, "STORE_SHIFT": STATUS_STORE_SHIFT, "WRITE": STATUS_WRITE}
     groups = [
-        Group("sizes", _macros("", {"lanes": LANES, **sizes, **blocks})),
-        *(Group(f"words of {key}", _macros(f"{key}_", {w: words[w] for w in CHOICES[key]})) for key in CHOICES),
-        Group("kinds of layer", _macros("kind_", {kind.name: int(kind) for kind in Kind})),
-        Group("requantisation rules", _macros("rule_", {rule: index for index, rule in enumerate(RULES)})),
-        Group("stores", _macros("store_", {store: index for index, store in enumerate(STORES)})),
-        Group("registers, byte offsets", _macros("reg_", {name: f"0x{at:02x}" for name, at in REGISTERS.items()})),
-        Group("bits of STATUS", _macros("status_", status)),
+        Group("sizes", macros("zynq", {"lanes": LANES, **sizes, **blocks})),
+        *(Group(f"words of {key}", macros(f"zynq_{key}", {w: words[w] for w in CHOICES[key]})) for key in CHOICES),
+        Group("kinds of layer", macros("zynq_kind", {kind.name: int(kind) for kind in Kind})),
+        Group("requantisation rules", macros("zynq_rule", {rule: index for index, rule in enumerate(RULES)})),
+        Group("stores", macros("zynq_store", {store: index for index, store in enumerate(STORES)})),
+        Group("registers, byte offsets", macros("zynq_reg", {name: f"0x{at:02x}" for name, at in REGISTERS.items()})),
+        Group("bits of STATUS", macros("zynq_status", status)),
         Group("bits of a descriptor: first, last", bit_ranges("ZYNQ_DESC", LAYOUT)),
     ]
     return header("ZYNQ_ENGINE_H_", "The VGG16 engine.", groups, structure("zynq_descriptor", LAYOUT))
-
-
-def _macros(prefix: str, values: Mapping[str, int | str]) -> Macros:
-    return {f"ZYNQ_{prefix}{name}".upper(): value for name, value in values.items()}
 
 
 def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
