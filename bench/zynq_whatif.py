@@ -130,10 +130,20 @@ def least(layers: Sequence[Layer]) -> float:
     return total
 
 
+def iterations(layer: Layer) -> int:
+    """Times that the lanes are filled, all samples of a batch counted."""
+    if layer.kind == Kind.POOL:
+        return 0
+    if layer.kind == Kind.FC:
+        return walk.FcWalk(layer).groups * layer.depth * layer.samples
+    of = walk.ConvWalk(layer)
+    return sum(-(-positions // of.k) for positions in of.positions) * layer["oc"] * layer.depth
+
+
 def _engine(layer: Layer, found: Schedule) -> dict[str, int]:
     if layer.kind == Kind.POOL:
         return {POOL: found.engine}
-    fc, count = layer.kind == Kind.FC, walk.iterations(layer)
+    fc, count = layer.kind == Kind.FC, iterations(layer)
     fill, whole = layer.config.fill(fc), layer.config.iteration(fc)
     parts = {UNIT: count, LOADER: (fill - 1) * count, CONTROL: (whole - fill) * count}
     return {**parts, WRITES: found.engine - whole * count}

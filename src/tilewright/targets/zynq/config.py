@@ -170,10 +170,12 @@ class Config(MachineConfig):
         states = {"states": 2 + self.lat_use, "direct": 1 + self.lat_use, "pruned": 1, "pipelined": 0}
         return self.fill(fc) + states[self.control]
 
+    def block_bytes(self, store: str) -> int:
+        return self.block_words(store) * (4 if store == "bias" else 1)
+
     def transfer(self, store: str) -> int:
         """Cycles of one page service; whole blocks are moved."""
-        bytes_ = self.block_words(store) * (4 if store == "bias" else 1)
-        return -(-bytes_ // self.axi_bytes) + self.handshake
+        return -(-self.block_bytes(store) // self.axi_bytes) + self.handshake
 
 
 #: `repaired` lays blocks out so that none is loaded twice without need; `literal` is what the document says, by its

@@ -178,7 +178,8 @@ class Source:
 
 def _add(found: list[tuple[int, int, SourceLine]], program: Any) -> bool:
     """The rows of one line program, ends of sequences as places without a file; False when there are too many."""
-    names = [_text(entry.name) for entry in program["file_entry"]]
+    entries = (entry.name for entry in program["file_entry"])
+    names = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in entries]
     first = 0 if program["version"] >= 5 else 1
     for entry in program.get_entries():
         state = entry.state
@@ -192,7 +193,3 @@ def _add(found: list[tuple[int, int, SourceLine]], program: Any) -> bool:
         if len(found) >= MAX_LINES:
             return False
     return True
-
-
-def _text(name: Any) -> str:
-    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)

@@ -220,7 +220,7 @@ def execute(
     result = run(image, config, timing=timing, max_instructions=limit or MAX_INSTRUCTIONS, cfu=cfu)
     source = Source(image)
     found = [
-        {"kind": note.kind, "message": note.message, **_place(note.pc, source), **_only(note)}
+        {"kind": note.kind, "message": note.message, **_place(note.pc, source)} | note._asdict()
         for note in result.misuses
     ]
     trap = _trap(result, source)
@@ -267,7 +267,3 @@ def _trap(result: Run, source: Source) -> dict[str, Any] | None:
 def _place(pc: int, source: Source) -> dict[str, Any]:
     place = source.place(pc)
     return {"pc": pc, "function": source.function(pc), "file": place.file, "line": place.line}
-
-
-def _only(note: Any) -> dict[str, Any]:
-    return {"cycle": note.cycle, "times": note.times, "region": note.region, "detail": note.detail}

@@ -18,6 +18,7 @@ from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.rv32 import IMM, NOWHERE, RD, RS1, RS2, STORE, decode
 from tilewright.targets.cfu.isa.state import ANY, Reg
 from tilewright.targets.cfu.timing.costs import Costs
+from tilewright.targets.cfu.timing.loop import wait
 from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine
 
 AREA = range(0xF000_0000, 0xF001_0000)
@@ -74,19 +75,14 @@ def _drain(m: Machine, c: Costs) -> None:
     """Wait until all instructions before this one are done; right behind a jump part of that has passed."""
     jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
     done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
-    at, waited = m.cpu[Cpu.POSITION], max(0, int(done - m.cpu[Cpu.CYCLE]))
-    m.lost[at, Cause.DRAIN] += waited
-    m.times[at, Cause.DRAIN] += 1
-    m.cpu[Cpu.CYCLE] += waited
+    waited = max(0, int(done - m.cpu[Cpu.CYCLE]))
+    m.cpu[Cpu.CYCLE] += wait(m.lost, m.times, m.cpu[Cpu.POSITION], Cause.DRAIN, waited)
 
 
 def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
     """Behind the current instruction, after 1 + `cycles`."""
-    at = m.cpu[Cpu.POSITION]
     m.cpu[Cpu.BARRIER] = m.cpu[Cpu.CYCLE] + cycles + c.drain
-    m.lost[at, cause] += cycles
-    m.times[at, cause] += 1
-    m.cpu[Cpu.CYCLE] += 1 + cycles
+    m.cpu[Cpu.CYCLE] += 1 + wait(m.lost, m.times, m.cpu[Cpu.POSITION], cause, cycles)
     m.cpu[Cpu.POSITION] += 1
 
 

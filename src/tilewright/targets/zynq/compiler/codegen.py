@@ -101,13 +101,9 @@ def _requant(site: Site, op: Linear, mode: Rounding) -> Requant:
 
 def _differs(window: Window, only: Window) -> str:
     """The attributes in which a window differs from the one that the engine has."""
-    shown = {
-        "kernel": ("x".join(map(str, window.kernel)), window.kernel == only.kernel),
-        "stride": ("x".join(map(str, window.stride)), window.stride == only.stride),
-        "padding": ("/".join(map(str, window.padding)), window.padding == only.padding),
-        "dilation": ("x".join(map(str, window.dilation)), window.dilation == only.dilation),
-    }
-    return ", ".join(f"{name} {text}" for name, (text, same) in shown.items() if not same)
+    marks = {"kernel": "x", "stride": "x", "padding": "/", "dilation": "x"}
+    pairs = {name: (getattr(window, name), getattr(only, name)) for name in marks}
+    return ", ".join(f"{name} {marks[name].join(map(str, a))}" for name, (a, b) in pairs.items() if a != b)
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:

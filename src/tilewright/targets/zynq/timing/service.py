@@ -196,7 +196,7 @@ def _trace(layer: Layer, found: Schedule) -> Trace:
     cause = np.concatenate([[0], found.waits.cause + CAUSE_TOKEN])
     kept = (end > begin) | (wait > 0)
     begin, end, wait, cause = (column[kept] for column in (begin, end, wait, np.where(wait > 0, cause, 0)))
-    service, words = found.service, np.array([_bytes(layer, index) for index in range(len(CAUSES))], np.int64)
+    service, words = found.service, np.array([*map(layer.config.block_bytes, STORES), 0], np.int64)
     moved = service.times * words[service.cause]
     none = np.zeros(len(begin), np.int64)
     unit = np.concatenate([none + ENGINE, np.full(len(moved), PS)])
@@ -226,10 +226,3 @@ def _trace(layer: Layer, found: Schedule) -> Trace:
         fetch_bytes=LAYOUT.nbytes,
         cycles=-(-found.cycles // share),
     )
-
-
-def _bytes(layer: Layer, cause: int) -> int:
-    """Bytes of one service."""
-    if cause == RELAYOUT:
-        return 0
-    return layer.config.block_words(STORES[cause]) * (4 if STORES[cause] == "bias" else 1)

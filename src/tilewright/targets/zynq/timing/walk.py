@@ -72,16 +72,6 @@ def engine_cycles(layer: Layer) -> int:
     return walk.total + tail
 
 
-def iterations(layer: Layer) -> int:
-    """Times that the lanes are filled, all samples of a batch counted."""
-    if layer.kind == Kind.POOL:
-        return 0
-    if layer.kind == Kind.FC:
-        return FcWalk(layer).groups * layer.depth * layer.samples
-    of = ConvWalk(layer)
-    return sum(-(-positions // of.k) for positions in of.positions) * layer["oc"] * layer.depth
-
-
 def uses(layer: Layer) -> dict[str, Uses]:
     """The blocks of each store that the layer uses; convolutions of `layout` rows only."""
     if layer.kind == Kind.POOL:

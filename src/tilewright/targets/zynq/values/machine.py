@@ -33,7 +33,7 @@ def run(layer: Layer, data: Array, weights: Array, bias: Array, factor: Array) -
     bias int32 [channels], factor float64 [1 or channels]. Results are (rows, cols, channels) or (l), flat.
     """
     if layer.kind == Kind.POOL:
-        return _clip(layer, _pool(data))
+        return np.clip(_pool(data), layer["low"], layer["high"]).astype(data.dtype).reshape(len(data), -1)
     strips = _sums(layer, data, weights)
     return np.concatenate([_finish(layer, sums, bias, factor) for sums in strips]).reshape(len(data), layer.outputs)
 
@@ -155,7 +155,3 @@ def _pool(data: Array) -> Array:
     return np.maximum(
         np.maximum(pairs[:, :, 0, :, 0], pairs[:, :, 0, :, 1]), np.maximum(pairs[:, :, 1, :, 0], pairs[:, :, 1, :, 1])
     )
-
-
-def _clip(layer: Layer, codes: Array) -> Array:
-    return np.clip(codes, layer["low"], layer["high"]).astype(codes.dtype).reshape(len(codes), -1)
