@@ -18,6 +18,9 @@ ADDRESS_BITS = 32
 BURST = data.StructLayout({"address": ADDRESS_BITS, "beats": 8})
 #: `rows` of `row_bytes`, `stride` bytes apart, from byte `address`; neither count is 0.
 ROWS = data.StructLayout({"address": ADDRESS_BITS, "stride": ADDRESS_BITS, "rows": 16, "row_bytes": ADDRESS_BITS})
+LITE_ADDRESS_BITS = 12  # 4 KiB, the smallest window that interconnects map
+#: A word to write, and which of its bytes.
+WORD = data.StructLayout({"data": 32, "strobes": 4})
 
 
 def beat_of(bits: int) -> data.StructLayout:
@@ -175,11 +178,6 @@ class WriteMaster(wiring.Component):
             self.ended.eq(self.ended + self.bus.b.valid),
         ]
         return m
-
-
-LITE_ADDRESS_BITS = 12  # 4 KiB, the smallest window that interconnects map
-#: A word to write, and which of its bytes.
-WORD = data.StructLayout({"data": 32, "strobes": 4})
 
 
 class AxiLite(wiring.Signature):

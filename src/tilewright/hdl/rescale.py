@@ -17,6 +17,10 @@ MANTISSA, BIAS, SPECIAL = 24, 127, 255
 MOST, LEAST = (1 << 31) - 128, -(1 << 31)
 #: Cycles from `value` to `result`.
 SCALE_LATENCY = 3
+BITS = 32
+HIGHEST, LOWEST = (1 << BITS - 1) - 1, -(1 << BITS - 1)
+#: Cycles from operands to the result.
+RESCALE_LATENCY = 5
 
 
 class FloatScale(wiring.Component):
@@ -97,12 +101,6 @@ def _rounded(m: Module, word: Value, name: str) -> tuple[Value, Value]:
     m.d.comb += total.eq(kept + (half & (rest | kept[0])))
     carry = total[MANTISSA]
     return Mux(carry, 1 << (MANTISSA - 1), total[:MANTISSA]), carry
-
-
-BITS = 32
-HIGHEST, LOWEST = (1 << BITS - 1) - 1, -(1 << BITS - 1)
-#: Cycles from operands to the result.
-RESCALE_LATENCY = 5
 
 
 class Rescale(enum.Enum, shape=2):  # type: ignore[call-arg]

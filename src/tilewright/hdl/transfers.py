@@ -29,6 +29,10 @@ PLACEMENT = data.StructLayout(
     {"which": WHICH_BITS, "between": 5, "zeros": 22, "behind": 22}
     | dict.fromkeys(("index", "rows", "columns", "offset", "step", "zero", "middle", "skip"), INDEX_BITS)
 )
+#: Tiles from `index` on, `columns` to a row, which go to `rows` that are `stride` bytes apart from `address`.
+PACKED = data.StructLayout(
+    dict.fromkeys(("index", "rows", "columns"), INDEX_BITS) | dict.fromkeys(("address", "stride"), ADDRESS_BITS)
+)
 
 
 class Placer(wiring.Component):
@@ -166,12 +170,6 @@ def chosen(which: Value, options: Sequence[Any]) -> Any:
     for number in reversed(range(len(options) - 1)):
         found = Mux(which == number, options[number], found)
     return found
-
-
-#: Tiles from `index` on, `columns` to a row, which go to `rows` that are `stride` bytes apart from `address`.
-PACKED = data.StructLayout(
-    dict.fromkeys(("index", "rows", "columns"), INDEX_BITS) | dict.fromkeys(("address", "stride"), ADDRESS_BITS)
-)
 
 
 class TileSender(wiring.Component):

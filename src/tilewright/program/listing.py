@@ -41,6 +41,7 @@ MAX_BYTES = 1 << 29
 _BYTES = re.compile("([0-9a-fA-F]{2})+")
 _DATA = re.compile(f"zero|{_BYTES.pattern}")
 Code = Callable[[Sequence[Word]], Any]
+ADDRESS = number("#x", high=MAX_ADDRESS - 1)
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,6 @@ class _Reader:
             self._room -= len(data)
 
 
-ADDRESS = number("#x", high=MAX_ADDRESS - 1)
 SEGMENT = Directive(
     {"name": NAME},
     {"address": ADDRESS, "size": number("#x"), "kind": choice(KINDS)},

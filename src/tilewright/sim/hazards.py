@@ -42,6 +42,13 @@ from tilewright.sim.steps import (
 MAX_ACCESSES = 1 << 24
 #: Accesses that are looked at together: as many as stay in the caches.
 BLOCK = 1 << 15
+#: Findings kept; a program this broken needs no longer list.
+MAX_EVENTS = 256
+#: Microseconds of _scan for each element, uncompiled.
+ELEMENT_US = 6
+#: Ranges of one pair that a message spells out.
+SHOWN = 3
+UNWRITTEN, PRESET, NOT_ASKED = -1, -2, -4
 
 
 def everything(table: StepTable) -> Array:
@@ -186,15 +193,6 @@ def _numbers(low: Array, count: Array) -> tuple[Array, Array]:
     end = np.cumsum(count)
     owner = np.repeat(np.arange(len(count)), count)
     return np.arange(len(owner)) + (low - end + count)[owner], owner
-
-
-#: Findings kept; a program this broken needs no longer list.
-MAX_EVENTS = 256
-#: Microseconds of _scan for each element, uncompiled.
-ELEMENT_US = 6
-#: Ranges of one pair that a message spells out.
-SHOWN = 3
-UNWRITTEN, PRESET, NOT_ASKED = -1, -2, -4
 
 
 def hazards(table: StepTable, order: Order) -> list[Finding]:

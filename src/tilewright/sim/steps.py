@@ -17,6 +17,8 @@ PARTLY = 4
 NO_STEP, NEVER = -1, -2
 #: Columns of a footprint row.
 SPACE, MODE, BASE, LENGTH, COUNT, STRIDE = range(6)
+#: Causes of a wait before a step starts: nothing, the command not yet delivered, or CAUSE_TOKEN + queue index.
+CAUSE_NONE, CAUSE_COMMAND, CAUSE_TOKEN = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -169,10 +171,6 @@ class StepTable:
 
     def queues_in(self, mask: int) -> Iterable[int]:
         return (index for index in range(len(self.queues)) if mask >> index & 1)
-
-
-#: Causes of a wait before a step starts: nothing, the command not yet delivered, or CAUSE_TOKEN + queue index.
-CAUSE_NONE, CAUSE_COMMAND, CAUSE_TOKEN = 0, 1, 2
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,11 @@ BASE = 0x4000_0000
 MAX_SYMBOLS = 1 << 16
 #: Symbols and areas as JSON values.
 ROWS = tuple[tuple[str, int, int], ...]
+ADDRESS = number("#x")
+SYMBOL = WordType(
+    lambda name: name if re.fullmatch(r'[^\s"#]+', name) else quoted(name).replace(" ", "\\u0020"), NAME.read
+)
+AREA = {"name": SYMBOL, "offset": number(), "nbytes": number()}
 
 
 class ArenaArea(NamedTuple):
@@ -128,13 +133,6 @@ def _areas(contents: Contents, name: str, header: Mapping[str, int]) -> tuple[Ar
         if area.offset < 0 or area.nbytes < 1 or area.offset + area.nbytes > header["arena_bytes"]:
             contents.refuse(f"'{area.name}' lies outside the arena")
     return areas
-
-
-ADDRESS = number("#x")
-SYMBOL = WordType(
-    lambda name: name if re.fullmatch(r'[^\s"#]+', name) else quoted(name).replace(" ", "\\u0020"), NAME.read
-)
-AREA = {"name": SYMBOL, "offset": number(), "nbytes": number()}
 
 
 def _word(words: Sequence[Word]) -> int:

@@ -28,6 +28,9 @@ from .variants import VARIANTS, Variant
 #: Free bytes behind each value. Activations are often as large as the caches or a multiple of it: one behind the other
 #: they would lie in the same lines, and an addition would miss at every element.
 GAP = 1024
+NAME = "cfu"
+#: More than any firmware takes.
+PROGRAM_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,6 @@ def place(values: Sequence[Value]) -> tuple[dict[str, int], int]:
 
 def _room(value: Value) -> int:
     return aligned(value.nbytes) + GAP
-
-
-NAME = "cfu"
-#: More than any firmware takes.
-PROGRAM_BYTES = 1 << 20
 
 
 def compile_graph(

@@ -39,6 +39,13 @@ GCC = "riscv64-unknown-elf-gcc"
 #: CFU-Playground's flags, and none that would let a second unit of the machine appear.
 FLAGS = ("-std=gnu11", "-O3", "-mabi=ilp32", "-ffreestanding", "-fno-builtin", "-nostdlib", "-g")
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter", "-Werror")
+#: The largest power of two that start_GEMM's counters hold.
+LARGEST = 512
+#: The shape of a convolution as `conv_software` takes it.
+_SHAPE = (
+    *("in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "kernel_h", "kernel_w", "stride_h", "stride_w"),
+    *("pad_h", "pad_w", "input_offset", "output_offset", "low", "high"),
+)
 
 
 @dataclass(frozen=True)
@@ -119,15 +126,6 @@ def _compile(arguments: Sequence[str], made: Mapping[str, str], compiler: Compil
         if done.returncode or not output.is_file():
             raise UnsupportedError("firmware", f"{compiler.version} refuses it:\n{done.stderr.strip()}")
         return output.read_bytes()
-
-
-#: The largest power of two that start_GEMM's counters hold.
-LARGEST = 512
-#: The shape of a convolution as `conv_software` takes it.
-_SHAPE = (
-    *("in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "kernel_h", "kernel_w", "stride_h", "stride_w"),
-    *("pad_h", "pad_w", "input_offset", "output_offset", "low", "high"),
-)
 
 
 def firmware(

@@ -36,6 +36,8 @@ from .layout import LANES, Coupled, Kind, activation_bytes, rows_of_b
 
 #: Bits in front of the point in the softmax's exponent, and TFLite's bits behind an addition's operands.
 DIFF_BITS, ADD_BITS = 5, 20
+MAX_DEPTH = 1023  # of a launch: 10 bits, as start_GEMM has
+Record = Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,11 +192,6 @@ def _window(window: Window) -> dict[str, int]:
     pairs = {"kernel": window.kernel, "stride": window.stride, "dilation": window.dilation}
     words = {f"{name}_{axis}": size for name, pair in pairs.items() for axis, size in zip("hw", pair, strict=True)}
     return words | {"pad_h": window.padding[0], "pad_w": window.padding[2]}
-
-
-MAX_DEPTH = 1023  # of a launch: 10 bits, as start_GEMM has
-
-Record = Mapping[str, int]
 
 
 def couple(

@@ -20,6 +20,10 @@ from .state import ANY, MAX_WORDS, NEVER, Misuse, Reg, note
 
 SINGLE = CHOICES["srdhm"].index("single")
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
+ADDRESSED = CHOICES["transfer"].index("addressed")
+RANDOM = CHOICES["readout"].index("random")
+BLOCKING = CHOICES["start"].index("blocking")
+A, B = 0, 1
 
 
 @callee
@@ -77,12 +81,6 @@ def scaled(x: int, multiplier: int, shift: int) -> int:
 def wrapped(x: int) -> int:
     """x as an int32."""
     return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
-
-
-ADDRESSED = CHOICES["transfer"].index("addressed")
-RANDOM = CHOICES["readout"].index("random")
-BLOCKING = CHOICES["start"].index("blocking")
-A, B = 0, 1
 
 
 @callee

@@ -34,6 +34,15 @@ from .elf import Executable
 from .system import Devices
 
 Execute = Callable[[int, int, int, int, int], tuple[int, int]]
+#: The place in the registers of the number by which a CFU in Python is known; the loop writes the two before it.
+NUMBER = 2
+_numbers = count()
+_in_use: dict[int, Execute] = {}
+#: More instructions than any sensible program: 100 s.
+MAX_INSTRUCTIONS = 10_000_000_000
+#: Instructions between two chances to interrupt.
+SLICE = 200_000_000
+MAX_CODE_BYTES = 1 << 24
 
 
 class Unit(Protocol):
@@ -43,11 +52,6 @@ class Unit(Protocol):
 
 
 Cfu = Execute | Unit
-
-#: The place in the registers of the number by which a CFU in Python is known; the loop writes the two before it.
-NUMBER = 2
-_numbers = count()
-_in_use: dict[int, Execute] = {}
 
 
 @contextmanager
@@ -103,13 +107,6 @@ def _answer(number: int, funct7: int, funct3: int, a: int, b: int, cycle: int) -
         reason = f"answers in cycle {ready} a command of cycle {cycle}"
         raise MachineError("CFU", reason, "return (value, ready cycle), ready from the command's cycle on")
     return int(value) & 0xFFFFFFFF, int(ready)
-
-
-#: More instructions than any sensible program: 100 s.
-MAX_INSTRUCTIONS = 10_000_000_000
-#: Instructions between two chances to interrupt.
-SLICE = 200_000_000
-MAX_CODE_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)

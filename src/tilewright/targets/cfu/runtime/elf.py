@@ -27,6 +27,7 @@ DAMAGED = (
     *(ELFError, DWARFError, AssertionError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
     *(EOFError, OSError, RecursionError, MemoryError),
 )
+MAX_LINES = 1 << 22
 
 
 class Segment(NamedTuple):
@@ -116,9 +117,6 @@ def _is_function(symbol: Any, code: list[range]) -> bool:
     kind = symbol["st_info"]["type"]
     label = kind == "STT_NOTYPE" and not symbol.name.startswith(("$", ".L"))
     return kind == "STT_FUNC" or (label and any(symbol["st_value"] in part for part in code))
-
-
-MAX_LINES = 1 << 22
 
 
 class SourceLine(NamedTuple):

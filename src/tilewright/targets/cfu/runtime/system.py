@@ -27,6 +27,14 @@ UART_EMPTY = UART + 8  # of the receiver: nothing is ever received
 HALT = 0xF000_2000
 REGION = 0xF000_2004
 MAX_TEXT = 1 << 20
+#: CSRs that can be read and written and have no effect: the machine takes no interrupts.
+PLAIN = frozenset({0x300, 0x304, 0x305, 0x340, 0x341, 0x342, 0x343, 0x344, 0xBC0})
+#: mvendorid, marchid, mimpid, mhartid, misa.
+CONSTANT = {0xF11: 0, 0xF12: 0, 0xF13: 0, 0xF14: 0, 0x301: 1 << 30 | 1 << 12 | 1 << 8, 0xFC0: 0}
+#: The low bits of funct3.
+WRITE, SET, CLEAR = 1, 2, 3
+CYCLE, INSTRET = (0xB00, 0xC00, 0xC01), (0xB02, 0xC02)
+HIGH = 0x80
 
 
 @dataclass
@@ -54,16 +62,6 @@ class Devices:
         elif address == HALT:
             self.exit_code = value
         return address in AREA
-
-
-#: CSRs that can be read and written and have no effect: the machine takes no interrupts.
-PLAIN = frozenset({0x300, 0x304, 0x305, 0x340, 0x341, 0x342, 0x343, 0x344, 0xBC0})
-#: mvendorid, marchid, mimpid, mhartid, misa.
-CONSTANT = {0xF11: 0, 0xF12: 0, 0xF13: 0, 0xF14: 0, 0x301: 1 << 30 | 1 << 12 | 1 << 8, 0xFC0: 0}
-#: The low bits of funct3.
-WRITE, SET, CLEAR = 1, 2, 3
-CYCLE, INSTRET = (0xB00, 0xC00, 0xC01), (0xB02, 0xC02)
-HIGH = 0x80
 
 
 def _fields(m: Machine) -> tuple[int, int, int, int, int]:

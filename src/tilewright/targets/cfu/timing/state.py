@@ -18,6 +18,13 @@ from tilewright.targets.cfu.jit import callee
 
 from .costs import Costs
 
+#: Why the loop was left, the instruction at POSITION not executed: its limit; an instruction that the loop does not
+#: know; a load or store at ADDRESS, not in RAM; a misaligned one; a jump to ADDRESS, where there is no code; a store at
+#: ADDRESS, into code. STAYS: none of these.
+STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE = range(7)
+#: Who has the bus.
+INSTRUCTIONS, DATA = 0, 1
+
 
 class Cpu(IntEnum):
     """Places in `Machine.cpu`, the scalars that the loop keeps between calls."""
@@ -41,12 +48,6 @@ class Cpu(IntEnum):
     REGION = auto()  # set by the program's markers
     READ = auto()  # bytes of DRAM that the L2 cache has read and written
     WRITTEN = auto()
-
-
-#: Why the loop was left, the instruction at POSITION not executed: its limit; an instruction that the loop does not
-#: know; a load or store at ADDRESS, not in RAM; a misaligned one; a jump to ADDRESS, where there is no code; a store at
-#: ADDRESS, into code. STAYS: none of these.
-STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE = range(7)
 
 
 class Cause(IntEnum):
@@ -137,10 +138,6 @@ def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buff
     )
     made.cpu[[Cpu.STORED, Cpu.BEFORE]] = -1
     return made
-
-
-#: Who has the bus.
-INSTRUCTIONS, DATA = 0, 1
 
 
 @callee

@@ -24,6 +24,17 @@ from tilewright.targets.zynq.timing.walk import Uses
 #: Who keeps the engine waiting: a store, or the PS that re-lays results out.
 CAUSES = (*STORES, "relayout")
 RELAYOUT, RESULT = len(STORES), STORES.index("result")
+Request = tuple[int, int, int]  # engine cycles done, cause, count
+ENGINE, PS = range(2)
+UNITS = ("engine", "ps")
+PAGED, COMPUTE = "paged", "compute"
+MODELS = {
+    PAGED: TimingModel(
+        PAGED,
+        "states counted from the document; page services (handshake, words a cycle) assumed; nothing measured",
+    ),
+    COMPUTE: TimingModel(COMPUTE, "states counted from the document, every block there at once: a lower bound"),
+}
 
 
 class Service(NamedTuple):
@@ -72,9 +83,6 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
     if layer.config.frames == 1:
         return _frozen(layer.config, engine, _requests(found, engine) + end)
     return _double(layer.config, engine, found, end)
-
-
-Request = tuple[int, int, int]  # engine cycles done, cause, count
 
 
 def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
@@ -154,18 +162,6 @@ def _double(config: Config, engine: int, found: dict[str, Uses], end: Sequence[R
 def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
     totals = np.bincount(cause, amount, minlength=len(CAUSES)).astype(np.int64)
     return {name: int(total) for name, total in zip(CAUSES, totals, strict=True) if total}
-
-
-ENGINE, PS = range(2)
-UNITS = ("engine", "ps")
-PAGED, COMPUTE = "paged", "compute"
-MODELS = {
-    PAGED: TimingModel(
-        PAGED,
-        "states counted from the document; page services (handshake, words a cycle) assumed; nothing measured",
-    ),
-    COMPUTE: TimingModel(COMPUTE, "states counted from the document, every block there at once: a lower bound"),
-}
 
 
 def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
