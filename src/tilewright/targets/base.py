@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
-from tilewright.program.program import Launch, Program
+from tilewright.program.program import Configuration, Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.steps import Part, Trace
 
-
-class Config(Protocol):
-    """A frozen dataclass of a machine's numbers, each sourced. Construction refuses what is illegal (ConfigError)."""
-
-    def to_dict(self) -> dict[str, Any]: ...
-    def digest(self) -> str: ...
+Config: TypeAlias = Configuration
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,10 @@ class Zynq(given.Machine[Config]):
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        image = LayerImage.of(launch, self.config_of(program))
+        config = self.config_of(program)
+        image = LayerImage.of(launch, config)
         layer = image.layer
-        found = _findings(image) if options.check else ()
+        found = self.hazards(program, launch, config) if options.check else ()
         trace, part = service.timed(layer, options.timing) if options.timing is not None else (None, None)
         left = _values(program, launch, image, values) if options.values else {}
         unit, serial = service.UNITS[service.ENGINE], part.serial_cycles if part else 0
@@ -67,7 +68,15 @@ class Zynq(given.Machine[Config]):
         return LaunchResult(left, found, trace, unit, layer.macs, serial, parts, (layer.macs,) if parts else ())
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
-        return _findings(LayerImage.of(launch, config))
+        """Sums that are read before they are there."""
+        layer = LayerImage.of(launch, config).layer
+        if layer.config.lat_use or layer.kind == Kind.POOL:
+            return ()
+        message = (
+            f"ACC reads the unit one cycle before the sum is there: {layer.outputs} results have the products of other "
+            "iterations; set lat_use=1"
+        )
+        return (Finding(RACE, message),)
 
     def disassemble(self, program: Program) -> str:
         config = self.config_of(program)
@@ -81,18 +90,6 @@ class Zynq(given.Machine[Config]):
         from tilewright.targets.zynq.compiler import explain
 
         return explain.text(program, self.config_of(program), timing or self.timing_models[0].name)
-
-
-def _findings(image: LayerImage) -> tuple[Finding, ...]:
-    """Sums that are read before they are there."""
-    layer = image.layer
-    if layer.config.lat_use or layer.kind == Kind.POOL:
-        return ()
-    message = (
-        f"ACC reads the unit one cycle before the sum is there: {layer.outputs} results have the products of other "
-        "iterations; set lat_use=1"
-    )
-    return (Finding(RACE, message),)
 
 
 def _values(program: Program, launch: Launch, image: LayerImage, values: Mapping[str, Array]) -> dict[str, Array]:

@@ -63,17 +63,12 @@ def compilers() -> tuple[Compiler, ...]:
     return tuple(found for found in (_gcc(), _zig()) if found)
 
 
-def find(name: str | None = None) -> Compiler:
-    """A compiler, of this name if one is given. Raises UnsupportedError with the command that installs one."""
+def find() -> Compiler:
+    """The preferred compiler. Raises UnsupportedError with the command that installs one."""
     for compiler in compilers():
-        if name in (None, compiler.name):
-            return compiler
+        return compiler
     remedy = "install one: apt-get install gcc-riscv64-unknown-elf, or pip install 'tilewright[cfu]'"
-    if name == "gcc":
-        remedy = "apt-get install gcc-riscv64-unknown-elf"
-    elif name == "zig":
-        remedy = "pip install ziglang"
-    raise UnsupportedError("firmware", f"no {name or 'RISC-V'} compiler was found", remedy)
+    raise UnsupportedError("firmware", "no RISC-V compiler was found", remedy)
 
 
 @cache

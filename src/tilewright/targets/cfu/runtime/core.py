@@ -61,14 +61,14 @@ def seam(cfu: Cfu | None, regs: Array) -> Iterator[Any]:
     `regs` are the CFU's registers; those of one in Python hold only its number.
     """
     if cfu is None:
-        yield _model(bool(regs[Reg.EXTENSIONS]))
+        yield _compiled(False, bool(regs[Reg.EXTENSIONS]))
         return
     number = next(_numbers)
     regs[:] = 0
     regs[NUMBER] = number
     _in_use[number] = cfu if callable(cfu) else cfu.execute
     try:
-        yield _stub()
+        yield _compiled(True, False)
     finally:
         del _in_use[number]
 
@@ -82,14 +82,11 @@ def signature() -> Any:
 
 
 @cache
-def _model(extensions: bool) -> Any:
-    """The CFU's model; the extensions, which are most of it, are compiled for machines that have some."""
+def _compiled(in_python: bool, extensions: bool) -> Any:
+    """A CFU in Python, or the model; its extensions, most of it, are compiled for machines that have some."""
+    if in_python:
+        return native(ask, signature(), python=True)
     return native(make_execute(version(), extended if extensions else absent), signature())
-
-
-@cache
-def _stub() -> Any:
-    return native(ask, signature(), python=True)
 
 
 def ask(

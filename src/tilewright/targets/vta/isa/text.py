@@ -1,4 +1,4 @@
-"""The text of VTA's instructions and micro-ops, exact in both directions (tilewright/program/notation.py).
+"""The text of VTA's instructions and micro-ops, exact in both directions (tilewright/program/instruction.py).
 
     load inp sram_base=0 dram_base=64 y_size=1 x_size=16 x_stride=16 pop:compute push:compute
     alu add uop_bgn=0 uop_end=1 iter_out=1 iter_in=16 dst_factor_in=1 use_imm=1 imm=-3 push:store

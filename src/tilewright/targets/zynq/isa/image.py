@@ -22,7 +22,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.graph.arithmetic import power_of_two
-from tilewright.program.launch_image import Contents, Shape
+from tilewright.program.launch_image import Contents
 from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.program import Launch
 from tilewright.program.words import NAME, QUOTED, choice, number
@@ -59,24 +59,18 @@ class LayerImage:
             contents.refuse(f"{error.where}: {error.reason}")
         if reason := _refusal(layer):
             contents.refuse(reason)
-        found = {name: contents.array(name, ARRAYS[name], *shapes) for name, shapes in _shapes(layer).items()}
+        count = layer.channels
+        weight = contents.array("weight", ARRAYS["weight"], (layer.kernel * count if count else 0,))
+        bias = contents.array("bias", ARRAYS["bias"], (count,))
+        factor = contents.array("factor", ARRAYS["factor"], (count,), (min(count, 1),))
         data = contents.array("data", np.uint8, (layer.inputs,)) if "data" in launch.arrays else None
-        if not np.isfinite(found["factor"]).all() or (np.abs(found["factor"]) >= 2.0**30).any():
+        if not np.isfinite(factor).all() or (np.abs(factor) >= 2.0**30).any():
             contents.refuse("has a factor that is not finite or too large")
         if layer.rule == "pow2" and layer.channels:
-            power_of_two(found["factor"], f"launch '{launch.name}'")
-        weight = found["weight"].view(np.int8 if layer["w_signed"] else np.uint8)
+            power_of_two(factor, f"launch '{launch.name}'")
+        weight = weight.view(np.int8 if layer["w_signed"] else np.uint8)
         shape = (layer["oc"], TAPS, layer["ic"]) if layer.conv else (layer.channels, layer["r"])
-        return cls(layer, weight.reshape(shape), found["bias"], found["factor"], data)
-
-
-def _shapes(layer: Layer) -> dict[str, tuple[Shape, ...]]:
-    count = layer.channels
-    return {
-        "weight": ((layer.kernel * count if count else 0,),),
-        "bias": ((count,),),
-        "factor": ((count,), (min(count, 1),)),
-    }
+        return cls(layer, weight.reshape(shape), bias, factor, data)
 
 
 def _refusal(layer: Layer) -> str:
