@@ -85,8 +85,7 @@ def _by_logic(a: Value, b: Value) -> Value:
     """A product as a sum of rows, which synthesis does not take for a multiplier."""
     *low, sign = ((bit.replicate(len(a)) & a.as_unsigned()).as_signed() for bit in b)
     rows = [row << place for place, row in enumerate(low)]
-    total: Value = reduce(add, rows, 0 - (sign << len(low)))
-    return total
+    return reduce(add, rows, 0 - (sign << len(low)))
 
 
 def _values(word: Value, bits: int) -> list[Value]:

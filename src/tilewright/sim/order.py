@@ -94,8 +94,7 @@ def runs_in_stream_order(table: StepTable, order: Order) -> bool:
 
 def sequence_by_time(order: Order, start: Array) -> Array:
     """The steps by their time of `start`; of steps that start together, a token's giver goes before its taker."""
-    by_time: Array = order.sequence[np.argsort(start[order.sequence], kind="stable")]
-    return by_time
+    return order.sequence[np.argsort(start[order.sequence], kind="stable")]
 
 
 def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> Array:

@@ -75,8 +75,7 @@ class Footprints:
         """The exact rows of one footprint."""
         if self.exact is not None:
             return self.exact(footprint)
-        rows: Array = self.rows[self.start[footprint] : self.start[footprint + 1]]
-        return rows
+        return self.rows[self.start[footprint] : self.start[footprint + 1]]
 
     def owner(self) -> Array:
         """The footprint of each row."""
@@ -95,14 +94,12 @@ class Footprints:
 
 def live(rows: Array) -> Array:
     """Rows that have an element: bool [r]."""
-    found: Array = (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
-    return found
+    return (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
 
 
 def end_of(rows: Array) -> Array:
     """One past the highest element of each row that has any."""
-    end: Array = rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
-    return end
+    return rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
 
 
 def runs(space: int, mode: int, elements: Array) -> Array:
