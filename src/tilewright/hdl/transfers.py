@@ -165,7 +165,7 @@ class TileReceiver(wiring.Component):
 
 
 def chosen(which: Value, options: Sequence[Any]) -> Any:
-    """The option of a number; of numbers that there are none of, the last."""
+    """The option at index `which`; the last one for larger indices, so that no case is left open."""
     found = options[-1]
     for number in reversed(range(len(options) - 1)):
         found = Mux(which == number, options[number], found)

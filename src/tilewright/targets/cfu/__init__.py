@@ -98,7 +98,7 @@ class CfuSystem(given.Machine[Config]):
         from .compiler.compile import explain
 
         taken = {step.name: self._on_zeros(program, step, timing) for step in program.launches} if timing else {}
-        return explain(program, {name: (timing or "", result) for name, result in taken.items()})
+        return explain(program, timing or "", taken)
 
 
 TARGET = CfuSystem()

@@ -143,14 +143,14 @@ def _bytes(array: Array) -> bytes:
     return data.ljust(layout.aligned(len(data)), b"\0")
 
 
-def explain(program: Program, taken: Mapping[str, tuple[str, LaunchResult]]) -> str:
+def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) -> str:
     """One paragraph a step; with the timing model and the run of launches that ran on a sample of zeros."""
     lines: list[str] = []
     for step in program.steps:
         if isinstance(step, HostStep):
             lines.append(f"{step.name}: host, {step.reason}")
         else:
-            lines += _explained(step, *taken.get(step.name, ("", None)))
+            lines += _explained(step, timing, taken.get(step.name))
     return "\n".join(lines) + "\n"
 
 

@@ -18,7 +18,6 @@ from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.rv32 import IMM, NOWHERE, RD, RS1, RS2, STORE, decode
 from tilewright.targets.cfu.isa.state import ANY, Reg
 from tilewright.targets.cfu.timing.costs import Costs
-from tilewright.targets.cfu.timing.loop import wait
 from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine
 
 AREA = range(0xF000_0000, 0xF001_0000)
@@ -69,18 +68,27 @@ def _fields(m: Machine) -> tuple[int, int, int, int, int]:
     return insn & 255, insn >> RD & 255, insn >> RS1 & 255, insn >> RS2 & 255, insn >> IMM
 
 
+def _lose(m: Machine, cause: Cause, cycles: int) -> None:
+    """Let the current instruction take `cycles` more."""
+    at = m.cpu[Cpu.POSITION]
+    m.lost[at, cause] += cycles
+    m.times[at, cause] += 1
+    m.cpu[Cpu.CYCLE] += cycles
+
+
 def _drain(m: Machine, c: Costs) -> None:
     """Wait until all instructions before this one are done; right behind a jump part of that has passed."""
     jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
     done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
     waited = max(0, int(done - m.cpu[Cpu.CYCLE]))
-    m.cpu[Cpu.CYCLE] += wait(m.lost, m.times, m.cpu[Cpu.POSITION], Cause.DRAIN, waited)
+    _lose(m, Cause.DRAIN, waited)
 
 
 def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
     """Behind the current instruction, after 1 + `cycles`."""
     m.cpu[Cpu.BARRIER] = m.cpu[Cpu.CYCLE] + cycles + c.drain
-    m.cpu[Cpu.CYCLE] += 1 + wait(m.lost, m.times, m.cpu[Cpu.POSITION], cause, cycles)
+    _lose(m, cause, cycles)
+    m.cpu[Cpu.CYCLE] += 1
     m.cpu[Cpu.POSITION] += 1
 
 
