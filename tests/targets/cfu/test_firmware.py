@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.targets.cfu.ladder import ladder
 from tilewright import contract
 from tilewright.errors import ConfigError, MachineError, ProgramError, UnsupportedError
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
@@ -19,7 +20,7 @@ from tilewright.targets.cfu.compiler import compile as compiler
 from tilewright.targets.cfu.compiler import firmware, layout
 from tilewright.targets.cfu.compiler.compile import Value, place
 from tilewright.targets.cfu.compiler.variants import VARIANTS
-from tilewright.targets.cfu.config import ALTERNATIVES, BEYOND, EXTENSIONS, Config
+from tilewright.targets.cfu.config import BEYOND, EXTENSIONS, Config
 
 COMPILERS = firmware.compilers()
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no RISC-V compiler: apt-get install gcc-riscv64-unknown-elf")
@@ -122,7 +123,7 @@ CORNERS = {
 }
 
 
-@pytest.mark.parametrize("name", [*ALTERNATIVES, *CORNERS])
+@pytest.mark.parametrize("name", [*ladder.ALTERNATIVES, *CORNERS])
 def test_firmware_follows_the_array(name: str) -> None:
     """Every kernel on the array, on each alternative to the published one."""
     codes = np.random.default_rng(5).integers(-128, 128, (1, 1, 8, 8, 16)).astype(np.int8)
@@ -131,7 +132,7 @@ def test_firmware_follows_the_array(name: str) -> None:
     if name in CORNERS:
         runs += [("published", how) for how in COMPILERS[1:]]
     for variant, how in runs:
-        config = Config.read(None, {**(ALTERNATIVES | CORNERS)[name], "firmware": variant})
+        config = Config.read(None, {**(ladder.ALTERNATIVES | CORNERS)[name], "firmware": variant})
         for graph, given in graphs:
             result = compiler.compile_graph(graph, config, "tflm", VARIANTS[variant], how).run(given)
             assert (result.matches_reference, result.findings) == (True, ()), variant

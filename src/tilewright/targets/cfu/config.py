@@ -29,16 +29,6 @@ CHOICES = {
 EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "dot")
 #: Those that follow one another; `dot` is an aside of the document's.
 BEYOND = EXTENSIONS[:-1]
-#: What the document weighs before it chooses `published`, one choice at a time: what to change in it.
-ALTERNATIVES: dict[str, dict[str, str]] = {
-    **{f"addressed{n}": {"array": str(n), "transfer": "addressed"} for n in (4, 8, 16, 32)},
-    **{f"counter{n}": {"array": str(n), "transfer": "counter"} for n in (4, 8)},
-    "paired32": {"array": "32"},
-    **{f"rows{n}": {"buffer_rows": str(n)} for n in (1024, 256, 64)},
-    "random": {"readout": "random"},
-    "blocking": {"start": "blocking"},
-    "single": {"srdhm": "single"},
-}
 #: Smallest and largest value of each number; those in POWERS must be powers of two.
 RANGES = {
     "array": (4, 32),
