@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from tilewright.array import Array
 from tilewright.errors import ConfigError, HazardError, ProgramError
@@ -18,18 +18,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.targets.base import Config, ConformCase
 
-Source = str | Path | Mapping[str, Any] | None
-
-
-class Readable(Config, Protocol):
-    """A configuration that reads itself."""
-
-    @classmethod
-    def read(cls, source: Source, overrides: Mapping[str, str]) -> Self:
-        """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
-
-
-C = TypeVar("C", bound=Readable)
+C = TypeVar("C", bound=Config)
 
 
 @dataclass(frozen=True)

@@ -84,12 +84,8 @@ def _linear(site: Site, rounding: Rounding) -> Operator | str:
         "multiplier": np.broadcast_to(multiplier, channels).astype(np.int32),
         "shift": np.broadcast_to(shift, channels).astype(np.int32),
     }
-    words = {
-        "input_offset": -x.zero_point,
-        "output_offset": requant.zero_point,
-        "low": requant.low,
-        "high": requant.high,
-    }
+    words = {"input_offset": -x.zero_point, "output_offset": requant.zero_point}
+    words |= {"low": requant.low, "high": requant.high}
     if isinstance(op, FullyConnected):
         kind, shape = Kind.FULLY_CONNECTED, _rows(x.size // w.shape[1], w.shape[1], channels)
     else:

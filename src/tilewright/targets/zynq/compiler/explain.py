@@ -66,16 +66,9 @@ def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Ite
         blocks = (walk.data_blocks(layer), walk.weight_blocks(layer) if layer.channels else 0, straddling)
         cells = (layer.iterations, f"{layer.utilization:.4f}", *blocks, found.engine // layer.samples, loads)
         rows.append((name, *map(str, cells), str(-(-found.cycles // layer.samples))))
-    header = (
-        "layer",
-        "iterations",
-        "utilization",
-        "data blocks",
-        "weight blocks",
-        "straddle if packed",
-        "engine cycles",
-    )
-    yield _table(f"engine: layout {config.layout}, timing model {timing}", (*header, "block services", "cycles"), rows)
+    columns = "layer, iterations, utilization, data blocks, weight blocks, straddle if packed, engine cycles"
+    header = (*columns.split(", "), "block services", "cycles")
+    yield _table(f"engine: layout {config.layout}, timing model {timing}", header, rows)
     bill = [(part, str(count)) for part, count in config.bill.items()]
     whole = f"{config.dsp} of {config.dsp_budget} DSP48, {config.bram36} of {config.bram_budget} BRAM36"
     yield _table(f"bill: {whole}", ("part", "takes"), bill)
