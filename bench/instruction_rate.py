@@ -14,7 +14,7 @@ from time import process_time
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.order import order
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import PRESETS

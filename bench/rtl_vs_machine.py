@@ -30,10 +30,9 @@ from tilewright.array import Array, one_thread, uncollected
 from tilewright.graph import reference
 from tilewright.model import inputs
 from tilewright.program import file
-from tilewright.program.launch_image import LaunchImage
+from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.program.program import Launch, Program
 from tilewright.sim import jit
-from tilewright.sim.dram import Dram
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
 from tilewright.targets.vta.compiler.pack import pack

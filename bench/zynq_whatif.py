@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ from tilewright.errors import TilewrightError, UnsupportedError
 from tilewright.graph.rounding import rounding_mode
 from tilewright.targets.zynq.compiler import codegen
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa.descriptor import LAYOUT, Kind
-from tilewright.targets.zynq.isa.layer import Layer
-from tilewright.targets.zynq.timing import account, walk
+from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
+from tilewright.targets.zynq.timing import walk
+from tilewright.targets.zynq.timing.service import Schedule, schedule
 
 Options = dict[str, Any]
 
@@ -40,6 +41,9 @@ STEP5: Options = {**STEP4, "outputs": 3}
 STEP6: Options = {**STEP5, "axi_bytes": 16}
 STEP8: Options = {**STEP6, "clock_mhz": 200}
 STEP9: Options = {**STEP8, "fetch": "full", "handshake": 1000, "write_behind": 1}
+
+#: The parts of engine time; waits for the PS come by store.
+UNIT, LOADER, CONTROL, WRITES, POOL = "compute unit", "loader", "control states", "result writes", "pool"
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,55 @@ def vgg16(config: Config) -> list[Layer]:
     return layers
 
 
+def account(layers: Sequence[Layer]) -> dict[str, float]:
+    """Cycles by part: an iteration is one cycle of the unit, more of the loader, and those of control states."""
+    total: dict[str, float] = {}
+    for layer in layers:
+        found = schedule(layer)
+        for part, cycles in {**_engine(layer, found), **_stalls(found)}.items():
+            total[part] = total.get(part, 0.0) + cycles / layer.samples
+    return total
+
+
+def bottleneck(parts: dict[str, float]) -> str:
+    """The largest part and its share."""
+    name = max(parts, key=lambda part: parts[part])
+    return f"{name} ({parts[name] / sum(parts.values()):.0%})"
+
+
+def least(layers: Sequence[Layer]) -> float:
+    """Cycles if engine and PS overlapped perfectly within each layer: the longer of the two. Needs two frames."""
+    total = 0.0
+    for layer in layers:
+        found = schedule(layer)
+        busy = int((found.service.end - found.service.start).sum())
+        total += max(found.engine, busy) / layer.samples
+    return total
+
+
+def iterations(layer: Layer) -> int:
+    """Times that the lanes are filled, all samples of a batch counted."""
+    if layer.kind == Kind.POOL:
+        return 0
+    if layer.kind == Kind.FC:
+        return walk.FcWalk(layer).groups * layer.depth * layer.samples
+    of = walk.ConvWalk(layer)
+    return sum(-(-positions // of.k) for positions in of.positions) * layer["oc"] * layer.depth
+
+
+def _engine(layer: Layer, found: Schedule) -> dict[str, int]:
+    if layer.kind == Kind.POOL:
+        return {POOL: found.engine}
+    fc, count = layer.kind == Kind.FC, iterations(layer)
+    fill, whole = layer.config.fill(fc), layer.config.iteration(fc)
+    parts = {UNIT: count, LOADER: (fill - 1) * count, CONTROL: (whole - fill) * count}
+    return {**parts, WRITES: found.engine - whole * count}
+
+
+def _stalls(found: Schedule) -> dict[str, int]:
+    return {f"PS: {name}": cycles for name, cycles in found.stalls().items()}
+
+
 def layers_of(model: Path | None, config: Config) -> list[Layer]:
     """What of a model the engine takes."""
     if model is None:
@@ -113,7 +166,7 @@ def measure(step: Step, model: Path | None) -> dict[str, Any]:
     """The figures of one step, for one image."""
     config = Config(**step.options)
     layers = layers_of(model, config)
-    parts = account.account(layers)
+    parts = account(layers)
     cycles = round(sum(parts.values()))
     seconds = cycles / (config.clock_mhz * 1e6)
     gops = 2e-9 * sum(layer.outputs * layer.kernel for layer in layers if layer.channels) / seconds
@@ -126,7 +179,7 @@ def measure(step: Step, model: Path | None) -> dict[str, Any]:
         "dsp": config.dsp,
         "bram36": config.bram36,
         "gops_per_dsp": gops / config.dsp,
-        "bottleneck": account.bottleneck(parts),
+        "bottleneck": bottleneck(parts),
     }
 
 
@@ -139,7 +192,7 @@ def show(rows: list[dict[str, Any]], model: Path | None) -> None:
             table, off = f"{step.table:.1f}", f"{row['cycles'] / step.table / 1e6 - 1:+.2%}"
         config = Config(**step.options)
         if config.frames > 1:
-            bound = f"{account.bound(layers_of(model, config)) / 1e6:.1f}"
+            bound = f"{least(layers_of(model, config)) / 1e6:.1f}"
         click.echo(
             f"{step.name:5}{step.change:50}{row['cycles'] / 1e6:9.1f}{table:>9}{off:>7}{bound:>9}{row['seconds']:8.3f}"
             f"{row['gops']:7.2f}{row['dsp']:5}{row['bram36']:5}{row['gops_per_dsp']:7.4f}  {row['bottleneck']}"

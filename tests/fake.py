@@ -16,8 +16,7 @@ from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.steps import Footprints, StepTable, TokenQueue
-from tilewright.sim.trace import CAUSE_TOKEN, Trace
+from tilewright.sim.steps import CAUSE_TOKEN, Footprints, StepTable, TokenQueue, Trace
 from tilewright.targets import base
 from tilewright.targets.base import ConformCase, LaunchResult, TimingModel
 

@@ -20,7 +20,7 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError, InputError
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Conv2D, FullyConnected, Op, Reshape, Softmax, Window
-from tilewright.program import file, text_file
+from tilewright.program import file
 from tilewright.program.program import Launch, Program
 from tilewright.report.metrics import HOST
 from tilewright.report.timeline import timeline
@@ -152,7 +152,7 @@ def text_is_read_back_exactly(target: Target) -> None:
     """Disassembled and assembled again, with and without the lines that name the machine."""
     program = _program(target)
     text = target.disassemble(program)
-    for source in (text, text_file.with_machine(program, text)):
+    for source in (text, file.with_machine(program, text)):
         again = target.assemble(source, target.config(program.config, {}))
         assert target.disassemble(again) == text
         for first, second in zip(program.launches, again.launches, strict=True):

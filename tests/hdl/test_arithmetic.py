@@ -10,8 +10,7 @@ import pytest
 from tests.hdl.packing import packed, unpacked
 from tests.hdl.simulation import simulate
 from tilewright.errors import ConfigError
-from tilewright.hdl.alu import Operation, TensorAlu
-from tilewright.hdl.mac import MAC_LATENCY, MULTIPLIERS, MacArray
+from tilewright.hdl.mac import MAC_LATENCY, MULTIPLIERS, MacArray, Operation, TensorAlu
 
 
 @pytest.mark.parametrize("multipliers", MULTIPLIERS)

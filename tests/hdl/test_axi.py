@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.hdl.simulation import simulate
-from tilewright.hdl.axi import ReadMaster, WriteMaster
-from tilewright.hdl.axi_lite import AxiLiteRegisters
+from tilewright.hdl.axi import AxiLiteRegisters, ReadMaster, WriteMaster
 
 
 def test_a_command_leaves_the_cycle_after_its_grant_and_data_arrive_one_after_the_bus() -> None:

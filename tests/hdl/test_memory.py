@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tests.hdl.simulation import simulate
-from tilewright.hdl.memory import BankedMemory, Tiles
-from tilewright.hdl.parts import PartedMemory
+from tilewright.hdl.memory import BankedMemory, PartedMemory, Tiles
 
 DEPTH = 16
 BEAT = 64

@@ -16,8 +16,7 @@ from tilewright.graph.rounding import (
     rounding_divide_by_pot,
     saturating_rounding_doubling_high_mul,
 )
-from tilewright.hdl.float32 import SCALE_LATENCY, FloatScale
-from tilewright.hdl.rescale import RESCALE_LATENCY, Rescale, Rescaler
+from tilewright.hdl.rescale import RESCALE_LATENCY, SCALE_LATENCY, FloatScale, Rescale, Rescaler
 from tilewright.targets.vta.isa.alu import requantise, requantise_float
 
 EXTREME = np.array([INT32_MIN, INT32_MIN + 1, -1, 0, 1, 2, INT32_MAX - 1, INT32_MAX, 1 << 30, -(1 << 30)])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.hdl.cells import resources
 from tilewright.errors import ConfigError
 from tilewright.hdl.convert import to_rtlil
 from tilewright.hdl.mac import MacArray
 from tilewright.hdl.memory import BankedMemory, Tiles
-from tilewright.hdl.synth import resources
 
 
 @pytest.mark.slow

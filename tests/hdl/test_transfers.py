@@ -9,11 +9,9 @@ import pytest
 
 from tests.hdl.simulation import simulate
 from tilewright.array import Array
-from tilewright.hdl.bursts import RowBursts
+from tilewright.hdl.axi import RowBursts
 from tilewright.hdl.memory import BankedMemory, Tiles
-from tilewright.hdl.placement import Placer
-from tilewright.hdl.receive import TileReceiver
-from tilewright.hdl.send import TileSender
+from tilewright.hdl.transfers import Placer, TileReceiver, TileSender
 
 BEAT, LONGEST = 8, 4  # bytes; beats
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.errors import ProgramError
-from tilewright.program.instruction import Field, Layout, rows
-from tilewright.program.notation import Form, InstructionSet, Names, Notation
+from tilewright.program.instruction import Field, Form, InstructionSet, Layout, Names, Notation, rows
 from tilewright.program.words import split
 
 

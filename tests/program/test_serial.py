@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.mlperf import FILES, model_path, samples
 from tests.program.samples import EXAMPLE, assert_same, sample_program, small
+from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.graph import ops, reference
 from tilewright.graph.ir import Graph, Quant, Tensor
@@ -26,11 +27,18 @@ from tilewright.program.serial import (
     Data,
     decode,
     encode,
-    graph_from_data,
     graph_to_data,
     program_from_data,
     program_to_data,
 )
+
+
+def graph_from_data(data: Data, arrays: Mapping[str, Array]) -> Graph:
+    """The graph of a program without steps."""
+    around = {"target": "vta", "config": {}, "digest": "", "rounding": "tflm", "steps": []}
+    graph = program_from_data(around | {"graph": data}, arrays).graph
+    assert graph is not None
+    return graph
 
 
 def through_json(graph: Graph) -> Graph:

@@ -9,10 +9,8 @@ import pytest
 
 from tests.sim.programs import random_table
 from tilewright.array import Array
-from tilewright.sim import bounds
-from tilewright.sim.bounds import everything, suspects
 from tilewright.sim.findings import RACE, UNINITIALISED
-from tilewright.sim.hazards import hazards, out_of_range, scan
+from tilewright.sim.hazards import everything, hazards, out_of_range, scan, suspects
 from tilewright.sim.order import order
 from tilewright.sim.steps import PARTLY, READ, WRITE, Footprints, Space, StepTable, end_of
 
@@ -84,7 +82,7 @@ def test_the_random_tables_try_what_matters() -> None:
 
 
 def test_too_many_accesses_are_scanned_in_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MAX_ACCESSES", 10)
+    monkeypatch.setattr("tilewright.sim.hazards.MAX_ACCESSES", 10)
     for trial in range(20):
         rng = np.random.default_rng(SEED - trial)
         steps = lazy_table(rng, 30)

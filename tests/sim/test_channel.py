@@ -7,8 +7,8 @@ import pytest
 
 from tests.sim.steps import costs, steps_of
 from tilewright.sim.order import order
-from tilewright.sim.timeline import Channel, Costs, Fetch, timeline
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import Trace
+from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, timeline
 
 DELAY = 10
 PORT = Channel(8, DELAY, burst=4, in_flight=3, write_latency=3)
@@ -23,7 +23,7 @@ def loads(requests: Loads, channel: Channel = PORT, priority: tuple[int, ...] = 
     cost = costs([0] * count, [rows] * count, [8 * beats for _, beats in requests])._replace(
         lead=np.array([lead for lead, _ in requests]), priority=np.array(priority[:count])
     )
-    return timeline(steps, order(steps), cost, channel, NO_FETCH)
+    return timeline(steps, order(steps), Simulated(cost, channel, NO_FETCH))
 
 
 def test_without_fetch_everything_starts_at_once() -> None:
@@ -67,7 +67,7 @@ def test_writes_run_ahead_of_their_data() -> None:
     """Two rows of a burst of four beats and one of two: a command a cycle, then beat after beat."""
     steps = steps_of([2])
     cost = costs([0], [2], [48])._replace(writes=np.array([1]))
-    assert timeline(steps, order(steps), cost, PORT, NO_FETCH).end[0] == 3 + 2 * (4 + 2)
+    assert timeline(steps, order(steps), Simulated(cost, PORT, NO_FETCH)).end[0] == 3 + 2 * (4 + 2)
 
 
 def test_contention_is_what_others_cost() -> None:
@@ -80,7 +80,7 @@ def test_fill_takes_cycles_without_a_beat() -> None:
     def end(fill: int, beats: int = 4, lead: int = 5) -> int:
         steps = steps_of([0])
         cost = Costs.of(*(np.array([v]) for v in (lead, 0, 1, 8 * beats, 0)), fill=np.array([fill]))
-        return int(timeline(steps, order(steps), cost, PORT, NO_FETCH).end[0])
+        return int(timeline(steps, order(steps), Simulated(cost, PORT, NO_FETCH)).end[0])
 
     free = 5 + DELAY
     assert [end(free + more) - end(0) for more in (-1, 0, 1, 3)] == [0, 0, 1, 3]

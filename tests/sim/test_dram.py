@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.errors import MachineError
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 
 
 def dram() -> Dram:

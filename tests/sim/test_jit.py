@@ -13,7 +13,7 @@ from tilewright.sim import jit
 from tilewright.sim.findings import Finding
 from tilewright.sim.hazards import hazards
 from tilewright.sim.order import eager_sequence, order
-from tilewright.sim.timeline import timeline
+from tilewright.sim.timeline import Simulated, timeline
 
 
 def results(seed: int) -> tuple[list[Any], list[Finding]]:
@@ -22,7 +22,7 @@ def results(seed: int) -> tuple[list[Any], list[Finding]]:
     relation = order(steps)
     count = len(steps)
     rows = [rng.integers(low, high, count).tolist() for low, high in ((1, 30), (0, 3), (1, 99))]
-    trace = timeline(steps, relation, costs(*rows), PORT, FETCH)
+    trace = timeline(steps, relation, Simulated(costs(*rows), PORT, FETCH))
     columns = [relation.sequence, relation.clock, eager_sequence(steps, relation, (2, 0, 1))]
     return [*columns, trace.start, trace.end, trace.cause, trace.contention], hazards(steps, relation)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.sim.steps import costs, steps_of
 from tilewright.sim.order import order
 from tilewright.sim.steps import StepTable
-from tilewright.sim.timeline import Channel, Costs, Fetch, Units, timeline
+from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, Units, timeline
 
 PORT = Channel(8, 10, burst=4, in_flight=3, write_latency=2)
 NO_FETCH = Fetch(16, depth=0)
@@ -19,8 +19,7 @@ NO_FETCH = Fetch(16, depth=0)
 
 def times(steps: StepTable, cost: Costs, **others: Any) -> list[tuple[int, int]]:
     """(start, end) of each step."""
-    given: dict[str, Any] = {"channel": PORT, "fetch": NO_FETCH, **others}
-    trace = timeline(steps, order(steps), cost, **given)
+    trace = timeline(steps, order(steps), Simulated(cost, **{"channel": PORT, "fetch": NO_FETCH, **others}))
     return list(zip(trace.start.tolist(), trace.end.tolist(), strict=True))
 
 

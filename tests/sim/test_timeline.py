@@ -11,16 +11,15 @@ from tests.sim.programs import random_table
 from tests.sim.steps import FETCH, L2C, PORT, costs, steps_of
 from tilewright.errors import HazardError
 from tilewright.sim.order import order
-from tilewright.sim.steps import StepTable
-from tilewright.sim.timeline import Channel, Costs, Fetch, serial_timeline, timeline
-from tilewright.sim.trace import CAUSE_TOKEN, Trace
+from tilewright.sim.steps import CAUSE_TOKEN, StepTable, Trace
+from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, timeline, times
 
 FIRST = 10 + 2 + 1  # the fetch's latency, two beats of one instruction, delivery
 SECOND = FIRST + 2  # the port carries an instruction in two beats
 
 
 def trace_of(steps: StepTable, cost: Costs, channel: Channel = PORT, fetch: Fetch = FETCH) -> Trace:
-    return timeline(steps, order(steps), cost, channel, fetch)
+    return timeline(steps, order(steps), Simulated(cost, channel, fetch))
 
 
 def test_the_first_step_starts_when_its_instruction_is_delivered() -> None:
@@ -108,7 +107,7 @@ def test_every_start_respects_its_unit_and_its_tokens(seed: int) -> None:
     cost = costs(
         rng.integers(1, 30, count).tolist(), rng.integers(0, 3, count).tolist(), rng.integers(1, 99, count).tolist()
     )
-    trace = timeline(steps, relation, cost, PORT, FETCH)
+    trace = timeline(steps, relation, Simulated(cost, PORT, FETCH))
     for step in range(count):
         for giver in relation.giver[step]:
             assert giver < 0 or trace.start[step] >= trace.end[giver], f"seed {seed}"
@@ -137,7 +136,7 @@ def test_a_token_queue_that_can_never_drain_is_an_error() -> None:
 
 def test_in_serial_order_nothing_overlaps() -> None:
     steps, cost = steps_of([0, 1, 2]), costs([5, 7, 9], [1, 1, 1], [64, 64, 64])
-    trace = serial_timeline(steps, order(steps), cost, PORT, FETCH)
+    trace = times(steps, order(steps), Simulated(cost, PORT, FETCH))[1]
     assert trace is not None
     assert (trace.start[1:] >= trace.end[:-1]).all()
     assert trace.cycles > trace_of(steps, cost).cycles
@@ -151,7 +150,7 @@ def test_steps_that_need_a_later_one_have_no_serial_time() -> None:
     for steps in (waits, shallow):
         cost = costs([5] * len(steps))
         assert trace_of(steps, cost).cycles > 0
-        assert serial_timeline(steps, order(steps), cost, PORT, FETCH) is None
-    alone = serial_timeline(fills, order(fills), costs([5] * 4), PORT, FETCH)
+        assert times(steps, order(steps), Simulated(cost, PORT, FETCH))[1] is None
+    alone = times(fills, order(fills), Simulated(costs([5] * 4), PORT, FETCH))[1]
     assert alone is not None
     assert trace_of(waits, costs([5, 5])).parts(np.array([0, 1]), None, "load")[1].serial_cycles is None

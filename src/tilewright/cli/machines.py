@@ -194,7 +194,7 @@ def new_target(name: str, folder: Path, as_json: bool) -> None:
 
     A machine of one multiply-accumulate a cycle, as the package tilewright_NAME.
     """
-    from tilewright.template.copy import new_target as write
+    from tilewright.template import new_target as write
 
     made = write(name, folder)
     files = sorted(path.name for path in made.iterdir())

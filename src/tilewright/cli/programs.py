@@ -89,10 +89,10 @@ def check(path: str, as_json: bool) -> int:
 def disasm(path: str, as_json: bool) -> None:
     """Print a program as text that `asm` reads back."""
     from tilewright import targets
-    from tilewright.program import text_file
+    from tilewright.program import file
 
     program = load(path)
-    text = text_file.with_machine(program, targets.get(program.target).disassemble(program))
+    text = file.with_machine(program, targets.get(program.target).disassemble(program))
     if as_json:
         click.echo(json.dumps({"target": program.target, "config": dict(program.config), "text": text}))
     else:
@@ -113,15 +113,16 @@ def asm(
     Its first lines may name target and config, as `disasm` prints them.
     """
     from tilewright import targets
-    from tilewright.program import file, text_file
+    from tilewright.program import file
 
-    text = text_file.read(path)
-    named, numbers = text_file.machine(text, path)
+    text = file.read_text(path)
+    named, numbers = file.machine_of(text, path)
     if not (target or named):
         raise ProgramError(path, "does not name its target", "give -t, or a first line '# target NAME'")
     machine = targets.get(target or str(named))
     chosen = machine.config(config if config or named != machine.name else numbers, overrides)
-    program = text_file.assembled(lambda source: machine.assemble(source, chosen), text, path)
+    with file.naming(path):
+        program = machine.assemble(text, chosen)
     file.save(program, output)
     if as_json:
         click.echo(json.dumps({"file": str(output), **program.outline()}))

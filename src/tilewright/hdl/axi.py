@@ -1,16 +1,84 @@
-"""AXI4 masters: read commands of several clients in order of priority, write commands of one."""
+"""AXI4: rows of a transfer as bursts, masters for read and write commands; and control registers behind AXI4-Lite."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.hdl import Elaboratable, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
-from tilewright.hdl.bursts import BURST
 from tilewright.hdl.queues import StreamFifo
-from tilewright.hdl.send import beat_of
+
+ADDRESS_BITS = 32
+
+#: A command: bytes from `address`, which is a multiple of a beat; `beats` less one, as AXI counts.
+BURST = data.StructLayout({"address": ADDRESS_BITS, "beats": 8})
+#: `rows` of `row_bytes`, `stride` bytes apart, from byte `address`; neither count is 0.
+ROWS = data.StructLayout({"address": ADDRESS_BITS, "stride": ADDRESS_BITS, "rows": 16, "row_bytes": ADDRESS_BITS})
+LITE_ADDRESS_BITS = 12  # 4 KiB, the smallest window that interconnects map
+#: A word to write, and which of its bytes.
+WORD = data.StructLayout({"data": 32, "strobes": 4})
+
+
+def beat_of(bits: int) -> data.StructLayout:
+    """A beat as AXI writes it; `strobes`: which bytes are."""
+    return data.StructLayout({"data": bits, "strobes": bits // 8, "last": 1})
+
+
+class RowBursts(wiring.Component):
+    """Loaded with `rows` by `start`, it offers a burst from the next cycle on, one a cycle.
+
+    Bursts end at multiples of the `longest`, in beats: a power of two, at most 4 KiB, so that none crosses a page.
+
+    `last` is high in the cycle in which the last burst is taken; `active` until then.
+    """
+
+    def __init__(self, beat_bits: int, longest: int) -> None:
+        self.beat_bytes, self.longest = beat_bits // 8, longest
+        super().__init__(
+            {
+                "rows": In(ROWS),
+                "start": In(1),
+                "active": Out(1),
+                "last": Out(1),
+                "bursts": Out(stream.Signature(BURST)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        log, edge = ceil_log2(self.beat_bytes), ceil_log2(self.longest)
+        row, stride, row_bytes, following = (Signal(ADDRESS_BITS, name=n) for n in ("row", "stride", "size", "next"))
+        rows, beat, left = Signal(16), Signal(ADDRESS_BITS - log), Signal(ADDRESS_BITS - log)
+        to_edge, beats, ends = Signal(range(self.longest + 1)), Signal(range(self.longest + 1)), Signal()
+        m.d.comb += [
+            to_edge.eq(self.longest - beat[:edge]),
+            ends.eq(left <= to_edge),
+            beats.eq(Mux(ends, left, to_edge)),
+            self.bursts.valid.eq(self.active),
+            self.bursts.payload.address.eq(beat << log),
+            self.bursts.payload.beats.eq(beats - 1),
+            self.last.eq(self.active & self.bursts.ready & ends & (rows == 1)),
+            following.eq(row + stride),
+        ]
+
+        def begin(address: Any, size: Any) -> list[Any]:
+            beats = (address[:log] + size + self.beat_bytes - 1) >> log
+            return [row.eq(address), beat.eq(address >> log), left.eq(beats)]
+
+        with m.If(self.start):
+            m.d.sync += [self.active.eq(1), rows.eq(self.rows.rows), row_bytes.eq(self.rows.row_bytes)]
+            m.d.sync += [stride.eq(self.rows.stride), *begin(self.rows.address, self.rows.row_bytes)]
+        with m.Elif(self.active & self.bursts.ready):
+            m.d.sync += [beat.eq(beat + beats), left.eq(left - beats)]
+            with m.If(ends):
+                m.d.sync += [rows.eq(rows - 1), *begin(following, row_bytes)]
+                with m.If(rows == 1):
+                    m.d.sync += self.active.eq(0)
+        return m
 
 
 class ReadBus(wiring.Signature):
@@ -109,4 +177,66 @@ class WriteMaster(wiring.Component):
             self.granted.eq(self.granted + (self.client.valid & self.client.ready)),
             self.ended.eq(self.ended + self.bus.b.valid),
         ]
+        return m
+
+
+class AxiLite(wiring.Signature):
+    """The five channels, from the side of the master; responses are always OKAY (0)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "aw": Out(stream.Signature(LITE_ADDRESS_BITS)),
+                "w": Out(stream.Signature(WORD)),
+                "b": In(stream.Signature(2)),
+                "ar": Out(stream.Signature(LITE_ADDRESS_BITS)),
+                "r": In(stream.Signature(32)),
+            }
+        )
+
+
+class AxiLiteRegisters(wiring.Component):
+    """`written`: names of registers that the host writes, by byte offset; `read`: those that it only reads.
+
+    A written register is a port of its value; `NAME_strobe` is high in the cycle in which the port first has what was
+    written. A word is taken when address and data are there, and no response is waiting; other offsets read as 0.
+    """
+
+    def __init__(self, written: Mapping[int, str], read: Mapping[int, str]) -> None:
+        self.written, self.read = dict(written), dict(read)
+        super().__init__(
+            {
+                "bus": In(AxiLite()),
+                **{name: Out(32) for name in written.values()},
+                **{f"{name}_strobe": Out(1) for name in written.values()},
+                **{name: In(32) for name in read.values()},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, bus = Module(), self.bus
+        takes = Signal()
+        m.d.comb += [
+            takes.eq(bus.aw.valid & bus.w.valid & (~bus.b.valid | bus.b.ready)),
+            bus.aw.ready.eq(takes),
+            bus.w.ready.eq(takes),
+        ]
+        with m.If(bus.b.ready):
+            m.d.sync += bus.b.valid.eq(0)
+        with m.If(takes):
+            m.d.sync += bus.b.valid.eq(1)
+        for offset, name in self.written.items():
+            value, mine = getattr(self, name), takes & (bus.aw.payload[2:] == offset >> 2)
+            m.d.sync += getattr(self, f"{name}_strobe").eq(mine)
+            with m.If(mine):
+                for byte in range(4):
+                    part = slice(8 * byte, 8 * byte + 8)
+                    m.d.sync += value[part].eq(Mux(bus.w.payload.strobes[byte], bus.w.payload.data[part], value[part]))
+
+        m.d.comb += bus.ar.ready.eq(~bus.r.valid | bus.r.ready)
+        with m.If(bus.ar.ready):
+            m.d.sync += [bus.r.valid.eq(bus.ar.valid), bus.r.payload.eq(0)]
+            for offset, name in (self.written | self.read).items():
+                with m.If(bus.ar.payload[2:] == offset >> 2):
+                    m.d.sync += bus.r.payload.eq(getattr(self, name))
         return m

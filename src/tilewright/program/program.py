@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
@@ -32,8 +33,10 @@ class Launch:
 
 
 class Configuration(Protocol):
-    """The numbers of a machine, as a program keeps them."""
+    """A frozen dataclass of a machine's numbers, each sourced. Construction refuses what is illegal (ConfigError)."""
 
+    @classmethod
+    def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Self: ...
     def to_dict(self) -> dict[str, Any]: ...
     def digest(self) -> str: ...
 

@@ -59,7 +59,8 @@ def program_from_data(data: Any, arrays: Mapping[str, Array]) -> Program:
     graph = None if values["graph"] is None else _graph(values["graph"], rest)
     known = {node.name for node in graph.nodes} if graph else set()
     steps = tuple(_step(step, known, rest, f"steps[{index}]") for index, step in enumerate(values["steps"]))
-    _nothing_left(rest)
+    for name in sorted(rest)[:1]:
+        raise ProgramError("program", f"holds the array '{name}', to which nothing refers")
     return Program(**values | {"graph": graph, "steps": steps})
 
 
@@ -87,14 +88,6 @@ def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
     data = {"name": graph.name, "tensors": tensors, "nodes": nodes}
     data |= {"inputs": list(graph.inputs), "outputs": list(graph.outputs), "rounding": graph.rounding}
     return data, arrays
-
-
-def graph_from_data(data: Any, arrays: Mapping[str, Array]) -> Graph:
-    """The validated graph of `graph_to_data`. Raises ProgramError for anything else."""
-    rest = dict(arrays)
-    graph = _graph(data, rest)
-    _nothing_left(rest)
-    return graph
 
 
 def encode(value: Any, where: str) -> Any:
@@ -200,11 +193,6 @@ def _take(arrays: Arrays, key: Any, where: str) -> Array:
     if type(key) is not str or key not in arrays:
         raise ProgramError(where, f"refers to the array {_shown(key)}, which is missing or taken twice")
     return arrays.pop(key)
-
-
-def _nothing_left(arrays: Arrays) -> None:
-    if arrays:
-        raise ProgramError("program", f"holds the array '{min(arrays)}', to which nothing refers")
 
 
 def _portable(array: Array, where: str) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import Finding
-from tilewright.sim.trace import Trace, serial_total
+from tilewright.sim.steps import Trace, serial_total
 
 #: `Layer.where` of what the target does not take.
 HOST = "host"

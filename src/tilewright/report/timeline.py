@@ -17,7 +17,7 @@ from tilewright.errors import InputError
 from tilewright.files import replacing
 from tilewright.report.metrics import Result
 from tilewright.report.summary import cycles_of_launches, machine_macs, title
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import Trace
 
 LAYERS, HOST = 0, 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import ClassVar, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -17,6 +17,17 @@ PATIENCE = 300_000
 _PARTS: dict[str, list[Callable[..., object]]] = {}
 #: Options of parts: they allocate nothing, and nobody calls them from outside the loop.
 _PART_OPTIONS = {"_nrt": False, "forceinline": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+
+
+def njit(function: Callable[..., Any], *signature: Any, **options: bool) -> Any:
+    """The function compiled by Numba, from the disk cache where there is a place for one."""
+    import numba
+
+    compiler: Any = numba.njit
+    try:
+        return compiler(*signature, cache=True, **options)(function)
+    except RuntimeError:  # neither the package nor a home is writable
+        return compiler(*signature, **options)(function)
 
 
 class Compiled(Generic[P, R]):
@@ -48,12 +59,7 @@ class Compiled(Generic[P, R]):
 
             for function in _PARTS.get(self.python.__module__, ()):
                 numba.extending.register_jitable(**_PART_OPTIONS)(function)
-            native: Callable[P, R]
-            try:
-                native = numba.njit(cache=True, nogil=True)(self.python)
-            except RuntimeError:  # no place to keep it: neither the package nor a home is writable
-                native = numba.njit(nogil=True)(self.python)
-            self._native = native
+            self._native = njit(self.python, nogil=True)
         return self._native(*args, **kwargs)
 
 

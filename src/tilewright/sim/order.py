@@ -43,7 +43,7 @@ class Order:
 
 def order(table: StepTable) -> Order:
     """The happens-before relation of a program, and what deadlocks or leaves tokens behind."""
-    start, steps = table.by_unit()
+    start, steps = table.by_unit
     rank = np.empty(len(table), np.int64)
     rank[steps] = np.arange(len(table)) - start[table.unit[steps]]
     giver, left = match_tokens(table)
@@ -94,13 +94,12 @@ def runs_in_stream_order(table: StepTable, order: Order) -> bool:
 
 def sequence_by_time(order: Order, start: Array) -> Array:
     """The steps by their time of `start`; of steps that start together, a token's giver goes before its taker."""
-    by_time: Array = order.sequence[np.argsort(start[order.sequence], kind="stable")]
-    return by_time
+    return order.sequence[np.argsort(start[order.sequence], kind="stable")]
 
 
 def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> Array:
     """The same steps in another legal order: always the runnable unit of the lowest priority number."""
-    start, steps = table.by_unit()
+    start, steps = table.by_unit
     run = _run.of(len(table) * STEP_US)
     return run(start, steps, table.unit, order.giver, order.rank, np.array(priority, np.int64))[0]
 

@@ -15,8 +15,7 @@ from tilewright.errors import HazardError
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
 from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import Order, random_sequence, sequence_by_time
-from tilewright.sim.steps import StepTable
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import StepTable, Trace
 
 
 @dataclass(frozen=True)

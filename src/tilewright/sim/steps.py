@@ -1,8 +1,8 @@
-"""The step table: one row an instruction, which is all that order, hazards and time need to know of a machine."""
+"""The step table, one row an instruction: all that order, hazards and time need of a machine. And a run's trace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +17,8 @@ PARTLY = 4
 NO_STEP, NEVER = -1, -2
 #: Columns of a footprint row.
 SPACE, MODE, BASE, LENGTH, COUNT, STRIDE = range(6)
+#: Causes of a wait before a step starts: nothing, the command not yet delivered, or CAUSE_TOKEN + queue index.
+CAUSE_NONE, CAUSE_COMMAND, CAUSE_TOKEN = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,7 @@ class Footprints:
         """The exact rows of one footprint."""
         if self.exact is not None:
             return self.exact(footprint)
-        rows: Array = self.rows[self.start[footprint] : self.start[footprint + 1]]
-        return rows
+        return self.rows[self.start[footprint] : self.start[footprint + 1]]
 
     def owner(self) -> Array:
         """The footprint of each row."""
@@ -93,14 +94,12 @@ class Footprints:
 
 def live(rows: Array) -> Array:
     """Rows that have an element: bool [r]."""
-    found: Array = (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
-    return found
+    return (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
 
 
 def end_of(rows: Array) -> Array:
     """One past the highest element of each row that has any."""
-    end: Array = rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
-    return end
+    return rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
 
 
 def runs(space: int, mode: int, elements: Array) -> Array:
@@ -138,15 +137,19 @@ class StepTable:
     footprints: Footprints
     describe: Callable[[int], str] = field(default=lambda step: f"step {step}")
 
+    @classmethod
+    def untracked(cls, units: tuple[str, ...], unit: Array, describe: Callable[[int], str], *queues: str) -> StepTable:
+        """Steps without footprints or tokens, of a machine that times itself; the last unit keeps the first waiting."""
+        none = np.zeros(len(unit), np.int64)
+        waits = tuple(TokenQueue(name, len(units) - 1, 0, 1) for name in queues)
+        return cls(units, waits, (), unit, none, none, none, Footprints.of([np.zeros((0, 6), np.int64)]), describe)
+
     def __len__(self) -> int:
         return len(self.unit)
 
+    @cached_property
     def by_unit(self) -> tuple[Array, Array]:
         """Each unit's steps in order: (start int64 [units + 1], steps int64 [n])."""
-        return self._by_unit
-
-    @cached_property
-    def _by_unit(self) -> tuple[Array, Array]:
         steps = np.argsort(self.unit, kind="stable")
         counts = np.bincount(self.unit, minlength=len(self.units))
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), steps.astype(np.int64)
@@ -165,3 +168,105 @@ class StepTable:
 
     def queues_in(self, mask: int) -> Iterable[int]:
         return (index for index in range(len(self.queues)) if mask >> index & 1)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one of several layers takes of a launch: cycles, bytes, and stalls of the unit that does the work.
+
+    `serial_cycles` is None where the launch has no serial time (see `LaunchResult`).
+    """
+
+    cycles: int
+    serial_cycles: int | None
+    bytes_read: int
+    bytes_written: int
+    stalls: Mapping[str, int]
+
+
+def serial_total(cycles: Iterable[int | None]) -> int | None:
+    """The sum of serial times, None where one of them is not defined."""
+    total = 0
+    for one in cycles:
+        if one is None:
+            return None
+        total += one
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """int64 [n] columns, cycles from the start of the launch; `cycles` is when the last step ended.
+
+    `wait` is how long the step's unit stood idle before it because of `cause`; `contention` how long its
+    transfers waited for the DRAM channel.
+    """
+
+    table: StepTable
+    start: Array
+    end: Array
+    wait: Array
+    cause: Array
+    contention: Array
+    bytes_read: Array
+    bytes_written: Array
+    fetch_bytes: int
+    cycles: int
+
+    @cached_property
+    def until(self) -> Array:
+        """When each step ends or, where steps of a unit overlap, its unit starts the next one: int64 [n].
+
+        A unit starts its steps in order, and they end in order.
+        """
+        until = self.end.copy()
+        first, steps = self.table.by_unit
+        for low, high in zip(first.tolist(), first[1:].tolist(), strict=False):
+            mine = steps[low:high]
+            until[mine[:-1]] = np.minimum(until[mine[:-1]], self.start[mine[1:]])
+        return until
+
+    def busy(self) -> dict[str, int]:
+        """Cycles that each unit spent inside steps; in those that overlap once."""
+        spent = np.bincount(self.table.unit, self.until - self.start, minlength=len(self.table.units))
+        return {name: int(cycles) for name, cycles in zip(self.table.units, spent, strict=True)}
+
+    def stalls(self, unit: str) -> dict[str, int]:
+        """Cycles that one unit stood idle, by cause; 'drain' is from its last step to the end of the launch."""
+        mine = np.flatnonzero(self.table.unit == self.table.units.index(unit))
+        drain = self.cycles - (int(self.end[mine].max()) if len(mine) else 0)
+        return {**self._waits(mine), **({"drain": drain} if drain else {})}
+
+    def _waits(self, steps: Array) -> dict[str, int]:
+        waits = np.bincount(self.cause[steps], self.wait[steps], minlength=CAUSE_TOKEN + len(self.table.queues))
+        return {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
+
+    def parts(self, part: Array, serial: Trace | None, unit: str) -> tuple[Part, ...]:
+        """The launch divided: `part` [n] numbers the part of each step, from 0; `serial` is its trace in serial order.
+
+        None: the launch has no such trace, and its parts have no serial time.
+
+        A part's cycles are from the end of those before it to its own end: their sum is the launch's.
+        """
+        found, before = [], 0
+        alone = None if serial is None else np.diff(serial.end, prepend=0)
+        works = self.table.unit == self.table.units.index(unit)
+        count = int(part.max(initial=0)) + 1
+        for index in range(count):
+            mine = part == index
+            end = max(before, int(self.end[mine].max(initial=0))) if index + 1 < count else self.cycles
+            read = int(self.bytes_read[mine].sum()) + self.fetch_bytes * int(mine.sum()) // len(part)
+            found.append(
+                Part(
+                    cycles=end - before,
+                    serial_cycles=None if alone is None else int(alone[mine].sum()),
+                    bytes_read=read,
+                    bytes_written=int(self.bytes_written[mine].sum()),
+                    stalls=self._waits(np.flatnonzero(mine & works)),
+                )
+            )
+            before = end
+        return tuple(found)
+
+    def cause_names(self) -> list[str]:
+        return ["", "instruction fetch", *(f"{queue.name} token" for queue in self.table.queues)]

@@ -15,8 +15,7 @@ from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.sim.events import NOT_YET, Outcome, Run, State, Stream, simulate
 from tilewright.sim.order import Order, runs_in_stream_order
-from tilewright.sim.steps import StepTable
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import StepTable, Trace
 
 #: The columns of State that are bool, its last ones.
 FLAGS = ("ending", "filling", "moving", "writing")
@@ -113,37 +112,25 @@ class Simulated(NamedTuple):
 
 
 def times(table: StepTable, order: Order, simulated: Simulated) -> tuple[Trace, Trace | None]:
-    """The trace of a launch, and the one without any overlap where there is one. Raises HazardError as timeline()."""
-    return timeline(table, order, *simulated), serial_timeline(table, order, *simulated)
+    """The trace of a launch, and the one without any overlap: None where its steps cannot run in stream order.
 
-
-def timeline(
-    table: StepTable, order: Order, costs: Costs, channel: Channel, fetch: Fetch, units: Units | None = None
-) -> Trace:
-    """The trace of one launch. Raises HazardError when a step never starts or never ends."""
-    return _timeline(table, order, costs, channel, fetch, units or Units(), False)
-
-
-def serial_timeline(
-    table: StepTable, order: Order, costs: Costs, channel: Channel, fetch: Fetch, units: Units | None = None
-) -> Trace | None:
-    """The trace without any overlap: each step starts when the one before it in the stream has ended.
-
-    None where the steps cannot run like that (see `runs_in_stream_order`): such a program has no serial time.
+    Raises HazardError as timeline().
     """
-    if not runs_in_stream_order(table, order):
-        return None
-    return _timeline(table, order, costs, channel, fetch, units or Units(), True)
+    alone = timeline(table, order, simulated, serial=True) if runs_in_stream_order(table, order) else None
+    return timeline(table, order, simulated), alone
 
 
-def _timeline(
-    table: StepTable, order: Order, costs: Costs, channel: Channel, fetch: Fetch, units: Units, serial: bool
-) -> Trace:
+def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool = False) -> Trace:
+    """The trace of one launch; `serial`: each step starts when the one before it in the stream has ended.
+
+    Raises HazardError when a step never starts or never ends.
+    """
     if not order.complete:
         raise HazardError("time", "; ".join(str(finding) for finding in order.findings))
+    costs, channel, fetch, _ = simulated
     bursts = 2 + costs.row_bytes // max(1, channel.beat_bytes * channel.burst)
     events = 3 * len(table) + int((costs.rows * bursts).sum())
-    run = _before(table, order, costs, channel, fetch, units)
+    run = _before(table, order, simulated)
     done = simulate.of(EVENT_US * events)(run, serial)
     if done < len(table):
         raise HazardError(
@@ -167,21 +154,17 @@ def _timeline(
     )
 
 
-def _before(table: StepTable, order: Order, costs: Costs, channel: Channel, fetch: Fetch, units: Units) -> Run:
+def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
     """Everything as it is before the first event."""
-    first, steps = table.by_unit()
     count, clients = len(table), len(table.units) + 1
     unknown = np.full((3, count), NOT_YET, np.int64)
     numbers = np.zeros((len(State._fields) - len(FLAGS), clients), np.int64)
     return Run(
-        Stream(first, steps, table.unit, order.giver, table.makes_room),
+        Stream(*table.by_unit, table.unit, order.giver, table.makes_room),
         Outcome(*unknown, *np.zeros((len(Outcome._fields) - 3, count), np.int64)),
         State(*numbers, *np.zeros((len(FLAGS), clients), np.bool_)),
         np.zeros(4, np.int64),
-        np.zeros(max(1, channel.in_flight), np.int64),
+        np.zeros(max(1, simulated.channel.in_flight), np.int64),
         np.zeros(3, np.int64),
-        costs,
-        channel,
-        fetch,
-        units,
+        *simulated,
     )

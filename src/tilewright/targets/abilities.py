@@ -41,7 +41,6 @@ class Layouts(Protocol):
 
     def layout(self, wanted: LayoutRequest, config: Config) -> Drawable:
         """Where the elements of a tensor lie. Raises InputError."""
-        ...
 
 
 @runtime_checkable
@@ -55,11 +54,9 @@ class Approximates(Protocol):
 
     def takes_real(self, config: Config) -> bool:
         """Whether a machine computes real numbers."""
-        ...
 
     def approximates(self, program: Program) -> bool:
         """Whether it does so in this program: outputs then have a deviation from the reference instead of a match."""
-        ...
 
 
 @runtime_checkable
@@ -68,7 +65,6 @@ class Batches(Protocol):
 
     def samples_a_launch(self, program: Program) -> int:
         """How many; those that are missing are filled up, so that parts of them cost as much as all."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -87,7 +83,6 @@ class Executes(Protocol):
 
     def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
         """Run a file to its end, or to `limit` instructions. Raises ProgramError for one that it cannot load."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -109,15 +104,12 @@ class Gateware(Protocol):
 
     def excess(self, config: Config) -> str:
         """Why a design does not fit the board that the configuration names, and what to set; empty where it fits."""
-        ...
 
     def rtl(self, config: Config) -> Mapping[str, str]:
         """The files of a design for a board, by name: Verilog, constraints, README."""
-        ...
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
         """Compare one launch on one sample."""
-        ...
 
     def waveform(
         self,
@@ -128,4 +120,3 @@ class Gateware(Protocol):
         cycles: tuple[int, int] | None,
     ) -> None:
         """Write the gateware's signals (VCD) in some cycles of one launch on one sample; None: in all."""
-        ...

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
-from tilewright.program.program import Launch, Program
+from tilewright.program.program import Configuration, Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import Passes, RunOptions
-from tilewright.sim.trace import Part, Trace
+from tilewright.sim.steps import Part, Trace
 
-
-class Config(Protocol):
-    """A frozen dataclass of a machine's numbers, each sourced. Construction refuses what is illegal (ConfigError)."""
-
-    def to_dict(self) -> dict[str, Any]: ...
-    def digest(self) -> str: ...
+Config: TypeAlias = Configuration
 
 
 @dataclass(frozen=True)
@@ -92,45 +87,35 @@ class Target(Protocol):
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
         """A preset's, file's or mapping's configuration (None: the default preset). Raises ConfigError."""
-        ...
 
     def describe(self, config: Config) -> dict[str, Any]:
         """Sizes and peak, for people: includes `macs_per_cycle` and `clock_mhz`."""
-        ...
 
     def header(self, config: Config) -> str:
         """The machine as a C header for gateware, drivers and runtimes: sizes, codes, bits of instructions."""
-        ...
 
     def compile(self, graph: Graph, config: Config, rounding: str) -> Program:
         """The program of a network. Raises UnsupportedError only where not even the host can run a node."""
-        ...
 
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
         """Run one launch on S samples. Raises MachineError for a program that cannot run to its end."""
-        ...
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Hazards of every launch, and where it leaves what all implementations agree on; without values."""
-        ...
 
     def disassemble(self, program: Program) -> str:
         """The program as text that `assemble` reads back exactly."""
-        ...
 
     def assemble(self, text: str, config: Config) -> Program:
         """A bare program from text. Raises ProgramError with line and column."""
-        ...
 
     def explain(self, program: Program, timing: str | None = None) -> str:
         """Each stage's text dump: plans, volumes and counts per layer, cycles by a timing model (None: the first).
 
         Where time depends on values, None gives no cycles, and a model those of a sample of zeros.
         """
-        ...
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
         """Replay one golden vector file; one with many cases gives each."""
-        ...

@@ -1,32 +1,152 @@
-"""What targets check of what they are given: whose configuration it is, for which machine a program was saved."""
+"""What targets check of what they are given: the numbers of a machine, saved programs, launches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from tilewright.array import Array
 from tilewright.errors import ConfigError, HazardError, ProgramError
+from tilewright.files import regular
 from tilewright.program.program import Launch, Program
-from tilewright.targets.base import Config
+from tilewright.sim.findings import Finding
+from tilewright.targets.base import Config, ConformCase
 
 C = TypeVar("C", bound=Config)
 
 
-def own(kind: type[C], config: Config, target: str) -> C:
-    """The configuration itself, where it is the target's. Raises ConfigError."""
-    if not isinstance(config, kind):
-        raise ConfigError("config", f"is {type(config).__name__}, not of {target}")
-    return config
+@dataclass(frozen=True)
+class MachineConfig:
+    """Base of a frozen dataclass of a machine's integers and words. `where` begins its errors (ConfigError).
+
+    `presets` are configurations or mappings, the default first. `ranges`: the smallest and largest value of each
+    integer key; those in `powers` must be powers of two. `choices`: the words that a key of text may be.
+    """
+
+    where: ClassVar[str]
+    presets: ClassVar[Mapping[str, Any]]
+    ranges: ClassVar[Mapping[str, tuple[int, int]]]
+    powers: ClassVar[Collection[str]] = ()
+    choices: ClassVar[Mapping[str, Collection[str]]] = {}
+
+    def __post_init__(self) -> None:
+        for key, (low, high) in self.ranges.items():
+            value = getattr(self, key)
+            if type(value) is not int or not low <= value <= high:
+                raise ConfigError(self.where, f"{key} is {value!r}, not an integer in {low}..{high}")
+            if key in self.powers and value & (value - 1):
+                raise ConfigError(self.where, f"{key} is {value}, not a power of two")
+        for key, words in self.choices.items():
+            if getattr(self, key) not in words:
+                raise ConfigError(self.where, f"{key} is {getattr(self, key)!r}", f"choose one of {', '.join(words)}")
+
+    @classmethod
+    def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Self:
+        """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
+        content = dict(_content(cls.presets, next(iter(cls.presets)) if source is None else source))
+        refuse_unknown(cls.where, cls, content)
+        refuse_unknown(cls.where, cls, overrides)
+        words = {field.name for field in fields(cls) if field.type in (str, "str")}
+        changes = {key: text if key in words else integer(cls.where, key, text) for key, text in overrides.items()}
+        return cls(**content | changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def digest(self) -> str:
+        return digest(self.to_dict())
 
 
-def made_for(program: Program, config: C) -> C:
-    """The configuration that was read from a program. Raises ProgramError where it is not what was saved."""
-    if config.digest() != program.digest:
-        reason = "its configuration does not have the digest it was saved with"
-        raise ProgramError("program", reason, "compile it again")
-    return config
+def _content(presets: Mapping[str, Any], source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(source, Mapping):
+        return source
+    if isinstance(source, str) and source in presets:
+        preset: Any = presets[source]
+        return preset if isinstance(preset, Mapping) else asdict(preset)
+    if isinstance(source, str) and not source.endswith(".json"):
+        raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(presets)}")
+    return json_file(source)
+
+
+def json_file(path: str | Path) -> dict[str, Any]:
+    """The object that a file holds. Raises ConfigError."""
+    path = regular(path, ConfigError)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(str(path), f"cannot be read as JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(str(path), "is not a JSON object", "give keys of a configuration")
+    return data
+
+
+def refuse_unknown(where: str, kind: type[Any], keys: Iterable[str]) -> None:
+    """Raises ConfigError for a key that the dataclass `kind` does not have."""
+    known = [field.name for field in fields(kind)]
+    for key in keys:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            remedy = f"did you mean {close[0]}" if close else f"the keys are {', '.join(known)}"
+            raise ConfigError(where, f"unknown key {key}", remedy)
+
+
+def integer(where: str, key: str, text: str) -> int:
+    """A key's value, 0x for hexadecimal. Raises ConfigError."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ConfigError(where, f"{key} is '{text}', not an integer") from None
+
+
+def digest(keys: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) of canonical JSON (sorted keys, no spaces): a saved program runs on the machine it was made for."""
+    return hashlib.sha256(json.dumps(keys, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class Machine(Generic[C]):
+    """What every target does alike with what it is given; a target adds the rest of the contract (base.py).
+
+    `kind` is the class of its configurations, `no_vectors` says why it has no golden vectors.
+    """
+
+    name: str
+    kind: type[C]
+    no_vectors = ""
+
+    def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> C:
+        return self.kind.read(source, overrides)
+
+    def own(self, config: Config) -> C:
+        """The configuration itself, where it is the target's. Raises ConfigError."""
+        if not isinstance(config, self.kind):
+            raise ConfigError("config", f"is {type(config).__name__}, not of {self.name}")
+        return config
+
+    def config_of(self, program: Program) -> C:
+        """The configuration that a program was saved with. Raises ProgramError where its digest is another."""
+        config = self.kind.read(program.config, {})
+        if config.digest() != program.digest:
+            reason = "its configuration does not have the digest it was saved with"
+            raise ProgramError("program", reason, "compile it again")
+        return config
+
+    def check(self, program: Program) -> Iterator[Finding]:
+        config = self.config_of(program)
+        for launch in program.launches:
+            yield from (finding.inside(launch.name) for finding in self.hazards(program, launch, config))
+
+    def hazards(self, program: Program, launch: Launch, config: C) -> Iterable[Finding]:
+        """What `check` reports of one launch."""
+        raise NotImplementedError
+
+    def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
+        return ConformCase(path.stem, False, self.no_vectors)
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from tilewright.targets.cfu.config import RAM_BASE
-from tilewright.targets.cfu.runtime.devices import HALT
 from tilewright.targets.cfu.runtime.elf import Executable, Segment
+from tilewright.targets.cfu.runtime.system import HALT
 
 #: Where data of tests lies: behind all code, at the start of a cache.
 DATA = RAM_BASE + 0x10000

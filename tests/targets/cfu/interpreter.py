@@ -10,7 +10,7 @@ from tilewright.array import Array
 from tilewright.targets.cfu.config import RAM_BASE
 from tilewright.targets.cfu.isa import gemm, rv32
 from tilewright.targets.cfu.isa.custom import CUSTOM
-from tilewright.targets.cfu.isa.post import wrapped
+from tilewright.targets.cfu.isa.gemm import wrapped
 from tilewright.targets.cfu.isa.rv32 import BRANCH, IMM, JALR, JUMP, LOAD, NOWHERE, OTHER, RD, RS1, RS2, STORE
 from tilewright.targets.cfu.isa.state import Reg
 

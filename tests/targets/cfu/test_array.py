@@ -12,7 +12,7 @@ from tilewright.errors import ConfigError
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa.gemm import busy_cycles
 from tilewright.targets.cfu.runtime.core import run
-from tilewright.targets.cfu.runtime.devices import REGION
+from tilewright.targets.cfu.runtime.system import REGION
 
 ALTERNATIVES = {
     "published": Config(),

@@ -11,10 +11,9 @@ from tests.targets.cfu.compiler import compiled
 from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.runtime import elf
 from tilewright.targets.cfu.runtime.core import run
-from tilewright.targets.cfu.runtime.devices import HALT
-from tilewright.targets.cfu.runtime.execute import execute
-from tilewright.targets.cfu.runtime.profile import CATEGORIES, profile
-from tilewright.targets.cfu.runtime.source import Source
+from tilewright.targets.cfu.runtime.elf import Source
+from tilewright.targets.cfu.runtime.execute import CATEGORIES, execute, profile
+from tilewright.targets.cfu.runtime.system import HALT
 
 PROGRAM = r"""typedef unsigned u32; typedef long long i64;
 static u32 state = 1; static volatile int count = 200; u32 sorted[200]; int fixed[64]; unsigned char text[256];

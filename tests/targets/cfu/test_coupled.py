@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.targets.cfu.compiler.coupling import packed_rows
+from tilewright.targets.cfu.compiler.records import packed_rows
 from tilewright.targets.cfu.config import BEYOND, BUDGET, Config, bill
 from tilewright.targets.cfu.image import BASE
 from tilewright.targets.cfu.isa import custom as isa
 from tilewright.targets.cfu.isa.state import FIELDS, Reg, buffers, notes, registers
-from tilewright.targets.cfu.runtime.seam import seam
+from tilewright.targets.cfu.runtime.core import seam
 
 CHECK, SET_B = 3, 1
 

@@ -13,7 +13,7 @@ from tilewright.errors import ProgramError
 from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.runtime import elf
 from tilewright.targets.cfu.runtime.core import run
-from tilewright.targets.cfu.runtime.source import Source
+from tilewright.targets.cfu.runtime.elf import Source
 
 
 def test_a_hand_made_file_runs() -> None:

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.targets.cfu.ladder import ladder
 from tilewright import contract
 from tilewright.errors import ConfigError, MachineError, ProgramError, UnsupportedError
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
@@ -16,16 +17,16 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
 from tilewright.targets.cfu.compiler import compile as compiler
-from tilewright.targets.cfu.compiler import firmware, layout, toolchain
-from tilewright.targets.cfu.compiler.arena import Value, place
+from tilewright.targets.cfu.compiler import firmware, layout
+from tilewright.targets.cfu.compiler.compile import Value, place
 from tilewright.targets.cfu.compiler.variants import VARIANTS
-from tilewright.targets.cfu.config import ALTERNATIVES, BEYOND, EXTENSIONS, Config
+from tilewright.targets.cfu.config import BEYOND, EXTENSIONS, Config
 
-COMPILERS = toolchain.compilers()
+COMPILERS = firmware.compilers()
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no RISC-V compiler: apt-get install gcc-riscv64-unknown-elf")
 
 
-def compiled(graph: Graph, variant: str, how: toolchain.Compiler | None = None) -> Program:
+def compiled(graph: Graph, variant: str, how: firmware.Compiler | None = None) -> Program:
     extensions = BEYOND if variant == "coupled" else VARIANTS[variant].extensions
     config = Config(firmware=variant, extensions=",".join(extensions))
     return compiler.compile_graph(graph, config, "tflm", VARIANTS[variant], how)
@@ -92,7 +93,7 @@ def network(seed: int) -> Graph:
 
 @pytest.mark.parametrize("how", COMPILERS, ids=lambda found: str(found.name))
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_computes_the_reference(variant: str, how: toolchain.Compiler) -> None:
+def test_every_variant_computes_the_reference(variant: str, how: firmware.Compiler) -> None:
     codes = np.random.default_rng(3).integers(-128, 128, (2, 1, 8, 8, 16)).astype(np.int8)
     result = compiled(network(2), variant, how).run(codes)
     assert (result.matches_reference, result.findings) == (True, ())
@@ -122,7 +123,7 @@ CORNERS = {
 }
 
 
-@pytest.mark.parametrize("name", [*ALTERNATIVES, *CORNERS])
+@pytest.mark.parametrize("name", [*ladder.ALTERNATIVES, *CORNERS])
 def test_firmware_follows_the_array(name: str) -> None:
     """Every kernel on the array, on each alternative to the published one."""
     codes = np.random.default_rng(5).integers(-128, 128, (1, 1, 8, 8, 16)).astype(np.int8)
@@ -131,7 +132,7 @@ def test_firmware_follows_the_array(name: str) -> None:
     if name in CORNERS:
         runs += [("published", how) for how in COMPILERS[1:]]
     for variant, how in runs:
-        config = Config.read(None, {**(ALTERNATIVES | CORNERS)[name], "firmware": variant})
+        config = Config.read(None, {**(ladder.ALTERNATIVES | CORNERS)[name], "firmware": variant})
         for graph, given in graphs:
             result = compiler.compile_graph(graph, config, "tflm", VARIANTS[variant], how).run(given)
             assert (result.matches_reference, result.findings) == (True, ()), variant
@@ -195,7 +196,7 @@ def test_firmware_checks_the_model_itself(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_no_compiler_names_the_command_that_gets_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain, "compilers", lambda: ())
+    monkeypatch.setattr(firmware, "compilers", lambda: ())
     with pytest.raises(UnsupportedError, match=r"apt-get install gcc-riscv64-unknown-elf, or pip install"):
         get("cfu").compile(contract.network(), Config(), "tflm")
 
@@ -207,7 +208,7 @@ def test_a_build_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> N
     def refused(*_: object) -> bytes:
         raise AssertionError("built again")
 
-    monkeypatch.setattr(toolchain, "_compile", refused)
+    monkeypatch.setattr(firmware, "_compile", refused)
     np.testing.assert_array_equal(compiled(contract.network(), "baseline").launches[0].arrays["elf"], first)
     with pytest.raises(AssertionError, match="built again"):
         compiled(contract.network(), "general")

@@ -13,7 +13,7 @@ from tests.targets.cfu.interpreter import interpret
 from tilewright.targets.cfu.config import RAM_BASE, Config
 from tilewright.targets.cfu.isa.rv32 import ILLEGAL, decode
 from tilewright.targets.cfu.runtime.core import Run, run
-from tilewright.targets.cfu.runtime.devices import UART
+from tilewright.targets.cfu.runtime.system import UART
 
 BYTES = 4096
 EDGES = (0, 1, 2, 31, 32, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x80000001, 0xAAAAAAAA)

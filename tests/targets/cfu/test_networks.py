@@ -14,12 +14,11 @@ from click.testing import CliRunner
 import tilewright as tw
 from tests import mlperf
 from tests.conftest import ROOT
-from tilewright.targets.cfu.compiler import toolchain
-from tilewright.targets.cfu.config import ALTERNATIVES
+from tilewright.targets.cfu.compiler import firmware
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not toolchain.compilers(), reason="no compiler: apt-get install gcc-riscv64-unknown-elf"),
+    pytest.mark.skipif(not firmware.compilers(), reason="no compiler: apt-get install gcc-riscv64-unknown-elf"),
 ]
 
 
@@ -59,7 +58,7 @@ MILLISECONDS = {"im2col": 30, "add": 16, "resident": 6, "burst": 2}
 BOUNDS = {"sourced": (0.2, 0.2), "fitted": (0.1, 0.1)}
 
 
-@pytest.mark.skipif(not toolchain.compilers() or toolchain.compilers()[0].name != "gcc", reason="figures go with GCC")
+@pytest.mark.skipif(not firmware.compilers() or firmware.compilers()[0].name != "gcc", reason="figures go with GCC")
 @pytest.mark.parametrize("timing", BOUNDS)
 def test_the_ladder_is_met(shared: Path, timing: str) -> None:
     bench = runpy.run_path(str(ROOT / "bench" / "cfu_ladder.py"))
@@ -85,6 +84,6 @@ def test_every_alternative_computes_golden_outputs(shared: Path) -> None:
     arguments = [*models, "--samples", str(shared / "mlperf_tiny" / "ic" / "samples.npz"), "--json", "--alternatives"]
     done = CliRunner().invoke(bench["main"], arguments, catch_exceptions=False)
     rows: list[dict[str, Any]] = json.loads(done.stdout)
-    assert [row["step"] for row in rows] == ["published", *ALTERNATIVES]
+    assert [row["step"] for row in rows] == ["published", *bench["ALTERNATIVES"]]
     assert all(row["matches_golden"] for row in rows)
     assert len({row["cycles"] for row in rows}) == len(rows)  # each has an effect

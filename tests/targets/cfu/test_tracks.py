@@ -11,12 +11,10 @@ from tilewright.model import inputs
 from tilewright.program.program import Program
 from tilewright.report.timeline import timeline
 from tilewright.run import run_bare
-from tilewright.targets.cfu.compiler import toolchain
-from tilewright.targets.cfu.target import TARGET
+from tilewright.targets.cfu import TARGET
+from tilewright.targets.cfu.compiler import firmware
 
-pytestmark = pytest.mark.skipif(
-    not toolchain.compilers(), reason="no compiler: apt-get install gcc-riscv64-unknown-elf"
-)
+pytestmark = pytest.mark.skipif(not firmware.compilers(), reason="no compiler: apt-get install gcc-riscv64-unknown-elf")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa.state import Note, Reg, buffers, notes, registers
-from tilewright.targets.cfu.runtime.seam import seam
+from tilewright.targets.cfu.runtime.core import seam
 
 SET_A, SET_B, START, CHECK, GET, SET_SRDHM, GET_SRDHM, RDBPOT, CLAMP = range(9)
 

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
 from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Op, Window
 from tilewright.graph.rounding import Activation
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import Trace
 from tilewright.targets.vta.config import PRESETS, Config
 
 

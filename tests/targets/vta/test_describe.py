@@ -9,7 +9,7 @@ import pytest
 
 from tests.targets.vta.records import ALU_UOP, INP, LOAD, STORE, UOP, WGT
 from tests.targets.vta.streams import BASES, END, MACHINES, random_case, small
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.targets import get
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.meaning import Interpreter, Record

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.array import Array
 from tilewright.errors import HazardError
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, STREAM, UNINITIALISED
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import PRESETS

@@ -13,8 +13,8 @@ from tests.targets.vta.code_text import assemble
 from tilewright.cli import main
 from tilewright.errors import ConfigError
 from tilewright.program import file
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.program.program import Program
-from tilewright.sim.dram import Dram, Segment
 from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta import TARGET

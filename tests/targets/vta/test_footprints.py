@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from tilewright.array import Array
-from tilewright.sim.bounds import everything
 from tilewright.sim.findings import OUT_OF_RANGE
-from tilewright.sim.hazards import hazards, scan
+from tilewright.sim.hazards import everything, hazards, scan
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import BASE, LENGTH, MODE, PARTLY, SPACE, end_of
 from tilewright.targets.vta.config import PRESETS, Config

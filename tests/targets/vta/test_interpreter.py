@@ -15,7 +15,7 @@ import pytest
 from tests.targets.vta.records import ADD, MULH, RSHR, SHR, unit_of
 from tests.targets.vta.streams import BASES, END, INT_MAX, INT_MIN, MACHINES, Case, random_case
 from tilewright.array import Array
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.findings import LEAK, RACE, UNINITIALISED
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.array import Array
-from tilewright.sim.dram import Dram
+from tilewright.program.launch_image import Dram
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.alu import AluOp, Form, operate
 from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel, Loop

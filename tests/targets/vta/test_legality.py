@@ -23,7 +23,7 @@ from tests.targets.vta.legality import (
     tokens,
 )
 from tests.targets.vta.records import unit_of
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.findings import DEADLOCK, RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.isa.stream import encode

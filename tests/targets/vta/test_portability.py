@@ -12,7 +12,7 @@ import tilewright as tw
 from tests.conftest import ROOT
 from tilewright import targets
 from tilewright.array import Array
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.findings import WRITE_DISTANCE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import PRESETS, Config

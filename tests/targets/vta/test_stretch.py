@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tilewright.array import Array
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim import jit
-from tilewright.sim.dram import Dram, Segment
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory, Opcode

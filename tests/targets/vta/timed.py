@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.order import order
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import Trace
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import decode, encode

@@ -8,9 +8,8 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa.descriptor import LAYOUT, RULES, Kind
-from tilewright.targets.zynq.isa.layer import Layer
-from tilewright.targets.zynq.timing import ddr
+from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
+from tilewright.targets.zynq.runtime import driver
 
 #: Blocks of 512 words and of 4 biases; a page service takes 128 + 7 cycles.
 SMALL = {"data_bits": 9, "weight_bits": 9, "result_bits": 9, "bias_bits": 2, "handshake": 7}
@@ -29,10 +28,10 @@ class Case:
     @property
     def blocks(self) -> dict[str, Array]:
         """What the PS has in DDR."""
-        found = {"data": ddr.data_blocks(self.layer, self.data)}
+        found = {"data": driver.data_blocks(self.layer, self.data)}
         if self.layer.channels:
-            found["weight"] = ddr.weight_blocks(self.layer, self.weights)
-            found["bias"] = ddr.bias_blocks(self.layer, self.bias)
+            found["weight"] = driver.weight_blocks(self.layer, self.weights)
+            found["bias"] = driver.bias_blocks(self.layer, self.bias)
         return found
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.targets.zynq.config import STORES
-from tilewright.targets.zynq.isa.descriptor import Kind
-from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.isa.layer import Kind, Layer
 
 Touch = tuple[str, tuple[int, ...]]  # a store, and which use of which block
 

@@ -13,8 +13,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.rounding import Requant
 from tilewright.targets.zynq.config import STORES
-from tilewright.targets.zynq.isa.descriptor import RULES, Kind
-from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.isa.layer import RULES, Kind, Layer
 
 IDLE, REQUEST, LOAD, DELAY, ACC, WRITE, POOL, TAIL, FLUSH = range(9)
 

@@ -18,9 +18,8 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.zynq.compiler import codegen
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.isa.descriptor import Kind
 from tilewright.targets.zynq.isa.image import LayerImage
-from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.isa.layer import Kind, Layer
 
 ZYNQ = targets.get("zynq")
 

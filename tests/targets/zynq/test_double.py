@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from tests.targets.zynq.cases import SMALL, case
 from tests.targets.zynq.double import simulate
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.timing.service import schedule
 
 FAST = {**SMALL, "frames": 2, "weight_bits": 10, "banked": 1, "control": "pipelined", "ports": 2, "axi_bytes": 4}
@@ -52,7 +53,7 @@ def test_the_event_walk_equals_every_cycle(name: str, seed: int) -> None:
 
 
 def one_frame(config: Config) -> Config:
-    return config.with_changes(frames=1, resident=0, fc_batch=1) if config.fc_batch == 1 else config
+    return replace(config, frames=1, resident=0, fc_batch=1) if config.fc_batch == 1 else config
 
 
 @pytest.mark.parametrize("name", LAYERS)

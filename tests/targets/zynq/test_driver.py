@@ -19,11 +19,10 @@ from tilewright.errors import UnsupportedError
 from tilewright.graph import reference
 from tilewright.program.program import Program
 from tilewright.targets.zynq.config import STORES, Config
-from tilewright.targets.zynq.isa.descriptor import DESCRIPTORS, LAYOUT
 from tilewright.targets.zynq.isa.image import LayerImage
-from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.isa.layer import DESCRIPTORS, LAYOUT, Layer
 from tilewright.targets.zynq.runtime import driver
-from tilewright.targets.zynq.runtime.header import (
+from tilewright.targets.zynq.runtime.driver import (
     REGISTERS,
     STATUS_IDLE,
     STATUS_STORE_SHIFT,

@@ -12,7 +12,7 @@ from tests.targets.zynq.cases import SMALL, Case, case
 from tests.targets.zynq.engine import Engine
 from tilewright.array import Array
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.timing.service import schedule
 from tilewright.targets.zynq.values import machine
 

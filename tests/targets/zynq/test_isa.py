@@ -12,8 +12,8 @@ import pytest
 from tilewright.errors import ProgramError
 from tilewright.program import instruction, words
 from tilewright.targets.zynq.config import PRESETS, Config
-from tilewright.targets.zynq.isa.descriptor import DESCRIPTORS, LAYOUT, OPERANDS, RULES, Kind
-from tilewright.targets.zynq.runtime import header
+from tilewright.targets.zynq.isa.layer import DESCRIPTORS, LAYOUT, OPERANDS, RULES, Kind
+from tilewright.targets.zynq.runtime.driver import engine_header
 
 
 def rows(seed: int) -> list[dict[str, int]]:
@@ -65,7 +65,7 @@ def test_the_c_structure_has_the_same_bits(preset: str, tmp_path: Path) -> None:
     sets = "\n".join(f"  d.{name} = {value};" for name, value in values.items())
     source = f'#include "z.h"\n#include <stdio.h>\nint main(void) {{\n  zynq_descriptor d = {{0}};\n{sets}\n'
     source += "  fwrite(&d, sizeof d, 1, stdout);\n  return ZYNQ_LAYOUT > ZYNQ_LAYOUT_ROWS;\n}\n"
-    (tmp_path / "z.h").write_text(header.text(Config.read(preset, {})))
+    (tmp_path / "z.h").write_text(engine_header(Config.read(preset, {})))
     (tmp_path / "a.c").write_text(source)
     strict = ["-std=c11", "-Wall", "-Wextra", "-Werror"]
     subprocess.run([compiler, *strict, "a.c", "-o", "a.out"], cwd=tmp_path, check=True)

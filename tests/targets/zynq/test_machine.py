@@ -8,7 +8,7 @@ import pytest
 from tests.targets.zynq.cases import case
 from tilewright import vnni
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa.descriptor import Kind
+from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.values import machine
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,56 +27,47 @@ ESTIMATE = TimingModel(
 )
 
 
-class Bm1684x:
+class Bm1684x(given.Machine[Config]):
     """The machine; see targets/base.py for the contract."""
 
-    name = "bm1684x"
+    name, kind = "bm1684x", Config
     title = "BM1684X: 64-lane TPU with GDMA, BDC and HAU command queues and 16 MiB of local memory"
     presets = tuple(PRESETS)
     timing_models = (ESTIMATE,)
     passes = frozenset({"order", "time", "values"})
     real_option = "--set precision=f16"
 
-    def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        return Config.read(source, overrides)
-
     def describe(self, config: base.Config) -> dict[str, Any]:
-        machine = _own(config)
+        machine = self.own(config)
         return {"macs_per_cycle": machine.lanes * CUBE_MACS[OPERAND_BYTES[machine.precision]], **machine.to_dict()}
 
     def header(self, config: base.Config) -> str:
         from tilewright.targets.bm1684x.compiler.listing import c_header
 
-        return c_header(_own(config))
+        return c_header(self.own(config))
 
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
         from tilewright.targets.bm1684x.compiler.compile import compile_graph
 
-        return compile_graph(graph, _own(config), rounding)
+        return compile_graph(graph, self.own(config), rounding)
 
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
         from tilewright.targets.bm1684x.compiler import run
 
-        return run.run(program, launch, values, options, _config_of(program))
+        return run.run(program, launch, values, options, self.config_of(program))
 
-    def check(self, program: Program) -> Iterator[Finding]:
-        """Hazards of every launch."""
+    def hazards(self, program: Program, launch: Launch, config: Config) -> Iterable[Finding]:
         from tilewright.targets.bm1684x.compiler import run
 
-        options = RunOptions(values=False)
-
-        for launch in program.launches:
-            yield from (
-                finding.inside(launch.name) for finding in run.prepared(launch, _config_of(program)).findings(options)
-            )
+        return run.prepared(launch, config).findings(RunOptions(values=False))
 
     def samples_a_launch(self, program: Program) -> int:
-        return _config_of(program).batch
+        return self.config_of(program).batch
 
     def takes_real(self, config: base.Config) -> bool:
-        return _own(config).precision != "host"
+        return self.own(config).precision != "host"
 
     def approximates(self, program: Program) -> bool:
         """Real numbers in the type that the configuration names; int8 is always exact."""
@@ -85,18 +76,18 @@ class Bm1684x:
     def disassemble(self, program: Program) -> str:
         from tilewright.targets.bm1684x.compiler import listing
 
-        return listing.disassemble(program, _config_of(program))
+        return listing.disassemble(program, self.config_of(program))
 
     def assemble(self, text: str, config: base.Config) -> Program:
         from tilewright.targets.bm1684x.compiler import listing
 
-        machine = _own(config)
+        machine = self.own(config)
         return Program.bare(self.name, machine, listing.assemble(text, machine))
 
     def explain(self, program: Program, timing: str | None = None) -> str:
         from tilewright.targets.bm1684x.compiler.listing import explain
 
-        return explain(program, _config_of(program))
+        return explain(program, self.config_of(program))
 
     def conform(self, path: Path) -> Iterator[ConformCase]:
         """Every case of one golden vector file."""
@@ -108,7 +99,7 @@ class Bm1684x:
         """Where the elements of a tensor lie. Raises InputError."""
         from tilewright.targets.bm1684x.layouts.placement import place
 
-        return place(wanted, _own(config))
+        return place(wanted, self.own(config))
 
 
 def _is_real(program: Program, launch: Launch) -> bool:
@@ -116,14 +107,6 @@ def _is_real(program: Program, launch: Launch) -> bool:
     return graph is not None and any(
         graph.tensors[name].dtype == "float32" for node in launch.nodes for name in graph.node(node).outputs
     )
-
-
-def _own(config: base.Config) -> Config:
-    return given.own(Config, config, "bm1684x")
-
-
-def _config_of(program: Program) -> Config:
-    return given.made_for(program, Config.read(program.config, {}))
 
 
 TARGET = Bm1684x()

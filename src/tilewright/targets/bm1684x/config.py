@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import ConfigError
-from tilewright.targets import keys
+from tilewright.targets.given import MachineConfig
 
 #: Bus addresses: the vendor's debugger, the functional model.
 LOCAL_BASE, STATIC_BASE, L2_BASE, DDR_BASE = 0x0800_0000, 0x0900_0000, 0x1000_0000, 0x1_0000_0000
@@ -27,14 +25,20 @@ RANGES = {
 }
 #: Types for real numbers of a network; `host`: they stay there, as exact as onnxruntime is.
 PRECISIONS = ("host", "f16", "bf16", "f32")
+CHOICES = {"precision": PRECISIONS}
 #: MACs that a lane's cube does a cycle, by bytes of an operand: 4 pixels of 64 or 32 channels, 16 of one channel; the
 #: vendor's timelines.
 CUBE_MACS = {1: 256, 2: 128, 4: 16}
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(MachineConfig):
     """One machine. Raises ConfigError for a number out of range."""
+
+    where = "bm1684x config"
+    ranges = RANGES
+    powers = ("lanes", "bank_bytes", "eu_bytes")
+    choices = CHOICES
 
     lanes: int = 64  # the source document; the functional model says the same
     banks: int = 16  # of each lane; the source document
@@ -47,16 +51,7 @@ class Config:
     precision: str = "host"  # in which type real numbers of a network are computed: chosen
 
     def __post_init__(self) -> None:
-        for key, (low, high) in RANGES.items():
-            value = getattr(self, key)
-            if type(value) is not int or not low <= value <= high:
-                raise ConfigError("bm1684x config", f"{key} is {value!r}, not an integer in {low}..{high}")
-        for key in ("lanes", "bank_bytes", "eu_bytes"):
-            if (value := getattr(self, key)) & (value - 1):
-                raise ConfigError("bm1684x config", f"{key} is {value}, not a power of two")
-        if self.precision not in PRECISIONS:
-            reason = f"precision is {self.precision!r}"
-            raise ConfigError("bm1684x config", reason, f"choose one of {', '.join(PRECISIONS)}")
+        super().__post_init__()
         if self.local_bytes > STATIC_BASE - LOCAL_BASE:
             reason = f"{self.local_bytes} bytes of local memory do not fit below static memory"
             raise ConfigError(
@@ -75,17 +70,7 @@ class Config:
         """Input channels that the cube multiplies at a time, and that lie side by side: of elements of `size` bytes."""
         return 1 if size == 4 else self.eu_bytes // size
 
-    @classmethod
-    def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
-        return keys.read(cls, "bm1684x config", PRESETS, source, overrides, words=("precision",))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def digest(self) -> str:
-        return keys.digest(self.to_dict())
-
 
 #: `figures`: the four lanes of the source document's pictures.
 PRESETS: dict[Any, Config] = {"bm1684x": Config(), "figures": Config(lanes=4)}
+Config.presets = PRESETS

@@ -1,5 +1,104 @@
 """The CFU system: an RV32IM core with a custom function unit, in lock step, and the firmware that runs on it."""
 
-from .target import TARGET
+from __future__ import annotations
 
-__all__ = ["TARGET"]
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ProgramError
+from tilewright.graph.ir import Graph
+from tilewright.program.program import Launch, Program
+from tilewright.sim.findings import Finding
+from tilewright.sim.passes import RunOptions
+from tilewright.targets import base, given
+from tilewright.targets.abilities import Execution
+from tilewright.targets.base import LaunchResult
+
+from .compiler.variants import check_machine, variant
+from .config import PRESETS, Config, bill
+from .timing.costs import MODELS
+
+
+class CfuSystem(given.Machine[Config]):
+    """The target; see tilewright/targets/base.py for the contract."""
+
+    name, kind = "cfu", Config
+    title = "CFU: RV32IM core (VexRiscv, LiteX) with custom-0 instructions and a 16x16 array, running C firmware"
+    presets = tuple(PRESETS)
+    timing_models = tuple(model.source for model in MODELS.values())
+    passes = frozenset({"time", "values"})  # one loop gives both: the order of a CPU's steps is the program's
+    no_vectors = "cfu has no golden vectors of its own; networks are compared by run"
+
+    def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
+        config = super().config(source, overrides)
+        variant(config.firmware)
+        return config
+
+    def describe(self, config: base.Config) -> dict[str, Any]:
+        own = self.own(config)
+        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **bill(own)}
+
+    def header(self, config: base.Config) -> str:
+        from .compiler import firmware
+
+        return firmware.machine_header(self.own(config))
+
+    def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
+        from .compiler import compile
+
+        own = self.own(config)
+        chosen = variant(own.firmware)
+        check_machine(chosen, own)
+        return compile.compile_graph(graph, own, rounding, chosen)
+
+    def launch(
+        self, program: Program, launch_: Launch, values: Mapping[str, Array], options: RunOptions
+    ) -> LaunchResult:
+        from .runtime import launch
+
+        if not options.values:
+            raise ProgramError(
+                f"launch '{launch_.name}'",
+                "has no time without values: a CPU's path depends on its data",
+                "give inputs",
+            )
+        return launch.run(program, launch_, values, self.config_of(program), options)
+
+    def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
+        from .runtime import execute
+
+        return execute.execute(path, self.own(config), timing or self.timing_models[0].name, limit)
+
+    def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
+        """What a run of zeros does wrong with the CFU: its commands do not depend on data in compiled firmware."""
+        return self._on_zeros(program, launch, self.timing_models[0].name).findings
+
+    def _on_zeros(self, program: Program, step: Launch, timing: str) -> LaunchResult:
+        from .image import FirmwareImage
+        from .runtime import launch
+
+        zeros = {area.name: np.zeros((1, area.nbytes), np.int8) for area in FirmwareImage.of(step).inputs}
+        return launch.run(program, step, zeros, self.config_of(program), RunOptions(timing=timing))
+
+    def disassemble(self, program: Program) -> str:
+        from . import image
+
+        return "".join(image.GRAMMAR.write(image.text_of(launch)) for launch in program.launches)
+
+    def assemble(self, text: str, config: base.Config) -> Program:
+        from . import image
+
+        return Program.bare(self.name, config, map(image.launch_of, image.GRAMMAR.read(text)))
+
+    def explain(self, program: Program, timing: str | None = None) -> str:
+        from .compiler.compile import explain
+
+        taken = {step.name: self._on_zeros(program, step, timing) for step in program.launches} if timing else {}
+        return explain(program, timing or "", taken)
+
+
+TARGET = CfuSystem()

@@ -6,13 +6,10 @@ Sources: *document*: chapter 6 of Yeecy's series on MLPerf Tiny with CFU-Playgro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 from tilewright.errors import ConfigError
-from tilewright.targets import keys
+from tilewright.targets.given import MachineConfig
 
 #: A line of the L1 caches; VexRiscv's.
 LINE_BYTES = 32
@@ -32,16 +29,6 @@ CHOICES = {
 EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "dot")
 #: Those that follow one another; `dot` is an aside of the document's.
 BEYOND = EXTENSIONS[:-1]
-#: What the document weighs before it chooses `published`, one choice at a time: what to change in it.
-ALTERNATIVES: dict[str, dict[str, str]] = {
-    **{f"addressed{n}": {"array": str(n), "transfer": "addressed"} for n in (4, 8, 16, 32)},
-    **{f"counter{n}": {"array": str(n), "transfer": "counter"} for n in (4, 8)},
-    "paired32": {"array": "32"},
-    **{f"rows{n}": {"buffer_rows": str(n)} for n in (1024, 256, 64)},
-    "random": {"readout": "random"},
-    "blocking": {"start": "blocking"},
-    "single": {"srdhm": "single"},
-}
 #: Smallest and largest value of each number; those in POWERS must be powers of two.
 RANGES = {
     "array": (4, 32),
@@ -59,8 +46,10 @@ POWERS = frozenset(RANGES) - {"clock_mhz"}
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(MachineConfig):
     """One CPU with its CFU. Raises ConfigError naming the rule that is broken."""
+
+    where, ranges, powers, choices = "CFU config", RANGES, POWERS, CHOICES
 
     array: int = 16  # n of the n x n array; document: the largest that fitted the board
     buffer_rows: int = 4096  # of each of A, B and C; document
@@ -80,15 +69,7 @@ class Config:
     firmware: str = "published"  # which variant `compile` builds; the machine does not look at it
 
     def __post_init__(self) -> None:
-        for key, (low, high) in RANGES.items():
-            value = getattr(self, key)
-            if type(value) is not int or not low <= value <= high:
-                raise ConfigError("CFU config", f"{key} is {value!r}, not an integer in {low}..{high}")
-            if key in POWERS and value & (value - 1):
-                raise ConfigError("CFU config", f"{key} is {value}, not a power of two")
-        for key, names in CHOICES.items():
-            if getattr(self, key) not in names:
-                raise ConfigError("CFU config", f"{key} is {getattr(self, key)!r}", f"choose one of {', '.join(names)}")
+        super().__post_init__()
         wide = {"addressed": True, "counter": self.array <= 8, "paired": self.array >= 16}
         if not wide[self.transfer]:
             reason = f"a row of {self.array} values does not go with transfer {self.transfer}"
@@ -103,11 +84,6 @@ class Config:
         if self.l2_bytes < self.l2_line_bytes:
             raise ConfigError("CFU config", "l2_bytes is less than a line")
 
-    @classmethod
-    def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        """A preset's name, a JSON file or its content (None: published), then single keys as text."""
-        return keys.read(cls, "CFU config", PRESETS, source, overrides, (*CHOICES, "firmware", "extensions"))
-
     @property
     def extension_names(self) -> tuple[str, ...]:
         return tuple(name for name in self.extensions.split(",") if name)
@@ -115,12 +91,6 @@ class Config:
     @property
     def macs_per_cycle(self) -> int:
         return self.array * self.array
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def digest(self) -> str:
-        return keys.digest(self.to_dict())
 
 
 #: `published` is the document's machine; the others are the alternatives that its section 6.1 goes through.
@@ -131,6 +101,7 @@ PRESETS = {
     # Beyond the document, each with all before it.
     **{name: Config(extensions=",".join(BEYOND[: index + 1]), firmware="coupled") for index, name in enumerate(BEYOND)},
 }
+Config.presets = PRESETS
 
 #: The budget of the document's board, an Artix-7 100T: block RAMs of 36 Kbit, and multipliers (DSP48E1).
 BUDGET = {"bram36": 135, "dsp": 240}

@@ -12,11 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from tilewright.sim.jit import njit
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 HERE = Path(__file__).parent
 #: The sources of compiled functions.
-SOURCES = ("config.py", "runtime/seam.py", "isa", "timing")
+SOURCES = ("config.py", "runtime/core.py", "isa", "timing")
 #: Functions that Numba does not know yet, and whether to inline them: it is imported when the first loop is compiled.
 _callees: list[tuple[Callable[..., Any], bool]] = []
 
@@ -50,14 +52,9 @@ def native(function: Callable[..., Any], signature: Any, python: bool = False) -
     `python`: it calls Python. Others hold no lock, allocate nothing, and count no references to their arrays, which
     would take a third of their time.
     """
-    import numba
     from numba import extending
 
     while _callees:
         callee, inline = _callees.pop()
         cast(Any, extending).register_jitable(no_cfunc_wrapper=True, forceinline=inline)(callee)
-    options = {"nogil": not python, "_nrt": python}
-    try:
-        return cast(Any, numba).njit(signature, cache=True, **options)(function)
-    except RuntimeError:  # neither the package nor a home is writable
-        return cast(Any, numba).njit(signature, **options)(function)
+    return njit(function, signature, nogil=not python, _nrt=python)

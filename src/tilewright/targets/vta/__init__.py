@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 BLOCK = 16
 
 
-class Vta:
+class Vta(given.Machine[Config]):
     """The target; see targets/base.py for the contract."""
 
-    name = "vta"
+    name, kind = "vta", Config
     title = "Versatile Tensor Accelerator: load / compute / store with token queues, GEMM core and tensor ALU"
     presets = tuple(PRESETS)
     timing_models = tuple(model.source for model in MODELS.values())
@@ -44,15 +44,8 @@ class Vta:
         #: What is known of launches without their data, while they live: samples come in blocks.
         self._known: WeakKeyDictionary[Launch, dict[RunOptions, Prepared]] = WeakKeyDictionary()
 
-    def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        if isinstance(source, str) and not source.endswith(".json"):
-            if source not in PRESETS:
-                raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(PRESETS)}")
-            return PRESETS[source].with_overrides(overrides)
-        return (PRESETS["pynq"] if source is None else Config.from_json(source)).with_overrides(overrides)
-
     def describe(self, config: base.Config) -> dict[str, Any]:
-        machine = _own(config)
+        machine = self.own(config)
         forms = [form for form in Intervals._fields if form != "requantise" or machine.has_parameters]
         models = {name: model.intervals(machine) for name, model in MODELS.items()}
         return {
@@ -77,12 +70,12 @@ class Vta:
     def header(self, config: base.Config) -> str:
         from tilewright.targets.vta.gateware import header
 
-        return header.text(_own(config))
+        return header.text(self.own(config))
 
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
         from tilewright.targets.vta.compiler.compiler import compile_graph
 
-        return compile_graph(graph, _own(config), rounding)
+        return compile_graph(graph, self.own(config), rounding)
 
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
@@ -90,7 +83,7 @@ class Vta:
         from tilewright.targets.vta.compiler.pack import unpack
         from tilewright.targets.vta.passes import run_passes
 
-        config, graph, image = _config_of(program), program.graph, image_of(launch)
+        config, graph, image = self.config_of(program), program.graph, image_of(launch)
         packed = _packed(program, launch, values)
         samples = next(iter(packed.values())).shape[0] if packed else 1
         outputs: dict[str, list[Array]] = {name: [] for name in image.outputs}
@@ -116,29 +109,26 @@ class Vta:
         divided = known.parts(layer, count)
         return LaunchResult.of(left, known.passes, options, known.busiest, int(macs.sum()), divided, macs_of)
 
-    def check(self, program: Program) -> Iterator[Finding]:
+    def hazards(self, program: Program, launch: Launch, config: Config) -> Iterable[Finding]:
         from tilewright.targets.vta.passes import prepare
         from tilewright.targets.vta.steps.portability import portability, write_distance
 
-        options = RunOptions(timing=self.timing_models[0].name, check=True, values=False)
-        for launch in program.launches:
-            image = image_of(launch)
-            known = prepare(image.insns, _config_of(program), image.dram({}, 1), image.bases, options)
-            found = list(known.findings)
-            if not any(finding.kind == OUT_OF_RANGE for finding in found):
-                found += portability(known.elaborated, known.order.sequence)
-                found += write_distance(known.elaborated)
-            yield from (finding.inside(launch.name) for finding in found)
+        image, options = image_of(launch), RunOptions(timing=self.timing_models[0].name, values=False)
+        known = prepare(image.insns, config, image.dram({}, 1), image.bases, options)
+        if any(finding.kind == OUT_OF_RANGE for finding in known.findings):
+            return known.findings
+        further = portability(known.elaborated, known.order.sequence), write_distance(known.elaborated)
+        return *known.findings, *further[0], *further[1]
 
     def disassemble(self, program: Program) -> str:
         from tilewright.targets.vta.isa.text import disassemble
 
-        return disassemble(program, _config_of(program))
+        return disassemble(program, self.config_of(program))
 
     def assemble(self, text: str, config: base.Config) -> Program:
         from tilewright.targets.vta.isa.text import assemble
 
-        machine = _own(config)
+        machine = self.own(config)
         launches = assemble(text, machine)
         for launch in launches:
             image_of(launch)
@@ -157,19 +147,19 @@ class Vta:
     def excess(self, config: base.Config) -> str:
         from tilewright.targets.vta.gateware import bill
 
-        return bill.excess(_own(config))
+        return bill.excess(self.own(config))
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
         with _gateware_tools():
             from tilewright.targets.vta.gateware.export import files
 
-        return files(_own(config))
+        return files(self.own(config))
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
         with _gateware_tools():
             from tilewright.targets.vta.gateware.cosim import compare
 
-        return compare(launch.name, image_of(launch), _config_of(program), _packed(program, launch, values), engine)
+        return compare(launch.name, image_of(launch), self.config_of(program), _packed(program, launch, values), engine)
 
     def waveform(
         self,
@@ -182,7 +172,7 @@ class Vta:
         with _gateware_tools():
             from tilewright.targets.vta.gateware.cosim import waveform
 
-        waveform(image_of(launch), _config_of(program), _packed(program, launch, values), path, cycles)
+        waveform(image_of(launch), self.config_of(program), _packed(program, launch, values), path, cycles)
 
 
 @contextmanager
@@ -199,14 +189,6 @@ def _packed(program: Program, launch: Launch, values: Mapping[str, Array]) -> Ma
 
     with given.untrusted(launch):
         return pack(launch, program.graph, values) if program.graph else {}
-
-
-def _own(config: base.Config) -> Config:
-    return given.own(Config, config, "vta")
-
-
-def _config_of(program: Program) -> Config:
-    return given.made_for(program, Config.from_json(program.config))
 
 
 TARGET = Vta()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilewright.errors import ConfigError
-from tilewright.targets import keys
+from tilewright.targets import given
 from tilewright.targets.vta.isa.alu import ALUS, RESCALING, AluOp
 from tilewright.targets.vta.isa.fields import (
     INSN_BYTES,
@@ -142,10 +142,19 @@ class Config:
         _check(self)
 
     @classmethod
+    def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
+        """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
+        if isinstance(source, str) and not source.endswith(".json"):
+            if source not in PRESETS:
+                raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(PRESETS)}")
+            return PRESETS[source].with_overrides(overrides)
+        return (PRESETS["pynq"] if source is None else cls.from_json(source)).with_overrides(overrides)
+
+    @classmethod
     def from_json(cls, source: str | Path | Mapping[str, Any]) -> Config:
         """Load upstream's JSON, a file or parsed. Raises ConfigError for what is unreadable or illegal."""
-        where, data = ("VTA config", source) if isinstance(source, Mapping) else (str(source), keys.json_file(source))
-        keys.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
+        where, data = ("VTA config", source) if isinstance(source, Mapping) else (str(source), given.json_file(source))
+        given.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
         if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
             raise ConfigError(where, f"{', '.join(missing)} missing", "start from a preset and override keys")
         config = cls(**{key: value for key, value in data.items() if key not in DERIVED})
@@ -156,7 +165,7 @@ class Config:
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Config:
         """A copy with some keys replaced; values may be text, as `--set key=value` gives them."""
-        keys.refuse_unknown("VTA config", type(self), overrides)
+        given.refuse_unknown("VTA config", type(self), overrides)
         return replace(self, **{key: _number(key, value) for key, value in overrides.items()})
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,7 +174,7 @@ class Config:
         return {key: value for key, value in values.items() if key not in OPTIONAL or value != OPTIONAL[key]}
 
     def digest(self) -> str:
-        return keys.digest(self.to_dict())
+        return given.digest(self.to_dict())
 
     @property
     def batch(self) -> int:
@@ -323,7 +332,7 @@ def _number(key: str, value: Any) -> Any:
     """`value`, read as an integer when it is text for an integer key."""
     if key not in RANGES or not isinstance(value, str):
         return value
-    return keys.integer("VTA config", key, value)
+    return given.integer("VTA config", key, value)
 
 
 def _check(c: Config) -> None:

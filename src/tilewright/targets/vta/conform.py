@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import InputError, TilewrightError
 from tilewright.files import Entries, arrays, untrusted
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import ConformCase
 from tilewright.targets.vta.config import Config

@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.dram import Dram
+from tilewright.program.launch_image import Dram
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.hazards import out_of_range
 from tilewright.sim.order import Order, eager_sequence, order
 from tilewright.sim.passes import Passes, RunOptions
-from tilewright.sim.trace import Part, Trace
+from tilewright.sim.steps import Part, Trace
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.isa.stream import decode

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import ConfigError
-from tilewright.targets import keys
+from tilewright.targets.given import MachineConfig
 
 #: The compute unit: 9 taps x 16 channels [D].
 TAPS, GROUP = 9, 16
@@ -55,8 +53,10 @@ RANGES = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(MachineConfig):
     """One engine. Raises ConfigError for a number out of range, and, with the bill, for one that the chip lacks."""
+
+    where, ranges, choices = "zynq config", RANGES, CHOICES
 
     layout: str = "rows"  # words in DDR: chw, hwc [D says neither]; rows: hwc, blocks start on a row [I]
     fc_lanes: int = LANES  # products of an FC iteration: 144 by the pseudo-code, 16 by table 3 [D]
@@ -86,15 +86,7 @@ class Config:
     bram_budget: int = 140  # xc7z020, BRAM36 [D]
 
     def __post_init__(self) -> None:
-        for key, words in CHOICES.items():
-            if getattr(self, key) not in words:
-                raise ConfigError(
-                    "zynq config", f"{key} is {getattr(self, key)!r}", f"choose one of {', '.join(words)}"
-                )
-        for key, (low, high) in RANGES.items():
-            value = getattr(self, key)
-            if type(value) is not int or not low <= value <= high:
-                raise ConfigError("zynq config", f"{key} is {value!r}, not an integer in {low}..{high}")
+        super().__post_init__()
         self._check_combinations()
         if self.dsp > self.dsp_budget or self.bram36 > self.bram_budget:
             bill = ", ".join(f"{name} {count}" for name, count in self.bill.items())
@@ -137,20 +129,6 @@ class Config:
             if broken:
                 raise ConfigError("zynq config", reason, remedy)
 
-    @classmethod
-    def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
-        return keys.read(cls, "zynq config", PRESETS | REFUSED, source, overrides, CHOICES)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def digest(self) -> str:
-        return keys.digest(self.to_dict())
-
-    def with_changes(self, **changes: Any) -> Config:
-        return replace(self, **changes)
-
     def block_words(self, store: str) -> int:
         """Words of one block; a bias has 32 bits, all others 8."""
         return 1 << int(getattr(self, f"{store}_bits"))
@@ -192,10 +170,12 @@ class Config:
         states = {"states": 2 + self.lat_use, "direct": 1 + self.lat_use, "pruned": 1, "pipelined": 0}
         return self.fill(fc) + states[self.control]
 
+    def block_bytes(self, store: str) -> int:
+        return self.block_words(store) * (4 if store == "bias" else 1)
+
     def transfer(self, store: str) -> int:
         """Cycles of one page service; whole blocks are moved."""
-        bytes_ = self.block_words(store) * (4 if store == "bias" else 1)
-        return -(-bytes_ // self.axi_bytes) + self.handshake
+        return -(-self.block_bytes(store) // self.axi_bytes) + self.handshake
 
 
 #: `repaired` lays blocks out so that none is loaded twice without need; `literal` is what the document says, by its
@@ -214,3 +194,4 @@ PRESETS: dict[str, dict[str, Any]] = {
 #: The document's first design, which holds a whole layer of VGG16 in BRAM: 2**22 words of data and of results, 2**27
 #: weights. It is refused, with its bill.
 REFUSED: dict[str, dict[str, Any]] = {"first": {"data_bits": 22, "weight_bits": 27, "result_bits": 22, "bias_bits": 12}}
+Config.presets = PRESETS | REFUSED

@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
-from tilewright.program.header import Group, bit_ranges, header
-from tilewright.program.launch_image import LaunchImage
+from tilewright.program.header import Group, bit_ranges, header, macros
+from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.sim.dram import Dram
 from tilewright.sim.findings import Finding
 from tilewright.sim.order import order
 from tilewright.sim.passes import Passes, RunOptions
 from tilewright.sim.timeline import times
 from tilewright.targets import base, given
-from tilewright.targets.base import ConformCase, LaunchResult
+from tilewright.targets.base import LaunchResult
 
-from . import codegen, listing, timing
+from . import codegen, timing
 from .config import PRESETS, Config
-from .isa import ISA, LAYOUT, Opcode, image_of
+from .isa import GRAMMAR, ISA, LAYOUT, Opcode, image_of, launch_of, text_of
 from .machine import Machine, steps
 
 
-class OneMac:
+class OneMac(given.Machine[Config]):
     """The target; see tilewright/targets/base.py for the contract."""
 
-    name = codegen.NAME
+    name, kind = codegen.NAME, Config
     title = "OneMac: a DMA unit and one multiply-accumulate a cycle, joined by token queues"
     presets = tuple(PRESETS)
     timing_models = tuple(model.source for model in timing.MODELS.values())
     passes = frozenset({"order", "time", "values"})
-
-    def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        return Config.read(source, overrides)
+    no_vectors = "onemac has no golden vectors; replay yours in `conform`"
 
     def describe(self, config: base.Config) -> dict[str, Any]:
-        return {"macs_per_cycle": timing.MACS_PER_CYCLE, **_own(config).to_dict()}
+        return {"macs_per_cycle": timing.MACS_PER_CYCLE, **self.own(config).to_dict()}
 
     def header(self, config: base.Config) -> str:
-        sizes = {f"ONEMAC_{key.upper()}": value for key, value in _own(config).to_dict().items()}
-        opcodes = {f"ONEMAC_OPCODE_{opcode.name}": int(opcode) for opcode in Opcode}
         groups = [
-            Group("sizes", sizes),
-            Group("opcodes", opcodes),
+            Group("sizes", macros("onemac", self.own(config).to_dict())),
+            Group("opcodes", macros("onemac_opcode", {opcode.name: int(opcode) for opcode in Opcode})),
             Group("bits of an instruction: first, last", bit_ranges("ONEMAC_INSN", LAYOUT)),
         ]
         return header("ONEMAC_H_", "The machine OneMac.", groups)
 
     def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
-        return codegen.compile_graph(graph, _own(config), rounding)
+        return codegen.compile_graph(graph, self.own(config), rounding)
 
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        config, image = _config_of(program), image_of(launch)
+        config, image = self.config_of(program), image_of(launch)
         columns = ISA.decode(image.insns)
         site = program.graph.site(program.graph.node(launch.nodes[0])) if program.graph else None
         with given.untrusted(launch):
@@ -77,22 +71,19 @@ class OneMac:
         macs = int((columns["length"] * columns["count"]).sum())
         return LaunchResult.of(left, known, options, "mac", macs)
 
-    def check(self, program: Program) -> Iterator[Finding]:
-        options = RunOptions(timing=self.timing_models[0].name, values=False)
-        for launch in program.launches:
-            image = image_of(launch)
-            known = _passes(image, _config_of(program), image.dram({}, 1), options)
-            yield from (finding.inside(launch.name) for finding in known.findings(options))
+    def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
+        options, image = RunOptions(timing=self.timing_models[0].name, values=False), image_of(launch)
+        return _passes(image, config, image.dram({}, 1), options).findings(options)
 
     def disassemble(self, program: Program) -> str:
-        return listing.disassemble(program.launches)
+        return "".join(GRAMMAR.write(text_of(launch)) for launch in program.launches)
 
     def assemble(self, text: str, config: base.Config) -> Program:
-        return Program.bare(self.name, config, listing.assemble(text))
+        return Program.bare(self.name, config, map(launch_of, GRAMMAR.read(text)))
 
     def explain(self, program: Program, timing: str | None = None) -> str:
         model = timing or self.timing_models[0].name
-        options, config = RunOptions(timing=model, check=False, values=False), _config_of(program)
+        options, config = RunOptions(timing=model, check=False, values=False), self.config_of(program)
         lines = []
         for step in program.steps:
             if isinstance(step, HostStep):
@@ -105,9 +96,6 @@ class OneMac:
                 lines.append(f"{step.name}: {self.name}\n  {step.meta['plan']}\n  {count} instructions{taken}")
         return "\n".join(lines) + "\n"
 
-    def conform(self, path: Path) -> ConformCase:
-        return ConformCase(path.stem, False, f"{self.name} has no golden vectors; replay yours in `conform`")
-
 
 def _passes(image: LaunchImage, config: Config, dram: Dram, options: RunOptions) -> Passes:
     """The shared passes over one launch."""
@@ -117,14 +105,6 @@ def _passes(image: LaunchImage, config: Config, dram: Dram, options: RunOptions)
     return Passes(
         table, relation, lambda: times(table, relation, timing.simulated(ISA.decode(image.insns), config, model))
     )
-
-
-def _own(config: base.Config) -> Config:
-    return given.own(Config, config, "onemac")
-
-
-def _config_of(program: Program) -> Config:
-    return given.made_for(program, Config.read(program.config, {}))
 
 
 TARGET = OneMac()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 from tilewright.errors import ConfigError
-from tilewright.targets import keys
+from tilewright.targets.given import MachineConfig
 
 #: Smallest and largest value of each key.
 RANGES = {
@@ -23,8 +20,10 @@ RANGES = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(MachineConfig):
     """One OneMac machine. Raises ConfigError for a number out of range."""
+
+    where, ranges = "onemac config", RANGES
 
     buffer_bytes: int = 4096  # on-chip bytes for inputs and weights; chosen
     accumulators: int = 32  # int32 each; chosen
@@ -35,26 +34,10 @@ class Config:
     token_depth: int = 16  # tokens in each token queue; chosen
 
     def __post_init__(self) -> None:
-        for key, (low, high) in RANGES.items():
-            value = getattr(self, key)
-            if type(value) is not int or not low <= value <= high:
-                raise ConfigError("onemac config", f"{key} is {value!r}, not an integer in {low}..{high}")
+        super().__post_init__()
         if self.bus_bits % 8:
             raise ConfigError("onemac config", f"bus_bits is {self.bus_bits}, not whole bytes")
 
-    @classmethod
-    def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
-        return keys.read(cls, "onemac config", PRESETS, source, overrides)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def digest(self) -> str:
-        return keys.digest(self.to_dict())
-
-
-PRESETS = {
-    "small": Config(),
-    "wide": Config(buffer_bytes=1 << 14, bus_bits=64),
-}
+PRESETS = {"small": Config(), "wide": Config(buffer_bytes=1 << 14, bus_bits=64)}
+Config.presets = PRESETS

@@ -6,16 +6,24 @@
 
 `dot`: acc[acc + j] += sum over k of (buf[buf + k] - zero) * buf[wgt + j * length + k], j < count, k < length;
 `clear` sets the accumulators to 0 first. `pop` waits for a token of the other unit before an instruction starts,
-`push` gives it one when the instruction has ended.
+`push` gives it one when the instruction has ended. A launch is written with its segments (program/listing.py):
+
+    .launch dense
+    .segment x address=0x0 size=0x4 kind=input
+    .segment w address=0x4 size=0x4 kind=const
+    01020304
+    .segment acc address=0x8 size=0x4 kind=output
+    .code
+    load buf=0 dram=0 length=8 push
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from tilewright.program.instruction import Field, Layout
+from tilewright.program.instruction import Field, InstructionSet, Layout, rows
 from tilewright.program.launch_image import LaunchImage
-from tilewright.program.notation import InstructionSet
+from tilewright.program.listing import Directive, Grammar, Section, Text, image_directives, image_sections, read_image
 from tilewright.program.program import Launch
 
 
@@ -66,3 +74,18 @@ ISA = InstructionSet(LAYOUT, "opcode", Opcode, OPERANDS, flags=("pop", "push"))
 def image_of(launch: Launch) -> LaunchImage:
     """What a launch holds, which may come from a file. Raises ProgramError."""
     return LaunchImage.of(launch, LAYOUT.nbytes)
+
+
+GRAMMAR = Grammar({**image_directives(), ".code": Directive(code=ISA.notation.read)})
+
+
+def text_of(launch: Launch) -> Text:
+    """The text of a launch, which `launch_of` reads back exactly."""
+    image = image_of(launch)
+    code = [ISA.notation.show(row) for row in rows(ISA.decode(image.insns))]
+    return Text(launch.name, sections=[*image_sections(image), Section(".code", code=code)])
+
+
+def launch_of(text: Text) -> Launch:
+    """The launch that a text describes. Raises ProgramError with the line and column."""
+    return read_image(text, LAYOUT.encode_rows(text.code(".code"))).launch(text.name)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.array import Array, exact_matmul
 from tilewright.program.instruction import Column, rows
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, TokenQueue
 
 from .config import Config

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.hdl.cells import resources
 from tilewright.cli import main
 from tilewright.errors import ConfigError
 from tilewright.hdl.convert import to_rtlil
 from tilewright.hdl.mac import PACKED_BITS, SHARED_BITS, MacArray
-from tilewright.hdl.synth import resources
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.gateware import bill
 from tilewright.targets.vta.gateware.top import Vta

@@ -15,7 +15,7 @@ from tests.targets.vta.streams import BASES, random_case, small
 from tilewright.cli import cli, main
 from tilewright.conform import AROUND, Wave
 from tilewright.conform import cosim as cosimulate
-from tilewright.hdl.alu import Operation
+from tilewright.hdl.mac import Operation
 from tilewright.hdl.queues import TokenQueue
 from tilewright.program import file
 from tilewright.program.launch_image import LaunchImage

@@ -12,7 +12,7 @@ import pytest
 
 from tests.targets.vta.streams import BASES, Case, random_case, small
 from tilewright.errors import HazardError
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config

@@ -11,10 +11,10 @@ import pytest
 
 from tests.targets.vta.streams import BASES, random_case, small
 from tilewright.errors import ConfigError
-from tilewright.hdl.axi_lite import ADDRESS_BITS
+from tilewright.hdl.axi import ADDRESS_BITS
 from tilewright.hdl.convert import to_rtlil, yosys
 from tilewright.hdl.model import Compiled, Model
-from tilewright.sim.dram import Dram, Segment
+from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import header

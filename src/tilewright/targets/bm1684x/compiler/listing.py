@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tilewright.program.header import Group, header
+from tilewright.program.instruction import Form
 from tilewright.program.listing import Directive, Grammar, Section, Text
-from tilewright.program.notation import Form
 from tilewright.program.program import Launch, Program
 from tilewright.program.words import QUOTED, Word, choice, number
 from tilewright.targets.bm1684x import config as machine

@@ -14,8 +14,7 @@ from tilewright.errors import HazardError, MachineError, ProgramError
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import Passes, RunOptions
-from tilewright.sim.steps import Footprints, Space
-from tilewright.sim.trace import Part, Trace, serial_total
+from tilewright.sim.steps import Footprints, Part, Space, Trace, serial_total
 from tilewright.targets import given
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.bm1684x.compiler.image import QueueImage, footprints, oddity

@@ -21,7 +21,7 @@ from tilewright.errors import ProgramError
 from tilewright.files import regular
 from tilewright.report.timeline import of_launch, save
 from tilewright.sim.findings import RACE, UNINITIALISED, Finding
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import Trace
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.elaborate import UNITS, Elaborated, elaborate
 from tilewright.targets.bm1684x.isa.meaning import checked

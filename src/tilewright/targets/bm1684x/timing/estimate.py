@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.timeline import Channel, Costs, Fetch, serial_timeline, timeline
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import Trace
+from tilewright.sim.timeline import Channel, Costs, Fetch, Simulated, timeline
 from tilewright.targets.bm1684x.config import CUBE_MACS, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
@@ -103,9 +103,7 @@ def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
     zero = np.zeros(len(busy), np.int64)
     costs = Costs.of(zero, busy, zero, zero, zero)
     no_port, no_fetch = Channel(beat_bytes=1, latency=0, burst=0), Fetch(insn_bytes=1, depth=0)
-    found = (serial_timeline if serial else timeline)(program.table, program.order, costs, no_port, no_fetch)
-    assert found is not None  # the steps are in an order that they allow
-    return found
+    return timeline(program.table, program.order, Simulated(costs, no_port, no_fetch), serial)
 
 
 def _conv(command: Command, config: Config) -> int:

@@ -1,8 +1,12 @@
-"""A network as a program: neighbouring nodes that the firmware has kernels for are one launch, others the host's."""
+"""A network as a program: neighbouring nodes that the firmware has kernels for are one launch, others the host's.
+
+Activations lie in the arena, the largest first, each at the lowest place that is free while it lives.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,24 +16,60 @@ from tilewright.errors import UnsupportedError
 from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program, grouped
+from tilewright.targets.base import LaunchResult
 from tilewright.targets.cfu.config import Config
+from tilewright.targets.cfu.image import BASE, FirmwareImage
 
-from . import firmware, layout, toolchain
-from .arena import Value, place
-from .coupling import couple, packed_rows
-from .records import Operator, operator
-from .variants import Variant
+from . import firmware, layout
+from .layout import LINEAR, activation_bytes, aligned, constant_bytes
+from .records import Operator, couple, operator, packed_rows
+from .variants import VARIANTS, Variant
 
+#: Free bytes behind each value. Activations are often as large as the caches or a multiple of it: one behind the other
+#: they would lie in the same lines, and an addition would miss at every element.
+GAP = 1024
 NAME = "cfu"
 #: More than any firmware takes.
 PROGRAM_BYTES = 1 << 20
 
 
+@dataclass(frozen=True)
+class Value:
+    """A tensor of `nbytes`, written by operator `first` (-1: before the first) and last read by operator `last`."""
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+
+    def meets(self, other: Value) -> bool:
+        """Both live during some operator. An operator's output may not lie where its inputs do."""
+        return self.first <= other.last and other.first <= self.last
+
+
+def place(values: Sequence[Value]) -> tuple[dict[str, int], int]:
+    """Byte offsets by name, and the bytes of the whole arena."""
+    offsets: dict[str, int] = {}
+    placed: list[Value] = []
+    for value in sorted(values, key=lambda value: (-value.nbytes, value.first, value.name)):
+        at = 0
+        for other in sorted(placed, key=lambda other: offsets[other.name]):
+            if value.meets(other) and offsets[other.name] < at + _room(value):
+                at = max(at, offsets[other.name] + _room(other))
+        offsets[value.name] = at
+        placed.append(value)
+    return offsets, max((offsets[value.name] + aligned(value.nbytes) for value in placed), default=0)
+
+
+def _room(value: Value) -> int:
+    return aligned(value.nbytes) + GAP
+
+
 def compile_graph(
-    graph: Graph, config: Config, rounding: str, variant: Variant, compiler: toolchain.Compiler | None = None
+    graph: Graph, config: Config, rounding: str, variant: Variant, compiler: firmware.Compiler | None = None
 ) -> Program:
     """The program of a network: its operators grouped into launches."""
-    compiler = compiler or toolchain.find()
+    compiler = compiler or firmware.find()
     mode = rounding_mode(rounding)
     found = {site.node.name: operator(site, mode) for site in graph.sites()}
     steps: list[Launch | HostStep] = []
@@ -39,7 +79,7 @@ def compile_graph(
 
 
 def _launch(
-    graph: Graph, operators: dict[str, Operator], config: Config, variant: Variant, compiler: toolchain.Compiler
+    graph: Graph, operators: dict[str, Operator], config: Config, variant: Variant, compiler: firmware.Compiler
 ) -> Launch:
     values = lifetimes(graph, operators)
     offsets, arena_bytes = place(values)
@@ -60,7 +100,7 @@ def _launch(
     need = len(blob) + arena_bytes + layout.STACK_BYTES + PROGRAM_BYTES
     if need > config.ram_bytes:
         raise UnsupportedError("model", f"needs {need} bytes of main memory; there are {config.ram_bytes}")
-    program = firmware.build(variant, records, config, compiler)
+    program = firmware.firmware(variant, records, config, compiler)
     names = list(operators)
     meta: dict[str, Any] = {
         "variant": variant.name,
@@ -101,3 +141,40 @@ def _bytes(array: Array) -> bytes:
     """An int8 or int32 array as little-endian bytes, padded to where the next may begin."""
     data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
     return data.ljust(layout.aligned(len(data)), b"\0")
+
+
+def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) -> str:
+    """One paragraph a step; with the timing model and the run of launches that ran on a sample of zeros."""
+    lines: list[str] = []
+    for step in program.steps:
+        if isinstance(step, HostStep):
+            lines.append(f"{step.name}: host, {step.reason}")
+        else:
+            lines += _explained(step, timing, taken.get(step.name))
+    return "\n".join(lines) + "\n"
+
+
+def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Iterator[str]:
+    image = FirmwareImage.of(launch)
+    name = launch.meta.get("variant", "")
+    about = VARIANTS[name].about if name in VARIANTS else "assembled"
+    yield f"{launch.name}: cfu, firmware '{name}': {about}; {launch.meta.get('compiler', 'no compiler')}"
+    code, data = 4 * len(image.words), len(image.data)
+    yield f"  {BASE:#x} code {code} bytes, data {data}; {image.model:#x} model {len(image.blob)} bytes"
+    yield f"  {image.arena:#x} arena {image.header['arena_bytes']} bytes; the stack ends at the top of memory"
+    if result and result.trace:
+        yield f"  {result.trace.cycles} cycles on a sample of zeros (timing model {timing})"
+    else:
+        yield "  cycles depend on data: --timing MODEL runs a sample of zeros"
+    for index, (node, kind, record) in enumerate(zip(launch.nodes, image.kinds, image.records, strict=False)):
+        cycles = f"; {result.parts[index].cycles} cycles" if result and result.parts else ""
+        yield f"  {node}: {kind} {_operands(record)}{cycles}"
+
+
+def _operands(record: Mapping[str, int]) -> str:
+    shape = "x".join(str(record[name]) for name in ("in_h", "in_w", "in_c"))
+    to = "x".join(str(record[name]) for name in ("out_h", "out_w", "out_c"))
+    window = f", window {record['kernel_h']}x{record['kernel_w']}" if record["kernel_h"] else ""
+    places = ", ".join(f"{field} at {record[field]} ({size})" for field, size in activation_bytes(record).items())
+    constants = f"; constants {sum(constant_bytes(record).values())} bytes" if record["kind"] in LINEAR else ""
+    return f"{shape} -> {to}{window}; {places}{constants}"

@@ -1,22 +1,44 @@
-"""The program around a model: the firmware variant's ELF, and the headers made for it from machine and model."""
+"""The program around a model: the firmware variant's ELF, built from its sources and from headers made for it.
+
+Debian's gcc-riscv64-unknown-elf where there is one, as the published figures depend on the code that a compiler
+makes; otherwise the clang inside the PyPI package ziglang. What was built is kept.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import UnsupportedError
+from tilewright.files import replacing, user_folder
 from tilewright.program.header import Group, header
 from tilewright.targets.cfu.config import CHOICES, RAM_BASE, Config
 from tilewright.targets.cfu.isa.custom import CUSTOM
 from tilewright.targets.cfu.isa.state import FIELDS
-from tilewright.targets.cfu.runtime import devices, elf
+from tilewright.targets.cfu.runtime import elf, system
 
-from . import layout, toolchain
+from . import layout
 from .layout import Kind
 from .variants import Variant
 
+SOURCES = Path(__file__).parents[1] / "firmware"
+UNITS = ("crt0.S", "main.c", "model.c", "quantize.c", "runtime.c")
+GCC = "riscv64-unknown-elf-gcc"
+
+#: CFU-Playground's flags, and none that would let a second unit of the machine appear.
+FLAGS = ("-std=gnu11", "-O3", "-mabi=ilp32", "-ffreestanding", "-fno-builtin", "-nostdlib", "-g")
+WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter", "-Werror")
 #: The largest power of two that start_GEMM's counters hold.
 LARGEST = 512
 #: The shape of a convolution as `conv_software` takes it.
@@ -26,15 +48,90 @@ _SHAPE = (
 )
 
 
-def build(
-    variant: Variant, records: Sequence[Mapping[str, int]], config: Config, compiler: toolchain.Compiler
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler for RV32IM: its command, what it calls itself, and the flags that others do not need."""
+
+    name: str
+    command: tuple[str, ...]
+    version: str
+    flags: tuple[str, ...]
+
+
+def compilers() -> tuple[Compiler, ...]:
+    """Those that are installed, the preferred one first."""
+    return tuple(found for found in (_gcc(), _zig()) if found)
+
+
+def find() -> Compiler:
+    """The preferred compiler. Raises UnsupportedError with the command that installs one."""
+    for compiler in compilers():
+        return compiler
+    remedy = "install one: apt-get install gcc-riscv64-unknown-elf, or pip install 'tilewright[cfu]'"
+    raise UnsupportedError("firmware", "no RISC-V compiler was found", remedy)
+
+
+@cache
+def _gcc() -> Compiler | None:
+    path = shutil.which(GCC)
+    if path is None:
+        return None
+    return Compiler("gcc", (path,), f"{GCC} {_output((path, '-dumpfullversion'))}", ("-march=rv32im", "-lgcc"))
+
+
+@cache
+def _zig() -> Compiler | None:
+    if find_spec("ziglang") is None:
+        return None
+    command = (sys.executable, "-m", "ziglang")
+    flags = ("-target", "riscv32-freestanding-none", "-mcpu=generic_rv32+m", "-fno-sanitize=all")
+    return Compiler("zig", (*command, "cc"), f"zig {_output((*command, 'version'))}", flags)
+
+
+def _output(command: Sequence[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def elf_of(
+    header: str, macros: Mapping[str, int | str], made: Mapping[str, str], ram_bytes: int, compiler: Compiler
+) -> bytes:
+    """The ELF of a variant's header, with generated files `made` (name to text); from the cache where it was built."""
+    sources = {str(path.relative_to(SOURCES)): path.read_text() for path in sorted(SOURCES.rglob("*.[chlS]*"))}
+    made = {**made, "link.ld": sources.pop("link.ld").replace("MAIN_RAM_BYTES", str(ram_bytes))}
+    arguments = [*FLAGS, *WARNINGS, f'-DVARIANT="variants/{header}.h"']
+    arguments += [f"-D{name}={value}" for name, value in sorted(macros.items())]
+    key = repr((sorted(sources.items()), sorted(made.items()), arguments, compiler.version, compiler.flags))
+    kept = user_folder() / "cfu" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.elf"
+    if not kept.is_file():
+        elf = _compile(arguments, made, compiler)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(kept) as file:
+            file.write(elf)
+    return kept.read_bytes()
+
+
+def _compile(arguments: Sequence[str], made: Mapping[str, str], compiler: Compiler) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in made.items():
+            (Path(folder) / name).write_text(text)
+        output = Path(folder) / "firmware.elf"
+        places = (f"-I{folder}", "-I.", f"-ffile-prefix-map={folder}=made", "-T", f"{folder}/link.ld")
+        command = (*compiler.command, *arguments, *places, *UNITS, *compiler.flags, "-o", str(output))
+        done = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
+        if done.returncode or not output.is_file():
+            raise UnsupportedError("firmware", f"{compiler.version} refuses it:\n{done.stderr.strip()}")
+        return output.read_bytes()
+
+
+def firmware(
+    variant: Variant, records: Sequence[Mapping[str, int]], config: Config, compiler: Compiler
 ) -> elf.Executable:
     """The program for a model's operator records."""
     made = {"layout.h": layout.c_header(), "cfu_machine.h": machine_header(config)}
     if variant.specialised:
         made["layers.h"] = layers_header(records)
     macros = {**tiles(config), **variant.macros, "DMA": int("dma" in config.extension_names)}
-    return elf.load(toolchain.build(variant.header, macros, made, config.ram_bytes, compiler))
+    return elf.load(elf_of(variant.header, macros, made, config.ram_bytes, compiler))
 
 
 def tiles(config: Config) -> dict[str, int]:
@@ -77,7 +174,7 @@ def machine_header(config: Config) -> str:
         for key, names in CHOICES.items()
         for name in names
     }
-    devices_at = {"RAM": RAM_BASE, "UART": devices.UART, "HALT": devices.HALT, "REGION": devices.REGION}
+    devices_at = {"RAM": RAM_BASE, "UART": system.UART, "HALT": system.HALT, "REGION": system.REGION}
     places = {f"CFU_{name}": f"0x{address:08x}" for name, address in devices_at.items()}
     groups = [
         Group("sizes", sizes),

@@ -14,8 +14,7 @@ from tilewright.array import Array
 from tilewright.targets.cfu.config import EXTENSIONS, IMAGE_BYTES, RAM_BASE
 from tilewright.targets.cfu.jit import callee
 
-from .gemm import busy_cycles, work
-from .post import scaled, wrapped
+from .gemm import busy_cycles, scaled, work, wrapped
 from .state import CHANNELS, FIELDS, IMAGE_WORDS, Misuse, Reg, note
 
 PIPELINE = 3  # cycles of a requantisation, once a launch: product, its high half, shift and clamp

@@ -18,7 +18,7 @@ from tilewright.array import Array
 from tilewright.targets.cfu.config import EXTENSIONS
 from tilewright.targets.cfu.jit import callee
 
-from . import coupled, gemm, post
+from . import coupled, gemm
 from .state import Misuse, Reg, note
 
 
@@ -60,11 +60,11 @@ CUSTOM: dict[int, Custom] = {
         "get_matrixC", "", TRANSFER, "the next sum of C; with readout=random that of row a, column b", gemm.get
     ),
     SET_SRDHM: Custom(
-        "set_SRDHM", "a, b", POST, "latches a * b; with srdhm=single returns its rounded high half", post.set_srdhm
+        "set_SRDHM", "a, b", POST, "latches a * b; with srdhm=single returns its rounded high half", gemm.set_srdhm
     ),
-    GET_SRDHM: Custom("get_SRDHM", "", POST, "the rounded doubled high half of the product", post.get_srdhm),
-    RDBPOT: Custom("RDBPOT", "x, exponent", POST, "x / 2^exponent, to nearest, ties away from zero", post.rdbpot),
-    OFF_MAXMIN: Custom("off_maxmin", "x, offset", POST, "x + offset within int8", post.off_maxmin),
+    GET_SRDHM: Custom("get_SRDHM", "", POST, "the rounded doubled high half of the product", gemm.get_srdhm),
+    RDBPOT: Custom("RDBPOT", "x, exponent", POST, "x / 2^exponent, to nearest, ties away from zero", gemm.rdbpot),
+    OFF_MAXMIN: Custom("off_maxmin", "x, offset", POST, "x + offset within int8", gemm.off_maxmin),
     PUT: Custom("put", "register, value", WAIT, "sets a register of the layer", coupled.put, EXTENSIONS),
     PUSH_IMAGE: Custom(
         "push_image", "first, second", TRANSFER, "8 bytes to image memory", coupled.push_image, EXTENSIONS
@@ -120,13 +120,13 @@ def make_execute(build: int, beyond: Callable[..., bool]) -> Callable[..., tuple
         elif funct7 == GET:
             gemm.get(regs, buffers, ram, a, b, cycle)
         elif funct7 == SET_SRDHM:
-            post.set_srdhm(regs, buffers, ram, a, b, cycle)
+            gemm.set_srdhm(regs, buffers, ram, a, b, cycle)
         elif funct7 == GET_SRDHM:
-            post.get_srdhm(regs, buffers, ram, a, b, cycle)
+            gemm.get_srdhm(regs, buffers, ram, a, b, cycle)
         elif funct7 == RDBPOT:
-            post.rdbpot(regs, buffers, ram, a, b, cycle)
+            gemm.rdbpot(regs, buffers, ram, a, b, cycle)
         elif funct7 == OFF_MAXMIN:
-            post.off_maxmin(regs, buffers, ram, a, b, cycle)
+            gemm.off_maxmin(regs, buffers, ram, a, b, cycle)
         else:
             known = beyond(regs, buffers, ram, funct7, a, b, cycle)
         if funct3 or not known:

@@ -1,33 +1,109 @@
-"""Runs a program on the core with its CFU: loads it, and does what the loop leaves to Python."""
+"""Runs a program on the core with its CFU: loads it, and does what the loop leaves to Python.
+
+A CFU meets the CPU at `execute(funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Operands are int32 values,
+`cycle` is when the command is taken, `ready cycle` when the answer is there (the next cycle for most). The CFU takes
+its next command one cycle after that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cache
+from itertools import count
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numba import objmode, types
 
 from tilewright.array import Array
-from tilewright.errors import ProgramError
+from tilewright.errors import MachineError, ProgramError
 from tilewright.targets.cfu.config import LINE_BYTES, RAM_BASE, Config
+from tilewright.targets.cfu.isa.custom import absent, extended, make_execute
 from tilewright.targets.cfu.isa.rv32 import decode
-from tilewright.targets.cfu.isa.state import Note, buffers, notes, registers
+from tilewright.targets.cfu.isa.state import Note, Reg, buffers, notes, registers
+from tilewright.targets.cfu.jit import native, version
 from tilewright.targets.cfu.timing import state
 from tilewright.targets.cfu.timing.costs import MODELS, Costs
 from tilewright.targets.cfu.timing.loop import compiled
 from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine, machine
 
 from . import system
-from .devices import Devices, Mark
 from .elf import Executable
-from .seam import Cfu, seam, signature
+from .system import Devices
 
+Execute = Callable[[int, int, int, int, int], tuple[int, int]]
+#: The place in the registers of the number by which a CFU in Python is known; the loop writes the two before it.
+NUMBER = 2
+_numbers = count()
+_in_use: dict[int, Execute] = {}
 #: More instructions than any sensible program: 100 s.
 MAX_INSTRUCTIONS = 10_000_000_000
 #: Instructions between two chances to interrupt.
 SLICE = 200_000_000
 MAX_CODE_BYTES = 1 << 24
+
+
+class Unit(Protocol):
+    """A CFU of one's own, with state."""
+
+    def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]: ...
+
+
+Cfu = Execute | Unit
+
+
+@contextmanager
+def seam(cfu: Cfu | None, regs: Array) -> Iterator[Any]:
+    """The function that the loop calls, compiled: the model (None), or one that asks a function or object in Python.
+
+    `regs` are the CFU's registers; those of one in Python hold only its number.
+    """
+    if cfu is None:
+        yield _compiled(False, bool(regs[Reg.EXTENSIONS]))
+        return
+    number = next(_numbers)
+    regs[:] = 0
+    regs[NUMBER] = number
+    _in_use[number] = cfu if callable(cfu) else cfu.execute
+    try:
+        yield _compiled(True, False)
+    finally:
+        del _in_use[number]
+
+
+@cache
+def signature() -> Any:
+    """Of compiled functions: registers int64 [..], buffers int32 [..], RAM uint8 [..], then as in Python."""
+    kinds: Any = types
+    arrays = [kinds.Array(kind, 1, "C") for kind in (kinds.int64, kinds.int32, kinds.uint8)]
+    return kinds.UniTuple(kinds.int64, 2)(*arrays, *[kinds.int64] * 5)
+
+
+@cache
+def _compiled(in_python: bool, extensions: bool) -> Any:
+    """A CFU in Python, or the model; its extensions, most of it, are compiled for machines that have some."""
+    if in_python:
+        return native(ask, signature(), python=True)
+    return native(make_execute(version(), extended if extensions else absent), signature())
+
+
+def ask(
+    regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
+) -> tuple[int, int]:
+    """The seam's compiled side for a CFU in Python."""
+    with objmode(value="int64", ready="int64"):
+        value, ready = _answer(regs[NUMBER], funct7, funct3, a, b, cycle)
+    return value, ready
+
+
+def _answer(number: int, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
+    value, ready = _in_use[int(number)](funct7, funct3, a, b, cycle)
+    if not cycle <= ready < 1 << 62:
+        reason = f"answers in cycle {ready} a command of cycle {cycle}"
+        raise MachineError("CFU", reason, "return (value, ready cycle), ready from the command's cycle on")
+    return int(value) & 0xFFFFFFFF, int(ready)
 
 
 @dataclass(frozen=True)
@@ -90,9 +166,10 @@ def run(
     """
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
-        _put(ram, image.name, segment.address, segment.data, segment.size)
+        place = _inside(ram, image.name, segment.address, segment.size)
+        ram[place][: len(segment.data)] = np.frombuffer(segment.data, np.uint8)
     for address, data in (writes or {}).items():
-        _put(ram, "writes", address, data, len(data))
+        ram[_inside(ram, "writes", address, len(data))] = np.frombuffer(data, np.uint8)
     low, high = min(part.start for part in image.code), max(part.stop for part in image.code)
     low, high = low & -LINE_BYTES, (high & -LINE_BYTES) + LINE_BYTES  # the loop looks one instruction ahead
     if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
@@ -109,14 +186,13 @@ def run(
     cpu[Cpu.RETIRED] += cpu[Cpu.POSITION] - cpu[Cpu.FIRST]
     cpu[Cpu.FIRST] = cpu[Cpu.POSITION]
     m.entered[cpu[Cpu.POSITION]] -= 1
-    found = {name: _get(ram, name, address, size) for name, (address, size) in (reads or {}).items()}
     return Run(
         exit_code=devices.exit_code,
         trap=trap,
         cycles=int(cpu[Cpu.CYCLE]),
         instret=int(cpu[Cpu.RETIRED]),
         text=devices.text.decode("utf-8", "replace"),
-        reads=found,
+        reads={name: ram[_inside(ram, name, *place)].tobytes() for name, place in (reads or {}).items()},
         regions=_regions([*devices.marks, system.mark(m)]),
         misuses=notes(m.cfu) if cfu is None else (),
         machine=m,
@@ -153,17 +229,16 @@ def _go(m: Machine, costs: Costs, entry: int, execute: Any, devices: Devices, li
     return None
 
 
-def _regions(marks: list[Mark]) -> tuple[Region, ...]:
+def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
     """The stretches that end at each mark."""
-    found, before = [], Mark(0, 0, 0, np.zeros(len(Cause), np.int64), 0, 0)
-    for mark in marks:
-        lost = {cause.name.lower(): int(mark.lost[cause] - before.lost[cause]) for cause in Cause}
-        cycles, instructions = mark.cycle - before.cycle, mark.instructions - before.instructions
-        lost = {cause: count for cause, count in lost.items() if count}
-        moved = mark.read - before.read, mark.written - before.written
-        found.append(Region(before.region, cycles, instructions, lost, *moved))
-        before = mark
-    return tuple(region for region in found if region.cycles)
+    found, region, before = [], 0, np.zeros(4 + len(Cause), np.int64)
+    for following, counts in marks:
+        cycles, instructions, read, written, *lost = (counts - before).tolist()
+        by_cause = {cause.name.lower(): count for cause, count in zip(Cause, lost, strict=True) if count}
+        if cycles:
+            found.append(Region(region, cycles, instructions, by_cause, read, written))
+        region, before = following, counts
+    return tuple(found)
 
 
 def _trap(m: Machine, kind: str) -> Trap:
@@ -171,19 +246,10 @@ def _trap(m: Machine, kind: str) -> Trap:
     return Trap(kind, m.base + 4 * int(cpu[Cpu.POSITION]), int(cpu[Cpu.CYCLE]), int(cpu[Cpu.ADDRESS]))
 
 
-def _put(ram: Array, what: str, address: int, data: bytes, size: int) -> None:
-    at = _inside(ram, what, address, size)
-    ram[at : at + len(data)] = np.frombuffer(data, np.uint8)
-
-
-def _get(ram: Array, what: str, address: int, size: int) -> bytes:
-    at = _inside(ram, what, address, size)
-    return ram[at : at + size].tobytes()
-
-
-def _inside(ram: Array, what: str, address: int, size: int) -> int:
+def _inside(ram: Array, what: str, address: int, size: int) -> slice:
+    """Where `size` bytes lie in RAM. Raises ProgramError naming `what` where they do not."""
     at = address - RAM_BASE
     if at < 0 or size < 0 or at + size > len(ram):
         reason = f"{size} bytes at {address:#x} are not in RAM, {RAM_BASE:#x}..{RAM_BASE + len(ram):#x}"
         raise ProgramError(what, reason, "link for that range, or set ram_bytes")
-    return at
+    return slice(at, at + size)

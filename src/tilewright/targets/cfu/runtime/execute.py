@@ -1,21 +1,215 @@
-"""Runs an ELF file as it is: firmware of one's own, without a network."""
+"""Runs an ELF file as it is, firmware of one's own without a network, and reports where the time went.
+
+A profile has cycles by function, source line, category, cause and instruction; as text, and for speedscope.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from tilewright.array import Array
 from tilewright.targets.abilities import Execution
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.isa.rv32 import text
+from tilewright.targets.cfu.isa import rv32
+from tilewright.targets.cfu.isa.custom import CHECK, CUSTOM, Role
+from tilewright.targets.cfu.isa.rv32 import BRANCH, CUSTOM0, IMM, JUMP, LOAD, OTHER, RD, RS1, RS2, mnemonic
 from tilewright.targets.cfu.timing.costs import MODELS
+from tilewright.targets.cfu.timing.state import Cause
 
 from . import elf
-from .core import MAX_INSTRUCTIONS, Run, run
-from .profile import profile, speedscope
-from .profile import text as profile_text
-from .seam import Cfu
-from .source import Source
+from .core import MAX_INSTRUCTIONS, Cfu, Run, run
+from .elf import Source
+
+#: Categories, in the order of a report. Every cycle is in one of them.
+ARITHMETIC, CONTROL, MEMORY, FETCH = "CPU arithmetic", "CPU control", "memory", "instruction fetch"
+OTHER_CUSTOM, DEVICES = "other custom instructions", "devices and CSRs"
+CATEGORIES = (ARITHMETIC, CONTROL, MEMORY, FETCH, *(str(role) for role in Role), OTHER_CUSTOM, DEVICES)
+#: Causes whose cycles belong to one category, whatever instruction waits; the others to that of the instruction.
+OF_CAUSE = {
+    Cause.LOAD_USE: MEMORY,
+    Cause.RESULT_USE: ARITHMETIC,
+    Cause.FETCH: FETCH,
+    Cause.DEVICE: DEVICES,
+    Cause.SYSTEM: DEVICES,
+}
+TOP = 12  # rows of a long table
+
+
+class Row(NamedTuple):
+    """One function or line: its own cycles and instructions, and the cycles of each category."""
+
+    name: str
+    cycles: int
+    instructions: int
+    categories: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Rows are sorted by cycles, the most first. `misses` count lines fetched into each first-level cache.
+
+    `stacks` are the cycles of each function and source line, in the order of their addresses.
+    """
+
+    cycles: int
+    instructions: int
+    categories: dict[str, int]
+    causes: dict[str, int]
+    misses: dict[str, int]
+    mix: dict[str, int]
+    functions: tuple[Row, ...]
+    lines: tuple[Row, ...]
+    stacks: dict[tuple[str, str, str, int], int]
+
+    def to_json(self) -> dict[str, Any]:
+        rows = {key: [row._asdict() for row in getattr(self, key)] for key in ("functions", "lines")}
+        found = asdict(self) | rows
+        del found["stacks"]
+        return found
+
+
+def profile(run: Run, source: Source) -> Profile:
+    """The profile of a run; the sum of each list is all of its cycles."""
+    m = run.machine
+    used = np.flatnonzero((run.executed > 0) | m.lost.any(axis=1))
+    executed, lost, times = run.executed[used], m.lost[used].sum(axis=0), m.times[used].sum(axis=0)
+    spent = np.concatenate([m.lost[used], executed[:, None]], axis=1)
+    category = _categories(m.code, used)
+    functions, lines, mix = [], [], Counter[str]()
+    stacks: dict[tuple[str, str, str, int], int] = {}
+    for index, count, cycles in zip(used.tolist(), executed.tolist(), spent.sum(axis=1).tolist(), strict=True):
+        address = m.base + 4 * index
+        function, place = source.function(address), source.place(address)
+        functions.append(function)
+        lines.append(str(place) if place.file else f"? in {function}")
+        stack = function, lines[-1], place.file, place.line
+        stacks[stack] = stacks.get(stack, 0) + cycles
+        mix[mnemonic(int(m.code[index]))] += count
+    return Profile(
+        cycles=int(spent.sum()),
+        instructions=int(executed.sum()),
+        categories=_rows(["all"] * len(used), spent, category)[0].categories,
+        causes={cause.name.lower(): int(lost[cause]) for cause in Cause if lost[cause]},
+        misses={"instruction cache": int(times[Cause.FETCH]), "data cache": int(times[Cause.LOAD_MISS])},
+        mix=dict(mix.most_common()),
+        functions=_rows(functions, spent, category),
+        lines=_rows(lines, spent, category),
+        stacks=stacks,
+    )
+
+
+def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...]:
+    """Sums over the instructions of one name. `spent` and `category` [n, causes + 1]: the last column executions."""
+    index = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    row = np.array([index[name] for name in names], np.int64)
+    cycles = np.zeros((len(index), len(CATEGORIES)), np.int64)
+    instructions = np.zeros(len(index), np.int64)
+    np.add.at(cycles, (row[:, None], category), spent)
+    np.add.at(instructions, row, spent[:, -1])
+    found = []
+    for name, mine, count in zip(index, cycles.tolist(), instructions.tolist(), strict=True):
+        found.append(Row(name, sum(mine), count, {key: n for key, n in zip(CATEGORIES, mine, strict=True) if n}))
+    return tuple(sorted(found, key=lambda row: (-row.cycles, row.name)))
+
+
+def _categories(code: Array, used: Array) -> Array:
+    """The index in CATEGORIES of each instruction's cycles by cause and, last, of its execution: [n, causes + 1]."""
+    own = np.array([CATEGORIES.index(_category(code, int(index))) for index in used], np.int64)
+    found = np.repeat(own[:, None], len(Cause) + 1, axis=1)
+    for cause, name in OF_CAUSE.items():
+        found[:, cause] = CATEGORIES.index(name)
+    for row, index in enumerate(used.tolist()):
+        # Cycles of waiting for the CFU's answer count as the instruction's that was asked.
+        for before in (index - 1, index - 2):
+            if before >= 0 and int(code[before]) & 255 == CUSTOM0:
+                found[row, Cause.CFU_USE] = CATEGORIES.index(_category(code, before))
+                break
+    return found
+
+
+def _category(code: Array, index: int) -> str:
+    """The purpose of an instruction. A branch on the answer of a polling instruction is part of the waiting."""
+    insn = int(code[index])
+    op = insn & 255
+    if op < LOAD:
+        return ARITHMETIC
+    if op < BRANCH:
+        return MEMORY
+    if op < OTHER:
+        return str(Role.WAIT) if op < JUMP and _polled(code, index) else CONTROL
+    if op != CUSTOM0:
+        return DEVICES
+    known = CUSTOM.get(insn >> IMM >> 3)
+    return str(known.role) if known else OTHER_CUSTOM
+
+
+def _polled(code: Array, index: int) -> bool:
+    """Whether the instruction before is a check whose answer this branch tests."""
+    before, insn = int(code[index - 1]) if index else 0, int(code[index])
+    checks = before & 255 == CUSTOM0 and before >> IMM >> 3 == CHECK
+    return checks and before >> RD & 255 in (insn >> RS1 & 255, insn >> RS2 & 255)
+
+
+def report(profile: Profile) -> Iterator[str]:
+    """The report's lines: tables, the rows that matter first."""
+    yield f"{profile.cycles:,} cycles, {profile.instructions:,} instructions"
+    yield from _shares("where the cycles go", profile.categories, profile.cycles, len(profile.categories))
+    yield from _shares("waits by cause", profile.causes, profile.cycles, len(profile.causes))
+    for title, rows in (("functions", profile.functions), ("source lines", profile.lines)):
+        main = {row.name: max(row.categories, key=lambda key: row.categories[key], default="") for row in rows}
+        yield from _shares(title, {f"{row.name}  ({main[row.name]})": row.cycles for row in rows}, profile.cycles)
+    yield from _shares("instructions", profile.mix, profile.instructions)
+    yield ""
+    yield "misses: " + ", ".join(f"{name} {count:,}" for name, count in profile.misses.items())
+
+
+def _shares(title: str, values: Mapping[str, int], whole: int, top: int = TOP) -> Iterator[str]:
+    yield ""
+    yield title
+    ranked = sorted(values.items(), key=lambda item: -item[1])
+    for name, value in ranked[:top]:
+        yield f"  {100 * value / max(1, whole):5.1f} %  {value:>15,}  {name}"
+    if ranked[top:]:
+        yield f"           {sum(value for _, value in ranked[top:]):>15,}  {len(ranked) - top} more"
+
+
+def speedscope(profile: Profile, name: str) -> dict[str, Any]:
+    """JSON values for speedscope.app: each function with its source lines, weighted by cycles.
+
+    Format: https://www.speedscope.app/file-format-schema.json, a sampled profile with one sample a stack. The format
+    has no unit for cycles.
+    """
+    frames: dict[tuple[str, str, int], int] = {}
+    weights: dict[tuple[int, int], int] = {}
+    for (function, line, file, number), cycles in profile.stacks.items():
+        outer = frames.setdefault((function, "", 0), len(frames))
+        inner = frames.setdefault((line, file, number), len(frames))
+        weights[outer, inner] = weights.get((outer, inner), 0) + cycles
+    shown = {
+        "type": "sampled",
+        "name": f"{name}, cycles",
+        "unit": "none",
+        "startValue": 0,
+        "endValue": sum(weights.values()),
+        "samples": [list(stack) for stack in weights],
+        "weights": list(weights.values()),
+    }
+    return {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "name": name,
+        "exporter": "tilewright",
+        "activeProfileIndex": 0,
+        "shared": {
+            "frames": [{"name": name, **({"file": file, "line": line} if file else {})} for name, file, line in frames]
+        },
+        "profiles": [shown],
+    }
 
 
 def execute(
@@ -26,7 +220,7 @@ def execute(
     result = run(image, config, timing=timing, max_instructions=limit or MAX_INSTRUCTIONS, cfu=cfu)
     source = Source(image)
     found = [
-        {"kind": note.kind, "message": note.message, **_place(note.pc, source), **_only(note)}
+        {"kind": note.kind, "message": note.message, **_place(note.pc, source)} | note._asdict()
         for note in result.misuses
     ]
     trap = _trap(result, source)
@@ -52,7 +246,7 @@ def execute(
         *([f"trap: {trap['message']}"] if trap else [f"exit code {result.exit_code}"]),
         *(f"finding: {source.where(note.pc)} {note.message} ({note.times:,} times)" for note in result.misuses),
         f"{result.cycles / config.clock_mhz:,.1f} us at {config.clock_mhz} MHz; timing {timing}: {data['evidence']}",
-        *profile_text(table),
+        *report(table),
     ]
     passed = result.exit_code == 0 and not found
     return Execution("\n".join(shown), data, passed, speedscope(table, Path(path).name))
@@ -63,7 +257,7 @@ def _trap(result: Run, source: Source) -> dict[str, Any] | None:
     if trap is None:
         return None
     index = (trap.pc - m.base) >> 2
-    insn = text(int(m.code[index]), trap.pc) if 0 <= index < len(m.code) else ""
+    insn = rv32.text(int(m.code[index]), trap.pc) if 0 <= index < len(m.code) else ""
     message = f"{trap.kind} at {source.where(trap.pc)}" + (f": {insn}" if insn else "")
     if "access" in trap.kind or "misaligned" in trap.kind:
         message += f", address {trap.value:#x}"
@@ -73,7 +267,3 @@ def _trap(result: Run, source: Source) -> dict[str, Any] | None:
 def _place(pc: int, source: Source) -> dict[str, Any]:
     place = source.place(pc)
     return {"pc": pc, "function": source.function(pc), "file": place.file, "line": place.line}
-
-
-def _only(note: Any) -> dict[str, Any]:
-    return {"cycle": note.cycle, "times": note.times, "region": note.region, "detail": note.detail}

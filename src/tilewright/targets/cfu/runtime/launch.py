@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +11,7 @@ from tilewright.errors import MachineError, ProgramError
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.steps import Footprints, StepTable
-from tilewright.sim.trace import Part, Trace
+from tilewright.sim.steps import Part, StepTable, Trace
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.cfu.compiler import layout
 from tilewright.targets.cfu.config import Config
@@ -56,26 +54,13 @@ def runs(
         yield run
 
 
-class Operation(NamedTuple):
-    """When one operator ran, in cycles of operators before it, and what it took there."""
-
-    operator: int
-    start: int
-    region: core.Region
-
-
-def operations(run: core.Run) -> list[Operation]:
-    """The operators of a run, in order: the regions that the firmware marks by index + 1.
+def operators(run: core.Run) -> list[core.Region]:
+    """What each operator of a run took, in order: the regions that the firmware marks by index + 1.
 
     What lies outside of them (start-up, the markers themselves, the end) belongs to no layer, and to no time here:
     a run begins at reset, which a device in use does once.
     """
-    found, now = [], 0
-    for region in run.regions:
-        if region.region:
-            found.append(Operation(region.region - 1, now, region))
-            now += region.cycles
-    return found
+    return [region for region in run.regions if region.region]
 
 
 def findings(run: core.Run, image: FirmwareImage) -> tuple[Finding, ...]:
@@ -105,11 +90,10 @@ def run(
     if program.graph is None:
         return LaunchResult(outputs, found, trace(first, image), "cpu", sum(macs))
     outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
-    taken = {operation.operator: operation.region for operation in operations(first)}
-    parts = tuple(
-        Part(region.cycles, 0, region.read, region.written, region.lost)
-        for region in (taken[index] for index in range(len(image.records)))
-    )
+    taken = {
+        region.region: Part(region.cycles, 0, region.read, region.written, region.lost) for region in operators(first)
+    }
+    parts = tuple(taken[index + 1] for index in range(len(image.records)))
     return LaunchResult(outputs, found, trace(first, image), "cpu", sum(macs), 0, parts, macs)
 
 
@@ -124,14 +108,11 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
 
 def trace(run: core.Run, image: FirmwareImage) -> Trace:
     """A step an operator, on one unit, the CPU; its cycles are theirs, or all where nothing marks an operator."""
-    found = operations(run)
-    cycles = sum(one.region.cycles for one in found) if found else run.cycles
-    zeros = np.zeros(len(found), np.int64)
-    names = [image.kinds[one.operator] if one.operator < len(image.kinds) else "region" for one in found]
-    footprints = Footprints.of([np.zeros((0, 6), np.int64)])
-    table = StepTable(("cpu",), (), (), zeros, zeros, zeros, zeros, footprints, lambda step: names[step])
-    start = np.array([one.start for one in found], np.int64)
-    taken, read, written = (
-        np.array([(one.region.cycles, one.region.read, one.region.written) for one in found], np.int64).reshape(-1, 3).T
-    )
-    return Trace(table, start, start + taken, zeros, zeros, zeros, read, written, 0, cycles)
+    found, kinds = operators(run), image.kinds
+    counts = np.array([(one.cycles, one.read, one.written) for one in found], np.int64).reshape(-1, 3)
+    taken, read, written = counts.T
+    end, none = np.cumsum(taken), np.zeros(len(found), np.int64)
+    names = [kinds[one.region - 1] if one.region <= len(kinds) else "region" for one in found]
+    table = StepTable.untracked(("cpu",), none, lambda step: names[step])
+    cycles = int(end[-1]) if found else run.cycles
+    return Trace(table, end - taken, end, none, none, none, read, written, 0, cycles)

@@ -1,12 +1,18 @@
 """What the loop leaves to Python, one instruction at a time: CSRs, fences, devices, stores into code.
 
-Each function executes the instruction at Cpu.POSITION and steps behind it, or returns the name of the trap.
+Each function executes the instruction at Cpu.POSITION and steps behind it, or returns the name of the trap. Devices lie
+at addresses of bit 31: a UART to write to, a device that ends the run, markers of regions. LiteX's register area
+answers everywhere: what is not modelled reads as 0 and ignores writes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 import numpy as np
 
+from tilewright.array import Array
 from tilewright.targets.cfu.config import RAM_BASE
 from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.rv32 import IMM, NOWHERE, RD, RS1, RS2, STORE, decode
@@ -14,8 +20,12 @@ from tilewright.targets.cfu.isa.state import ANY, Reg
 from tilewright.targets.cfu.timing.costs import Costs
 from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine
 
-from .devices import REGION, Devices, Mark
-
+AREA = range(0xF000_0000, 0xF001_0000)
+UART = 0xF000_1800
+UART_EMPTY = UART + 8  # of the receiver: nothing is ever received
+HALT = 0xF000_2000
+REGION = 0xF000_2004
+MAX_TEXT = 1 << 20
 #: CSRs that can be read and written and have no effect: the machine takes no interrupts.
 PLAIN = frozenset({0x300, 0x304, 0x305, 0x340, 0x341, 0x342, 0x343, 0x344, 0xBC0})
 #: mvendorid, marchid, mimpid, mhartid, misa.
@@ -26,28 +36,59 @@ CYCLE, INSTRET = (0xB00, 0xC00, 0xC01), (0xB02, 0xC02)
 HIGH = 0x80
 
 
+@dataclass
+class Devices:
+    """`exit_code` is None while the program runs; `offsets` are those that launches of a region should have.
+
+    `marks` are what `mark` gives where the program wrote to REGION, in order.
+    """
+
+    text: bytearray = field(default_factory=bytearray)
+    exit_code: int | None = None
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    marks: list[tuple[int, Array]] = field(default_factory=list)
+
+    def load(self, address: int) -> int | None:
+        """The 32-bit value read there, None where nothing answers."""
+        if address not in AREA:
+            return None
+        return 1 if address & ~3 == UART_EMPTY else 0
+
+    def store(self, address: int, value: int) -> bool:
+        """Whether something answers there; the text of a UART is kept up to MAX_TEXT."""
+        if address == UART and len(self.text) < MAX_TEXT:
+            self.text.append(value & 255)
+        elif address == HALT:
+            self.exit_code = value
+        return address in AREA
+
+
 def _fields(m: Machine) -> tuple[int, int, int, int, int]:
     insn = int(m.code[m.cpu[Cpu.POSITION]])
     return insn & 255, insn >> RD & 255, insn >> RS1 & 255, insn >> RS2 & 255, insn >> IMM
+
+
+def _lose(m: Machine, cause: Cause, cycles: int) -> None:
+    """Let the current instruction take `cycles` more."""
+    at = m.cpu[Cpu.POSITION]
+    m.lost[at, cause] += cycles
+    m.times[at, cause] += 1
+    m.cpu[Cpu.CYCLE] += cycles
 
 
 def _drain(m: Machine, c: Costs) -> None:
     """Wait until all instructions before this one are done; right behind a jump part of that has passed."""
     jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
     done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
-    at, waited = m.cpu[Cpu.POSITION], max(0, int(done - m.cpu[Cpu.CYCLE]))
-    m.lost[at, Cause.DRAIN] += waited
-    m.times[at, Cause.DRAIN] += 1
-    m.cpu[Cpu.CYCLE] += waited
+    waited = max(0, int(done - m.cpu[Cpu.CYCLE]))
+    _lose(m, Cause.DRAIN, waited)
 
 
 def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
     """Behind the current instruction, after 1 + `cycles`."""
-    at = m.cpu[Cpu.POSITION]
     m.cpu[Cpu.BARRIER] = m.cpu[Cpu.CYCLE] + cycles + c.drain
-    m.lost[at, cause] += cycles
-    m.times[at, cause] += 1
-    m.cpu[Cpu.CYCLE] += 1 + cycles
+    _lose(m, cause, cycles)
+    m.cpu[Cpu.CYCLE] += 1
     m.cpu[Cpu.POSITION] += 1
 
 
@@ -118,12 +159,14 @@ def _write_csr(m: Machine, number: int, value: int) -> None:
     m.csrs[base] = moved if moved < 1 << 63 else moved - (1 << 64)
 
 
-def mark(m: Machine) -> Mark:
-    """The counters now, behind the current instruction."""
+def mark(m: Machine) -> tuple[int, Array]:
+    """The region that runs (0: none), and the counters behind the current instruction, int64 [4 + causes].
+
+    Cycles, instructions, bytes of DRAM read and written, and cycles lost by cause.
+    """
     cpu = m.cpu
-    retired = int(cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST])
-    read = int(cpu[Cpu.READ] + m.cfu[Reg.FETCHED_BYTES])
-    return Mark(int(cpu[Cpu.CYCLE]), int(cpu[Cpu.REGION]), retired, m.lost.sum(axis=0), read, int(cpu[Cpu.WRITTEN]))
+    retired, read = cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST], cpu[Cpu.READ] + m.cfu[Reg.FETCHED_BYTES]
+    return int(cpu[Cpu.REGION]), np.array([cpu[Cpu.CYCLE], retired, read, cpu[Cpu.WRITTEN], *m.lost.sum(axis=0)])
 
 
 def device(m: Machine, c: Costs, devices: Devices) -> str:

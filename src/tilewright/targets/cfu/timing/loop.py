@@ -22,9 +22,8 @@ from tilewright.targets.cfu.isa.state import Reg
 from tilewright.targets.cfu.jit import callee, native, version
 
 from . import state
-from .bus import DATA, INSTRUCTIONS, fill, post
 from .costs import Costs
-from .state import Cause, Cpu, Machine
+from .state import DATA, INSTRUCTIONS, Cause, Cpu, Machine, fill, post
 
 _numba: Any = numba  # which has no types
 #: Instructions in a line of the instruction cache, log2.

@@ -1,4 +1,8 @@
-"""The state of a machine: memories, caches, registers and counters, as arrays that outlive each call of the loop."""
+"""The state of a machine: memories, caches, registers and counters, as arrays that outlive each call of the loop.
+
+And the one bus to main memory behind the L1 caches: L2 cache, DRAM rows, line fills and posted stores. Its functions
+are called from the loop; all times are cycles of its clock, addresses offsets into RAM.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,16 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.cfu.config import LINE_BYTES, Config
 from tilewright.targets.cfu.isa.rv32 import NOWHERE, Memory
+from tilewright.targets.cfu.jit import callee
+
+from .costs import Costs
+
+#: Why the loop was left, the instruction at POSITION not executed: its limit; an instruction that the loop does not
+#: know; a load or store at ADDRESS, not in RAM; a misaligned one; a jump to ADDRESS, where there is no code; a store at
+#: ADDRESS, into code. STAYS: none of these.
+STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE = range(7)
+#: Who has the bus.
+INSTRUCTIONS, DATA = 0, 1
 
 
 class Cpu(IntEnum):
@@ -34,12 +48,6 @@ class Cpu(IntEnum):
     REGION = auto()  # set by the program's markers
     READ = auto()  # bytes of DRAM that the L2 cache has read and written
     WRITTEN = auto()
-
-
-#: Why the loop was left, the instruction at POSITION not executed: its limit; an instruction that the loop does not
-#: know; a load or store at ADDRESS, not in RAM; a misaligned one; a jump to ADDRESS, where there is no code; a store at
-#: ADDRESS, into code. STAYS: none of these.
-STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE = range(7)
 
 
 class Cause(IntEnum):
@@ -130,3 +138,64 @@ def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buff
     )
     made.cpu[[Cpu.STORED, Cpu.BEFORE]] = -1
     return made
+
+
+@callee
+def open_row(bus: Bus, c: Costs, offset: int) -> int:
+    """Open the DRAM row that holds `offset`; the cycles it takes."""
+    row = offset >> bus.row_shift
+    bank = row & (bus.rows.shape[0] - 1)
+    if bus.rows[bank] == row:
+        return 0
+    bus.rows[bank] = row
+    return c.dram_row
+
+
+@callee
+def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
+    """Cycles that a word takes longer because the L2 cache does not hold its line."""
+    line = offset >> bus.line_shift
+    place = line & (bus.tags.shape[0] - 1)
+    before = bus.tags[place]
+    if before == line:
+        bus.dirty[place] |= writes
+        return 0
+    cycles = c.l2_miss
+    if bus.dirty[place]:
+        open_row(bus, c, before << bus.line_shift)
+        cycles += c.dram_write
+        cpu[Cpu.WRITTEN] += 1 << bus.line_shift
+    bus.tags[place] = line
+    bus.dirty[place] = writes
+    cpu[Cpu.READ] += 1 << bus.line_shift
+    return cycles + c.dram_read + open_row(bus, c, offset)
+
+
+@callee
+def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> int:
+    """Bring the L1 line of `offset` in for instructions or data; the cycle in which the instruction goes on."""
+    now = max(now + c.request, cpu[Cpu.BUS_FREE])
+    if cpu[Cpu.OWNER] != owner:
+        cpu[Cpu.OWNER] = owner
+        now += c.grant
+    first = offset & -LINE_BYTES
+    size = min(LINE_BYTES, 1 << bus.line_shift)
+    for part in range(0, LINE_BYTES, size):
+        now += (size >> 2) * c.word + access(bus, cpu, c, first + part, 0)
+    cpu[Cpu.BUS_FREE] = now
+    return now + c.restart
+
+
+@callee
+def post(bus: Bus, cpu: Array, c: Costs, offset: int, now: int) -> int:
+    """Give a store to the bus; the cycle in which the CPU is rid of it: at once where a slot is free."""
+    turn = cpu[Cpu.TURN]
+    cpu[Cpu.TURN] = turn + 1 if turn + 1 < bus.written.shape[0] else 0
+    taken = max(now, bus.written[turn])
+    begun = max(taken + c.request, cpu[Cpu.BUS_FREE])
+    if cpu[Cpu.OWNER] != DATA:
+        cpu[Cpu.OWNER] = DATA
+        begun += c.grant
+    done = begun + c.word + access(bus, cpu, c, offset, 1)
+    bus.written[turn] = cpu[Cpu.BUS_FREE] = done
+    return taken

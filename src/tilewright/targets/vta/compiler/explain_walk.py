@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.program.launch_image import Dram
 from tilewright.program.program import Launch
-from tilewright.sim.dram import Dram
 from tilewright.sim.order import order
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.fields import Memory

@@ -11,7 +11,7 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.alu import Operation
+from tilewright.hdl.mac import Operation
 from tilewright.hdl.memory import BeatWrite, TileRead, TileWrite
 from tilewright.hdl.rescale import Rescale
 from tilewright.targets.vta.config import Config

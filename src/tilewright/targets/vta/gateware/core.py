@@ -18,8 +18,7 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.alu import Operation, TensorAlu
-from tilewright.hdl.mac import MacArray
+from tilewright.hdl.mac import MacArray, Operation, TensorAlu
 from tilewright.hdl.memory import TileRead, TileWrite
 from tilewright.hdl.rescale import Rescale, Rescaler
 from tilewright.targets.vta.config import Config

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.program.launch_image import LaunchImage
-from tilewright.sim.dram import Dram
+from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import Trace
 from tilewright.targets.abilities import CosimCase
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.run import RtlRun, Wave, contents, run

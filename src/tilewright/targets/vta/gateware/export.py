@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from string import Template
 
-from tilewright.hdl.axi_lite import ADDRESS_BITS
+from tilewright.hdl.axi import LITE_ADDRESS_BITS
 from tilewright.hdl.convert import to_rtlil, to_verilog
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import bill
@@ -19,7 +19,7 @@ def files(config: Config) -> dict[str, str]:
     """Texts by file name. Raises ConfigError for a machine that there is no gateware of."""
     verilog = to_verilog(to_rtlil(VtaSystem(config), CORE))
     names = {"top": TOP, "core": CORE, "data": config.bus_bits - 1, "bytes": config.bus_bits // 8 - 1}
-    names |= {"bits": config.bus_bits, "strobes": config.bus_bits // 8, "address": ADDRESS_BITS - 1}
+    names |= {"bits": config.bus_bits, "strobes": config.bus_bits // 8, "address": LITE_ADDRESS_BITS - 1}
     names |= {"beat": config.bus_bits, "last": config.bus_bits + config.bus_bits // 8}
     names |= {"mhz": config.clock_mhz, "period": f"{1000 / config.clock_mhz:.3f}", "name": config.bitstream}
     names |= {"digest": config.digest()[:12], "longest": LONGEST, "flight": IN_FLIGHT}

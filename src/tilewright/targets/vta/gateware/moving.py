@@ -10,12 +10,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.bursts import RowBursts
+from tilewright.hdl.axi import RowBursts, beat_of
 from tilewright.hdl.memory import BeatWrite, TileRead
-from tilewright.hdl.placement import PLACEMENT, WHICH_BITS, Placer
 from tilewright.hdl.queues import StreamFifo
-from tilewright.hdl.receive import TileReceiver, chosen
-from tilewright.hdl.send import TileSender, beat_of
+from tilewright.hdl.transfers import PLACEMENT, WHICH_BITS, Placer, TileReceiver, TileSender, chosen
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.gateware.units import UNIT, Dispatcher, dispatched, fields, log_bytes, reader, tiles
 from tilewright.targets.vta.isa.fields import Memory

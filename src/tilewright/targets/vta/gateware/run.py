@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.hdl.model import Compiled, Written
-from tilewright.sim.dram import Dram
+from tilewright.program.launch_image import Dram
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.top import Vta
 from tilewright.targets.vta.isa.fields import REGIONS

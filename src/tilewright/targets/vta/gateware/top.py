@@ -10,10 +10,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.errors import ConfigError
-from tilewright.hdl.axi import Bus, ReadMaster, WriteMaster
-from tilewright.hdl.axi_lite import AxiLite, AxiLiteRegisters
-from tilewright.hdl.memory import BankedMemory
-from tilewright.hdl.parts import PartedMemory
+from tilewright.hdl.axi import AxiLite, AxiLiteRegisters, Bus, ReadMaster, WriteMaster
+from tilewright.hdl.memory import BankedMemory, PartedMemory
 from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.compute import Compute

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from tilewright.hdl.bursts import BURST
+from tilewright.hdl.axi import BURST
 from tilewright.hdl.memory import Tiles
 from tilewright.program.instruction import Layout
 from tilewright.targets.vta.config import Config, Sram

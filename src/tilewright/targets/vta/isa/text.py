@@ -14,7 +14,7 @@
     .uop
     dst=0 src=0 wgt=0
 
-Segments are those of program/segment_text.py, lines of code those of program/notation.py. A token names the unit at the
+Segments are those of program/listing.py, lines of code those of program/instruction.py. A token names the unit at the
 other end (`prev` or `next` where there is no queue); opcodes and ids that do not exist are written `op5`, `mem6`. The
 micro-ops are the bytes of the const segment `uop`, which is at address 0 where a launch does not declare it. Lines
 before the first `.launch` are a launch named `asm`.
@@ -28,10 +28,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from tilewright.program import segment_text
-from tilewright.program.instruction import RESERVED, Layout, Raw, rows
-from tilewright.program.listing import Directive, Grammar, Section, Text
-from tilewright.program.notation import Form, Names, Notation
+from tilewright.program.instruction import RESERVED, Form, Layout, Names, Notation, Raw, rows
+from tilewright.program.listing import Directive, Grammar, Section, Text, image_directives, image_sections, read_image
 from tilewright.program.program import Launch, Program
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
@@ -121,7 +119,7 @@ def _uop_form(layout: Layout) -> Form:
 
 def _grammar(config: Config) -> Grammar:
     directives = {
-        **segment_text.directives(REGIONS),
+        **image_directives(REGIONS),
         ".insn": Directive(code=_notation(config.formats, config.pipeline).read),
         ".uop": Directive(code=_uop_form(config.formats.uop).read),
     }
@@ -135,14 +133,14 @@ def _text(launch: Launch, config: Config) -> Text:
         image = replace(image, data={**image.data, "uop": uops[:0]})
     code = Section(".insn", code=instructions(image.insns, config))
     tables = Section(".uop", code=micro_ops(uops.reshape(-1, size), config))
-    return Text(launch.name, sections=[*segment_text.sections(image), code, tables])
+    return Text(launch.name, sections=[*image_sections(image), code, tables])
 
 
 def _launch(text: Text, config: Config) -> Launch:
     uops = config.formats.uop.encode_rows(text.code(".uop"))
     if uops.size:
         _fill(text, uops)
-    image = segment_text.image(text, encode(text.code(".insn"), config), REGIONS)
+    image = read_image(text, encode(text.code(".insn"), config), REGIONS)
     return replace(image, data={"uop": np.zeros(0, np.uint8), **image.data}).launch(text.name)
 
 

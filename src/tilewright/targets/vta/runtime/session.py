@@ -14,7 +14,7 @@ from tilewright.errors import InputError, ProgramError
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.trace import Trace
+from tilewright.sim.steps import Trace
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.compiler import explain_walk

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
-from tilewright.sim.dram import Dram
+from tilewright.program.launch_image import Dram
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.steps import Space, StepTable
 from tilewright.targets.vta.config import Config

@@ -11,9 +11,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim import jit
 from tilewright.sim.order import Order
-from tilewright.sim.steps import StepTable
+from tilewright.sim.steps import StepTable, Trace
 from tilewright.sim.timeline import EVENT_US, Simulated, timeline, times
-from tilewright.sim.trace import Trace
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import AluOp
@@ -90,7 +89,7 @@ class Timing:
 
     def trace(self, program: Elaborated, relation: Order) -> Trace:
         """The trace of a launch. Raises HazardError for a command or token queue that fills for good."""
-        return timeline(self._table(program), relation, *self.simulated(program, self))
+        return timeline(self._table(program), relation, self.simulated(program, self))
 
     def traces(self, program: Elaborated, relation: Order) -> tuple[Trace, Trace | None]:
         """The trace of a launch, and the one without any overlap where there is one. Raises as `trace`."""

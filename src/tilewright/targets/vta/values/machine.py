@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.array import Array, exact_matmul, float_for
-from tilewright.sim.dram import Dram
+from tilewright.program.launch_image import Dram
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa import alu
 from tilewright.targets.vta.isa.fields import Memory

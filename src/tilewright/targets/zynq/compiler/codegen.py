@@ -13,8 +13,7 @@ from tilewright.graph.ops import Conv2D, FullyConnected, Linear, MaxPool2D, Onnx
 from tilewright.graph.rounding import Requant, Rounding, clamp_range, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.targets.zynq.config import GROUP, Config
-from tilewright.targets.zynq.isa.descriptor import LAYOUT, RULES, Kind
-from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
 from tilewright.targets.zynq.timing import walk
 
 NAME = "zynq"
@@ -100,13 +99,9 @@ def _requant(site: Site, op: Linear, mode: Rounding) -> Requant:
 
 def _differs(window: Window, only: Window) -> str:
     """The attributes in which a window differs from the one that the engine has."""
-    shown = {
-        "kernel": ("x".join(map(str, window.kernel)), window.kernel == only.kernel),
-        "stride": ("x".join(map(str, window.stride)), window.stride == only.stride),
-        "padding": ("/".join(map(str, window.padding)), window.padding == only.padding),
-        "dilation": ("x".join(map(str, window.dilation)), window.dilation == only.dilation),
-    }
-    return ", ".join(f"{name} {text}" for name, (text, same) in shown.items() if not same)
+    marks = {"kernel": "x", "stride": "x", "padding": "/", "dilation": "x"}
+    pairs = {name: (getattr(window, name), getattr(only, name)) for name in marks}
+    return ", ".join(f"{name} {marks[name].join(map(str, a))}" for name, (a, b) in pairs.items() if a != b)
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
@@ -143,8 +138,7 @@ def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
 def pack(site: Site, layer: Layer, values: Mapping[str, Array]) -> Array:
     """What the launch reads: codes (S, rows, cols, ic) or (S, r)."""
     codes = values[site.input(0).name]
-    shape = (layer["r"],) if layer.kind == Kind.FC else (layer["rows"], layer["cols"], layer["ic"])
-    return codes.reshape(len(codes), *shape)
+    return codes.reshape(len(codes), *layer.input_shape)
 
 
 def unpack(site: Site, results: Array) -> dict[str, Array]:

@@ -9,12 +9,10 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, FullyConnected
 from tilewright.program.program import Launch, Program
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa.descriptor import DESCRIPTORS
 from tilewright.targets.zynq.isa.image import LayerImage
-from tilewright.targets.zynq.isa.layer import Layer
-from tilewright.targets.zynq.timing import thrash, walk
-from tilewright.targets.zynq.timing.models import PAGED
-from tilewright.targets.zynq.timing.service import schedule
+from tilewright.targets.zynq.isa.layer import DESCRIPTORS, Layer
+from tilewright.targets.zynq.timing import walk
+from tilewright.targets.zynq.timing.service import PAGED, schedule
 
 
 def text(program: Program, config: Config, timing: str) -> str:
@@ -64,20 +62,13 @@ def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Ite
     for name, layer in layers:
         found = schedule(layer, paged=timing == PAGED)
         loads = ", ".join(f"{store} {count}" for store, count in found.loads().items())
-        straddling = thrash.straddling(layer) if layer.conv else "-"
+        straddling = walk.straddling(layer) if layer.conv else "-"
         blocks = (walk.data_blocks(layer), walk.weight_blocks(layer) if layer.channels else 0, straddling)
         cells = (layer.iterations, f"{layer.utilization:.4f}", *blocks, found.engine // layer.samples, loads)
         rows.append((name, *map(str, cells), str(-(-found.cycles // layer.samples))))
-    header = (
-        "layer",
-        "iterations",
-        "utilization",
-        "data blocks",
-        "weight blocks",
-        "straddle if packed",
-        "engine cycles",
-    )
-    yield _table(f"engine: layout {config.layout}, timing model {timing}", (*header, "block services", "cycles"), rows)
+    columns = "layer, iterations, utilization, data blocks, weight blocks, straddle if packed, engine cycles"
+    header = (*columns.split(", "), "block services", "cycles")
+    yield _table(f"engine: layout {config.layout}, timing model {timing}", header, rows)
     bill = [(part, str(count)) for part, count in config.bill.items()]
     whole = f"{config.dsp} of {config.dsp_budget} DSP48, {config.bram36} of {config.bram_budget} BRAM36"
     yield _table(f"bill: {whole}", ("part", "takes"), bill)

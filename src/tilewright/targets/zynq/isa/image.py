@@ -1,4 +1,17 @@
-"""What a launch holds: a descriptor, and the constants that the PS keeps in DDR for it."""
+"""What a launch holds, a descriptor and the constants that the PS keeps in DDR for it; and its text, exact both ways.
+
+.launch "fc3"
+fc r=4 l=2 relu=0 rule=float w_signed=1 ...
+.array weight uint8 8
+0102030405060708
+.array bias int32 2
+0000000001000000
+.array factor float64 1
+000000000000f03f
+
+Arrays are bytes, little-endian: weights (oc, 3, 3, ic) or (l, r); `.array data uint8 ...`, (rows, cols, ic) or (r), is
+what a bare launch reads.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +22,18 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.graph.rounding import power_of_two
-from tilewright.program.launch_image import Contents, Shape
+from tilewright.program.launch_image import Contents
+from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.program import Launch
+from tilewright.program.words import NAME, QUOTED, choice, number
 from tilewright.targets.zynq.config import GROUP, TAPS, Config
-from tilewright.targets.zynq.isa.descriptor import DESCRIPTORS, LAYOUT, Kind
-from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.isa.layer import DESCRIPTORS, LAYOUT, Kind, Layer
 from tilewright.targets.zynq.timing import walk
 
 #: Largest objects, so that a damaged file allocates nothing absurd.
 MAX_WORDS = 1 << 28
 #: The arrays of a launch beside its descriptor, and their types. A bare launch may hold its data too.
-ARRAYS = {"weight": np.uint8, "bias": np.int32, "factor": np.float64, "data": np.uint8}
+ARRAYS = {"weight": "uint8", "bias": "int32", "factor": "float64", "data": "uint8"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,24 +59,18 @@ class LayerImage:
             contents.refuse(f"{error.where}: {error.reason}")
         if reason := _refusal(layer):
             contents.refuse(reason)
-        found = {name: contents.array(name, ARRAYS[name], *shapes) for name, shapes in _shapes(layer).items()}
+        count = layer.channels
+        weight = contents.array("weight", ARRAYS["weight"], (layer.kernel * count if count else 0,))
+        bias = contents.array("bias", ARRAYS["bias"], (count,))
+        factor = contents.array("factor", ARRAYS["factor"], (count,), (min(count, 1),))
         data = contents.array("data", np.uint8, (layer.inputs,)) if "data" in launch.arrays else None
-        if not np.isfinite(found["factor"]).all() or (np.abs(found["factor"]) >= 2.0**30).any():
+        if not np.isfinite(factor).all() or (np.abs(factor) >= 2.0**30).any():
             contents.refuse("has a factor that is not finite or too large")
         if layer.rule == "pow2" and layer.channels:
-            power_of_two(found["factor"], f"launch '{launch.name}'")
-        weight = found["weight"].view(np.int8 if layer["w_signed"] else np.uint8)
+            power_of_two(factor, f"launch '{launch.name}'")
+        weight = weight.view(np.int8 if layer["w_signed"] else np.uint8)
         shape = (layer["oc"], TAPS, layer["ic"]) if layer.conv else (layer.channels, layer["r"])
-        return cls(layer, weight.reshape(shape), found["bias"], found["factor"], data)
-
-
-def _shapes(layer: Layer) -> dict[str, tuple[Shape, ...]]:
-    count = layer.channels
-    return {
-        "weight": ((layer.kernel * count if count else 0,),),
-        "bias": ((count,),),
-        "factor": ((count,), (min(count, 1),)),
-    }
+        return cls(layer, weight.reshape(shape), bias, factor, data)
 
 
 def _refusal(layer: Layer) -> str:
@@ -81,3 +89,54 @@ def _refusal(layer: Layer) -> str:
     if layer.conv and (layer.kind == Kind.CONV_1_1) != (layer["ic"] < GROUP):
         return f"is {layer.kind.name.lower()} with {layer['ic']} input channels; conv_1_1 is for fewer than 16"
     return ""
+
+
+GRAMMAR = Grammar(
+    {
+        ".array": Directive(
+            {"name": choice(ARRAYS), "dtype": NAME, "count": number(high=MAX_WORDS)},
+            unique=True,
+            data=lambda values: values["count"] * np.dtype(ARRAYS[values["name"]]).itemsize,
+        ),
+        ".layer": Directive(code=lambda words: (words[0], DESCRIPTORS.notation.read(words))),
+    },
+    opening=".layer",
+    name=QUOTED,
+    row=64,
+    zeros=False,
+)
+
+
+def text_of(launch: Launch, config: Config) -> Text:
+    """The text of a launch, which `launch_of` reads back exactly."""
+    sections = [Section("", code=[DESCRIPTORS.notation.show(LayerImage.of(launch, config).layer.fields)])]
+    for name, dtype in ARRAYS.items():
+        array = launch.arrays.get(name)
+        if array is not None and array.size:
+            values = {"name": name, "dtype": dtype, "count": array.size}
+            sections.append(Section(".array", values, array.astype(array.dtype.newbyteorder("<")).tobytes()))
+    return Text(launch.name, sections=sections)
+
+
+def launch_of(text: Text, config: Config) -> Launch:
+    """The launch that a text describes. Raises ProgramError with the line, the column and what was expected there."""
+    layers = text.code(".layer")
+    if not layers:
+        raise ProgramError(f"launch '{text.name}'", "has no layer", "give one: conv_1_1, conv_other, pool or fc")
+    for word, _ in layers[1:]:
+        word.refuse(".array or .launch: a launch has one layer")
+    arrays: dict[str, Array] = {name: np.zeros(0, dtype) for name, dtype in ARRAYS.items() if name != "data"}
+    arrays |= {section.values["name"]: _array(section) for section in text.of(".array")}
+    made = Launch(text.name, (), {}, {"insns": LAYOUT.encode_rows([row for _, row in layers]), **arrays})
+    LayerImage.of(made, config)
+    return made
+
+
+def _array(section: Section) -> Array:
+    name, written, count = section.values.values()
+    dtype = np.dtype(ARRAYS[name])
+    if written != dtype.name:
+        section.words["dtype"].refuse(f"{dtype.name}, the type of {name}")
+    if len(section.data) != count * dtype.itemsize:
+        section.words["count"].refuse(f"{count} elements after it, which are not {len(section.data)} bytes")
+    return np.frombuffer(section.data, dtype.newbyteorder("<")).astype(dtype)

@@ -2,11 +2,17 @@
 
 `write` makes a folder: zynq_engine.h (sizes, registers, bits), zynq_driver.h, zynq_driver.c, and zynq_ddr.bin, what DDR
 holds before the first layer: weight blocks, bias blocks, factors. The engine is reached through three functions that
-the caller gives: read a register, write one, move a block.
+the caller gives: read a register, write one, move a block. In the files beside this one, @name@ is filled in.
+
+Operands lie in DDR as blocks. Data of convolutions: planes (chw), or pixels of channels (hwc, rows). Pools read planes;
+FC reads a vector. A kernel is [channel][tap] (chw) or [group][tap][channel of the group]; FC weights are column after
+column. This is the order of an engine that computes one output at a time; where it computes several, those of an
+iteration follow each other.
 """
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +20,23 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import InputError, UnsupportedError
 from tilewright.graph.ops import Reshape
+from tilewright.program.header import Group, bit_ranges, header, macros, structure
 from tilewright.program.program import HostStep, Program
-from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.isa.descriptor import LAYOUT, Kind
+from tilewright.targets.zynq.config import CHOICES, GROUP, LANES, STORES, TAPS, Config
 from tilewright.targets.zynq.isa.image import LayerImage
-from tilewright.targets.zynq.runtime import header
-from tilewright.targets.zynq.runtime.driver_source import HEADER, SOURCE
-from tilewright.targets.zynq.timing import ddr, walk
+from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
+from tilewright.targets.zynq.timing import walk
+
+#: Byte offsets of the registers on the PS's port [I]: the document names block, waiting and done only.
+REGISTERS = {
+    "CONTROL": 0x00,  # write 1: start the layer of the descriptor
+    "STATUS": 0x04,  # bit 0 waiting, bit 1 done; then the request: store (bits 4..5), bit 6 write
+    "BLOCK": 0x08,  # the block register of the request
+    "DONE": 0x0C,  # write the store's number: its block has been moved
+    "DESCRIPTOR": 0x40,  # the words of the descriptor
+    "FACTOR": 0x8000,  # the requantisation factors, a double each: low word, high word
+}
+STATUS_WAITING, STATUS_IDLE, STATUS_STORE_SHIFT, STATUS_WRITE = 1, 2, 4, 64
 
 
 def write(program: Program, folder: str | Path) -> None:
@@ -49,7 +65,8 @@ def sources(program: Program) -> dict[str, bytes]:
     if not images:
         raise UnsupportedError("driver", "the program has no layer for the engine")
     content, sizes = _memory(images)
-    layers = [_entry(image, at) for image, at in zip(images, _factors_at(images), strict=True)]
+    first_factors = accumulate((image.layer.channels for image in images), initial=0)
+    layers = [_entry(image, at) for image, at in zip(images, first_factors, strict=False)]
     fill = {
         "layers": ",\n".join(layers),
         "count": str(len(layers)),
@@ -57,18 +74,38 @@ def sources(program: Program) -> dict[str, bytes]:
         "words": str(LAYOUT.bits // 32),
         **{name: str(value) for name, value in sizes.items()},
     }
-    texts = {"zynq_engine.h": header.text(config), "zynq_driver.h": HEADER, "zynq_driver.c": SOURCE}
+    texts = {name: Path(__file__).with_name(name).read_text("ascii") for name in ("zynq_driver.h", "zynq_driver.c")}
+    texts["zynq_engine.h"] = engine_header(config)
     for name, value in fill.items():
         texts = {file: text.replace(f"@{name}@", value) for file, text in texts.items()}
     return {**{name: text.encode("ascii") for name, text in texts.items()}, "zynq_ddr.bin": content}
 
 
+def engine_header(config: Config) -> str:
+    """zynq_engine.h: sizes, the register map, the descriptor's bits."""
+    words = {word: index for key in CHOICES for index, word in enumerate(CHOICES[key])}
+    sizes = {key: words.get(value, value) for key, value in config.to_dict().items()}
+    blocks = {f"{store}_block_words": config.block_words(store) for store in STORES}
+    status = {"WAITING": STATUS_WAITING, "IDLE": STATUS_IDLE, "STORE_SHIFT": STATUS_STORE_SHIFT, "WRITE": STATUS_WRITE}
+    groups = [
+        Group("sizes", macros("zynq", {"lanes": LANES, **sizes, **blocks})),
+        *(Group(f"words of {key}", macros(f"zynq_{key}", {w: words[w] for w in CHOICES[key]})) for key in CHOICES),
+        Group("kinds of layer", macros("zynq_kind", {kind.name: int(kind) for kind in Kind})),
+        Group("requantisation rules", macros("zynq_rule", {rule: index for index, rule in enumerate(RULES)})),
+        Group("stores", macros("zynq_store", {store: index for index, store in enumerate(STORES)})),
+        Group("registers, byte offsets", macros("zynq_reg", {name: f"0x{at:02x}" for name, at in REGISTERS.items()})),
+        Group("bits of STATUS", macros("zynq_status", status)),
+        Group("bits of a descriptor: first, last", bit_ranges("ZYNQ_DESC", LAYOUT)),
+    ]
+    return header("ZYNQ_ENGINE_H_", "The VGG16 engine.", groups, structure("zynq_descriptor", LAYOUT))
+
+
 def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
     """DDR before the first layer, and where its parts and the areas behind it start."""
     summing = [image for image in images if image.layer.channels]
-    weight = _joined([ddr.weight_blocks(image.layer, image.weight) for image in summing])
-    bias = _joined([ddr.bias_blocks(image.layer, image.bias).astype("<i4") for image in summing])
-    factor = _joined([_factors(image) for image in summing])
+    weight = _joined([weight_blocks(image.layer, image.weight) for image in summing])
+    bias = _joined([bias_blocks(image.layer, image.bias).astype("<i4") for image in summing])
+    factor = _joined([np.broadcast_to(image.factor, image.layer.channels).astype("<f8") for image in summing])
     parts, sizes, at = (weight, factor, bias), {}, 0
     for name, part in zip(("weight", "factor", "bias"), parts, strict=True):
         sizes[f"{name}_at"] = at
@@ -87,17 +124,6 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
 
 def _joined(arrays: list[Array]) -> bytes:
     return b"".join(array.tobytes() for array in arrays)
-
-
-def _factors(image: LayerImage) -> Array:
-    """One for each channel."""
-    return np.broadcast_to(image.factor, image.layer.channels).astype("<f8")
-
-
-def _factors_at(images: list[LayerImage]) -> list[int]:
-    """The index of each layer's first factor."""
-    counts = [image.layer.channels for image in images]
-    return [0, *np.cumsum(counts).tolist()[:-1]]
 
 
 def _entry(image: LayerImage, factor: int) -> str:
@@ -124,3 +150,44 @@ def _chain(program: Program) -> int:
             return 0
         held = node.outputs[0]
     return 1
+
+
+def data_blocks(layer: Layer, codes: Array) -> Array:
+    """uint8 [blocks, words] of codes (rows, cols, ic) or (1, r)."""
+    words, raw = layer.config.block_words("data"), np.ascontiguousarray(codes).view(np.uint8)
+    if not layer.conv or layer.config.layout != "rows":
+        planes = layer.kind == Kind.POOL or (layer.conv and layer.config.layout == "chw")
+        return _cut(raw.transpose(2, 0, 1) if planes else raw, words)
+    rows, width = walk.row_blocks(layer), layer["cols"] * layer["ic"]
+    found = np.zeros((rows.blocks, words), np.uint8)
+    for block in range(rows.blocks):
+        first = rows.first(block)
+        for y in range(max(first, 0), min(first + rows.step + 2, layer["rows"])):
+            found[block, (y - first) * width : (y - first + 1) * width] = raw[y].ravel()
+    return found
+
+
+def weight_blocks(layer: Layer, weights: Array) -> Array:
+    """uint8 [blocks, words] of codes (oc, 9, ic) or (l, r); with `layout` rows no kernel straddles."""
+    raw, size = weights.view(np.uint8), layer.config.block_words("weight")
+    if layer.kind == Kind.FC:
+        return _cut(raw, size)
+    if layer.config.layout == "chw":
+        return _cut(raw.transpose(0, 2, 1), size)
+    groups = raw.reshape(layer["oc"], TAPS, -1, min(GROUP, layer["ic"])).swapaxes(1, 2)
+    if layer.config.layout == "hwc":
+        return _cut(groups, size)
+    kernels, each = groups.reshape(layer["oc"], layer.kernel), walk.kernels_per_block(layer)
+    return np.concatenate([_cut(kernels[first : first + each], size) for first in range(0, layer["oc"], each)])
+
+
+def bias_blocks(layer: Layer, bias: Array) -> Array:
+    """int32 [blocks, biases]."""
+    return _cut(bias, layer.config.block_words("bias"))
+
+
+def _cut(words: Array, size: int) -> Array:
+    flat = words.ravel()
+    found = np.zeros((-(-flat.size // size), size), flat.dtype)
+    found.ravel()[: flat.size] = flat
+    return found

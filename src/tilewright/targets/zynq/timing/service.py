@@ -3,7 +3,7 @@
 With one frame a store, `waiting` freezes the whole engine until the PS is done: waits add up. With two, the PS fills
 one frame while the engine uses the other. It serves one request at a time, in the order in which frames become free
 (loads first, then what is needed first); the engine starts a group when its blocks are there, and a result block when
-its frame has been written back.
+its frame has been written back. A trace has a track of the engine and one of the PS.
 """
 
 from __future__ import annotations
@@ -14,14 +14,27 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.steps import CAUSE_TOKEN, Part, StepTable, Trace
+from tilewright.targets.base import TimingModel
 from tilewright.targets.zynq.config import STORES, Config
-from tilewright.targets.zynq.isa.layer import Layer
-from tilewright.targets.zynq.timing import thrash, walk
+from tilewright.targets.zynq.isa.layer import LAYOUT, Layer
+from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.walk import Uses
 
 #: Who keeps the engine waiting: a store, or the PS that re-lays results out.
 CAUSES = (*STORES, "relayout")
 RELAYOUT, RESULT = len(STORES), STORES.index("result")
+Request = tuple[int, int, int]  # engine cycles done, cause, count
+ENGINE, PS = range(2)
+UNITS = ("engine", "ps")
+PAGED, COMPUTE = "paged", "compute"
+MODELS = {
+    PAGED: TimingModel(
+        PAGED,
+        "states counted from the document; page services (handshake, words a cycle) assumed; nothing measured",
+    ),
+    COMPUTE: TimingModel(COMPUTE, "states counted from the document, every block there at once: a lower bound"),
+}
 
 
 class Service(NamedTuple):
@@ -72,9 +85,6 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
     return _double(layer.config, engine, found, end)
 
 
-Request = tuple[int, int, int]  # engine cycles done, cause, count
-
-
 def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
     """A load where a block is needed; a write-back where a result block is left, or at the end."""
     requests = []
@@ -88,7 +98,7 @@ def _thrashing(layer: Layer, engine: int) -> list[Request]:
     """All services of a store together: there are up to one a word."""
     results = -(-layer.outputs // layer.config.block_words("result"))
     biases = -(-layer["oc"] // layer.config.block_words("bias"))
-    counts = (thrash.data_loads(layer), thrash.weight_loads(layer), biases)
+    counts = (walk.data_loads(layer), walk.weight_loads(layer), biases)
     return [*((0, cause, count) for cause, count in enumerate(counts)), (engine, RESULT, results)]
 
 
@@ -152,3 +162,63 @@ def _double(config: Config, engine: int, found: dict[str, Uses], end: Sequence[R
 def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
     totals = np.bincount(cause, amount, minlength=len(CAUSES)).astype(np.int64)
     return {name: int(total) for name, total in zip(CAUSES, totals, strict=True) if total}
+
+
+def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
+    """A layer's trace and sums under a timing model, for one sample: its share of a batch."""
+    found = schedule(layer, paged=model == PAGED)
+    trace = _trace(layer, found)
+    stalls = {
+        f"{name} {'blocks' if name in STORES else 'by the PS'}": n // layer.samples
+        for name, n in found.stalls().items()
+    }
+    serial = found.engine + int((found.service.end - found.service.start).sum())
+    part = Part(
+        cycles=trace.cycles,
+        serial_cycles=max(trace.cycles, -(-serial // layer.samples)),
+        bytes_read=int(trace.bytes_read.sum()) + trace.fetch_bytes,
+        bytes_written=int(trace.bytes_written.sum()),
+        stalls=stalls,
+    )
+    return trace, part
+
+
+def _trace(layer: Layer, found: Schedule) -> Trace:
+    """Engine steps lie between places where it may wait, PS steps are page services."""
+    late = np.cumsum(found.waits.wait)
+    begin = np.concatenate([[0], found.waits.at + late])
+    end = np.concatenate([found.waits.at + late - found.waits.wait, [found.cycles]])
+    wait = np.concatenate([[0], found.waits.wait])
+    cause = np.concatenate([[0], found.waits.cause + CAUSE_TOKEN])
+    kept = (end > begin) | (wait > 0)
+    begin, end, wait, cause = (column[kept] for column in (begin, end, wait, np.where(wait > 0, cause, 0)))
+    service, words = found.service, np.array([*map(layer.config.block_bytes, STORES), 0], np.int64)
+    moved = service.times * words[service.cause]
+    none = np.zeros(len(begin), np.int64)
+    unit = np.concatenate([none + ENGINE, np.full(len(moved), PS)])
+    start = np.concatenate([begin, service.start])
+    order = np.lexsort((unit, start))
+
+    def column(engine: Array, ps: Array | int) -> Array:
+        values: Array = np.concatenate([engine, np.broadcast_to(ps, moved.shape)])[order]
+        return values.astype(np.int64)
+
+    texts = [
+        f"{CAUSES[c]} block{'s' if n > 1 else ''} x {n}" for c, n in zip(service.cause, service.times, strict=True)
+    ]
+    named = [layer.kind.name.lower()] * len(begin) + texts
+    share = layer.samples
+    names = [f"{name}{' block' if name in STORES else ''}" for name in CAUSES]
+    table = StepTable.untracked(UNITS, unit[order], lambda step: named[int(order[step])], *names)
+    return Trace(
+        table=table,
+        start=column(begin, service.start) // share,
+        end=-(-column(end, service.end) // share),
+        wait=column(wait, 0) // share,
+        cause=column(cause, 0),
+        contention=np.zeros(len(unit), np.int64),
+        bytes_read=column(none, np.where(service.cause == RESULT, 0, moved)) // share,
+        bytes_written=column(none, np.where(service.cause == RESULT, moved, 0)) // share,
+        fetch_bytes=LAYOUT.nbytes,
+        cycles=-(-found.cycles // share),
+    )

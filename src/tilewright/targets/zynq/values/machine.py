@@ -7,6 +7,7 @@ the sum of the iteration before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,8 +17,7 @@ from tilewright.graph.ops import Window
 from tilewright.graph.rounding import Requant
 from tilewright.sim.jit import compiled
 from tilewright.targets.zynq.config import GROUP, TAPS
-from tilewright.targets.zynq.isa.descriptor import RULES, Kind
-from tilewright.targets.zynq.isa.layer import Layer
+from tilewright.targets.zynq.isa.layer import RULES, Kind, Layer
 
 #: Bytes of a strip of window rows: it stays in the cache between its making, its product and its results.
 STRIP_BYTES = 1 << 21
@@ -33,7 +33,7 @@ def run(layer: Layer, data: Array, weights: Array, bias: Array, factor: Array) -
     bias int32 [channels], factor float64 [1 or channels]. Results are (rows, cols, channels) or (l), flat.
     """
     if layer.kind == Kind.POOL:
-        return _clip(layer, _pool(data))
+        return np.clip(_pool(data), layer["low"], layer["high"]).astype(data.dtype).reshape(len(data), -1)
     strips = _sums(layer, data, weights)
     return np.concatenate([_finish(layer, sums, bias, factor) for sums in strips]).reshape(len(data), layer.outputs)
 
@@ -118,7 +118,7 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
 
     A sum then lacks its own last product and has that of the sum computed before.
     """
-    proper = layer.config.with_changes(lat_use=1)
+    proper = replace(layer.config, lat_use=1)
     right = Layer(layer.kind, proper, layer.fields)
     sums = _all(right, data, weights)
     if layer.kind == Kind.FC:
@@ -155,7 +155,3 @@ def _pool(data: Array) -> Array:
     return np.maximum(
         np.maximum(pairs[:, :, 0, :, 0], pairs[:, :, 0, :, 1]), np.maximum(pairs[:, :, 1, :, 0], pairs[:, :, 1, :, 1])
     )
-
-
-def _clip(layer: Layer, codes: Array) -> Array:
-    return np.clip(codes, layer["low"], layer["high"]).astype(codes.dtype).reshape(len(codes), -1)

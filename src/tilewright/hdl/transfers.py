@@ -1,0 +1,241 @@
+"""2-D transfers between DRAM and tiles on chip: where they lie there, with zeros around them, and their beats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from tilewright.hdl.axi import ADDRESS_BITS, beat_of
+from tilewright.hdl.memory import BeatWrite, TileRead, Tiles
+
+INDEX_BITS = 16
+WHICH_BITS = 2
+
+#: `rows` of `columns` tiles of data within zeros, from tile `index` on; any of the counts may be 0.
+#: A row begins `offset` tiles into its first beat, the next one `step` further (modulo the tiles of a beat).
+WINDOW = data.StructLayout(
+    dict.fromkeys(("index", "rows", "columns", "offset", "step"), INDEX_BITS)
+    | dict.fromkeys(("top", "bottom", "left", "right"), 4)
+)
+#: A window as runs of tiles in memory `which`. `rows` is 0 where there is no data, else it begins at `index`.
+#: Zeros: `zeros` from tile `zero` on, then `middle` times `between` of them, each run `columns` behind the last,
+#: then `behind` of them, `skip` further.
+PLACEMENT = data.StructLayout(
+    {"which": WHICH_BITS, "between": 5, "zeros": 22, "behind": 22}
+    | dict.fromkeys(("index", "rows", "columns", "offset", "step", "zero", "middle", "skip"), INDEX_BITS)
+)
+#: Tiles from `index` on, `columns` to a row, which go to `rows` that are `stride` bytes apart from `address`.
+PACKED = data.StructLayout(
+    dict.fromkeys(("index", "rows", "columns"), INDEX_BITS) | dict.fromkeys(("address", "stride"), ADDRESS_BITS)
+)
+
+
+class Placer(wiring.Component):
+    """The placement of a window, in the same cycle; `padded`: there are zeros."""
+
+    def __init__(self) -> None:
+        super().__init__({"window": In(WINDOW), "which": In(WHICH_BITS), "placement": Out(PLACEMENT), "padded": Out(1)})
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        w, p = self.window, self.placement
+        width, first, last = Signal(17), Signal(22), Signal(22)
+        between, from_rows = Signal(5), Signal()
+        m.d.comb += [
+            width.eq(w.left + w.columns + w.right),
+            between.eq(w.left + w.right),
+            from_rows.eq((between != 0) & (w.rows > 1)),
+            first.eq(Mux(w.rows == 0, (w.top + w.bottom) * width, w.top * width + w.left)),
+            last.eq(Mux(w.rows == 0, 0, w.bottom * width + w.right)),
+            self.padded.eq((first != 0) | (last != 0)),  # what is between rows is in one of them too
+            p.which.eq(self.which),
+            p.index.eq(w.index + first),
+            p.rows.eq(Mux(w.columns == 0, 0, w.rows)),
+            p.columns.eq(w.columns),
+            p.offset.eq(w.offset),
+            p.step.eq(w.step),
+            p.between.eq(between),
+            p.skip.eq(Mux(between == 0, w.rows * w.columns, w.columns)),
+            p.zero.eq(w.index),
+            p.zeros.eq(first),
+            p.middle.eq(Mux(from_rows, w.rows - 1, 0)),
+            p.behind.eq(last),
+        ]
+        with m.If(first == 0):
+            with m.If(from_rows):
+                m.d.comb += [p.zero.eq(w.index + w.columns), p.zeros.eq(between), p.middle.eq(w.rows - 2)]
+            with m.Else():
+                m.d.comb += [p.zero.eq(w.index + p.skip), p.zeros.eq(last), p.behind.eq(0)]
+        return m
+
+
+class TileReceiver(wiring.Component):
+    """Writes the beats of one placement after the other to its memories; a zero in each cycle without a beat.
+
+    A placement is taken a cycle before its first beat at the latest. `idle`: there is none. `completes`: this cycle
+    writes the last tile of one; the next takes its place at once.
+    """
+
+    def __init__(self, memories: Sequence[Tiles]) -> None:
+        self.memories = memories
+        super().__init__(
+            {
+                "placements": In(stream.Signature(PLACEMENT)),
+                "valid": In(1),
+                "data": In(memories[0].beat_bits),
+                "idle": Out(1),
+                "completes": Out(1),
+                **{f"write{i}": Out(BeatWrite(tiles)) for i, tiles in enumerate(memories)},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m = Module()
+        p, new, busy = Signal(PLACEMENT), self.placements.payload, Signal()
+        index, offset, row_offset = Signal(INDEX_BITS), Signal(INDEX_BITS), Signal(INDEX_BITS)
+        left, part = Signal(INDEX_BITS), Signal(INDEX_BITS)
+        lanes, parts = (self._of(p.which, get) for get in (lambda tiles: tiles.lanes, lambda tiles: tiles.parts))
+        beat, taken, ends_tile, ends_row, following = (
+            Signal(),
+            Signal(INDEX_BITS),
+            Signal(),
+            Signal(),
+            Signal(INDEX_BITS),
+        )
+        m.d.comb += [
+            beat.eq(busy & self.valid & (p.rows != 0)),
+            taken.eq(Mux(lanes - offset < left, lanes - offset, left)),
+            ends_tile.eq(part == parts - 1),
+            ends_row.eq(ends_tile & (taken == left)),
+            following.eq((row_offset + p.step) & (lanes - 1)),
+        ]
+        with m.If(beat):
+            m.d.sync += part.eq(Mux(ends_tile, 0, part + 1))
+            with m.If(ends_tile):
+                m.d.sync += [index.eq(index + taken), left.eq(left - taken), offset.eq(0)]
+            with m.If(ends_row):
+                m.d.sync += [row_offset.eq(following), offset.eq(following), left.eq(p.columns)]
+                m.d.sync += [index.eq(index + taken + p.between), p.rows.eq(p.rows - 1)]
+        zeroes = Signal()
+        m.d.comb += [
+            zeroes.eq(busy & ~beat & (p.zeros != 0)),
+            self.completes.eq(
+                busy
+                & ((p.rows == 0) | (beat & ends_row & (p.rows == 1)))
+                & ((p.zeros == 0) | (zeroes & (p.zeros == 1) & (p.middle == 0) & (p.behind == 0)))
+            ),
+            self.idle.eq(~busy),
+            self.placements.ready.eq(~busy | self.completes),
+        ]
+        with m.If(zeroes):
+            m.d.sync += [p.zero.eq(p.zero + 1), p.zeros.eq(p.zeros - 1)]
+            with m.If(p.zeros == 1):
+                with m.If(p.middle != 0):
+                    m.d.sync += [p.zero.eq(p.zero + 1 + p.columns), p.zeros.eq(p.between), p.middle.eq(p.middle - 1)]
+                with m.Else():
+                    m.d.sync += [p.zero.eq(p.zero + 1 + p.skip), p.zeros.eq(p.behind), p.behind.eq(0)]
+        with m.If(self.completes):
+            m.d.sync += busy.eq(0)
+        with m.If(self.placements.valid & self.placements.ready):
+            m.d.sync += [p.eq(new), busy.eq(1), part.eq(0), left.eq(new.columns), index.eq(new.index)]
+            m.d.sync += [offset.eq(new.offset), row_offset.eq(new.offset)]
+        for number, tiles in enumerate(self.memories):
+            write = getattr(self, f"write{number}")
+            many = (1 << tiles.lanes) - 1
+            mine = (p.which == number) if len(self.memories) > 1 else 1
+            lanes_taken = ((1 << taken[: tiles.lanes.bit_length()]) - 1) << offset[: tiles.lanes.bit_length()]
+            with m.If(mine):
+                m.d.comb += [
+                    write.index.eq(Mux(beat, index - offset, p.zero)),
+                    write.part.eq(part),
+                    write.data.eq(Mux(beat, self.data, 0)),
+                    write.mask.eq(Mux(beat, lanes_taken & many, Mux(zeroes, 1, 0))),
+                    write.whole.eq(zeroes),
+                ]
+        return m
+
+    def _of(self, which: Value, get: Callable[[Tiles], int]) -> Value:
+        """A number of the memory in use."""
+        return chosen(which, [get(tiles) for tiles in self.memories])
+
+
+def chosen(which: Value, options: Sequence[Any]) -> Any:
+    """The option at index `which`; the last one for larger indices, so that no case is left open."""
+    found = options[-1]
+    for number in reversed(range(len(options) - 1)):
+        found = Mux(which == number, options[number], found)
+    return found
+
+
+class TileSender(wiring.Component):
+    """Reads the tiles of `packed`, given with `start`, from the next cycle on; each beat leaves two cycles later.
+
+    `active` while there are tiles to read. Bursts end as in RowBursts.
+    """
+
+    def __init__(self, tiles: Tiles, longest: int) -> None:
+        self.tiles, self.longest = tiles, longest
+        super().__init__(
+            {
+                "packed": In(PACKED),
+                "start": In(1),
+                "active": Out(1),
+                "read": Out(TileRead(tiles, tiles.lanes)),
+                "beats": Out(stream.Signature(beat_of(tiles.beat_bits))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Elaboratable:
+        m, t = Module(), self.tiles
+        log, log_tile = ceil_log2(t.beat_bits // 8), ceil_log2(t.tile_bits // 8)
+        within = log + ceil_log2(self.longest)  # bits of an address within the longest burst
+        p, part = Signal(PACKED), Signal(range(max(2, t.parts)))
+        row, left = Signal(within), Signal(INDEX_BITS)
+        place = Signal(within - log)  # of the beat within the longest burst
+        offset, taken = Signal(range(t.lanes + 1)), Signal(INDEX_BITS)
+        ends_tile, ends_row, following, go = Signal(), Signal(), Signal(within), Signal()
+        m.d.comb += [
+            go.eq(~self.beats.valid | self.beats.ready),
+            taken.eq(Mux(t.lanes - offset < left, t.lanes - offset, left)),
+            ends_tile.eq(part == t.parts - 1),
+            ends_row.eq(ends_tile & (taken == left)),
+            following.eq(row + p.stride),
+            self.read.index.eq(p.index - offset),
+            self.read.en.eq(self.active & go),
+        ]
+
+        def begin(address: Any) -> list[Any]:
+            """At the first beat of a row."""
+            first = address[log_tile:log] if t.lanes > 1 else 0
+            return [row.eq(address), place.eq(address[log:within]), offset.eq(first)]
+
+        read, last, part_read, mask = Signal(), Signal(), Signal.like(part), Signal(t.lanes)
+        beat = self.beats.payload
+        with m.If(go):
+            m.d.sync += [
+                read.eq(self.active),
+                mask.eq(((1 << taken[: t.lanes.bit_length()]) - 1) << offset),
+                last.eq(ends_row | (place == self.longest - 1)),
+                part_read.eq(part),
+                self.beats.valid.eq(read),
+                beat.data.eq(self.read.data.word_select(part_read, t.beat_bits)),
+                beat.strobes.eq(Cat(bit.replicate(t.beat_bits // 8 // t.lanes) for bit in mask)),
+                beat.last.eq(last),
+            ]
+        with m.If(self.active & go):
+            m.d.sync += [place.eq(place + 1), part.eq(Mux(ends_tile, 0, part + 1))]
+            with m.If(ends_tile):
+                m.d.sync += [p.index.eq(p.index + taken), left.eq(left - taken), offset.eq(0)]
+            with m.If(ends_row):
+                m.d.sync += [left.eq(p.columns), p.rows.eq(p.rows - 1), *begin(following)]
+                with m.If(p.rows == 1):
+                    m.d.sync += self.active.eq(0)
+        with m.If(self.start):
+            m.d.sync += [self.active.eq(1), p.eq(self.packed), part.eq(0), left.eq(self.packed.columns)]
+            m.d.sync += begin(self.packed.address)
+        return m
