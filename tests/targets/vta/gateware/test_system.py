@@ -11,7 +11,7 @@ import pytest
 
 from tests.targets.vta.streams import BASES, random_case, small
 from tilewright.errors import ConfigError
-from tilewright.hdl.axi import ADDRESS_BITS
+from tilewright.hdl.axi import LITE_ADDRESS_BITS
 from tilewright.hdl.convert import to_rtlil, yosys
 from tilewright.hdl.model import Compiled, Model
 from tilewright.program.launch_image import Dram, Segment
@@ -90,7 +90,7 @@ def test_header_gateware_and_readme_have_one_register_map() -> None:
     assert readme == gateware
     assert registers_of_header(CONFIG) == {name: at for name, (at, _) in gateware.items()}
     assert re.search(r"^#define VTA_REG_RANGE +0x1000$", header.text(CONFIG), re.MULTILINE)
-    assert WINDOW_BITS == ADDRESS_BITS
+    assert WINDOW_BITS == LITE_ADDRESS_BITS
     text = header.text(CONFIG)
     ours, hls = text.split(f"#ifdef {header.HLS_MAP}")
     assert "#define VTA_FETCH" not in ours  # never mixed
