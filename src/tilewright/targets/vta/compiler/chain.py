@@ -144,8 +144,8 @@ def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
     lowered = lower(site, context)
     if isinstance(lowered, str):
         return lowered
-    if found := best(lowered.layer, context.config):
-        return lowered, found[0]
+    if found := best(lowered.layer, context.config, context.timing):
+        return lowered, found
     if lowered.layer.codes:  # its parameters do not fit: the host finishes
         return placed(site, context._replace(codes=False))
     depths = ", ".join(
@@ -154,9 +154,9 @@ def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
     return f"no tile of it fits the buffers ({depths} tiles)"
 
 
-def chains(graph: Graph, config: Config, rounding: Rounding) -> Iterator[Chain | HostStep]:
+def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Iterator[Chain | HostStep]:
     """The graph's nodes in order, as chains and host steps."""
-    context, chain = Context(config, rounding), Chain()
+    context, chain = Context(config, rounding, timing), Chain()
     chained = config.alu != "upstream" or rounding.elementwise == "pow2"  # else the host finishes almost all
     for site in graph.sites():
         if chained and chain.view(site, config.block):

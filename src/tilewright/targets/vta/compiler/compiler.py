@@ -2,51 +2,58 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, ProgramError
+from tilewright.errors import ConfigError, HazardError, ProgramError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import DEADLOCK
 from tilewright.sim.passes import RunOptions
+from tilewright.sim.steps import Trace
 from tilewright.targets.vta.compiler import segments
+from tilewright.targets.vta.compiler.ahead import loads_ahead
 from tilewright.targets.vta.compiler.chain import Chain, Member, View, chains, placed
-from tilewright.targets.vta.compiler.emit import Code, Names, emit, weight_image
+from tilewright.targets.vta.compiler.emit import Code, Draft, Names, draft, emit, weight_image
 from tilewright.targets.vta.compiler.lowered import Context
 from tilewright.targets.vta.compiler.pack import TABLES
 from tilewright.targets.vta.compiler.plan import Plan
-from tilewright.targets.vta.compiler.schedule import Stage, schedule
+from tilewright.targets.vta.compiler.sequence import Load, Stage, Walk, coarse, early, listing, walked
+from tilewright.targets.vta.compiler.timed import trace
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import prepare
+from tilewright.targets.vta.timing import DEFAULT
 
 TARGET = "vta"
 #: Tokens that a compiled program may have in one queue.
 TOKENS = 2
+#: Ways of moving loads ahead, in the order of their worth (see loads_ahead); of LONG programs, the first alone.
+ROUNDS, LONG = ((False, True), (True, True), (False, False), (True, False)), 4000
 #: Token queues of so many never filled in thousands of random networks; shorter ones are tried out.
 AMPLE = 64
 
 
-def plan(site: Site, config: Config) -> Plan | str:
-    """The plan of a node, or why VTA does not take it."""
-    found = placed(site, Context(config, rounding_mode("tflm")))
+def plan(site: Site, config: Config, timing: str = DEFAULT) -> Plan | str:
+    """The plan of a node under a timing model, or why VTA does not take it."""
+    found = placed(site, Context(config, rounding_mode("tflm"), timing))
     return found if isinstance(found, str) else found[1]
 
 
-def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """The program of a network; steps are in the order of the graph's nodes."""
+def compile_graph(graph: Graph, config: Config, rounding: str, timing: str = DEFAULT) -> Program:
+    """The program of a network, planned for a timing model; steps are in the order of the graph's nodes."""
     if config.token_depth < TOKENS:
         reason = f"token_depth is {config.token_depth}; the compiler keeps up to {TOKENS} tokens in a queue"
         raise ConfigError("VTA config", reason, f"set token_depth to {TOKENS} or more")
     mode = rounding_mode(rounding)
     steps: list[Launch | HostStep] = []
-    for step in chains(graph, config, mode):
-        steps += [step] if isinstance(step, HostStep) else _launches(step, graph, config)
+    for step in chains(graph, config, mode, timing):
+        steps += [step] if isinstance(step, HostStep) else _launches(step, graph, config, timing)
     return Program(TARGET, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
@@ -55,17 +62,17 @@ def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
 
     Raises ProgramError where the node is the host's.
     """
-    found = placed(site, Context(config, rounding_mode("tflm")))
+    found = placed(site, Context(config, rounding_mode("tflm"), DEFAULT))
     if isinstance(found, str):
         raise ProgramError(f"op '{site.node.name}'", found)
     chain = Chain()
     chain.add(site, found[0], chosen, config.batch)
-    return _launch_of(chain, {site.output.name}, config)
+    return _launch_of(chain, {site.output.name}, config, DEFAULT)
 
 
-def _launches(chain: Chain, graph: Graph, config: Config) -> list[Launch | HostStep]:
+def _launches(chain: Chain, graph: Graph, config: Config, timing: str) -> list[Launch | HostStep]:
     """One launch for a chain, or one for each member where the token queues are too short for it."""
-    launch = _launch(chain, graph, config)
+    launch = _launch(chain, graph, config, timing)
     if len(chain.members) == 1 or config.token_depth >= AMPLE or _ends(launch, config):
         return [launch]
     alone: list[Launch | HostStep] = []
@@ -75,7 +82,7 @@ def _launches(chain: Chain, graph: Graph, config: Config) -> list[Launch | HostS
             continue
         single = Chain()
         single.add(node.site, node.lowered, node.plan, config.batch)
-        alone.append(_launch(single, graph, config))
+        alone.append(_launch(single, graph, config, timing))
     return alone
 
 
@@ -87,19 +94,19 @@ def _ends(launch: Launch, config: Config) -> bool:
     return not any(finding.kind == DEADLOCK for finding in known.findings)
 
 
-def _launch(chain: Chain, graph: Graph, config: Config) -> Launch:
+def _launch(chain: Chain, graph: Graph, config: Config, timing: str) -> Launch:
     """The launch of a chain; what only its own members read stays on the machine."""
     own = {node.site.node.name for node in chain.nodes}
     wanted = {name for node in graph.nodes if node.name not in own for name in node.inputs} | set(graph.outputs)
-    return _launch_of(chain, wanted, config)
+    return _launch_of(chain, wanted, config, timing)
 
 
-def _launch_of(chain: Chain, wanted: set[str], config: Config) -> Launch:
+def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str) -> Launch:
     members = chain.members
     places = segments.places(chain)
     names = [segments.names(index, member, members, places) for index, member in enumerate(members)]
     stages = tuple(Stage(member.plan, tuple(filter(None, member.reads))) for member in members)
-    code = _code(stages, tuple(names), config)
+    code = _code(stages, tuple(names), config, timing)
     kinds = segments.kinds(chain, names, places, wanted)
     addresses = code.segments.addresses
     listed = [
@@ -129,8 +136,32 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config) -> Launch:
 
 
 @lru_cache(maxsize=256)
-def _code(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config) -> Code:
+def _code(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str) -> Code:
     """Equal layers share their code: weights and zero points are data."""
-    made = schedule(stages, config)
-    assert made  # no limit was given
-    return emit(stages, names, made, config)
+    walk = walked(stages, config, timing)
+    loads = early(walk.loads)
+    if len(stages) > 1:
+        with suppress(HazardError):  # short token queues: such a chain is divided, see _launches
+            loads = _best_loads(stages, names, walk, config, timing)
+    return emit(draft(stages, names, listing(walk, loads), config), config)
+
+
+def _best_loads(
+    stages: tuple[Stage, ...], names: tuple[Names, ...], walk: Walk, config: Config, timing: str
+) -> list[Load]:
+    """The loads in the best order found, each way of moving them ahead by the best trace so far. Raises HazardError."""
+
+    def timed(loads: list[Load]) -> tuple[Draft, Trace]:
+        order = listing(walk, loads)
+        made = draft(stages, names, coarse(order, walk.costs) if long else order, config)
+        return made, trace(made, config, timing)
+
+    long = len(walk.work) > LONG
+    found = early(walk.loads)
+    best = timed(found)
+    for first, reads in ROUNDS[: 1 if long else None]:
+        loads = loads_ahead(walk, *best, first, reads)
+        other = timed(loads)
+        if other[1].cycles < best[1].cycles:
+            found, best = loads, other
+    return found

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.instruction import Raw
-from tilewright.targets.vta.compiler.builder import NOBODY, Slot, StreamBuilder
+from tilewright.schedule.slots import NOBODY, Part
+from tilewright.targets.vta.compiler.builder import StreamBuilder
 from tilewright.targets.vta.compiler.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
 from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.compiler.regions import Region, Regions, parameters
-from tilewright.targets.vta.compiler.schedule import Schedule, Stage
+from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, coarse, early, listing
+from tilewright.targets.vta.compiler.step import Step
 from tilewright.targets.vta.compiler.tile_kernels import Kernel
 from tilewright.targets.vta.compiler.transfers import covered, transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
-from tilewright.targets.vta.runtime.instructions import UopCache, UopLists, ahead
+from tilewright.targets.vta.runtime.instructions import InstructionBuffer, UopCache, UopLists, ahead
 
 #: Segments start at multiples of a page, the largest tile that is legal; the first page stays empty.
 PAGE = 4096
@@ -32,7 +35,7 @@ class Segments:
 
     sizes: dict[str, int]
 
-    @property
+    @cached_property
     def addresses(self) -> dict[str, int]:
         found, at = {}, PAGE
         for name, size in self.sizes.items():
@@ -61,6 +64,19 @@ class Names(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class Draft:
+    """Instructions that are not encoded yet: of which item each is, and which of `steps` it runs (-1: none)."""
+
+    buffer: InstructionBuffer
+    listing: Listing
+    item: list[int]
+    step: list[int]
+    steps: tuple[Step, ...]
+    lists: tuple[UopLists, ...]
+    segments: Segments
+
+
+@dataclass(frozen=True, eq=False)
 class Code:
     """Instructions uint8 [n, 16], the layer of each int64 [n], micro-ops uint8 [m, 4], and DRAM segments."""
 
@@ -70,10 +86,20 @@ class Code:
     segments: Segments
 
 
-def emit(stages: Sequence[Stage], names: Sequence[Names], schedule: Schedule, config: Config) -> Code:
-    """The code of scheduled layers. Raises ProgramError where a value does not fit its field."""
-    lists = {memory: Lists(schedule.regions) for memory in UOP_MEMORIES}
-    wanted = [lists[_list_memory(item, config)].of(layer, item) for layer, item in schedule.items]
+def emit(draft: Draft, config: Config) -> Code:
+    """The code of a draft. Raises ProgramError where a value does not fit its field."""
+    uops = np.concatenate([part.encode(config) for part in draft.lists])
+    layers = np.array([layer for layer, _ in draft.listing.items], np.int64)
+    return Code(draft.buffer.encode(), layers[draft.item], uops, draft.segments)
+
+
+def draft(stages: Sequence[Stage], names: Sequence[Names], order: Listing, config: Config) -> Draft:
+    """The instructions of some layers in the order of a listing, with addresses, tokens and loads of micro-ops."""
+    lists = {memory: Lists(order.regions) for memory in UOP_MEMORIES}
+    wanted = [
+        lists[_list_memory(item, config)].of(layer, item) if isinstance(item, Compute) else -1
+        for layer, item in order.items
+    ]
     sizes: dict[str, int] = {}
     for stage, name in zip(stages, names, strict=True):
         for segment, size in _sizes(stage.plan, name, config).items():
@@ -90,24 +116,39 @@ def emit(stages: Sequence[Stage], names: Sequence[Names], schedule: Schedule, co
     stored = {segment: np.full(sizes[segment] // config.out.tile_bytes, NOBODY) for segment in results}
     emitters = [
         _Emitter(stage.plan, where, name, segments, stored, builder, config)
-        for stage, where, name in zip(stages, schedule.regions, names, strict=True)
+        for stage, where, name in zip(stages, order.regions, names, strict=True)
     ]
-    layer_of: list[int] = []
-    for (layer, item), wants in zip(schedule.items, wanted, strict=True):
+    steps: dict[Step, int] = {}
+    item_of: list[int] = []
+    step_of: list[int] = []
+    rows = builder.buffer.rows
+    for index, ((layer, item), wants) in enumerate(zip(order.items, wanted, strict=True)):
         if isinstance(item, Compute):
             emitters[layer].compute(item, caches[_list_memory(item, config)].find(wants))
+            step_of += [-1] * (len(rows) - len(step_of) - 1)
+            step_of.append(steps.setdefault(item.step, len(steps)))
         else:
             emitters[layer].move(item)
-        layer_of += [layer] * (len(builder) - len(layer_of))
+        item_of += [index] * (len(rows) - len(item_of))
     builder.finish()
-    layer_of += [len(stages) - 1] * (len(builder) - len(layer_of))
-    uops = np.concatenate([part.uops.encode(config) for part in lists.values()])
-    return Code(builder.encode(), np.array(layer_of, np.int64), uops, segments)
+    item_of += [len(order.items) - 1] * (len(rows) - len(item_of))
+    step_of += [-1] * (len(rows) - len(step_of))
+    uops = tuple(part.uops for part in lists.values())
+    return Draft(builder.buffer, order, item_of, step_of, tuple(steps), uops, segments)
 
 
-def _list_memory(item: Item, config: Config) -> Memory:
+def alone(plan: Plan, walk: Walk, config: Config) -> Draft:
+    """The draft of a layer by itself, to be timed only."""
+    inputs = tuple(Place(f"x{operand}") for operand in range(plan.layer.operands))
+    order = listing(walk, early(walk.loads))
+    if plan.layer.planes == 1:
+        order = coarse(order, walk.costs)
+    return draft((Stage(plan),), (Names("wgt", "par", inputs, Place("out")),), order, config)
+
+
+def _list_memory(item: Compute, config: Config) -> Memory:
     """The memory of an instruction's micro-ops."""
-    return config.pipeline.uop_memory(alu=isinstance(item, Compute) and item.step.op is not None)
+    return config.pipeline.uop_memory(alu=item.step.op is not None)
 
 
 def _cache(builder: StreamBuilder, lists: UopLists, start: int, memory: Memory, config: Config) -> UopCache:
@@ -154,25 +195,41 @@ class _Emitter:
         self.stored = stored  # of each segment with results: the row that stores each tile
         self.builder, self.config = builder, config
         self.weights = _weight_tiles(plan)
+        self._known: dict[tuple[bool, bool, int, int, int, int], tuple[tuple[Part, ...], tuple[Part, ...]]] = {}
 
     def compute(self, item: Compute, uops: range) -> None:
-        where, step = self.where, item.step
-        acc = _part(Memory.ACC, where.acc, item.acc)
+        step = item.step
+        reads, writes = self._operands(step.op is None, step.parameters, item.acc, item.inp, item.wgt, item.par)
         if step.op is None:
-            reads = []
-            if item.inp >= 0:
-                reads = [_part(Memory.INP, where.inp, item.inp), _part(Memory.WGT, where.wgt, item.wgt)]
-            self.builder.gemm(uops, step.kernel.outer, step.kernel.inner, reads, acc, step.reset)
+            self.builder.gemm(uops, step.kernel.outer, step.kernel.inner, reads, writes, step.reset)
         else:
-            reads = [_part(parameters(self.config)[0], where.par, item.par)] if step.parameters else []
             factor = step.factor if step.op == AluOp.REQ and step.kernel.outer.extent > 1 else 0
-            self.builder.alu(step.op, uops, step.kernel.outer, step.kernel.inner, step.imm, acc, reads, factor)
+            self.builder.alu(step.op, uops, step.kernel.outer, step.kernel.inner, step.imm, reads, writes, factor)
+
+    def _operands(
+        self, gemm: bool, parametric: bool, acc: int, inp: int, wgt: int, par: int
+    ) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+        """The slots that a step reads and writes."""
+        key = gemm, parametric, acc, inp, wgt, par
+        if key not in self._known:
+            reads: tuple[Part, ...] = ()
+            if gemm and inp >= 0:
+                reads = self.part(Memory.INP, self.where.inp, inp), self.part(Memory.WGT, self.where.wgt, wgt)
+            elif not gemm and parametric:
+                reads = (self.part(parameters(self.config)[0], self.where.par, par),)
+            out = self.part(Memory.OUT, self.where.acc, acc)
+            sums = self.part(Memory.ACC, self.where.acc, acc)
+            self._known[key] = reads, (sums,) if gemm and self.config.stages > 3 else (sums, out)
+        return self._known[key]
+
+    def part(self, memory: Memory, region: Region, slot: int) -> Part:
+        return self.builder.part(memory, region.at(slot), region.at(slot + 1))
 
     def move(self, item: Item) -> None:
         layer, config, where = self.plan.layer, self.config, self.where
         if isinstance(item, LoadInputs):
             rows, columns, inputs = item.group.rows, item.group.columns, item.chunk.inputs
-            slot, at = _part(Memory.INP, where.inp, item.slot), where.inp.at(item.slot)
+            slot, at = self.part(Memory.INP, where.inp, item.slot), where.inp.at(item.slot)
             for name, begin in self.names.inputs:
                 first = self.segments.tile(name, config.inp.tile_bytes) + begin
                 for part in transfers(layer.size, *inputs, rows.first, rows.size, columns.first, columns.size):
@@ -182,7 +239,7 @@ class _Emitter:
                 at += inputs.size * rows.size * columns.size
         elif isinstance(item, LoadWeights):
             start = self.segments.tile(self.names.weights, config.wgt.tile_bytes) + self.weights[item.chunk]
-            slot, count = _part(Memory.WGT, where.wgt, item.slot), item.tiles.size
+            slot, count = self.part(Memory.WGT, where.wgt, item.slot), item.tiles.size
             at = where.wgt.at(item.slot) + item.tiles.first
             self.builder.load(Memory.WGT, at, start + item.tiles.first, (1, count), count, slot)
         elif isinstance(item, LoadParameters):
@@ -190,7 +247,7 @@ class _Emitter:
             count = layer.parameters * (1 if whole else item.outs.size)
             start = self.segments.tile(self.names.parameters, config.sram(memory).tile_bytes)
             start += 0 if whole else layer.parameters * item.outs.first
-            slot = _part(memory, where.par, item.slot)
+            slot = self.part(memory, where.par, item.slot)
             self.builder.load(memory, where.par.at(item.slot), start, (1, count), count, slot)
         else:
             assert isinstance(item, Store)
@@ -201,16 +258,12 @@ class _Emitter:
         segment, begin = self.names.result
         first = self.segments.tile(segment, self.config.out.tile_bytes) + begin
         first += item.plane * layer.out_tiles * layer.out_pixels
-        slot, at = _part(Memory.ACC, self.where.acc, item.acc), self.where.acc.at(item.acc)
+        out, at = self.part(Memory.OUT, self.where.acc, item.acc), self.where.acc.at(item.acc)
         for part in transfers(layer.out, *item.group.outs, rows.start, rows.extent, columns.start, columns.extent):
             address, shape = first + part.offset, (part.rows, part.length)
-            row = self.builder.store(at + part.at, address, shape, part.stride, slot)
+            row = self.builder.store(at + part.at, address, shape, part.stride, out)
             if item.plane == 0:
                 self.stored[segment][begin + covered(part)] = row
-
-
-def _part(memory: Memory, region: Region, slot: int) -> Slot:
-    return memory, region.at(slot), region.at(slot + 1)
 
 
 class Lists:
@@ -221,10 +274,8 @@ class Lists:
         self._where = where
         self._seen: dict[tuple[Kernel, int, int, int, int, int], int] = {}
 
-    def of(self, layer: int, item: Item) -> int:
-        """The number of the list in `uops`, -1 where an instruction runs none."""
-        if not isinstance(item, Compute):
-            return -1
+    def of(self, layer: int, item: Compute) -> int:
+        """The number of the list in `uops`."""
         kernel, step, where = item.step.kernel, item.step, self._where[layer]
         known = (kernel, layer, item.acc, item.inp, item.wgt, item.par)
         if known in self._seen:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewright.targets.vta.compiler.plan import Chunk, Group, Range
+from tilewright.schedule.cuts import Range
+from tilewright.targets.vta.compiler.plan import Chunk, Group
 from tilewright.targets.vta.compiler.step import Step
 
 

@@ -28,7 +28,7 @@ def _hls(program: Elaborated, timing: Timing) -> Simulated:
         row_bytes=moved.row_bytes,
         writes=store.astype(np.int64),
     )
-    return Simulated(costs, Channel(config.bus_bits // 8, config.dram_latency), Fetch(INSN_BYTES, config.queue_depth))
+    return Simulated(costs, timing.channel(config), Fetch(INSN_BYTES, config.queue_depth))
 
 
 HLS = Timing(
@@ -43,6 +43,7 @@ HLS = Timing(
         "initiation intervals as declared in upstream's HLS source; DRAM latency and width from the config; "
         "dispatch, fetch, padding, rows and write response assumed; not calibrated against hardware",
     ),
+    channel=lambda config: Channel(config.bus_bits // 8, config.dram_latency),
     simulated=_hls,
 )
 
@@ -64,7 +65,7 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
         row_bytes=moved.row_bytes,
         writes=stores(program).astype(np.int64),
     )
-    return Simulated(costs, Channel(beat, 0, burst=0), Fetch(INSN_BYTES, depth=0))
+    return Simulated(costs, timing.channel(config), Fetch(INSN_BYTES, depth=0))
 
 
 IDEAL = Timing(
@@ -79,6 +80,7 @@ IDEAL = Timing(
         "a lower bound, no machine: throughput of each unit and tokens only; no latency, dispatch, fetch, "
         "queue limits or sharing of the DRAM port",
     ),
+    channel=lambda config: Channel(config.bus_bits // 8, 0, burst=0),
     simulated=_ideal,
     tokens_wait=False,
 )

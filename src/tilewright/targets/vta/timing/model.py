@@ -12,7 +12,7 @@ from tilewright.array import Array
 from tilewright.sim import jit
 from tilewright.sim.order import Order
 from tilewright.sim.steps import StepTable, Trace
-from tilewright.sim.timeline import EVENT_US, Simulated, timeline, times
+from tilewright.sim.timeline import EVENT_US, Channel, Simulated, timeline, times
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import AluOp
@@ -59,6 +59,7 @@ class Timing:
     dispatch: int  # an instruction, before it does anything
     pipeline: int  # a GEMM or ALU instruction, besides its micro-ops
     source: TimingModel
+    channel: Callable[[Config], Channel]
     simulated: Callable[[Elaborated, Timing], Simulated]
     tokens_wait: bool = True  # a push waits while its queue is full
 

@@ -62,16 +62,15 @@ def _simulated(program: Elaborated, timing: Timing) -> Simulated:
         settle=np.where(store, RESPONSE + latency, ARRIVED),
         ahead=(load & moved.transfers & (padding == 0)).astype(np.int64),
     )
-    channel = Channel(
-        config.bus_bits // 8,
-        AR_LATENCY + latency + R_LATENCY,
-        LONGEST,
-        in_flight=IN_FLIGHT,
-        write_latency=W_LATENCY,
-    )
     batch = batch_of(config)
     fetch = Fetch(INSN_BYTES, config.queue_depth, batch=batch, buffer=BATCHES * batch)
-    return Simulated(costs, channel, fetch, Units(room=1, outstanding=OUTSTANDING))
+    return Simulated(costs, timing.channel(config), fetch, Units(room=1, outstanding=OUTSTANDING))
+
+
+def _channel(config: Config) -> Channel:
+    """The DRAM port."""
+    latency = AR_LATENCY + max(1, config.dram_latency) + R_LATENCY
+    return Channel(config.bus_bits // 8, latency, LONGEST, in_flight=IN_FLIGHT, write_latency=W_LATENCY)
 
 
 def _core(program: Elaborated, timing: Timing) -> Array:
@@ -145,5 +144,6 @@ TILEWRIGHT = Timing(
         "the cycle rules of this package's gateware, whose compiled RTL is compared with it program by program; "
         "DRAM delay and width from the config",
     ),
+    channel=_channel,
     simulated=_simulated,
 )

@@ -1,0 +1,29 @@
+"""The best of many candidates: in the order of their lower bounds, timed until no bound is below the best time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def finalists(
+    candidates: Iterable[tuple[float, T]], time: Callable[[T], tuple[float, int]], effort: int, worth: float = 0.0
+) -> list[tuple[float, T]]:
+    """(Time, candidate) of the first candidates whose bound is below the best time so far, best first.
+
+    `candidates`: (bound, candidate), the lowest bound first. `time` also says what effort it took; more than `effort`
+    in all is not spent. `worth`: the part of the best time that a candidate must be able to gain. Of equal times the
+    lower bound comes first.
+    """
+    found: list[tuple[float, T]] = []
+    best = float("inf")
+    for bound, candidate in candidates:
+        if bound >= best * (1 - worth) or effort <= 0:
+            break
+        cycles, took = time(candidate)
+        effort -= took
+        found.append((cycles, candidate))
+        best = min(best, cycles)
+    return sorted(found, key=lambda item: item[0])
