@@ -109,4 +109,4 @@ def meaning(
     types = {own: next(t for t in DTYPES.values() if t.storage == values.dtype) for own, values in data.items()}
     operation = OPERATIONS[name]
     types |= dict.fromkeys(operation.outputs, types["x"])
-    return operation.meaning(Values(data, types, dict.fromkeys(operation.outputs, shape), attributes or {}))
+    return operation.results(Values(data, types, dict.fromkeys(operation.outputs, shape), attributes or {}))

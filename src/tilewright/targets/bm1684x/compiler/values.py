@@ -51,7 +51,7 @@ class Machine:
         n, c, h, w = result.shape
         shapes = {name: (self.launches * n if self._differs(result) else n, c, h, w)}
         try:
-            found = operation.meaning(Values(data, command.types, shapes, command.attributes))
+            found = operation.results(Values(data, command.types, shapes, command.attributes))
             self._write(result, np.broadcast_to(found[name], shapes[name]))
         except ValueError as error:  # NumPy's word for shapes that do not go together
             raise MachineError(operation.name, f"its operands do not fit: {error}") from None

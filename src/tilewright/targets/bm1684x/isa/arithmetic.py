@@ -21,9 +21,9 @@ from tilewright.targets.bm1684x.isa.parts import (
     Part,
     Sizes,
     Type,
-    Value,
     local_tensor,
     located,
+    one_field,
     refused,
 )
 from tilewright.targets.bm1684x.isa.stream import Encoded
@@ -52,8 +52,8 @@ def _ones(encoded: Encoded) -> Constant:
 
 
 STRIDES = Computed("strided", _strided)
-MODE = Value("mode", "opd2_n_str", Rounding)
-STEPS = Value("steps", "opd2_n_str", lambda code: code + 1, lambda steps: steps - 1)
+MODE = one_field("mode", "opd2_n_str", Rounding)
+STEPS = one_field("steps", "opd2_n_str", lambda code: code + 1, lambda steps: steps - 1)
 
 
 def _type(name: str) -> Type:

@@ -119,7 +119,7 @@ class Command:
                 raise MachineError(self.operation.name, f"it has no operand {name}")
         values = Values(data, self.types, shapes, self.attributes)
         try:
-            found = self.operation.meaning(values)
+            found = self.operation.results(values)
             if touched is not None and self.operation.touches:
                 touched |= self.operation.touches(values, found)
         except ValueError as error:  # NumPy's word for shapes that do not go together

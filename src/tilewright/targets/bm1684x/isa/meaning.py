@@ -73,11 +73,6 @@ def encoded(command: Command, number: int, needs: int) -> Encoded:
     Raises ProgramError for an operation without a known format. That the fields say all of it is the caller's to know,
     or to have `checked`.
     """
-    return _encoded(command, number, needs)[1]
-
-
-def _encoded(command: Command, number: int, needs: int) -> tuple[Instruction, Encoded]:
-    """The first instruction that can say the command, and the command in it."""
     name = command.operation.name
     if name in SEQUENCES:
         raise refused(command, "it is a sequence of commands", "use `functions`, which issues them one by one")
@@ -91,14 +86,14 @@ def _encoded(command: Command, number: int, needs: int) -> tuple[Instruction, En
             why = error
             continue
         fields |= {"cmd_id": number + 1, "cmd_id_dep": needs, "cmd_id_en": 1}
-        return instruction, Encoded(command.operation.engine, number, instruction.format, fields)
+        return Encoded(command.operation.engine, number, instruction.format, fields)
     raise why
 
 
 def checked(command: Command, number: int, needs: int, config: Config) -> Encoded:
     """`encoded`, and read again. Raises ProgramError where the format has no field for a part of the command."""
-    instruction, found = _encoded(command, number, needs)
-    if reason := _difference(command, command_of(found, config), instruction):
+    found = encoded(command, number, needs)
+    if reason := _difference(command, command_of(found, config), instruction_of(found)):
         name = found.format.name
         raise refused(command, f"{name} has no field for it: {reason}", "lay operands out as it takes them")
     return found

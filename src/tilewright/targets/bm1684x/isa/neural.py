@@ -23,8 +23,8 @@ from tilewright.targets.bm1684x.isa.parts import (
     Part,
     Sizes,
     Type,
-    Value,
     of_kind,
+    one_field,
 )
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts import layout
@@ -36,7 +36,7 @@ from tilewright.targets.bm1684x.values.window import Window
 NOTHING = {"opd2_const": 1, "opd2_addr": 0}
 SOURCE, WEIGHT = Type("opd0_prec", "opd0_sign"), Type("opd0_prec", "opd1_sign")
 REAL_RESULT = Local("y", "res0", Type("res0_prec", 1))
-ROTATED = Value("rotated", "kernel_rotate", bool)
+ROTATED = one_field("rotated", "kernel_rotate", bool)
 
 
 #: The fields of each part of a window, and what is added to them.
@@ -118,7 +118,7 @@ CONVOLUTIONS = (
 DEPTHWISE, AVERAGE, DEPTHWISE_RELU, MAXIMUM = 0, 1, 2, 4
 LIKE_SOURCE = Local("y", "res0", Type("res0_prec", ("opd0_sign",)))
 TAPS = Local("w", "opd1", WEIGHT, Sizes("1 res0_c opd1_h opd1_w"), layout.compact)
-RIGHT = Value("right", "opd2_addr", lambda bits: bits & 0xFF)
+RIGHT = one_field("right", "opd2_addr", lambda bits: bits & 0xFF)
 
 
 def _pool(function: int, operation: str, *parts: Part, of: str = "", **more: Any) -> Instruction:
@@ -128,7 +128,7 @@ def _pool(function: int, operation: str, *parts: Part, of: str = "", **more: Any
 
 def _depthwise(function: int, operation: str, bias: Type, y: Type, *parts: Part, **more: Any) -> Instruction:
     addend = Optional(Local("bias", "opd2", bias, CHANNEL, layout.compact), NOTHING)
-    scaling = (Value("right", "res1_addr", lambda bits: bits & 0xFF), Value("mode", "opd2_n_str", Rounding))
+    scaling = (one_field("right", "res1_addr", lambda bits: bits & 0xFF), one_field("mode", "opd2_n_str", Rounding))
     fixed = {"relu": function == DEPTHWISE_RELU}
     return _pool(function, operation, TAPS, addend, *parts, *scaling, Local("y", "res0", y), fixed=fixed, **more)
 
@@ -202,7 +202,7 @@ SPREAD_BIAS = Spread("bias", "opd2", Type(0, always=F32), lambda c: (1, _columns
 
 
 def _product(operation: str, of: str, *parts: Part, **more: Any) -> Instruction:
-    turned, sums = Value("left_transposed", "left_tran", bool), Again("acc", PRODUCT, "res_add")
+    turned, sums = one_field("left_transposed", "left_tran", bool), Again("acc", PRODUCT, "res_add")
     parts = (RIGHT_SIDE, LEFT, turned, *parts, sums, PRODUCT)
     return Instruction("MM", operation, parts, {"tsk_eu_typ": 1, "opd0_const": 0}, of, **more)
 

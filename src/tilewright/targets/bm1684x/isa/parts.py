@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 from tilewright.errors import ProgramError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
@@ -37,16 +37,6 @@ class Part(Protocol):
 
     def write(self, command: Command) -> Fields:
         """The fields that say it. Raises ProgramError where none can."""
-
-
-@runtime_checkable
-class Typed(Protocol):
-    """A part that is an operand or a result, of a type that fields say."""
-
-    @property
-    def own(self) -> str: ...
-    @property
-    def type(self) -> Type: ...
 
 
 def refused(command: Command, reason: str, remedy: str = "") -> ProgramError:
@@ -263,22 +253,6 @@ class Optional:
 
 
 @dataclass(frozen=True)
-class Value:
-    """An attribute that is one field: `value` of the field, and `code` of the attribute."""
-
-    own: str
-    name: str
-    value: Callable[[int], Any] = int
-    code: Callable[[Any], int] = int
-
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        return {self.own: self.value(encoded[self.name])}
-
-    def write(self, command: Command) -> Fields:
-        return {self.name: self.code(attribute(command.attributes, self.own))}
-
-
-@dataclass(frozen=True)
 class Computed:
     """A part of several fields, by two functions. Without `fields` the function of the command implies it."""
 
@@ -291,6 +265,11 @@ class Computed:
 
     def write(self, command: Command) -> Fields:
         return self.fields(command)
+
+
+def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int) -> Computed:
+    """An attribute that is one field: `value` of the field, and `code` of the attribute."""
+    return Computed(own, lambda c: value(c[name]), lambda command: {name: code(attribute(command.attributes, own))})
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,5 +339,5 @@ class Instruction:
     @cached_property
     def bits_only(self) -> frozenset[str]:
         """Operands and results of which the fields say only how many bits an element has."""
-        typed = [part for part in self.parts if isinstance(part, Typed)]
-        return frozenset(part.own for part in typed if part.type.keeps_bits)
+        types = {getattr(part, "own", ""): getattr(part, "type", None) for part in self.parts}
+        return frozenset(own for own, of in types.items() if of and of.keeps_bits)

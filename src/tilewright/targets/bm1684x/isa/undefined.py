@@ -133,7 +133,7 @@ def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Ar
     name, shape = command.operation.name, result.shape
     if name in MOVES and "x" in origins:
         values = Values(origins, command.types, {"y": tuple(shape)}, command.attributes)
-        return command.operation.meaning(values)["y"]
+        return command.operation.results(values)["y"]
     if name in PRODUCTS and {"L", "R"} <= origins.keys():
         left, right = sides(origins["L"], origins["R"], command.attributes)
         parts = [left.max(1)[:, None], right.max(0)[None], *(origins[key] for key in ("bias", "acc") if key in origins)]

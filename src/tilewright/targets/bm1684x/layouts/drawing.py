@@ -166,11 +166,10 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     for (lane, offset), (_, index) in found.items():
         band, inside = divmod(offset, line)
         x, y = MARGIN + inside // size * cell, tops[band] + row[lane]
-        name = " ".join(f"{axis}{number}" for axis, number in zip(axes, index, strict=True))
         colour = COLOURS[index[0] % len(COLOURS)]
         out.append(
             f'<rect x="{x:g}" y="{y}" width="{cell:g}" height="{height}" fill="{colour}" stroke="#888" '
-            f'stroke-width="0.5"><title>{name}: lane {lane}, byte {offset:#x}</title></rect>'
+            f'stroke-width="0.5"><title>{_name(axes, index)}: lane {lane}, byte {offset:#x}</title></rect>'
         )
         out += _text(lines[lane, offset], x + cell / 2, y + LINE)
     return "\n".join((*out, "</svg>")) + "\n"

@@ -97,10 +97,16 @@ def _up(value: int, multiple: int) -> int:
 
 
 class Operand(Protocol):
-    """Anything with elements in memory."""
+    """Anything with elements in the memory of a machine."""
+
+    axes: ClassVar[tuple[str, ...]]
 
     @property
+    def config(self) -> Config: ...
+    @property
     def shape(self) -> tuple[int, ...]: ...
+    @property
+    def stride(self) -> Stride | None: ...
     @property
     def dtype(self) -> DType: ...
     @property
@@ -115,35 +121,24 @@ class Drawn:
 
     axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
 
-    def __repr__(self: Placed) -> str:
+    def __repr__(self: Operand) -> str:
         return f"{type(self).__name__}({title(self)})"
 
     @property
-    def lane_end(self: Placed) -> int:
+    def lane_end(self: Operand) -> int:
         """One past the highest byte that it has in a lane."""
         return self.storage.lane_end
 
-    def explain(self: Placed) -> str:
+    def explain(self: Operand) -> str:
         """One line a run of neighbouring elements. Raises InputError outside of local memory."""
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
 
-    def svg(self: Placed) -> str:
+    def svg(self: Operand) -> str:
         """A box an element. Raises InputError for too many, and outside of local memory."""
         return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
 
 
-class Placed(Operand, Protocol):
-    """An operand that knows its machine."""
-
-    axes: ClassVar[tuple[str, ...]]
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def stride(self) -> Stride | None: ...
-
-
-def title(operand: Placed) -> str:
+def title(operand: Operand) -> str:
     """Type, shape, strides and where it begins."""
     first = int(operand.addresses.flat[0])
     text = f"{operand.dtype} ({', '.join(map(str, operand.shape))})"

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tilewright.array import Array
 from tilewright.targets.bm1684x.values.dtypes import DType, Rounding
 from tilewright.targets.bm1684x.values.elementwise import STEPS
@@ -58,7 +60,8 @@ class Signature(NamedTuple):
     attributes: Mapping[str, Any]
 
 
-Meaning = Callable[[Values], Mapping[str, Array]]
+#: The results by name, or the only one.
+Meaning = Callable[[Values], Array | Mapping[str, Array]]
 Touches = Callable[[Values, Mapping[str, Array]], Mapping[str, Array]]
 #: Why a command is refused: a sentence; nothing where it is not.
 Rule = Callable[[Signature], str]
@@ -68,7 +71,7 @@ PlaceRule = Callable[[Mapping[str, Any]], str]
 
 @dataclass(frozen=True)
 class Operation:
-    """`meaning` is a pure function of logical arrays; its docstring says what it computes.
+    """`meaning` is a pure function of logical arrays; what it computes stands in `results` by name.
 
     `inexact`: the machine iterates in an undocumented way, results are within `ulps` of the true value here.
     `by_data`: what is written depends on values. `touches` says of operands and results of which a command reads or
@@ -84,6 +87,11 @@ class Operation:
     inexact: bool = False
     by_data: bool = False
     touches: Touches | None = None
+
+    def results(self, values: Values) -> Mapping[str, Array]:
+        """What it computes, by the names of its results."""
+        found = self.meaning(values)
+        return {"y": found} if isinstance(found, np.ndarray | np.generic) else found
 
     def refusal(self, types: Mapping[str, DType], attributes: Mapping[str, Any]) -> str:
         """Why the machine does not run it with these types and attributes; empty where it does."""

@@ -30,95 +30,90 @@ from tilewright.targets.bm1684x.values.floats import (
 )
 
 
-def float_binary(name: str, v: Values) -> dict[str, Array]:
+def float_binary(name: str, v: Values) -> Array:
     """A sum, difference, product or absolute difference, rounded once."""
-    return {"y": e.float_binary(name, v["a"], v["b"], v.types["y"])}
+    return e.float_binary(name, v["a"], v["b"], v.types["y"])
 
 
-def integer_binary(name: str, v: Values) -> dict[str, Array]:
+def integer_binary(name: str, v: Values) -> Array:
     """A sum, difference or product, shifted and rounded; it wraps, or clamps where the command says so."""
     count = v["shift"].astype(np.int64) if "shift" in v.data else 0
     saturating = bool(v.attribute("saturate"))
-    return {"y": e.integer_binary(name, v["a"], v["b"], v.types["y"], count, v.mode, saturating)}
+    return e.integer_binary(name, v["a"], v["b"], v.types["y"], count, v.mode, saturating)
 
 
-def extreme(name: str, v: Values) -> dict[str, Array]:
+def extreme(name: str, v: Values) -> Array:
     """The larger of a and b, or the smaller."""
     if v.types["a"].is_float:
-        return {"y": e.float_binary(name, v["a"], v["b"], v.types["a"])}
-    return {"y": np.maximum(v["a"], v["b"]) if name == "max" else np.minimum(v["a"], v["b"])}
+        return e.float_binary(name, v["a"], v["b"], v.types["a"])
+    return np.maximum(v["a"], v["b"]) if name == "max" else np.minimum(v["a"], v["b"])
 
 
-def bitwise(name: str, v: Values) -> dict[str, Array]:
-    """and, or, xor."""
-    return {"y": e.BITWISE[name](v["a"], v["b"])}
-
-
-def shifted(arithmetic: bool, v: Values) -> dict[str, Array]:
+def shifted(arithmetic: bool, v: Values) -> Array:
     """Right shifts round; left shifts drop what leaves the type. Logical ones see unsigned bits."""
     bits = v["a"] if arithmetic else v["a"].view(f"<u{v.types['a'].bytes}")
-    return {"y": wrap(shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])}
+    return wrap(shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])
 
 
-def compare(relation: str, v: Values) -> dict[str, Array]:
+def compare(relation: str, v: Values) -> Array:
     """c where the relation holds between a and b, else 0."""
     true = holds(relation, v["a"], v["b"], v.types["a"])
-    return {"y": np.where(true, v["c"], np.zeros((), v.types["y"].storage))}
+    return np.where(true, v["c"], np.zeros((), v.types["y"].storage))
 
 
-def select(relation: str, v: Values) -> dict[str, Array]:
+def select(relation: str, v: Values) -> Array:
     """c where the relation holds between a and b, else d."""
-    return {"y": np.where(holds(relation, v["a"], v["b"], v.types["a"]), v["c"], v["d"])}
+    return np.where(holds(relation, v["a"], v["b"], v.types["a"]), v["c"], v["d"])
 
 
 def extreme_select(name: str, relation: str, v: Values) -> dict[str, Array]:
     """The extreme of a and b too."""
-    return {"y0": extreme(name, v)["y"], **select(relation, v)}
+    return {"y0": extreme(name, v), "y": select(relation, v)}
 
 
-def copy(v: Values) -> dict[str, Array]:
-    """The operand's bits."""
-    return {"y": v["a"]}
-
-
-def unary(function: Callable[[Array], Array], v: Values) -> dict[str, Array]:
-    """|a|, or its sign: -1, 0 or 1."""
-    dtype = v.types["y"]
-    return {"y": narrow(function(widen(v["a"], dtype)), dtype) if dtype.is_float else function(v["a"])}
-
-
-def negative(v: Values) -> dict[str, Array]:
+def negative(v: Values) -> Array:
     """0 - a: zeros become positive, the lowest integer stays."""
     dtype = v.types["y"]
     if dtype.is_float:
-        return {"y": e.float_binary("sub", dtype.from_bits(0), v["a"], dtype)}
-    return {"y": (0 - v["a"].astype(np.int64)).astype(dtype.storage)}
+        return e.float_binary("sub", dtype.from_bits(0), v["a"], dtype)
+    return (0 - v["a"].astype(np.int64)).astype(dtype.storage)
 
 
-def prelu(v: Values) -> dict[str, Array]:
+def prelu(v: Values) -> Array:
     """a where it is positive, else a * slope."""
     dtype = v.types["y"]
     with np.errstate(all="ignore"):
         value, slope = widen(v["a"], dtype), widen(v["slope"], dtype)
-        return {"y": narrow(np.where(value > 0, value, value * slope), dtype)}
+        return narrow(np.where(value > 0, value, value * slope), dtype)
 
 
-def multiply_add(v: Values) -> dict[str, Array]:
+def multiply_add(v: Values) -> Array:
     """acc + a * b, two roundings."""
-    return {"y": e.multiply_add(v["a"], v["b"], v["acc"], v.types["y"])}
+    return e.multiply_add(v["a"], v["b"], v["acc"], v.types["y"])
 
 
-def integer_mac(v: Values) -> dict[str, Array]:
+def integer_mac(v: Values) -> Array:
     """sat16(((acc << left) + a * b) >> right)."""
     a, b, acc = (v[name].astype(np.int64) for name in ("a", "b", "acc"))
     wide = (acc << v.attribute("left")) + a * b
-    return {"y": saturate(shift_right(wide, v.attribute("right"), v.mode), I16)}
+    return saturate(shift_right(wide, v.attribute("right"), v.mode), I16)
 
 
-def taylor(v: Values) -> dict[str, Array]:
+def taylor(v: Values) -> Array:
     """The sum of coefficient[k] * a**k, by Horner's scheme. Each lane has its own: (1, c, 1, k), or (k,) for all."""
     coefficients = np.moveaxis(v["coefficients"], -1, 0)[..., None]
-    return {"y": e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])}
+    return e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])
+
+
+def unary(function: Callable[[Array], Array], v: Values) -> Array:
+    """|a|, or its sign: -1, 0 or 1."""
+    dtype = v.types["y"]
+    return narrow(function(widen(v["a"], dtype)), dtype) if dtype.is_float else function(v["a"])
+
+
+def _of(names: str, function: Callable[..., Array]) -> Callable[[Values], Array]:
+    """A function of the operands alone."""
+    return lambda v: function(*(v[name] for name in names.split()))
 
 
 alike, integers = rules.alike, rules.integers
@@ -129,8 +124,8 @@ for name, signs in (("add", as_sources), ("sub", rules.signed_result), ("mul", a
     define(TIU, f"int_{name}", "a b shift", partial(integer_binary, name), integers("a", "b", "y"), signs)
 for name in ("max", "min"):
     define(TIU, name, "a b", partial(extreme, name), alike("a", "b", "y"))
-for name in e.BITWISE:
-    define(TIU, name, "a b", partial(bitwise, name), integers("a", "b"), alike("a", "b", "y"))
+for name, two in e.BITWISE.items():
+    define(TIU, name, "a b", _of("a b", two), integers("a", "b"), alike("a", "b", "y"))
 for name in ("arithmetic", "logical"):
     define(TIU, f"{name}_shift", "a shift", partial(shifted, name == "arithmetic"), integers("a", "y"))
 for name in RELATIONS:
@@ -141,7 +136,12 @@ for name in ("greater", "less", "equal"):
 for name, key, relation in (("maximum", "max", "greater"), ("minimum", "min", "less")):
     both = partial(extreme_select, key, relation)
     define(TIU, f"{name}_{relation}_select", "a b c d", both, *choices, outputs="y0 y")
-ones = (("copy", copy), ("abs", partial(unary, np.abs)), ("neg", negative), ("sign", partial(unary, np.sign)))
+ones = (
+    ("copy", lambda v: v["a"]),
+    ("abs", partial(unary, np.abs)),
+    ("neg", negative),
+    ("sign", partial(unary, np.sign)),
+)
 for name, meaning in ones:
     define(TIU, name, "a", meaning, alike("a", "y"))
 macs = (rules.of("a", I8, U8), rules.of("b", I8, U8), rules.of("acc", I16), rules.of("y", I16))
@@ -151,79 +151,59 @@ define(TIU, "int8_mac", "a b acc", integer_mac, *macs)
 define(TIU, "fp_taylor", "a coefficients", taylor, rules.floats("a", "coefficients", "y"))
 
 
-def convert(v: Values) -> dict[str, Array]:
-    """x as another type; integers clamp, NaN becomes 0."""
-    return {"y": cast(v["x"], v.types["x"], v.types["y"], v.mode)}
-
-
-def round_to_integral(v: Values) -> dict[str, Array]:
-    """The nearest integral value of the same float type."""
-    return {"y": round_float(v["x"], v.types["x"], v.mode)}
-
-
 def _wide(x: Array) -> Array:
     return x.astype(np.int64)
 
 
-def integer_requant(v: Values) -> dict[str, Array]:
+def convert(v: Values) -> Array:
+    """x as another type; integers clamp, NaN becomes 0."""
+    return cast(v["x"], v.types["x"], v.types["y"], v.mode)
+
+
+def integer_requant(v: Values) -> Array:
     """sat(round(x * multiplier * 2**shift) + offset)."""
     scaled = shift(_wide(v["x"]) * _wide(v["multiplier"]), v["shift"], v.mode)
-    return {"y": saturate(scaled + _wide(v["offset"]), v.types["y"])}
+    return saturate(scaled + _wide(v["offset"]), v.types["y"])
 
 
-def float_requant(v: Values) -> dict[str, Array]:
+def float_requant(v: Values) -> Array:
     """sat(round(f32(x) * scale + offset)), each operation a float32 rounding; `source_mode` rounds x to float32."""
     mode, x = v.attribute("source_mode"), v["x"]
     with np.errstate(all="ignore"):
         nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
         real = x.astype(np.float32) if nearest else cast(_wide(x), I32, F32, mode)
         scaled = flush(flush(real * np.float32(v["scale"])) + np.float32(v["offset"]))
-    return {"y": to_integer(scaled.astype(np.float64), v.types["y"], v.mode)}
+    return to_integer(scaled.astype(np.float64), v.types["y"], v.mode)
 
 
-def integer_dequant(v: Values) -> dict[str, Array]:
+def integer_dequant(v: Values) -> Array:
     """sat(round((x - offset) * multiplier * 2**shift))."""
     wide = (_wide(v["x"]) - _wide(v["offset"])) * _wide(v["multiplier"])
-    return {"y": saturate(shift(wide, v["shift"], v.mode), v.types["y"])}
+    return saturate(shift(wide, v["shift"], v.mode), v.types["y"])
 
 
-def float_dequant(v: Values) -> dict[str, Array]:
+def float_dequant(v: Values) -> Array:
     """f32(x - offset) * scale."""
     with np.errstate(all="ignore"):
-        return {"y": flush((_wide(v["x"]) - _wide(v["offset"])).astype(np.float32) * np.float32(v["scale"]))}
+        return flush((_wide(v["x"]) - _wide(v["offset"])).astype(np.float32) * np.float32(v["scale"]))
 
 
-def divide(v: Values) -> dict[str, Array]:
-    """a / b, as the machine iterates it: up to 4 units in the last place off."""
-    return {"y": e.divide(v["a"], v["b"], v.attribute("steps"))}
-
-
-def inverse_root(v: Values) -> dict[str, Array]:
-    """1 / sqrt(a), iterated."""
-    return {"y": e.inverse_root(v["a"], v.attribute("steps"))}
-
-
-def iterated(function: Callable[[Array], Array], v: Values) -> dict[str, Array]:
-    """sqrt(a), exp(a) or 1 / (1 + exp(-a)): what the device API's sequence of commands computes."""
-    return {"y": function(v["a"])}
-
-
-def logarithm(v: Values) -> dict[str, Array]:
+def logarithm(v: Values) -> Array:
     """ln(a), rounded from float64: the vendor's sequence is not known, and differs by a unit in the last place."""
     with np.errstate(all="ignore"):
-        return {"y": flush(np.log(widen(v["a"], F32).astype(np.float64)).astype(np.float32))}
+        return flush(np.log(widen(v["a"], F32).astype(np.float64)).astype(np.float32))
 
 
 modes, in_f32 = rules.rounds_to_neighbours, rules.iterates_in_f32
 scaled = "x multiplier shift offset"
 define(TIU, "cast", "x", convert, modes, rules.not_between_short_floats)
-define(TIU, "fp_round", "x", round_to_integral, modes, rules.floats("x", "y"))
+define(TIU, "fp_round", "x", lambda v: round_float(v["x"], v.types["x"], v.mode), modes, rules.floats("x", "y"))
 define(TIU, "int_requant", scaled, integer_requant, rules.wide_source)
 define(TIU, "fp32_requant", "x scale offset", float_requant, modes, rules.wide_source)
 define(TIU, "int_dequant", scaled, integer_dequant, rules.integers("x", "y"))
 define(TIU, "fp32_dequant", "x scale offset", float_dequant, rules.integers("x"), rules.of("y", F32))
-define(TIU, "fp_div", "a b", divide, in_f32)
-define(TIU, "fp_rsqrt", "a", inverse_root, in_f32)
+define(TIU, "fp_div", "a b", lambda v: e.divide(v["a"], v["b"], v.attribute("steps")), in_f32)
+define(TIU, "fp_rsqrt", "a", lambda v: e.inverse_root(v["a"], v.attribute("steps")), in_f32)
 for name, function in (("sqrt", e.square_root), ("exp", e.exponential), ("sigmoid", e.sigmoid)):
-    define(TIU, f"fp_{name}", "a", partial(iterated, function), in_f32)
+    define(TIU, f"fp_{name}", "a", _of("a", function), in_f32)
 define(TIU, "fp_log", "a", logarithm, in_f32, inexact=True)

@@ -3,61 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.targets.bm1684x.isa.operations import rules
-from tilewright.targets.bm1684x.isa.operations.base import DMA, HAU, TIU, Meaning, Touches, Values, define
+from tilewright.targets.bm1684x.isa.operations.base import DMA, HAU, TIU, Touches, Values, define
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U16, U32
 from tilewright.targets.bm1684x.values.floats import widen
 
 
-def reshaped(v: Values) -> dict[str, Array]:
-    """The elements of x in the shape of y, both in NCHW order."""
-    return {"y": v["x"].reshape(v.shapes["y"])}
-
-
-def broadcast(v: Values) -> dict[str, Array]:
-    """x to every channel of y (or to all of it)."""
-    return {"y": np.broadcast_to(v["x"], v.shapes["y"])}
-
-
-def transposed(order: tuple[int, ...], v: Values) -> dict[str, Array]:
-    """x with its axes in another order."""
-    return {"y": v["x"].transpose(order)}
-
-
-def reversed_axis(v: Values) -> dict[str, Array]:
-    """x with one axis the other way round."""
-    return {"y": np.flip(v["x"], v.attribute("axis"))}
-
-
-def gather_rows(v: Values) -> dict[str, Array]:
+def gather_rows(v: Values) -> Array:
     """y[0, c, k, :] = x[0, c, index[0, c, k, 0], :]; `fill` where the index is beyond x."""
     index, x = v["index"][0, :, :, 0].astype(np.int64), v["x"][0]
     inside = index < x.shape[1]
     rows = np.take_along_axis(x, np.where(inside, index, 0)[:, :, None], 1)
-    return {"y": np.where(inside[:, :, None], rows, v["fill"])[None]}
+    return np.where(inside[:, :, None], rows, v["fill"])[None]
 
 
-def taken_from(operand: str, gather: Meaning) -> Touches:
+def taken_from(operand: str, gather: Callable[[Values], Array]) -> Touches:
     """The elements of an operand that a gather takes: those whose numbers it gives when it gathers numbers."""
 
     def touches(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
         numbers, size = np.arange(v[operand].size).reshape(v[operand].shape), v[operand].size
         taken = np.zeros(size + 1, np.bool_)
-        taken[gather(replace(v, data={**v.data, operand: numbers, "fill": np.array(size)}))["y"]] = True
+        taken[gather(replace(v, data={**v.data, operand: numbers, "fill": np.array(size)}))] = True
         return {operand: taken[:size].reshape(numbers.shape)}
 
     return touches
 
 
-def scatter_rows(v: Values) -> dict[str, Array]:
+def scatter_rows(v: Values) -> Array:
     """y[0, c, index[0, c, k, 0], :] = x[0, c, k, :]; of equal indices the last stays, those beyond y are dropped.
 
     Other rows are those of y_before, or 0. How the machine treats equal indices is not known.
@@ -66,7 +45,7 @@ def scatter_rows(v: Values) -> dict[str, Array]:
     index = v["index"][0, :, :, 0].astype(np.int64)
     channel, row = np.nonzero(index < y.shape[2])
     y[0, channel, index[channel, row]] = v["x"][0, channel, row]
-    return {"y": y}
+    return y
 
 
 def scattered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
@@ -74,7 +53,7 @@ def scattered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
     if "y_before" not in v.data:
         return {}
     marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
-    return {**scatter_rows(replace(v, data=marks)), "y_before": np.zeros((), np.bool_)}
+    return {"y": scatter_rows(replace(v, data=marks)), "y_before": np.zeros((), np.bool_)}
 
 
 def mask_select(v: Values) -> dict[str, Array]:
@@ -100,28 +79,28 @@ def nonzero(v: Values) -> dict[str, Array]:
     return {"y": found.astype(np.uint32), "count": np.array([found.size])}
 
 
-def table_lookup(v: Values) -> dict[str, Array]:
+def table_lookup(v: Values) -> Array:
     """y = table[x]; `fill` where x is beyond it. Each channel has its own table: (1, c, 1, k), or (k,) for all."""
     index, tables = v["x"].astype(np.int64), v["table"].reshape(-1, v["table"].shape[-1])
     inside = index < tables.shape[1]
     channel = np.arange(index.shape[1])[:, None, None] if len(tables) > 1 else 0
-    return {"y": np.where(inside, tables[channel, np.where(inside, index, 0)], v["fill"])}
+    return np.where(inside, tables[channel, np.where(inside, index, 0)], v["fill"])
 
 
-def gather_columns(v: Values) -> dict[str, Array]:
+def gather_columns(v: Values) -> Array:
     """y[n, c, 0, k] = x[n, c, 0, index[k]]; `fill` where the index is beyond x."""
     index = v["index"].reshape(-1).astype(np.int64)
     inside = index < v["x"].shape[3]
-    return {"y": np.where(inside, v["x"][..., np.where(inside, index, 0)], v["fill"])}
+    return np.where(inside, v["x"][..., np.where(inside, index, 0)], v["fill"])
 
 
-def gather_elements(v: Values) -> dict[str, Array]:
+def gather_elements(v: Values) -> Array:
     """y[n, c, h, k] = x[0, c, h, index[n, c, 0, k]]; `fill` where the index is beyond x."""
     index = v["index"].astype(np.int64)
     inside = index < v["x"].shape[3]
     shape = (index.shape[0], *v["x"].shape[1:])
     y = np.take_along_axis(np.broadcast_to(v["x"], shape), np.where(inside, index, 0), 3)
-    return {"y": np.where(inside, y, v["fill"])}
+    return np.where(inside, y, v["fill"])
 
 
 def sort(v: Values) -> dict[str, Array]:
@@ -169,24 +148,34 @@ def soft_nms(v: Values) -> dict[str, Array]:
     return {"y": np.array(kept, np.int32), "count": np.array([len(kept)])}
 
 
-cw_transposed = partial(transposed, (0, 3, 2, 1))
+def _transposed(*order: int) -> Callable[[Values], Array]:
+    """x with its axes in another order."""
+    return lambda v: v["x"].transpose(order)
+
+
+def _broadcast(v: Values) -> Array:
+    """x to every channel of y (or to all of it)."""
+    return np.broadcast_to(v["x"], v.shapes["y"])
+
+
+cw_transposed = _transposed(0, 3, 2, 1)
 bits, counted = rules.alike("x", "y"), rules.of("count", U32, I32)
 filled = (rules.alike("x", "y", "fill"), rules.of("index", U32, U16, U8))
 kept = (rules.of("y", I32), counted)
-define(DMA, "dma_copy", "x", reshaped, bits)
-define(DMA, "dma_broadcast", "x", broadcast, bits)
-define(DMA, "dma_nc_trans", "x", partial(transposed, (1, 0, 2, 3)), bits)
+define(DMA, "dma_copy", "x", lambda v: v["x"].reshape(v.shapes["y"]), bits)  # both in NCHW order
+define(DMA, "dma_broadcast", "x", _broadcast, bits)
+define(DMA, "dma_nc_trans", "x", _transposed(1, 0, 2, 3), bits)
 define(DMA, "dma_cw_trans", "x", cw_transposed, bits)
-define(DMA, "dma_matrix_trans", "x", partial(transposed, (1, 0)), bits)
-define(DMA, "dma_reverse", "x", reversed_axis, bits)
+define(DMA, "dma_matrix_trans", "x", _transposed(1, 0), bits)
+define(DMA, "dma_reverse", "x", lambda v: np.flip(v["x"], v.attribute("axis")), bits)
 define(DMA, "dma_h_gather", "x index fill", gather_rows, *filled, touches=taken_from("x", gather_rows))
 define(DMA, "dma_h_scatter", "x index y_before", scatter_rows, bits, by_data=True, touches=scattered_rows)
 define(DMA, "dma_mask_select", "x mask", mask_select, bits, outputs="y count", by_data=True, touches=selected)
 define(DMA, "dma_nonzero", "x", nonzero, rules.of("y", U32), outputs="y count", by_data=True, touches=first_ones)
 define(TIU, "cw_trans", "x", cw_transposed, bits)
 define(TIU, "wc_trans", "x", cw_transposed, bits)
-define(TIU, "npu_bcast", "x", broadcast, bits)
-define(TIU, "static_bcast", "x", broadcast, bits)
+define(TIU, "npu_bcast", "x", _broadcast, bits)
+define(TIU, "static_bcast", "x", _broadcast, bits)
 looks = (rules.alike("table", "y", "fill"), rules.of("x", U8, U16))
 define(TIU, "table_lookup", "x table fill", table_lookup, *looks, touches=taken_from("table", table_lookup))
 define(TIU, "pe_gather", "x index fill", gather_elements, *filled, touches=taken_from("x", gather_elements))

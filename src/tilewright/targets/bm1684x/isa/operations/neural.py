@@ -40,58 +40,58 @@ def _plus(total: Array, v: Values, name: str) -> Array:
     return total + v[name] if name in v.data else total
 
 
-def float_conv(v: Values) -> dict[str, Array]:
+def float_conv(v: Values) -> Array:
     """x (n, ic, h, w) with w (oc, ic, kh, kw), plus bias (1, oc, 1, 1) and acc, both f32 and optional."""
-    return {"y": conv.float_conv(v["x"], _weights(v), v.types["x"], v.types["y"], _window(v), _first(v))}
+    return conv.float_conv(v["x"], _weights(v), v.types["x"], v.types["y"], _window(v), _first(v))
 
 
-def symmetric_conv(v: Values) -> dict[str, Array]:
+def symmetric_conv(v: Values) -> Array:
     """sat(round_half_up((sum + bias) >> right)), clamped at 0 by an unsigned result type."""
     total = conv.integer_conv(v["x"], _weights(v), _window(v), 0, 0).astype(np.int64)
-    return {"y": conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))}
+    return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
 
-def asymmetric_conv(v: Values) -> dict[str, Array]:
+def asymmetric_conv(v: Values) -> Array:
     """int32 sums of padded x times (w - zero), plus acc."""
     zero = v["zero"].astype(np.int32) if "zero" in v.data else 0
     total = conv.integer_conv(v["x"], _weights(v), _window(v), v.attribute("pad"), zero)
-    return {"y": wrap(_plus(total, v, "acc"), v.types["y"])}
+    return wrap(_plus(total, v, "acc"), v.types["y"])
 
 
-def float_depthwise(v: Values) -> dict[str, Array]:
+def float_depthwise(v: Values) -> Array:
     """x (n, c, h, w) with w (1, c, kh, kw), plus bias (1, c, 1, 1), all of one type."""
     dtype = v.types["x"]
     taps = _window(v).taps(v["x"])
     first = [widen(v["bias"], dtype)] if "bias" in v.data else []
-    return {"y": conv.float_depthwise(taps, _weights(v).reshape(-1, *taps.shape[2:4]), dtype, first)}
+    return conv.float_depthwise(taps, _weights(v).reshape(-1, *taps.shape[2:4]), dtype, first)
 
 
-def integer_depthwise(v: Values) -> dict[str, Array]:
+def integer_depthwise(v: Values) -> Array:
     """sat(round((sum + bias) >> right)) of 8-bit x and w, int32 bias."""
     taps = _window(v).taps(v["x"], v.attribute("pad"))
     total = conv.integer_depthwise(taps, _weights(v).reshape(-1, *taps.shape[2:4]))
-    return {"y": conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"), v.mode)}
+    return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"), v.mode)
 
 
-def float_average(v: Values) -> dict[str, Array]:
+def float_average(v: Values) -> Array:
     """Each tap is multiplied by scale, then added."""
     dtype = v.types["x"]
-    return {"y": conv.float_depthwise(_window(v).taps(v["x"]), v["scale"], dtype, [])}
+    return conv.float_depthwise(_window(v).taps(v["x"]), v["scale"], dtype, [])
 
 
-def integer_average(v: Values) -> dict[str, Array]:
+def integer_average(v: Values) -> Array:
     """sat(round_half_up((sum * scale) >> right)), scale u8."""
     total = _window(v).taps(v["x"]).astype(np.int64).sum((2, 3)) * v["scale"].astype(np.int64)
-    return {"y": conv.scaled(total, v.types["y"], v.attribute("right"))}
+    return conv.scaled(total, v.types["y"], v.attribute("right"))
 
 
-def maximum(v: Values) -> dict[str, Array]:
+def maximum(v: Values) -> Array:
     """The largest tap; padding is `pad`."""
     dtype = v.types["x"]
     taps = _window(v).taps(v["x"], v["pad"])
     if dtype.is_float:
-        return {"y": narrow(widen(taps, dtype).max((2, 3)), dtype)}
-    return {"y": taps.max((2, 3))}
+        return narrow(widen(taps, dtype).max((2, 3)), dtype)
+    return taps.max((2, 3))
 
 
 def _sides(v: Values) -> tuple[Array, Array]:
@@ -111,21 +111,21 @@ def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Arr
     return (left.T if turned[0] else left), (right.T if turned[1] else right)
 
 
-def float_matmul(v: Values) -> dict[str, Array]:
+def float_matmul(v: Values) -> Array:
     """L (M, K) times R (K, N), plus bias (1, N) and acc, both f32 and optional."""
     left, right = _sides(v)
-    return {"y": conv.float_matmul(left, right, v.types["L"], v.types["y"], _first(v))}
+    return conv.float_matmul(left, right, v.types["L"], v.types["y"], _first(v))
 
 
-def integer_matmul(v: Values) -> dict[str, Array]:
+def integer_matmul(v: Values) -> Array:
     """sat(round_half_up((sum + bias) >> right)), bias i16."""
     total = conv.integer_matmul(*_sides(v)).astype(np.int64)
-    return {"y": conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))}
+    return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
 
-def wide_matmul(v: Values) -> dict[str, Array]:
+def wide_matmul(v: Values) -> Array:
     """int32 sums of L times (R - zero), plus acc."""
-    return {"y": wrap(_plus(conv.integer_matmul(*_sides(v)), v, "acc"), v.types["y"])}
+    return wrap(_plus(conv.integer_matmul(*_sides(v)), v, "acc"), v.types["y"])
 
 
 def _accumulates_wide(found: Signature) -> str:
