@@ -22,7 +22,7 @@ from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler import run
-from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, Scheduled, Stream, copy
+from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, Issued, Stream, copy
 from tilewright.targets.bm1684x.compiler.compile import lower
 from tilewright.targets.bm1684x.compiler.image import QueueImage
 from tilewright.targets.bm1684x.compiler.launch import Streamed
@@ -135,12 +135,13 @@ def test_what_does_not_fit_at_all_is_the_hosts() -> None:
 
 
 def test_every_command_decodes_to_what_was_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Scheduled] = []
+    made: list[dict[str, list[Issued]]] = []
     schedule = Stream.schedule
 
-    def noted(stream: Stream) -> Scheduled:
-        made.append(schedule(stream))
-        return made[-1]
+    def noted(stream: Stream) -> tuple[dict[str, list[Issued]], int]:
+        queues, cycles = schedule(stream)
+        made.append(queues)
+        return queues, cycles
 
     monkeypatch.setattr(Stream, "schedule", noted)
     for mode in MODES:
@@ -148,10 +149,10 @@ def test_every_command_decodes_to_what_was_encoded(monkeypatch: pytest.MonkeyPat
     count = 0
     for scheduled in made:
         for engine in (TIU, DMA):
-            commands, needs = scheduled.commands[engine], scheduled.needs[engine]
+            commands, needs = zip(*((own.command, own.after) for own in scheduled[engine]), strict=True)
             own = [encoded(command, number, needs[number]) for number, command in enumerate(commands)]
             found = decode(engine, queue(engine, own))
-            assert [each.needs for each in found[:-1]] == needs
+            assert tuple(each.needs for each in found[:-1]) == needs
             assert [each.id for each in found] == list(range(1, len(found) + 1))
             for read, command in zip(found[:-1], commands, strict=True):
                 again = command_of(read, Config())
@@ -226,9 +227,9 @@ def test_what_is_stored_is_not_overwritten_before() -> None:
     stream.move(copy(far[1], places[1]), 0, OUTPUTS)
     stream.move(copy(places[1], far[2]), 0, INPUTS)
     stream.compute(Command(OPERATIONS["copy"], {"a": places[1]}, {"y": places[0]}), 0)
-    made = stream.schedule()
-    assert [command.operands["x"] for command in made.commands[DMA]] == [far[0], places[1], far[2]]
-    assert made.needs == {TIU: [1, 3], DMA: [0, 1, 1]}
+    made, _ = stream.schedule()
+    assert [own.command.operands["x"] for own in made[DMA]] == [far[0], places[1], far[2]]
+    assert {engine: [own.after for own in queue] for engine, queue in made.items()} == {TIU: [1, 3], DMA: [0, 1, 1]}
 
 
 def test_damaged_launches_are_refused() -> None:

@@ -41,9 +41,9 @@ CONSTANTS, INPUTS, OUTPUTS = "constants", "inputs", "outputs"
 
 @dataclass(eq=False)
 class Issued:
-    """A command of one engine. `after`: how many commands of the compute engine must have ended (of a transfer);
-    `needs`: transfers that must have ended (of a compute command), or must come before it (of a transfer). `layer` is
-    the layer that it works for.
+    """A command of one engine. `after`: how many commands of the other engine must have ended: of a compute command,
+    known once transfers are ordered. `needs`: transfers that must have ended (of a compute command), or must come
+    before it (of a transfer). `layer` is the layer that it works for.
     """
 
     command: Command
@@ -52,18 +52,6 @@ class Issued:
     after: int = 0
     needs: list[int] = field(default_factory=list)
     before: int = 1 << 60  # the first compute command that waits for this transfer
-
-
-@dataclass(frozen=True, eq=False)
-class Scheduled:
-    """Both queues: commands, the layer of each, and the number (from 1) of the other engine's command it waits for.
-    `cycles`: when the last one ends.
-    """
-
-    commands: dict[str, list[Command]]
-    layers: dict[str, list[int]]
-    needs: dict[str, list[int]]
-    cycles: int
 
 
 class Stream:
@@ -102,8 +90,11 @@ class Stream:
                 (self._written if mode == WRITE else self._read)[low:high] = len(self._moves)
         self._moves.append(issued)
 
-    def schedule(self) -> Scheduled:
-        """Both queues. The transfer that can start first comes next; of several, the one that is needed first."""
+    def schedule(self) -> tuple[dict[str, list[Issued]], int]:
+        """Both queues, and when the last command ends.
+
+        The transfer that can start first comes next; of several, the one that is needed first.
+        """
         cost = [estimate.cycles(issued.command, self._config) for issued in self._compute]
         heads: dict[str, deque[int]] = {}
         for number, issued in enumerate(self._moves):
@@ -131,14 +122,10 @@ class Stream:
             heads[self._moves[number].kind].popleft()
         self._advance(cost, ended, arrived)
         place = {number: index for index, number in enumerate(order, 1)}
+        for issued in self._compute:
+            issued.after = max((place[move] for move in issued.needs), default=0)
         queues = {TIU: self._compute, DMA: [self._moves[number] for number in order]}
-        commands, layers = (
-            {engine: [getattr(issued, part) for issued in queue] for engine, queue in queues.items()}
-            for part in ("command", "layer")
-        )
-        arrivals = [max((place[move] for move in issued.needs), default=0) for issued in self._compute]
-        needs = {TIU: arrivals, DMA: [move.after for move in queues[DMA]]}
-        return Scheduled(commands, layers, needs, max(now, ended[-1] if ended else 0))
+        return queues, max(now, ended[-1] if ended else 0)
 
     def _advance(self, cost: list[int], ended: list[int], arrived: dict[int, int]) -> None:
         """Run compute commands until one waits for a transfer that has no place yet."""
@@ -248,17 +235,16 @@ class Assembly:
 
     def launch(self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]]) -> Launch:
         """What has been emitted, as a launch."""
-        made = self.stream.schedule()
-        queues = {}
-        for engine in (TIU, DMA):
-            waiting = zip(made.commands[engine], made.needs[engine], strict=True)
-            found = [encoded(command, number, needs) for number, (command, needs) in enumerate(waiting)]
-            queues[engine] = queue(engine, found)
+        issued, cycles = self.stream.schedule()
+        queues = {
+            engine: queue(engine, [encoded(own.command, number, own.after) for number, own in enumerate(commands)])
+            for engine, commands in issued.items()
+        }
         meta: dict[str, Any] = {
             "tiu_bytes": len(queues[TIU]),
             "batch": self.config.batch,
             "values_end": self._values_end,
-            "scheduled": made.cycles,
+            "scheduled": cycles,
             "inputs": [described(own, *where) for own, where in self.entering.items()],
             "outputs": [described(own, *where) for own, where in self.leaving.items()],
             "notes": [layer.note for layer in self._layers],
@@ -269,7 +255,7 @@ class Assembly:
         arrays = {
             "insns": np.concatenate([queues[TIU], queues[DMA]]),
             "constants": np.concatenate([np.zeros(0, np.uint8), *blocks]),
-            "layers": np.array([*made.layers[TIU], *made.layers[DMA]], np.int32),
+            "layers": np.array([own.layer for commands in issued.values() for own in commands], np.int32),
         }
         names = tuple(layer.name for layer in self._layers)
         return Launch(names[0] if len(names) == 1 else f"{names[0]}..{names[-1]}", names, meta, arrays)

@@ -168,21 +168,16 @@ def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
     """What each layer of a chain does for rows r0..r1 of the last result."""
     found: list[Slab] = []
     for layer in reversed(layers):
-        found.append(slab(layer, r0, r1))
-        r0, r1 = found[-1].i0, found[-1].i0 + found[-1].layer.shapes[0].h
+        (i0, i1), window = (r0, r1), layer.window
+        if window is not None:
+            h = layer.shapes[0].h
+            low, high = window.rows(r0, r1)
+            i0, i1 = min(max(0, low), h - 1), max(min(h, high), 1)
+            window = window.cut(r0, r1, h)
+        shapes, result = tuple(replace(shape, h=i1 - i0) for shape in layer.shapes), replace(layer.result, h=r1 - r0)
+        found.append(Slab(r0, i0, replace(layer, window=window, shapes=shapes, result=result)))
+        r0, r1 = i0, i1
     return found[::-1]
-
-
-def slab(layer: Layer, r0: int, r1: int) -> Slab:
-    """Rows r0..r1 of the result."""
-    i0, i1 = r0, r1
-    if layer.window is not None:
-        h = layer.shapes[0].h
-        low, high = layer.window.rows(r0, r1)
-        i0, i1 = min(max(0, low), h - 1), max(min(h, high), 1)
-        layer = replace(layer, window=layer.window.cut(r0, r1, h))
-    shapes = tuple(replace(shape, h=i1 - i0) for shape in layer.shapes)
-    return Slab(r0, i0, replace(layer, shapes=shapes, result=replace(layer.result, h=r1 - r0)))
 
 
 class Streamed:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -107,26 +107,32 @@ class Command:
         A result that is shorter than its operand in memory leaves the rest of it alone. `touched` receives what the
         field of this name says.
         """
+        shapes = {name: tuple(result.shape) for name, result in self.results.items()}
+        values, found = self.computed(partial(read, memories), shapes)
+        if touched is not None and self.operation.touches:
+            touched |= self.operation.touches(values, found)
+        for name, result in self.results.items():
+            write(memories, result, found[name], self.operation)
+        return found
+
+    def computed(
+        self, read: Callable[[Operand], Array], shapes: Mapping[str, tuple[int, ...]]
+    ) -> tuple[Values, Mapping[str, Array]]:
+        """What the operation sees and computes, with the values that `read` gives. Raises MachineError."""
         if reason := self.refusal():
             raise MachineError(self.operation.name, reason)
         data = {
-            name: operand.value if isinstance(operand, Constant) else read(memories, operand)
+            name: operand.value if isinstance(operand, Constant) else read(operand)
             for name, operand in self.operands.items()
         }
-        shapes = {name: tuple(result.shape) for name, result in self.results.items()}
         for name in self.operation.inputs:
             if name not in data and name not in OPTIONAL:
                 raise MachineError(self.operation.name, f"it has no operand {name}")
         values = Values(data, self.types, shapes, self.attributes)
         try:
-            found = self.operation.results(values)
-            if touched is not None and self.operation.touches:
-                touched |= self.operation.touches(values, found)
+            return values, self.operation.results(values)
         except ValueError as error:  # NumPy's word for shapes that do not go together
             raise MachineError(self.operation.name, f"its operands do not fit: {error}") from None
-        for name, result in self.results.items():
-            write(memories, result, found[name], self.operation)
-        return found
 
 
 def read(memories: Memories, operand: Operand) -> Array:

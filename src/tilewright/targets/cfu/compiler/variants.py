@@ -23,9 +23,17 @@ class Variant:
     macros: Mapping[str, int | str] = field(default_factory=dict)
     measured: float | None = None  # microseconds of ResNet-8, as the document measured this step of it
     beside: str = ""  # the variant that an aside of the document is compared with
-    tile_values: int = 0  # of A or B, which its macros' tiles take; 0: tiles follow the buffers
     extensions: tuple[str, ...] = ()  # of the machine, without which it does not run
-    specialised: bool = False  # compiled anew for each model: its layers.h
+
+    @property
+    def specialised(self) -> bool:
+        """Whether it is compiled anew for each model, with its layers.h."""
+        return self.header == "software"
+
+    @property
+    def tile_values(self) -> int:
+        """Values of A or B that its macros' tiles take; 0: tiles follow the buffers."""
+        return int(self.macros.get("TILE_M", 0)) * int(self.macros.get("TILE_K", 0))
 
     @property
     def kind(self) -> Literal["step", "aside", ""]:
@@ -33,64 +41,34 @@ class Variant:
         return "step" if self.measured else "aside" if self.beside else ""
 
 
-#: Post-processing by instructions, and how the fully connected layer is computed.
-POST: Mapping[str, int | str] = {"POST": 1, "FULLY_CONNECTED": "REFERENCE"}
-UNROLLED: Mapping[str, int | str] = {**POST, "FULLY_CONNECTED": "UNROLLED"}
-SMALL_TILES = {"TILE_M": 128, "TILE_N": 128, "TILE_K": 512}
+def _post(fully_connected: str) -> dict[str, int | str]:
+    """Post-processing by instructions, and how the fully connected layer is computed."""
+    return {"POST": 1, "FULLY_CONNECTED": fully_connected}
+
+
+POST, UNROLLED, ON_ARRAY, BY_DOT = map(_post, ("REFERENCE", "UNROLLED", "ON_ARRAY", "BY_DOT"))
+DOT = "published, fully connected by four products an instruction (extension dot)"
+SMALL_TILES = {**UNROLLED, "TILE_M": 128, "TILE_N": 128, "TILE_K": 512}
 _ALL = (
     Variant("baseline", "reference kernels on plain RV32IM", "reference", measured=4_044_074.545),
-    Variant(
-        "software",
-        "a kernel of its own for each convolution, on plain RV32IM",
-        "software",
-        {},
-        1_428_413.2,
-        specialised=True,
-    ),
+    Variant("software", "a kernel of its own for each convolution, on plain RV32IM", "software", {}, 1_428_413.2),
     Variant("explicit", "the array, im2col in main memory", "explicit", {"IN_BUFFER": 0}, 678_492.32),
     Variant("buffered", "partial sums stay in the array's buffer", "explicit", {"IN_BUFFER": 1}, 669_268.155),
     Variant("implicit", "im2col by address", "implicit", {**POST, "POST": 0}, 440_558.235),
     Variant("post", "requantisation by instructions", "implicit", POST, 407_715.35),
     Variant("published", "fully connected unrolled by 8: the document's last step", "implicit", UNROLLED, 406_357.93),
-    Variant(
-        "software_im2col",
-        "matrix product in software, im2col in main memory",
-        "matrix",
-        {"EXPLICIT": 1},
-        beside="software",
+    *(
+        Variant(name, f"matrix product in software, im2col {where}", "matrix", {"EXPLICIT": explicit}, beside=beside)
+        for name, where, explicit, beside in (
+            ("software_im2col", "in main memory", 1, "software"),
+            ("software_implicit", "by address", 0, "software_im2col"),
+        )
     ),
+    Variant("tiles_128_512", "published, in tiles of 128x128x512", "implicit", SMALL_TILES, beside="published"),
     Variant(
-        "software_implicit",
-        "matrix product in software, im2col by address",
-        "matrix",
-        {"EXPLICIT": 0},
-        beside="software_im2col",
+        "dense_array", "published, fully connected on the array", "implicit", _post("ON_ARRAY"), beside="published"
     ),
-    Variant(
-        "tiles_128_512",
-        "published, in tiles of 128x128x512",
-        "implicit",
-        {**UNROLLED, **SMALL_TILES},
-        None,
-        "published",
-        128 * 512,
-    ),
-    Variant(
-        "dense_array",
-        "published, fully connected on the array",
-        "implicit",
-        {**POST, "FULLY_CONNECTED": "ON_ARRAY"},
-        None,
-        "published",
-    ),
-    Variant(
-        "dense_dot",
-        "published, fully connected by four products an instruction (extension dot)",
-        "implicit",
-        {**POST, "FULLY_CONNECTED": "BY_DOT"},
-        beside="published",
-        extensions=("dot",),
-    ),
+    Variant("dense_dot", DOT, "implicit", BY_DOT, beside="published", extensions=("dot",)),
     Variant("coupled", "what the machine's extensions take on the CFU's own memory", "coupled", UNROLLED),
     Variant("general", "every convolution without groups on the array, by one kernel", "array"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -54,23 +54,6 @@ def runs(
         yield run
 
 
-def operators(run: core.Run) -> list[core.Region]:
-    """What each operator of a run took, in order: the regions that the firmware marks by index + 1.
-
-    What lies outside of them (start-up, the markers themselves, the end) belongs to no layer, and to no time here:
-    a run begins at reset, which a device in use does once.
-    """
-    return [region for region in run.regions if region.region]
-
-
-def findings(run: core.Run, image: FirmwareImage) -> tuple[Finding, ...]:
-    """What the program did wrong with the CFU, naming the function."""
-    return tuple(
-        Finding("cfu_misuse", f"{note.message} at {image.function(note.pc)} ({note.times:,} times)")
-        for note in run.misuses
-    )
-
-
 def run(
     program: Program, launch: Launch, values: Mapping[str, Array], config: Config, options: RunOptions
 ) -> LaunchResult:
@@ -85,16 +68,21 @@ def run(
             left[name].append(data)
     assert first is not None
     outputs = {name: np.frombuffer(b"".join(parts), np.int8).reshape(samples, -1) for name, parts in left.items()}
-    found = findings(first, image) if options.check else ()
+    found = tuple(
+        Finding("cfu_misuse", f"{note.message} at {image.function(note.pc)} ({note.times:,} times)")
+        for note in first.misuses * options.check
+    )
     macs = tuple(layout.macs(record) for record in image.records)
+    # The firmware marks each operator by index + 1. What lies outside of these regions (start-up, the markers
+    # themselves, the end) belongs to no layer, and to no time here: a run begins at reset, which a device does once.
+    operators = [region for region in first.regions if region.region]
+    timed = trace(first.cycles, operators, image.kinds)
     if program.graph is None:
-        return LaunchResult(outputs, found, trace(first, image), "cpu", sum(macs))
+        return LaunchResult(outputs, found, timed, "cpu", sum(macs))
     outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
-    taken = {
-        region.region: Part(region.cycles, 0, region.read, region.written, region.lost) for region in operators(first)
-    }
+    taken = {one.region: Part(one.cycles, 0, one.read, one.written, one.lost) for one in operators}
     parts = tuple(taken[index + 1] for index in range(len(image.records)))
-    return LaunchResult(outputs, found, trace(first, image), "cpu", sum(macs), 0, parts, macs)
+    return LaunchResult(outputs, found, timed, "cpu", sum(macs), 0, parts, macs)
 
 
 def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) -> int:
@@ -106,13 +94,11 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
     return len(values[there[0].name]) if there else 1
 
 
-def trace(run: core.Run, image: FirmwareImage) -> Trace:
-    """A step an operator, on one unit, the CPU; its cycles are theirs, or all where nothing marks an operator."""
-    found, kinds = operators(run), image.kinds
+def trace(cycles: int, found: Sequence[core.Region], kinds: Sequence[str]) -> Trace:
+    """A step an operator, on one unit, the CPU; without operators, a trace of so many cycles."""
     counts = np.array([(one.cycles, one.read, one.written) for one in found], np.int64).reshape(-1, 3)
     taken, read, written = counts.T
     end, none = np.cumsum(taken), np.zeros(len(found), np.int64)
     names = [kinds[one.region - 1] if one.region <= len(kinds) else "region" for one in found]
     table = StepTable.untracked(("cpu",), none, lambda step: names[step])
-    cycles = int(end[-1]) if found else run.cycles
-    return Trace(table, end - taken, end, none, none, none, read, written, 0, cycles)
+    return Trace(table, end - taken, end, none, none, none, read, written, 0, int(end[-1]) if found else cycles)
