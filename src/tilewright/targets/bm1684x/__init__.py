@@ -71,7 +71,9 @@ class Bm1684x(given.Machine[Config]):
 
     def approximates(self, program: Program) -> bool:
         """Real numbers in the type that the configuration names; int8 is always exact."""
-        return any(_is_real(program, launch) for launch in program.launches)
+        graph, nodes = program.graph, (node for launch in program.launches for node in launch.nodes)
+        outputs = (name for node in nodes for name in (graph.node(node).outputs if graph else ()))
+        return graph is not None and any(graph.tensors[name].dtype == "float32" for name in outputs)
 
     def disassemble(self, program: Program) -> str:
         from tilewright.targets.bm1684x.compiler import listing
@@ -100,13 +102,6 @@ class Bm1684x(given.Machine[Config]):
         from tilewright.targets.bm1684x.layouts.placement import place
 
         return place(wanted, self.own(config))
-
-
-def _is_real(program: Program, launch: Launch) -> bool:
-    graph = program.graph
-    return graph is not None and any(
-        graph.tensors[name].dtype == "float32" for node in launch.nodes for name in graph.node(node).outputs
-    )
 
 
 TARGET = Bm1684x()

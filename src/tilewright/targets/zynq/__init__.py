@@ -87,9 +87,9 @@ class Zynq(given.Machine[Config]):
         return Program.bare(self.name, machine, [launch_of(part, machine) for part in GRAMMAR.read(text)])
 
     def explain(self, program: Program, timing: str | None = None) -> str:
-        from tilewright.targets.zynq.compiler import explain
+        from tilewright.targets.zynq.compiler.codegen import explain
 
-        return explain.text(program, self.config_of(program), timing or self.timing_models[0].name)
+        return explain(program, self.config_of(program), timing or self.timing_models[0].name)
 
 
 def _values(program: Program, launch: Launch, image: LayerImage, values: Mapping[str, Array]) -> dict[str, Array]:

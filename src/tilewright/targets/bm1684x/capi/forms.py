@@ -74,12 +74,6 @@ class Issuer:
         """A matrix of `width` columns a channel."""
         return Matrix(self.local(address, Shape(rows, -(-columns // width), 1, width), None, dtype), columns)
 
-    def warn_of_dma_default(self, name: str, shape: Shape, address: int) -> None:
-        """A finding where the layout that a copy takes is not the one that the compute engine takes."""
-        if layout.dma_default_differs(shape, address // self.config.lane_bytes, self.config):
-            reason = "without local strides its n stride ignores the start lane, the compute engine's does not"
-            self.tpu.findings.append(Finding(PORTABILITY, f"{name}, shape {list(shape)}: {reason}; give the strides"))
-
     def issue(
         self,
         operation: str,
@@ -183,8 +177,11 @@ def operand(
         if where in ELSEWHERE:
             tensor = api.system(value, shape, stride, dtype)
             return Flat(tensor) if where == "F" else tensor
-        if where == "D" and stride is None:
-            api.warn_of_dma_default(given["name"], shape, value)
+        lane = value // api.config.lane_bytes
+        if where == "D" and stride is None and layout.dma_default_differs(shape, lane, api.config):
+            reason = "without local strides its n stride ignores the start lane, the compute engine's does not"
+            found = f"{given['name']}, shape {list(shape)}: {reason}; give the strides"
+            api.tpu.findings.append(Finding(PORTABILITY, found))
         return api.local(value + int(skipped or 0), shape, stride, dtype, LAYOUTS[where])
     if isinstance(value, str):  # a number that the call implies; an integer is a pattern of bits
         bits = (1 << dtype.bits) - 1

@@ -180,10 +180,6 @@ def _load_series(api: Issuer, given: Given) -> None:
     functions.load_exponential(api.tpu, api.local(given["coefficients"], shape, None, F32, layout.compact))
 
 
-def _load_nothing(api: Issuer, given: Given) -> None:
-    """The table of powers of the vendor's exponential: the sequence that is known here does without it."""
-
-
 def _sequence(steps: Sequence) -> Function:
     def run(api: Issuer, given: Given) -> None:
         api.check(given["name"])
@@ -211,7 +207,8 @@ SPECIAL: dict[str, Function] = {
     "batch_bcast_w_gather_exception": Function(f"output param index C {_W} fill_const", _gather),
     "npu_bcast_from_static": Function("dst src lanes length dtype", _from_static),
     "load_fp32_exp_coeff": Function("coefficients", _load_series),
-    "load_fp32_exp_table": Function("table", _load_nothing),
+    # The table of powers of the vendor's exponential: the sequence that is known here does without it.
+    "load_fp32_exp_table": Function("table", lambda api, given: None),
     "fp32_exp": _sequence(functions.exponential),
     "fp32_sigmoid": _sequence(functions.sigmoid),
 }

@@ -6,18 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ConfigError, ModelError
+from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Site
-from tilewright.graph.ops import (
-    Add,
-    AveragePool2D,
-    Conv2D,
-    DepthwiseConv2D,
-    FullyConnected,
-    MaxPool2D,
-    Mean,
-    OnnxOp,
-    Reshape,
-)
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program, grouped
 from tilewright.targets.bm1684x.compiler.launch import build, build_in_parts, fits
@@ -31,8 +21,8 @@ from tilewright.targets.bm1684x.compiler.tiles import WORD_BYTES
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 
-RULES = dict.fromkeys((Conv2D, DepthwiseConv2D, FullyConnected), linear)
-RULES |= {MaxPool2D: maximum, AveragePool2D: average, Mean: mean}
+RULES = dict.fromkeys((ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected), linear)
+RULES |= {ops.MaxPool2D: maximum, ops.AveragePool2D: average, ops.Mean: mean}
 NAME = "bm1684x"
 #: Operators of ONNX that need of their input only its elements, in their order.
 PRODUCTS = ("Gemm", "MatMul")
@@ -55,9 +45,9 @@ def _lower(site: Site, mode: Rounding, config: Config) -> Layer:
     tensors = [tensor for tensor in (*site.inputs[:2], *site.outputs) if tensor is not None]
     if (largest := max((extent for tensor in tensors for extent in tensor.shape), default=0)) > LARGEST:
         raise Refused(f"an extent of {largest} is not supported; the largest is {LARGEST}")
-    if isinstance(op, OnnxOp):
+    if isinstance(op, ops.OnnxOp):
         return real(site, config)
-    if isinstance(op, Add):
+    if isinstance(op, ops.Add):
         return add(site, (_stored(site, 0), _stored(site, 1)), mode)
     for kind, rule in RULES.items():
         if isinstance(op, kind):
@@ -100,7 +90,7 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
     found: dict[str, Layer | str] = dict(refused)
     passed_over = set()
     for node in graph.nodes:
-        if isinstance(node.op, Reshape) and node.outputs[0] not in graph.outputs:
+        if isinstance(node.op, ops.Reshape) and node.outputs[0] not in graph.outputs:
             readers = [site for site in graph.sites() if node.outputs[0] in site.node.inputs]
             if readers and not any(site.node.name in refused for site in readers):
                 through = {site.node.name: _through(graph, node, site, mode, config) for site in readers}
@@ -118,7 +108,7 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
 def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Config) -> Layer | None:
     """The layer of a product that reads what its input was reshaped from; None where there is none."""
     op = site.node.op
-    if not (isinstance(op, FullyConnected) or (isinstance(op, OnnxOp) and op.op_type in PRODUCTS)):
+    if not (isinstance(op, ops.FullyConnected) or (isinstance(op, ops.OnnxOp) and op.op_type in PRODUCTS)):
         return None
     source = replace(graph.tensors[reshape.inputs[0]], quant=site.input(0).quant)
     made = lower(Site(site.node, (source, *site.inputs[1:]), site.outputs), mode, config)
@@ -153,9 +143,5 @@ def _launches(
     half = len(layers) // 2
     halves = (layers[:half], layers[half:])
     ways.append([part for some in halves for part in _launches(graph, some, reads, config)])
-    return min(ways, key=_cycles)
-
-
-def _cycles(steps: Sequence[Launch | HostStep]) -> float:
-    """What a way to divide layers takes; a step on the host is worse than everything."""
-    return sum(step.meta["scheduled"] if isinstance(step, Launch) else float("inf") for step in steps)
+    host = float("inf")  # a step there is worse than everything
+    return min(ways, key=lambda way: sum(step.meta["scheduled"] if isinstance(step, Launch) else host for step in way))

@@ -181,22 +181,20 @@ class Writer:
 
     def scale(self, x: Ref, result: Into, shift: Array, offset: int, mode: Rounding, factor: int = 1) -> Ref:
         """sat(round(x * factor * 2**shift) + offset)."""
-        multiplier: Ref = Constant.of(factor, I32)
-        if (count := _only(shift)) is not None:
-            parameters = [multiplier, Constant.of(int(count), I8), Constant.of(offset, I16)]
-        else:
-            parameters = [self.channel(factor), self.channel(shift), self.channel(offset)]
-        named = dict(zip(("multiplier", "shift", "offset"), parameters, strict=True))
+        named = self._parameters(multiplier=(factor, I32), shift=(shift, I8), offset=(offset, I16))
         return self.add("int_requant", result, mode, x=x, **named)
 
     def scale_real(self, x: Ref, result: Into, factor: Array, offset: float = 0.0) -> Ref:
         """sat(half_even(f32(f32(x) * factor) + offset))."""
-        if (scale := _only(factor)) is not None:
-            parameters: tuple[Ref, ...] = (Constant.of(float(scale), F32), Constant.of(offset, F32))
-        else:
-            parameters = (self.channel(factor, F32), self.channel(offset, F32))
-        named = dict(zip(("scale", "offset"), parameters, strict=True))
+        named = self._parameters(scale=(factor, F32), offset=(offset, F32))
         return self.add("fp32_requant", result, Rounding.HALF_TO_EVEN, x=x, **named)
+
+    def _parameters(self, **given: tuple[Any, DType]) -> dict[str, Ref]:
+        """Values, and their types as constants: constants if none differs by channel, else all by channel."""
+        only = {name: (_only(np.asarray(values)), dtype) for name, (values, dtype) in given.items()}
+        if all(value is not None for value, _ in only.values()):
+            return {name: Constant.of(value.item(), dtype) for name, (value, dtype) in only.items()}
+        return {name: self.channel(values, F32 if dtype is F32 else I32) for name, (values, dtype) in given.items()}
 
 
 def _only(values: Array) -> Any:

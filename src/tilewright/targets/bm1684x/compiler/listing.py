@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tilewright.program.header import Group, header
+from tilewright.program.header import Group, header, macros
 from tilewright.program.instruction import Form
 from tilewright.program.listing import Directive, Grammar, Section, Text
 from tilewright.program.program import Launch, Program
@@ -167,18 +167,15 @@ def _layers(launch: Launch, known: Prepared) -> Iterator[str]:
 
 def c_header(config: Config) -> str:
     """The header of one configuration."""
-    bases = {"LOCAL": machine.LOCAL_BASE, "STATIC": machine.STATIC_BASE, "L2": machine.L2_BASE}
-    bases["DDR"] = machine.DDR_BASE
-    groups = [
-        Group("sizes", {_macro(key): value for key, value in config.to_dict().items() if isinstance(value, int)}),
-        Group("bus addresses", {_macro(f"{name}_base"): f"0x{base:x}ULL" for name, base in bases.items()}),
-        Group("element types, as the device API codes them", {_macro(f"dt_{d}"): d.code for d in DTYPES.values()}),
-        Group("rounding modes", {_macro(f"round_{mode.name}"): int(mode) for mode in Rounding}),
-        Group("commands of the compute engine", {_macro(f"tiu_{name}"): code for code, name in TIU_TYPES.items()}),
-        Group("commands of the DMA engine", {_macro(name): code for code, name in DMA_TYPES.items()}),
-    ]
-    return header("BM1684X_H_", "The BM1684X.", groups)
-
-
-def _macro(name: str) -> str:
-    return "BM1684X_" + name.upper().replace("&", "_")
+    bases: dict[str, int | str] = {
+        name: f"0x{getattr(machine, name):x}ULL" for name in ("LOCAL_BASE", "STATIC_BASE", "L2_BASE", "DDR_BASE")
+    }
+    groups: dict[str, dict[str, int | str]] = {
+        "sizes": {key: value for key, value in config.to_dict().items() if isinstance(value, int)},
+        "bus addresses": bases,
+        "element types, as the device API codes them": {f"dt_{dtype}": dtype.code for dtype in DTYPES.values()},
+        "rounding modes": {f"round_{mode.name}": int(mode) for mode in Rounding},
+        "commands of the compute engine": {f"tiu_{name}".replace("&", "_"): n for n, name in TIU_TYPES.items()},
+        "commands of the DMA engine": {name: code for code, name in DMA_TYPES.items()},
+    }
+    return header("BM1684X_H_", "The BM1684X.", [Group(title, macros("bm1684x", of)) for title, of in groups.items()])

@@ -16,6 +16,7 @@ from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, AveragePool2D, MaxPool2D, Mean
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.graph.rounding import clamp_range, mean_factor, power_of_two, quantize_multiplier
+from tilewright.targets.bm1684x.compiler import linear
 from tilewright.targets.bm1684x.compiler.layer import (
     HIGH_PRODUCT,
     Input,
@@ -27,15 +28,6 @@ from tilewright.targets.bm1684x.compiler.layer import (
     WeightValues,
     Writer,
     same_shapes,
-)
-from tilewright.targets.bm1684x.compiler.linear import (
-    behind_rounding,
-    bounds,
-    clamp,
-    doubled,
-    machine_window,
-    real,
-    window_sums,
 )
 from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.isa.command import Constant
@@ -58,7 +50,7 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
     same_shapes(site)
     half_even = mode.delegated
     low, high = clamp_range(op.activation, site.output.scale, site.output.zero_point, site.output.dtype, half_even)
-    clamps, into = bounds(result, low, high)
+    clamps, into = linear.bounds(result, low, high)
     write = Writer(result.c)
     if mode.elementwise == "ort":
         last = _fused(write, site, shapes, result, mode, into)
@@ -69,7 +61,7 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
         last = _shifted(write, shapes, (1 << left, 1 << right), out, result, into)
     else:
         last = _multiplied(write, site, shapes, result, into)
-    clamp(write, last, clamps, result)
+    linear.clamp(write, last, clamps, result)
     return write.layer(site, shapes, result)
 
 
@@ -94,7 +86,7 @@ def _fixed_point(write: Writer, site: Site, shapes: tuple[Stored, ...], result: 
     write.release()
     total = write.add("int_add", I32, a=parts[0], b=parts[1])
     q, shift = quantize_multiplier(twice / ((1 << EXTRA_BITS) * np.float64(site.output.scale)))
-    return doubled(write, total, q, shift, result.zero, into)
+    return linear.doubled(write, total, q, shift, result.zero, into)
 
 
 def _multiplied(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: Into) -> Ref:
@@ -126,7 +118,7 @@ def _fused(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored
     right = _real(write, 1, shapes[1], factors[1])
     write.release()
     total = write.add("fp_add", F32, a=left, b=right)
-    return behind_rounding(write, lambda to: write.add("cast", to, Rounding.HALF_TO_EVEN, x=total), result, into)
+    return linear.behind_rounding(write, lambda to: write.add("cast", to, Rounding.HALF_TO_EVEN, x=total), result, into)
 
 
 def _real(write: Writer, index: int, x: Stored, factor: np.float32) -> Ref:
@@ -170,7 +162,7 @@ def maximum(site: Site, x: Stored, mode: Mode) -> Layer:
     """The largest code of each window."""
     op = site.node.op
     assert isinstance(op, MaxPool2D)
-    window = machine_window(op.window, x)
+    window = linear.machine_window(op.window, x)
     write = Writer(x.c)
     write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(x.dtype.low, x.dtype))
     _no_activation(op.activation)
@@ -187,9 +179,9 @@ def average(site: Site, x: Stored, mode: Mode) -> Layer:
         reason = f"padding={list(op.window.padding)} is not supported for a mean"
         raise Refused(f"{reason}: windows at the border hold fewer values than others")
     count = int(counts[0])
-    window = machine_window(op.window, x)
+    window = linear.machine_window(op.window, x)
     write = Writer(x.c)
-    total = window_sums(write, 0)
+    total = linear.window_sums(write, 0)
     factor, shift = _division(count, x)
     write.scale(total, Output(), np.array(-shift), x.add, Rounding.HALF_AWAY_FROM_ZERO, factor)
     return _layer(site, x, write, window, -x.add * count)
@@ -205,18 +197,18 @@ def mean(site: Site, x: Stored, mode: Mode) -> Layer:
     window, write, zero = Window((x.h, x.w)), Writer(x.c), x.zero
     if mode.elementwise == "xnnpack":  # it adds both zero points, as one float32, before it rounds
         zero = x.add
-        total = window_sums(write, zero)
+        total = linear.window_sums(write, zero)
         scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
         offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
         code = write.scale_real(total, I16, np.asarray(scale), float(offset))
         shifted = write.add("int_add", I16, a=code, b=Constant.of(result.add, I16), saturate=True)
         write.add("cast", Output(), Rounding.HALF_TO_EVEN, x=shifted)
     else:
-        total = window_sums(write, zero)
+        total = linear.window_sums(write, zero)
         if mode.elementwise == "ort":
-            real(write, total, np.asarray(op.factor32(site, count)), result, Output())
+            linear.real(write, total, np.asarray(op.factor32(site, count)), result, Output())
         elif mode.elementwise == "tflite":
-            doubled(write, total, *op.folded(site, count), result.zero, Output())
+            linear.doubled(write, total, *op.folded(site, count), result.zero, Output())
         else:
             factor, exponent = mean_factor(count)
             shift = power_of_two(source.scale / out.scale, "mean") - exponent

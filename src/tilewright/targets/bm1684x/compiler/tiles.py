@@ -83,16 +83,14 @@ class Cut:
     def temps(self) -> dict[int, int]:
         """Bytes of a lane that each temporary buffer takes."""
         sizes: dict[int, int] = {}
+        slots, rows = self.size
         for operate in self.layer.operations:
             if isinstance(temp := operate.result, Temp):
-                sizes[temp.index] = max(sizes.get(temp.index, 0), self._temp_bytes(temp))
+                own = self.layer.shapes[0] if temp.of_input else self.layer.result
+                elements = own.h * own.w if temp.of_input else rows * own.w
+                size = slots * plane_bytes(elements, temp.dtype, self.config)
+                sizes[temp.index] = max(sizes.get(temp.index, 0), size)
         return sizes
-
-    def _temp_bytes(self, temp: Temp) -> int:
-        slots, rows = self.size
-        own = self.layer.shapes[0] if temp.of_input else self.layer.result
-        elements = own.h * own.w if temp.of_input else rows * own.w
-        return slots * plane_bytes(elements, temp.dtype, self.config)
 
     @cached_property
     def blocks(self) -> list[Array]:

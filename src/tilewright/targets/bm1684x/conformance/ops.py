@@ -6,14 +6,14 @@ Operands lie in lane 0 of local memory, one behind the other; in DDR what DMA an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import MachineError, TilewrightError
+from tilewright.errors import TilewrightError
 from tilewright.targets.base import ConformCase
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.conformance.calls import Call, call_of
@@ -53,9 +53,11 @@ class Allocator:
         return placed
 
     def result(self, name: str, shape: tuple[int, ...], dtype: DType) -> Operand:
-        """Room for an operand or result of a logical shape. Raises MachineError where local memory is full."""
+        """Room for an operand or result of a logical shape. Raises InputError where local memory is full."""
         placed = self._placed(name, shape, dtype)
-        self.offset = self._end(placed, dtype)
+        own = placed.storage
+        end = own.lane_end if own.is_local else self.offset + own.shape.elements * dtype.bytes
+        self.offset = -(-end // 64) * 64
         return placed
 
     def _placed(self, name: str, shape: tuple[int, ...], dtype: DType) -> Operand:
@@ -83,15 +85,6 @@ class Allocator:
         if len(shape) == 4:
             return Tensor.ddr(address, shape, dtype, self.config)
         return Flat(Tensor.ddr(address, (1, 1, 1, *shape), dtype, self.config))
-
-    def _end(self, placed: Operand, dtype: DType) -> int:
-        last = int(placed.addresses.max()) + dtype.bytes
-        if self.operation.engine != TIU:
-            return -(-(last - DDR_BASE) // 64) * 64
-        end = int(((placed.addresses - LOCAL_BASE) % self.config.lane_bytes).max()) + dtype.bytes
-        if end > self.config.lane_bytes:
-            raise MachineError(self.operation.name, "its operands do not fit in local memory")
-        return -(-end // 64) * 64
 
 
 def replay(path: Path) -> Iterator[ConformCase]:
@@ -150,7 +143,9 @@ def laid_out(
         if own in values and name not in operands:
             operands[name] = memory.operand(name, values[own], types[name])
     if "b_stride" in case:
-        operands["b"] = _restrided(operands["b"], case["b_stride"], next(iter(expected.values())).shape)
+        b, shape = operands["b"], layout.Shape(*next(iter(expected.values())).shape)
+        assert isinstance(b, Tensor)  # read with strides of its own over a larger shape
+        operands["b"] = replace(b, shape=shape, stride=layout.Stride(*case["b_stride"]))
     results = {}
     for name in call.described.outputs:
         own = output or call.renamed.get(name, name)
@@ -191,12 +186,6 @@ def _ordered(bits: Array, dtype: DType) -> Array:
     """Bit patterns of floats as integers in the order of the numbers."""
     sign = 1 << (dtype.bits - 1)
     return np.where(bits >= sign, sign - bits, bits)
-
-
-def _restrided(operand: Operand | Constant, stride: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
-    """A stored tensor read with strides of its own over a larger shape."""
-    assert isinstance(operand, Tensor)
-    return Tensor(operand.address, layout.Shape(*shape), layout.Stride(*stride), operand.dtype, CONFIG)
 
 
 def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:

@@ -261,16 +261,14 @@ def _in_kernel() -> bool:
 def _bytes_of(host: Any) -> Array:
     """A host's buffer as bytes, in place. Raises HostError PARAM."""
     try:
-        return np.frombuffer(_flat(host) if isinstance(host, np.ndarray) else host, np.uint8)
+        if isinstance(host, np.ndarray):
+            if not host.flags.c_contiguous:
+                raise ValueError("its elements do not lie side by side")
+            host = host.reshape(-1).view(np.uint8)
+        return np.frombuffer(host, np.uint8)
     except (TypeError, ValueError, BufferError) as error:
         reason = f"a {type(host).__name__} is no buffer without gaps: {error}"
         raise HostError(Status.PARAM, "copy", reason, "give bytes, a bytearray or a C-ordered array") from None
-
-
-def _flat(host: Array) -> Any:
-    if not host.flags.c_contiguous:
-        raise ValueError("its elements do not lie side by side")
-    return host.reshape(-1).view(np.uint8)
 
 
 def _enough(host: Array, size: int) -> Array:

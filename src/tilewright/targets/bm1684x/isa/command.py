@@ -89,17 +89,14 @@ class Command:
         Where that depends on values, a command that has run has what it touched, one that has not what it may touch.
         Raises MachineError for bytes outside of the memory that holds the first one; `clipped` leaves them out.
         """
-        places = [
-            (mode, operand, self._addresses(name, operand)) for mode, name, operand in self.in_memory * bool(regions)
-        ]
-        rows = [_rows(mode, operand, at, regions, clipped) for mode, operand, at in places if at.size]
-        return np.concatenate([np.zeros((0, 6), np.int64), *rows])
-
-    def _addresses(self, name: str, operand: Operand) -> Array:
-        addresses = operand.addresses
-        if name in self.touched:
-            addresses = addresses[np.broadcast_to(self.touched[name], addresses.shape)]
-        return addresses.reshape(-1)
+        rows = [np.zeros((0, 6), np.int64)]
+        for mode, name, operand in self.in_memory * bool(regions):
+            at = operand.addresses
+            if name in self.touched:
+                at = at[np.broadcast_to(self.touched[name], at.shape)]
+            if at.size:
+                rows.append(_rows(mode, operand, at.reshape(-1), regions, clipped))
+        return np.concatenate(rows)
 
     def run(self, memories: Memories, touched: dict[str, Array] | None = None) -> Mapping[str, Array]:
         """Read operands, compute, write results; the results' values. Raises MachineError for a refused command.

@@ -57,10 +57,6 @@ def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None 
     return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
 
 
-def _from_one_channel(command: Command) -> bool:
-    return local_tensor(command, "x").shape.c == 1
-
-
 class Table(Local):
     """The rows that elements are picked from: of each channel, or one in each lane."""
 
@@ -78,7 +74,7 @@ def _one_in_each_lane(shape: Shape, dtype: DType, start: int, config: Config) ->
 COMPUTE = (
     _turning(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
     _turning(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
-    _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=_from_one_channel),
+    _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
     _turning(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
     Instruction("TRANS&BC", "static_bcast", (Static(), Local("y", "res0", NEAR_BITS)), {"tsk_eu_typ": 4}),
     *(

@@ -252,7 +252,7 @@ class Tpu:
 
     def parallel_start(self) -> None:
         """Begin a region, as `with parallel()` does."""
-        if self._before_region is not None:
+        if self.in_region:
             raise MachineError("parallel", "a region inside a region", "end the outer one first")
         self.poll()
         self._before_region = dict(self._issued)
@@ -307,12 +307,9 @@ class Tpu:
         self.ran[step.engine, step.id] = step.having(touched)
         if "count" in found:
             self.selected = int(found["count"].item())
-        if self._knobs.ignores_bounds:
-            for _, name, operand in command.in_memory:
-                self._note_outside(step, name, operand)
-
-    def _note_outside(self, step: Step, name: str, operand: Operand) -> None:
-        outside = operand.addresses[~self._memories.inside(operand.addresses, operand.dtype.bytes)]
-        if outside.size:
-            reason = f"{step}: {outside.size} elements of {name} lie outside of its memory, from {outside.min():#x} on"
-            self.findings.append(Finding(OUT_OF_RANGE, reason))
+        for _, name, operand in command.in_memory * self._knobs.ignores_bounds:
+            addresses = operand.addresses
+            outside = addresses[~self._memories.inside(addresses, operand.dtype.bytes)]
+            if outside.size:
+                where = f"lie outside of its memory, from {outside.min():#x} on"
+                self.findings.append(Finding(OUT_OF_RANGE, f"{step}: {outside.size} elements of {name} {where}"))

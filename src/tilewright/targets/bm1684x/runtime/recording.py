@@ -6,7 +6,6 @@ what the kernel decided when it ran; what a kernel decides by values that it rea
 
 from __future__ import annotations
 
-import io
 import struct
 import zipfile
 import zlib
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.files import regular
@@ -127,12 +127,11 @@ class Recording:
         """From a file. Raises ProgramError for what is none."""
         where = str(path)
         try:
-            raw = regular(path, ProgramError).read_bytes()
-            with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            with zipfile.ZipFile(regular(path, ProgramError)) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
                     raise ProgramError(where, f"it unpacks to more than {LARGEST} bytes")
-            with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
-                found = {name: arrays[name] for name in (*UNITS, DIGEST)}
+            arrays = files.arrays(Path(path))
+            found = {name: arrays[name] for name in (*UNITS, DIGEST)}
         except DAMAGE as error:
             raise ProgramError(where, f"it is no recording: {error}") from None
         if any(array.dtype != np.uint8 or array.ndim != 1 for array in found.values()):

@@ -34,6 +34,8 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows,
 CONVOLUTIONS = ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
 DEPTHWISE = ("fp_depthwise2d", "int8_depthwise2d")
 PRODUCTS = ("fp_mm", "int8_mm", "int8_zp_mm")
+#: The factor of each operation that multiplies: weights, or the left matrix.
+FACTORS = {**dict.fromkeys((*CONVOLUTIONS, *DEPTHWISE), "w"), **dict.fromkeys(PRODUCTS, "L")}
 POOLS = (*DEPTHWISE, "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d")
 #: Where the cube's rows of pixels (or matrix columns) and input channels come from.
 PIXELS = {1: 4, 2: 4, 4: 16}
@@ -73,7 +75,9 @@ ESTIMATE = Timing()
 def cycles(command: Command, config: Config) -> int:
     """Cycles of one command, at least 1."""
     if command.operation.engine == HAU:
-        return _sort(command)
+        length = command.operands["x"].shape[0]  # a merge sort's passes; what suppresses boxes reads each element once
+        passes = max(1, (length - 1).bit_length()) if command.operation.name == "hau_sort" else 1
+        return _up(length * passes, ESTIMATE.sort_rate)
     if command.operation.engine == DMA:
         return max(1, _transfer(command, config))
     if command.operation.name in CONVOLUTIONS:
@@ -127,14 +131,6 @@ def _matmul(command: Command, config: Config) -> int:
     rows, channels, _, width = y.storage.shape
     row = _up(width, config.eu_bytes // left.dtype.bytes) * _up(channels, config.lanes)
     return rows * row * (depth + sum(name in command.operands for name in ("bias", "acc")))
-
-
-def _sort(command: Command) -> int:
-    """A merge sort's passes over its operand; what suppresses boxes reads each element once."""
-    length = command.operands["x"].shape[0]
-    if command.operation.name != "hau_sort":
-        return _up(length, ESTIMATE.sort_rate)
-    return _up(length * max(1, (length - 1).bit_length()), ESTIMATE.sort_rate)
 
 
 def _passes(command: Command, config: Config) -> int:
@@ -287,21 +283,15 @@ def waits(commands: tuple[Command, ...], trace: Trace, config: Config) -> Array:
 
 def macs(command: Command) -> int:
     """Multiply-accumulates of a command, padding taps included; 0 of all but convolutions and matrix products."""
-    name, y = command.operation.name, prod(command.results["y"].shape)
-    if name in CONVOLUTIONS:
-        kernel = command.operands["w"]
-        assert isinstance(kernel, ConvWeights)
-        return y * prod(kernel.shape[1:])
-    if name in DEPTHWISE:
-        return y * prod(command.attributes["window"].kernel)
-    if name in PRODUCTS:
-        left = command.operands["L"]
-        return y * (left.shape[0] if command.attributes.get("left_transposed") else left.shape[1])
-    return 0
+    if command.operation.name not in FACTORS:
+        return 0
+    factor, y = command.operands[FACTORS[command.operation.name]], prod(command.results["y"].shape)
+    if command.operation.name in PRODUCTS:
+        return y * (factor.shape[0] if command.attributes.get("left_transposed") else factor.shape[1])
+    return y * prod(factor.shape[1:] if command.operation.name in CONVOLUTIONS else factor.shape[2:])
 
 
 def peak(commands: Sequence[Command], lanes: int) -> int:
     """MACs a cycle of the narrowest type that some commands multiply; 0 where they multiply nothing."""
-    factors = {**dict.fromkeys((*CONVOLUTIONS, *DEPTHWISE), "w"), **dict.fromkeys(PRODUCTS, "L")}
-    sizes = {c.operands[factors[c.operation.name]].dtype.bytes for c in commands if c.operation.name in factors}
+    sizes = {c.operands[FACTORS[c.operation.name]].dtype.bytes for c in commands if c.operation.name in FACTORS}
     return lanes * max((CUBE_MACS[size] for size in sizes), default=0)

@@ -6,8 +6,7 @@ Activations lie in the arena, the largest first, each at the lowest place that i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,8 +32,7 @@ NAME = "cfu"
 PROGRAM_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """A tensor of `nbytes`, written by operator `first` (-1: before the first) and last read by operator `last`."""
 
     name: str
@@ -42,27 +40,17 @@ class Value:
     first: int
     last: int
 
-    def meets(self, other: Value) -> bool:
-        """Both live during some operator. An operator's output may not lie where its inputs do."""
-        return self.first <= other.last and other.first <= self.last
-
 
 def place(values: Sequence[Value]) -> tuple[dict[str, int], int]:
-    """Byte offsets by name, and the bytes of the whole arena."""
-    offsets: dict[str, int] = {}
-    placed: list[Value] = []
+    """Byte offsets by name, and the bytes of the whole arena. An output may not lie where an operator's inputs do."""
+    placed: list[tuple[int, int, Value]] = []  # from where, to where its gap ends
     for value in sorted(values, key=lambda value: (-value.nbytes, value.first, value.name)):
-        at = 0
-        for other in sorted(placed, key=lambda other: offsets[other.name]):
-            if value.meets(other) and offsets[other.name] < at + _room(value):
-                at = max(at, offsets[other.name] + _room(other))
-        offsets[value.name] = at
-        placed.append(value)
-    return offsets, max((offsets[value.name] + aligned(value.nbytes) for value in placed), default=0)
-
-
-def _room(value: Value) -> int:
-    return aligned(value.nbytes) + GAP
+        at, room = 0, aligned(value.nbytes) + GAP
+        for low, end, other in sorted(placed):
+            if value.first <= other.last and other.first <= value.last and low < at + room:
+                at = max(at, end)
+        placed.append((at, at + room, value))
+    return {value.name: at for at, _, value in placed}, max((end - GAP for _, end, _ in placed), default=0)
 
 
 def compile_graph(
@@ -87,7 +75,11 @@ def _launch(
     outputs = {made.activations["output"] for made in operators.values()}
     entering = [value.name for value in values if value.name not in outputs]
     leaving = [value.name for value in values if value.name in outputs and value.last == count]
-    records = [_record(made, offsets) for made in operators.values()]
+    places = ({field: offsets[name] for field, name in made.activations.items()} for made in operators.values())
+    records = [
+        dict.fromkeys(layout.RECORD, 0) | {"kind": int(made.kind), **made.words, **at}
+        for made, at in zip(operators.values(), places, strict=True)
+    ]
     extensions = config.extension_names if variant.header == "coupled" else ()
     moves = couple(records, [made.activations for made in operators.values()], leaving, extensions, config.buffer_rows)
     constants = bytearray()
@@ -115,12 +107,6 @@ def _launch(
     words, data = firmware.flat(program)
     arrays = {"insns": words, "data": data, "blob": blob, "elf": np.frombuffer(program.file, np.uint8)}
     return Launch(title, tuple(names), meta, arrays)
-
-
-def _record(made: Operator, offsets: Mapping[str, int]) -> dict[str, int]:
-    """An operator's record without its constants; fields that it does not use are 0."""
-    places = {field: offsets[name] for field, name in made.activations.items()}
-    return dict.fromkeys(layout.RECORD, 0) | {"kind": int(made.kind), **made.words, **places}
 
 
 def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Value]:

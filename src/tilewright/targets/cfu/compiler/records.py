@@ -11,19 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.graph import ops
 from tilewright.graph.ir import Site, Tensor
-from tilewright.graph.ops import (
-    Add,
-    AveragePool2D,
-    Conv2D,
-    DepthwiseConv2D,
-    FullyConnected,
-    MaxPool2D,
-    OnnxOp,
-    Reshape,
-    Softmax,
-    Window,
-)
 from tilewright.graph.ops.linear import Linear
 from tilewright.graph.ops.reduce import Pool
 from tilewright.graph.rounding import Requant, Rounding, clamp_range, quantize_multiplier
@@ -53,7 +42,7 @@ def operator(site: Site, rounding: Rounding) -> Operator | str:
     op = site.node.op
     make = _MAKERS.get(type(op))
     if make is None:
-        return OnnxOp.real(site) or f"the firmware has no kernel for {op.label}"
+        return ops.OnnxOp.real(site) or f"the firmware has no kernel for {op.label}"
     for tensor in (*site.inputs[:1], site.output):
         if tensor is not None and tensor.dtype != "int8":
             return f"{op.label} of {tensor.dtype} ('{tensor.name}') is not supported; its kernel takes int8"
@@ -84,20 +73,20 @@ def _linear(site: Site, rounding: Rounding) -> Operator | str:
     }
     words = {"input_offset": -x.zero_point, "output_offset": requant.zero_point}
     words |= {"low": requant.low, "high": requant.high}
-    if isinstance(op, FullyConnected):
+    if isinstance(op, ops.FullyConnected):
         kind, shape = Kind.FULLY_CONNECTED, _rows(x.size // w.shape[1], w.shape[1], channels)
     else:
-        assert isinstance(op, Conv2D | DepthwiseConv2D)
+        assert isinstance(op, ops.Conv2D | ops.DepthwiseConv2D)
         if x.shape[0] != 1:
             return f"a batch of {x.shape[0]} in the model is not supported; its kernel takes one image"
-        kind = Kind.CONV if isinstance(op, Conv2D) else Kind.DEPTHWISE
+        kind = Kind.CONV if isinstance(op, ops.Conv2D) else Kind.DEPTHWISE
         shape = _image(x, out) | _window(op.window) | {"filter_c": w.shape[3]}
     return Operator(kind, {"input": x.name, "output": out.name}, constants, words | shape)
 
 
 def _add(site: Site, rounding: Rounding) -> Operator | str:
     op, out = site.node.op, site.output
-    assert isinstance(op, Add)
+    assert isinstance(op, ops.Add)
     a, b = site.input(0), site.input(1)
     if rounding.elementwise != "tflite":
         return f"Add with rounding={rounding.name} is not supported: the kernel adds as TFLite does"
@@ -126,7 +115,7 @@ def _pool(site: Site, rounding: Rounding) -> Operator | str:
     assert isinstance(op, Pool)
     if x.shape[0] != 1:
         return f"a batch of {x.shape[0]} in the model is not supported; its kernel takes one image"
-    average = isinstance(op, AveragePool2D)
+    average = isinstance(op, ops.AveragePool2D)
     half_even = rounding.delegated and not average
     words = _image(x, out) | _window(op.window) | _clamp(site, op.activation, half_even)
     kind = Kind.AVERAGE_POOL if average else Kind.MAX_POOL
@@ -140,7 +129,7 @@ def _reshape(site: Site, rounding: Rounding) -> Operator:
 
 def _softmax(site: Site, rounding: Rounding) -> Operator | str:
     op, x = site.node.op, site.input(0)
-    assert isinstance(op, Softmax)
+    assert isinstance(op, ops.Softmax)
     if rounding.delegated:
         return f"Softmax with rounding={rounding.name} is not supported: the kernel is TFLite's in fixed point"
     real = min(float(np.float32(op.beta)) * np.float64(x.scale) * (1 << (31 - DIFF_BITS)), float((1 << 31) - 1))
@@ -151,14 +140,14 @@ def _softmax(site: Site, rounding: Rounding) -> Operator | str:
 
 
 _MAKERS: dict[type, Callable[[Site, Rounding], Operator | str]] = {
-    Conv2D: _linear,
-    DepthwiseConv2D: _linear,
-    FullyConnected: _linear,
-    Add: _add,
-    AveragePool2D: _pool,
-    MaxPool2D: _pool,
-    Reshape: _reshape,
-    Softmax: _softmax,
+    ops.Conv2D: _linear,
+    ops.DepthwiseConv2D: _linear,
+    ops.FullyConnected: _linear,
+    ops.Add: _add,
+    ops.AveragePool2D: _pool,
+    ops.MaxPool2D: _pool,
+    ops.Reshape: _reshape,
+    ops.Softmax: _softmax,
 }
 
 
@@ -182,7 +171,7 @@ def _image(x: Tensor, out: Tensor) -> dict[str, int]:
     return dict(zip(names, (*x.shape[1:], *out.shape[1:]), strict=True))
 
 
-def _window(window: Window) -> dict[str, int]:
+def _window(window: ops.Window) -> dict[str, int]:
     pairs = {"kernel": window.kernel, "stride": window.stride, "dilation": window.dilation}
     words = {f"{name}_{axis}": size for name, pair in pairs.items() for axis, size in zip("hw", pair, strict=True)}
     return words | {"pad_h": window.padding[0], "pad_w": window.padding[2]}
@@ -202,14 +191,19 @@ def couple(
     """
     here = [_takes(record, extensions, buffer_rows) for record in records]
     resident = "resident" in extensions
-    cpu = {name for mine, names in zip(here, activations, strict=True) if not mine for name in _inputs(names)}
+    cpu = {
+        name
+        for mine, names in zip(here, activations, strict=True)
+        for field, name in names.items()
+        if not mine and field != "output"
+    }
     there: set[str] = set()
     found, row, rows_before = [], 0, 0
     for mine, record, names in zip(here, records, activations, strict=True):
         if not mine:
             found.append({"coupled": 0, "rows_at": 0})
             continue
-        flags = Coupled.HERE
+        flags, rows_at = Coupled.HERE, 0
         for key, flag in (("input", Coupled.PUSH), ("input2", Coupled.PUSH2)):
             if key in names and names[key] not in there:
                 flags |= flag
@@ -224,14 +218,9 @@ def couple(
             rows = rows_of_b(record)
             flags |= Coupled.LATE if rows + rows_before > buffer_rows else 0
             row, rows_before = 0 if row else buffer_rows - rows, rows
-            found.append({"coupled": int(flags), "rows_at": row})
-        else:
-            found.append({"coupled": int(flags), "rows_at": 0})
+            rows_at = row
+        found.append({"coupled": int(flags), "rows_at": rows_at})
     return found
-
-
-def _inputs(names: Mapping[str, str]) -> list[str]:
-    return [name for field, name in names.items() if field != "output"]
 
 
 def _takes(record: Record, extensions: Collection[str], buffer_rows: int) -> bool:

@@ -142,18 +142,14 @@ def _category(code: Array, index: int) -> str:
     if op < BRANCH:
         return MEMORY
     if op < OTHER:
-        return str(Role.WAIT) if op < JUMP and _polled(code, index) else CONTROL
+        before = int(code[index - 1]) if index else 0
+        polls = op < JUMP and before & 255 == CUSTOM0 and before >> IMM >> 3 == CHECK
+        tested = before >> RD & 255 in (insn >> RS1 & 255, insn >> RS2 & 255)
+        return str(Role.WAIT) if polls and tested else CONTROL
     if op != CUSTOM0:
         return DEVICES
     known = CUSTOM.get(insn >> IMM >> 3)
     return str(known.role) if known else OTHER_CUSTOM
-
-
-def _polled(code: Array, index: int) -> bool:
-    """Whether the instruction before is a check whose answer this branch tests."""
-    before, insn = int(code[index - 1]) if index else 0, int(code[index])
-    checks = before & 255 == CUSTOM0 and before >> IMM >> 3 == CHECK
-    return checks and before >> RD & 255 in (insn >> RS1 & 255, insn >> RS2 & 255)
 
 
 def report(profile: Profile) -> Iterator[str]:

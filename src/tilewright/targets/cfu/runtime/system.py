@@ -76,14 +76,6 @@ def _lose(m: Machine, cause: Cause, cycles: int) -> None:
     m.cpu[Cpu.CYCLE] += cycles
 
 
-def _drain(m: Machine, c: Costs) -> None:
-    """Wait until all instructions before this one are done; right behind a jump part of that has passed."""
-    jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
-    done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
-    waited = max(0, int(done - m.cpu[Cpu.CYCLE]))
-    _lose(m, Cause.DRAIN, waited)
-
-
 def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
     """Behind the current instruction, after 1 + `cycles`."""
     m.cpu[Cpu.BARRIER] = m.cpu[Cpu.CYCLE] + cycles + c.drain
@@ -115,7 +107,10 @@ def instruction(m: Machine, c: Costs) -> str:
         return ""
     if not rv32.CSR < op < rv32.CSR + 8:
         return "illegal instruction"
-    _drain(m, c)
+    # Wait until all instructions before this one are done; right behind a jump part of that has passed.
+    jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
+    done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
+    _lose(m, Cause.DRAIN, max(0, int(done - m.cpu[Cpu.CYCLE])))
     operand = one if op & 4 else int(m.regs[one])  # the form with an immediate
     writes = op & 3 == WRITE or one != 0
     old = _read_csr(m, number)
