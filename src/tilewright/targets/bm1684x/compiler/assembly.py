@@ -17,10 +17,9 @@ import numpy as np
 
 from tilewright.program.program import Launch
 from tilewright.sim.steps import WRITE
-from tilewright.targets.bm1684x.compiler.layer import Layer
+from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
 from tilewright.targets.bm1684x.compiler.plan import Ring
-from tilewright.targets.bm1684x.compiler.stored import Stored
-from tilewright.targets.bm1684x.compiler.tiles import Cut, Places, Tile, commands
+from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile, commands
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import encoded
@@ -229,8 +228,7 @@ class Assembly:
         self, cut: Cut, tile: Tile, index: int, inputs: Sequence[int], result: int, temps: Mapping[int, int]
     ) -> None:
         """A tile of layer `index`; lane offsets of its inputs, its result and temporary buffers."""
-        places = Places(tuple(inputs), result, temps, self.block(index, tile.number))
-        for command in commands(cut, tile, places):
+        for command in commands(cut, tile, inputs, result, temps, self.block(index, tile.number)):
             self.stream.compute(command, index)
 
     def launch(self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]]) -> Launch:

@@ -11,11 +11,10 @@ from tilewright.graph.ir import Graph, Node, Site
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program, grouped
 from tilewright.targets.bm1684x.compiler.launch import build, build_in_parts, fits
-from tilewright.targets.bm1684x.compiler.layer import Layer, Refused
+from tilewright.targets.bm1684x.compiler.layer import Layer, Refused, Stored
 from tilewright.targets.bm1684x.compiler.linear import linear
 from tilewright.targets.bm1684x.compiler.plan import Full
 from tilewright.targets.bm1684x.compiler.real import real
-from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.sums import add, average, maximum, mean
 from tilewright.targets.bm1684x.compiler.tiles import WORD_BYTES
 from tilewright.targets.bm1684x.config import Config

@@ -19,7 +19,7 @@ from tilewright.program.launch_image import Contents
 from tilewright.program.program import Launch
 from tilewright.program.serial import decode
 from tilewright.sim.steps import Space
-from tilewright.targets.bm1684x.compiler.stored import Phases, Stored
+from tilewright.targets.bm1684x.compiler.layer import Phases, Stored
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU

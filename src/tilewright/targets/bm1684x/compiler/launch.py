@@ -15,10 +15,9 @@ from itertools import groupby, pairwise
 
 from tilewright.program.program import Launch
 from tilewright.targets.bm1684x.compiler.assembly import Assembly, block_name
-from tilewright.targets.bm1684x.compiler.layer import Layer
+from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
 from tilewright.targets.bm1684x.compiler.linear import fold
 from tilewright.targets.bm1684x.compiler.plan import Buffer, Full, Plan, place, plan
-from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile, sample
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command

@@ -1,6 +1,6 @@
 """Convolutions, depthwise convolutions and fully connected layers; how int32 sums become stored codes.
 
-A convolution of few channels of the network's input works on phases of it (stored.Phases).
+A convolution of few channels of the network's input works on phases of it (layer.Phases).
 """
 
 from __future__ import annotations
@@ -18,19 +18,8 @@ from tilewright.graph.ops.base import Window as GraphWindow
 from tilewright.graph.ops.linear import Linear
 from tilewright.graph.rounding import Requant, RequantRule, power_of_two, quantize_multiplier
 from tilewright.graph.rounding import Rounding as Mode
-from tilewright.targets.bm1684x.compiler.layer import (
-    Bias,
-    Input,
-    Into,
-    Layer,
-    Output,
-    Ref,
-    Refused,
-    Weights,
-    WeightValues,
-    Writer,
-)
-from tilewright.targets.bm1684x.compiler.stored import Phases, Stored
+from tilewright.targets.bm1684x.compiler import layer as ir
+from tilewright.targets.bm1684x.compiler.layer import Phases, Stored
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.timing.estimate import ESTIMATE, PIXELS
@@ -41,7 +30,7 @@ from tilewright.targets.bm1684x.values.window import Window
 LARGEST_PAD = LARGEST_STRIDE = 15
 
 
-def requantise(write: Writer, total: Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:
+def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:
     """clamp(round(total * real) + zero point) into the output. Raises Refused for a rule that the machine has not."""
     clamps, into = bounds(stored, to.low, to.high)
     if rule == "double":
@@ -53,54 +42,54 @@ def requantise(write: Writer, total: Ref, to: Requant, rule: RequantRule, stored
         result = real(write, total, to.real32, stored, into)
     else:
         reason = f"the requantisation rule '{rule}' (docs/arithmetic.md) is not supported"
-        raise Refused(f"{reason}: no sequence of operations gives it")
+        raise ir.Refused(f"{reason}: no sequence of operations gives it")
     clamp(write, result, clamps, stored)
 
 
-def doubled(write: Writer, x: Ref, q: Array, shift: Array, offset: int, into: Into) -> Ref:
+def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int, into: ir.Into) -> ir.Ref:
     """gemmlowp's two roundings: the high product, then a shift that rounds halves away from zero."""
     q, shift = np.atleast_1d(q), np.atleast_1d(shift)
     if (shift > 0).any():
-        raise Refused("its sums are scaled up, which int32 may not hold")
+        raise ir.Refused("its sums are scaled up, which int32 may not hold")
     high = write.high_product(x, q)
     return write.scale(high, into, shift, offset, Rounding.HALF_AWAY_FROM_ZERO)
 
 
-def real(write: Writer, x: Ref, factor: Array, stored: Stored, into: Into) -> Ref:
+def real(write: ir.Writer, x: ir.Ref, factor: Array, stored: Stored, into: ir.Into) -> ir.Ref:
     """half_even(f32(x) * factor) + zero."""
     return behind_rounding(write, lambda to: write.scale_real(x, to, np.atleast_1d(factor)), stored, into)
 
 
-def behind_rounding(write: Writer, rounded: Callable[[Into], Ref], stored: Stored, into: Into) -> Ref:
+def behind_rounding(write: ir.Writer, rounded: Callable[[ir.Into], ir.Ref], stored: Stored, into: ir.Into) -> ir.Ref:
     """What `rounded` writes, and the zero point, which is added to integers behind the rounding."""
     if not stored.zero:
         return rounded(into)
     return write.add("int_add", into, a=rounded(I16), b=Constant.of(stored.zero, I16), saturate=True)
 
 
-def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], Into]:
+def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], ir.Into]:
     """What `clamp` does to keep codes of the graph in `low`..`high`, and what the operation before it gives."""
     low, high = low + stored.add, high + stored.add
     clamps = [("max", low)] if low > stored.dtype.low else []
     clamps += [("min", high)] if high < stored.dtype.high else []
-    return clamps, stored.dtype if clamps else Output()
+    return clamps, stored.dtype if clamps else ir.Output()
 
 
-def clamp(write: Writer, value: Ref, clamps: list[tuple[str, int]], stored: Stored) -> None:
+def clamp(write: ir.Writer, value: ir.Ref, clamps: list[tuple[str, int]], stored: Stored) -> None:
     """The bounds that the type itself does not have; the last operation gives the output."""
     for number, (operation, bound) in enumerate(clamps, 1):
-        result: Into = Output() if number == len(clamps) else stored.dtype
+        result: ir.Into = ir.Output() if number == len(clamps) else stored.dtype
         value = write.add(operation, result, a=value, b=Constant.of(bound, stored.dtype))
 
 
-def linear(site: Site, x: Stored, mode: Mode) -> Layer:
+def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     """A node of sums of products; x is how its input is stored. Raises Refused."""
     op, w = site.node.op, site.input(1)
     assert isinstance(op, Linear)
     if w.dtype != "int8" or w.quant is None or any(w.quant.zero_point) or w.data is None:
         zeros = f", zero point {w.quant.zero_point[0]}" if w.quant and any(w.quant.zero_point) else ""
         shown = f"{'constant' if w.data is not None else 'computed'} {w.dtype}{zeros}"
-        raise Refused(f"weights of {shown} are not supported; constant int8 with zero point 0 are")
+        raise ir.Refused(f"weights of {shown} are not supported; constant int8 with zero point 0 are")
     result = Stored.of(site.output)
     if isinstance(op, FullyConnected) and result.h * result.w > 1:  # rows are pixels, however its input calls them
         x = replace(x, h=result.h, w=result.w) if x.h * x.w == result.h * result.w else x
@@ -111,23 +100,23 @@ def linear(site: Site, x: Stored, mode: Mode) -> Layer:
         bias = bias + site.constant(2)
     terms = kernel[0].size // (x.c if depthwise else 1)
     if np.abs(bias).max() + 255 * 128 * terms >= 1 << 31:
-        raise Refused(f"sums of {terms} products with this bias may leave int32")
-    write = Writer(result.c)
+        raise ir.Refused(f"sums of {terms} products with this bias may leave int32")
+    write = ir.Writer(result.c)
     if depthwise:
         total = window_sums(write, x.zero)
     else:
         none = Constant.of(0, I8)
-        product = write.add("int8_asym_quant_conv2d", I32, x=Input(0, True), w=Weights(), zero=none, pad=x.zero)
+        product = write.add("int8_asym_quant_conv2d", I32, x=ir.Input(0, True), w=ir.Weights(), zero=none, pad=x.zero)
         total = write.add("int_add", I32, a=product, b=write.channel(bias))
     to = Requant.of_product(site.input(0), w, site.output, op.activation, mode.delegated)
     requantise(write, total, to, op.rule(mode), result)
-    constants = {"kernel": WeightValues(kernel, I8, depthwise), "bias": bias.astype(np.int32) if depthwise else None}
+    constants = {"kernel": ir.WeightValues(kernel, I8, depthwise), "bias": bias.astype(np.int32) if depthwise else None}
     return write.layer(site, (x,), result, **constants, window=window, row_tiles=not depthwise, macs=op.macs(site))
 
 
-def window_sums(write: Writer, pad: int) -> Ref:
+def window_sums(write: ir.Writer, pad: int) -> ir.Ref:
     """The products of each channel's window and kernel, added to the bias: int32."""
-    return write.add("int8_depthwise2d", I32, x=Input(0), w=Weights(), bias=Bias(I32), right=0, pad=pad)
+    return write.add("int8_depthwise2d", I32, x=ir.Input(0), w=ir.Weights(), bias=ir.Bias(I32), right=0, pad=pad)
 
 
 def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
@@ -136,13 +125,13 @@ def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Win
         rows = result.h * result.w
         h, wide = (x.h, x.w) if rows == 1 else (1, 1)
         if x.c * h * wide != w.shape[1] or x.h * x.w != rows * h * wide:
-            raise Refused(f"rows of {w.shape[1]} elements are not supported: they are not the pixels of its input")
+            raise ir.Refused(f"rows of {w.shape[1]} elements are not supported: they are not the pixels of its input")
         return w.reshape(-1, h, wide, x.c).transpose(0, 3, 1, 2), Window((h, wide))
     assert isinstance(op, Conv2D | DepthwiseConv2D)
     if isinstance(op, Conv2D) and w.shape[3] != x.c:
-        raise Refused(grouped(x.c // w.shape[3], x.c))
+        raise ir.Refused(grouped(x.c // w.shape[3], x.c))
     if isinstance(op, DepthwiseConv2D) and w.shape[3] != x.c:
-        raise Refused(f"a depth multiplier of {w.shape[3] // x.c} is not supported; 1 is")
+        raise ir.Refused(f"a depth multiplier of {w.shape[3] // x.c} is not supported; 1 is")
     return w.transpose(0, 3, 1, 2), machine_window(op.window, x)
 
 
@@ -159,13 +148,13 @@ def machine_window(own: GraphWindow, x: Stored) -> Window:
     if max(own.padding) > LARGEST_PAD or max(down, across, *own.dilation) > LARGEST_STRIDE:
         sizes = {"padding": own.padding, "strides": (down, across), "dilations": own.dilation}
         name, value = next((name, value) for name, value in sizes.items() if max(value) > LARGEST_PAD)
-        raise Refused(f"{name}={list(value)} is not supported; the largest is {LARGEST_PAD}")
+        raise ir.Refused(f"{name}={list(value)} is not supported; the largest is {LARGEST_PAD}")
     if top >= own.extent[0] or spare[0] // down * down - top >= x.h:  # tiles of such rows would have no input
-        raise Refused(f"padding={list(own.padding)} is not supported: a window lies wholly in it")
+        raise ir.Refused(f"padding={list(own.padding)} is not supported: a window lies wholly in it")
     return Window(own.kernel, (top, bottom, left, right), (down, across), own.dilation)
 
 
-def fold(layer: Layer, config: Config) -> Layer:
+def fold(layer: ir.Layer, config: Config) -> ir.Layer:
     """The layer on phases of its input, with as many taps folded as make it fastest; itself where none do."""
     kernel, window, (x, *others) = layer.kernel, layer.window, layer.shapes
     if kernel is None or kernel.depthwise or window is None or others:
@@ -177,7 +166,7 @@ def fold(layer: Layer, config: Config) -> Layer:
     return min((layer, *possible), key=lambda made: _cost(made, config))
 
 
-def _cost(layer: Layer, config: Config) -> float:
+def _cost(layer: ir.Layer, config: Config) -> float:
     """Cycles of the slower engine: transfers into local memory, or products."""
     assert layer.kernel is not None
     (oc, ic, kh, kw), x = layer.kernel.values.shape, layer.shapes[0]
@@ -187,7 +176,7 @@ def _cost(layer: Layer, config: Config) -> float:
     return max(products, x.c * x.h * x.w * size / ESTIMATE.read_rate)
 
 
-def _folded(layer: Layer, kernel: WeightValues, window: Window, x: Stored, down: bool, across: bool) -> Layer:
+def _folded(layer: ir.Layer, kernel: ir.WeightValues, window: Window, x: Stored, down: bool, across: bool) -> ir.Layer:
     (sh, sw), (kh, kw), result = window.stride, window.kernel, layer.result
     taps, steps = -(-kh // sh), -(-kw // sw)  # of the phases
     rows, columns = result.h + taps - 1, result.w + steps - 1
@@ -202,5 +191,5 @@ def _folded(layer: Layer, kernel: WeightValues, window: Window, x: Stored, down:
     phases = Phases(x.c, x.h, x.w, sh, sw, window.pads[0], window.pads[2], rows, columns, tuple(offsets))
     shape = replace(x, c=phases.channels * len(offsets), h=result.h + left[0] - 1, w=columns, phases=phases)
     note = f"its input lies by phase, {len(offsets)} of {taps * steps} taps as channels"
-    kernel = WeightValues(values, kernel.dtype)
+    kernel = ir.WeightValues(values, kernel.dtype)
     return replace(layer, window=Window(left), shapes=(shape,), kernel=kernel, note=note)

@@ -9,7 +9,7 @@ tiu CONV short cmd_id=1 cmd_id_dep=2 ..            # int8_asym_quant_conv2d
 dma DMA_tensor long cmd_id=1 ..                    # dma_copy
 
 A segment has its address in DDR, channels, rows, columns, type, what is added to codes of the graph, and the zero point
-then; one that lies by phase has the numbers of stored.Phases besides. Fields that are not named are 0. Constants are
+then; one that lies by phase has the numbers of layer.Phases besides. Fields that are not named are 0. Constants are
 bytes at the beginning of DDR. Each engine's commands keep their order.
 """
 

@@ -15,19 +15,9 @@ from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import OnnxOp
 from tilewright.graph.ops.base import Window as GraphWindow
-from tilewright.targets.bm1684x.compiler.layer import (
-    Bias,
-    Input,
-    Layer,
-    Output,
-    Refused,
-    Weights,
-    WeightValues,
-    Writer,
-    same_shapes,
-)
+from tilewright.targets.bm1684x.compiler import layer as ir
+from tilewright.targets.bm1684x.compiler.layer import Stored
 from tilewright.targets.bm1684x.compiler.linear import grouped, machine_window
-from tilewright.targets.bm1684x.compiler.stored import Stored
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding, dtype_of
@@ -40,119 +30,119 @@ WINDOW = {"kernel_shape", "strides", "pads", "dilations", "group", "auto_pad", "
 ONLY = {"auto_pad": "NOTSET", "ceil_mode": 0}
 
 
-def real(site: Site, config: Config) -> Layer:
+def real(site: Site, config: Config) -> ir.Layer:
     """A node that onnxruntime would run. Raises Refused."""
     op = site.node.op
     assert isinstance(op, OnnxOp)
     if op.domain or op.op_type not in RULES:
         of = f" of {op.domain}" if op.domain else ""
-        raise Refused(f"the bm1684x compiler has no rule for {op.label}{of}")
+        raise ir.Refused(f"the bm1684x compiler has no rule for {op.label}{of}")
     if config.precision == "host":
         reason = f"{op.label} of real numbers runs on the host with precision=host"
-        raise Refused(f"{reason}; --set precision=f16 (bf16, f32) computes it on the machine")
+        raise ir.Refused(f"{reason}; --set precision=f16 (bf16, f32) computes it on the machine")
     data = [tensor for tensor in (*site.inputs, site.output) if tensor is not None and tensor.data is None]
     for tensor in data:
         if tensor.dtype != "float32" or tensor.shape[:1] != (1,) or len(tensor.shape) not in (2, 4):
             only = "only float32 of one sample, (1, c) or (1, c, h, w), is"
-            raise Refused(f"'{tensor.name}' of {tensor.dtype}{list(tensor.shape)} is not supported; {only}")
+            raise ir.Refused(f"'{tensor.name}' of {tensor.dtype}{list(tensor.shape)} is not supported; {only}")
     attributes = {name: json.loads(value) for name, value in op.attributes}
     dtype = dtype_of(config.precision)
     return RULES[op.op_type](site, attributes, dtype)
 
 
-def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
     """Conv without groups, or depthwise."""
     w, groups = _constant(site, 1), attributes.get("group", 1)
     if w.ndim != 4:
-        raise Refused(f"a kernel of {w.ndim - 2} axes is not supported; one of rows and columns is")
+        raise ir.Refused(f"a kernel of {w.ndim - 2} axes is not supported; one of rows and columns is")
     if groups != 1 and not groups == w.shape[0] == site.input(0).shape[1]:
-        raise Refused(grouped(groups, site.input(0).shape[1]))
+        raise ir.Refused(grouped(groups, site.input(0).shape[1]))
     window = _window(site, attributes, w.shape[2:])
     return _product(site, w.transpose(1, 0, 2, 3) if groups > 1 else w, window, dtype, groups > 1)
 
 
-def product(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+def product(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
     """Gemm or MatMul of one row by constant columns, as a convolution of one pixel."""
     for name, only in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
         if attributes.get(name, only) != only:
-            raise Refused(f"{name}={attributes[name]} is not supported; {name}={only} is")
+            raise ir.Refused(f"{name}={attributes[name]} is not supported; {name}={only} is")
     w, x = _constant(site, 1), site.input(0)
     if w.ndim != 2 or len(site.output.shape) != 2:
         reason = f"{list(x.shape)} times {list(w.shape)} is not supported"
-        raise Refused(f"{reason}; one row times a constant matrix is")
+        raise ir.Refused(f"{reason}; one row times a constant matrix is")
     _, c, h, wide = (*x.shape, 1, 1)[:4]
     rows = w if attributes.get("transB") else w.T
     return _product(site, rows.reshape(len(rows), c, h, wide), Window((h, wide)), dtype)
 
 
-def _product(site: Site, w: Array, window: Window, dtype: DType, depthwise: bool = False) -> Layer:
+def _product(site: Site, w: Array, window: Window, dtype: DType, depthwise: bool = False) -> ir.Layer:
     """Weights (oc, ic, kh, kw), or (1, c, kh, kw) of a depthwise convolution."""
     channels = w.shape[1 if depthwise else 0]
-    bias, write = _bias(site, channels), Writer(channels)
+    bias, write = _bias(site, channels), ir.Writer(channels)
     if depthwise:
         bias = narrow(bias, dtype)
-        write.add("fp_depthwise2d", Output(), x=Input(0), w=Weights(), bias=Bias(dtype))
+        write.add("fp_depthwise2d", ir.Output(), x=ir.Input(0), w=ir.Weights(), bias=ir.Bias(dtype))
     else:
-        write.add("fp_conv2d", Output(), x=Input(0, whole=True), w=Weights(), bias=Bias(F32))
-    kernel = WeightValues(narrow(w.astype(np.float32), dtype), dtype, depthwise)
+        write.add("fp_conv2d", ir.Output(), x=ir.Input(0, whole=True), w=ir.Weights(), bias=ir.Bias(F32))
+    kernel = ir.WeightValues(narrow(w.astype(np.float32), dtype), dtype, depthwise)
     return _layer(site, write, dtype, window, kernel, bias)
 
 
-def rectify(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+def rectify(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
     """Relu."""
-    write = Writer(1)
-    write.add("max", Output(), a=Input(0), b=Constant.of(0.0, dtype))
+    write = ir.Writer(1)
+    write.add("max", ir.Output(), a=ir.Input(0), b=Constant.of(0.0, dtype))
     return _layer(site, write, dtype)
 
 
-def clip(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+def clip(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
     """Clip between constants: ReLU6."""
     low, high = (
         float(_constant(site, index)) if site.optional(index) is not None else attributes.get(key, bound)
         for index, key, bound in ((1, "min", -np.inf), (2, "max", np.inf))
     )
-    write = Writer(1)
-    above = write.add("max", dtype, a=Input(0), b=Constant.of(low, dtype))
-    write.add("min", Output(), a=above, b=Constant.of(high, dtype))
+    write = ir.Writer(1)
+    above = write.add("max", dtype, a=ir.Input(0), b=Constant.of(low, dtype))
+    write.add("min", ir.Output(), a=above, b=Constant.of(high, dtype))
     return _layer(site, write, dtype)
 
 
-def add(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+def add(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
     """Add of equal shapes."""
     for tensor in site.inputs:
         if tensor is not None and tensor.data is not None:
-            raise Refused(f"the constant operand '{tensor.name}' of Add is not supported; two computed tensors are")
-    same_shapes(site)
-    write = Writer(1)
-    write.add("fp_add", Output(), a=Input(0), b=Input(1))
+            raise ir.Refused(f"the constant operand '{tensor.name}' of Add is not supported; two computed tensors are")
+    ir.same_shapes(site)
+    write = ir.Writer(1)
+    write.add("fp_add", ir.Output(), a=ir.Input(0), b=ir.Input(1))
     return _layer(site, write, dtype, operands=2)
 
 
-def maximum(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+def maximum(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
     """MaxPool."""
     if len(site.outputs) > 1:
-        raise Refused("the second output of MaxPool, its indices, is not supported")
+        raise ir.Refused("the second output of MaxPool, its indices, is not supported")
     window = _window(site, attributes, attributes["kernel_shape"])
-    write = Writer(1)
-    write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(-np.inf, dtype))
+    write = ir.Writer(1)
+    write.add("max_pool2d", ir.Output(), x=ir.Input(0), pad=Constant.of(-np.inf, dtype))
     return _layer(site, write, dtype, window)
 
 
-def mean(site: Site, attributes: dict[str, Any], dtype: DType) -> Layer:
+def mean(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
     """AveragePool without padding, GlobalAveragePool; in float32: shorter types would round after every addition."""
     window = Window((site.input(0).shape[2], site.input(0).shape[3]))
     if "kernel_shape" in attributes:
         window = _window(site, attributes, attributes["kernel_shape"])
     if any(window.pads):
-        raise Refused(f"pads={attributes.get('pads')} is not supported for AveragePool; pads=0 is")
+        raise ir.Refused(f"pads={attributes.get('pads')} is not supported for AveragePool; pads=0 is")
     scale = Constant.of(1 / (window.kernel[0] * window.kernel[1]), F32)
-    write = Writer(1)
+    write = ir.Writer(1)
     if dtype is F32:
-        write.add("fp_avg_pool2d", Output(), x=Input(0), scale=scale)
+        write.add("fp_avg_pool2d", ir.Output(), x=ir.Input(0), scale=scale)
     else:
-        wide = write.widen(Input(0))
+        wide = write.widen(ir.Input(0))
         total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale)
-        write.add("cast", Output(), Rounding.HALF_TO_EVEN, x=total)
+        write.add("cast", ir.Output(), Rounding.HALF_TO_EVEN, x=total)
     return _layer(site, write, dtype, window)
 
 
@@ -160,7 +150,7 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
     refused = [name for name in attributes if name not in WINDOW]
     refused += [name for name, only in ONLY.items() if attributes.get(name, only) != only]
     if refused:
-        raise Refused(f"{', '.join(f'{name}={attributes[name]}' for name in refused)} is not supported")
+        raise ir.Refused(f"{', '.join(f'{name}={attributes[name]}' for name in refused)} is not supported")
     top, left, bottom, right = attributes.get("pads", (0, 0, 0, 0))
     pairs = (tuple(attributes.get(key, (1, 1))) for key in ("strides", "dilations"))
     (down, across), dilation = pairs
@@ -172,26 +162,26 @@ def _bias(site: Site, channels: int) -> Array:
     """float32 [channels], zeros where there is none."""
     bias = _constant(site, 2).reshape(-1) if site.optional(2) is not None else np.zeros(channels)
     if bias.size not in (1, channels):
-        raise Refused(f"a bias of {bias.size} values for {channels} channels is not supported")
+        raise ir.Refused(f"a bias of {bias.size} values for {channels} channels is not supported")
     return np.broadcast_to(bias, channels).astype(np.float32)
 
 
 def _constant(site: Site, index: int) -> Array:
     tensor = site.input(index)
     if tensor.data is None:
-        raise Refused(f"its operand '{tensor.name}' is computed; it must be constant")
+        raise ir.Refused(f"its operand '{tensor.name}' is computed; it must be constant")
     return tensor.data
 
 
 def _layer(
     site: Site,
-    write: Writer,
+    write: ir.Writer,
     dtype: DType,
     window: Window | None = None,
-    kernel: WeightValues | None = None,
+    kernel: ir.WeightValues | None = None,
     bias: Array | None = None,
     operands: int = 1,
-) -> Layer:
+) -> ir.Layer:
     tensors = [*(site.input(index) for index in range(operands)), site.output]
     *shapes, result = (Stored.real(tensor.shape, dtype) for tensor in tensors)
     rows = window is None or (kernel is not None and not kernel.depthwise)

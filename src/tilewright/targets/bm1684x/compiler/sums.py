@@ -16,20 +16,9 @@ from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, AveragePool2D, MaxPool2D, Mean
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.graph.rounding import clamp_range, mean_factor, power_of_two, quantize_multiplier
+from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.compiler import linear
-from tilewright.targets.bm1684x.compiler.layer import (
-    HIGH_PRODUCT,
-    Input,
-    Into,
-    Layer,
-    Output,
-    Ref,
-    Refused,
-    WeightValues,
-    Writer,
-    same_shapes,
-)
-from tilewright.targets.bm1684x.compiler.stored import Stored
+from tilewright.targets.bm1684x.compiler.layer import Stored
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.floats import shift_right
@@ -43,15 +32,15 @@ SEARCH = 6
 FACTOR_BITS = 30
 
 
-def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
+def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
     """a + b of equal shapes. Raises Refused."""
     op, result = site.node.op, Stored.of(site.output)
     assert isinstance(op, Add)
-    same_shapes(site)
+    ir.same_shapes(site)
     half_even = mode.delegated
     low, high = clamp_range(op.activation, site.output.scale, site.output.zero_point, site.output.dtype, half_even)
     clamps, into = linear.bounds(result, low, high)
-    write = Writer(result.c)
+    write = ir.Writer(result.c)
     if mode.elementwise == "ort":
         last = _fused(write, site, shapes, result, mode, into)
     elif mode.elementwise == "tflite":
@@ -65,20 +54,22 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> Layer:
     return write.layer(site, shapes, result)
 
 
-def _widened(write: Writer, index: int, x: Stored, factor: int, shift: int) -> Ref:
+def _widened(write: ir.Writer, index: int, x: Stored, factor: int, shift: int) -> ir.Ref:
     """round_half_up((code - zero) * factor * 2**shift), int32."""
     parameters = {"offset": Constant.of(x.zero, I16), "multiplier": Constant.of(factor, I32)}
-    return write.add("int_dequant", I32, Rounding.HALF_UP, x=Input(index), **parameters, shift=Constant.of(shift, I16))
+    return write.add(
+        "int_dequant", I32, Rounding.HALF_UP, x=ir.Input(index), **parameters, shift=Constant.of(shift, I16)
+    )
 
 
-def _fixed_point(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: Into) -> Ref:
+def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
     """TFLite: both at a common scale with 20 more bits, each multiplier rounding twice."""
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     twice = 2 * max(scales)
-    parts: list[Ref] = []
+    parts: list[ir.Ref] = []
     for index in (0, 1):
         q, shift = quantize_multiplier(scales[index] / twice)
-        part = _widened(write, index, shapes[index], int(q), HIGH_PRODUCT + EXTRA_BITS)
+        part = _widened(write, index, shapes[index], int(q), ir.HIGH_PRODUCT + EXTRA_BITS)
         if shift:
             count = Constant.of(int(shift), I8)
             part = write.add("arithmetic_shift", I32, Rounding.HALF_AWAY_FROM_ZERO, a=part, shift=count)
@@ -89,20 +80,20 @@ def _fixed_point(write: Writer, site: Site, shapes: tuple[Stored, ...], result: 
     return linear.doubled(write, total, q, shift, result.zero, into)
 
 
-def _multiplied(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: Into) -> Ref:
+def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
     """XNNPACK: multipliers of at most 21 bits, one shift, ties upwards."""
     out = np.float32(site.output.scale)
     ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
     if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
-        raise Refused("its scales are so far apart that XNNPACK does not take it")
+        raise ir.Refused("its scales are so far apart that XNNPACK does not take it")
     shift = 21 - int(np.frexp(max(ratios))[1])
     p, q = (int(np.rint(np.ldexp(ratio, shift))) for ratio in ratios)
     return _shifted(write, shapes, (p, q), -shift, result, into)
 
 
 def _shifted(
-    write: Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored, into: Into
-) -> Ref:
+    write: ir.Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored, into: ir.Into
+) -> ir.Ref:
     """(a * p + b * q) * 2**shift, ties upwards; operands are codes less their zero point."""
     left = write.hold(_widened(write, 0, shapes[0], factors[0], 0))
     right = _widened(write, 1, shapes[1], factors[1], 0)
@@ -111,7 +102,9 @@ def _shifted(
     return write.scale(total, into, np.array(shift), result.zero, Rounding.HALF_UP)
 
 
-def _fused(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: Into) -> Ref:
+def _fused(
+    write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: ir.Into
+) -> ir.Ref:
     """onnxruntime's two fused multiply-adds, as f32(f32(a * ra) + f32(b * rb)) with factors close to its own."""
     factors = _search(site, shapes, result, mode)
     left = write.hold(_real(write, 0, shapes[0], factors[0]))
@@ -121,9 +114,9 @@ def _fused(write: Writer, site: Site, shapes: tuple[Stored, ...], result: Stored
     return linear.behind_rounding(write, lambda to: write.add("cast", to, Rounding.HALF_TO_EVEN, x=total), result, into)
 
 
-def _real(write: Writer, index: int, x: Stored, factor: np.float32) -> Ref:
+def _real(write: ir.Writer, index: int, x: Stored, factor: np.float32) -> ir.Ref:
     scale = Constant.of(float(factor), F32)
-    return write.add("fp32_dequant", F32, x=Input(index), offset=Constant.of(x.zero, I32), scale=scale)
+    return write.add("fp32_dequant", F32, x=ir.Input(index), offset=Constant.of(x.zero, I32), scale=scale)
 
 
 def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) -> tuple[np.float32, np.float32]:
@@ -145,7 +138,9 @@ def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) 
         total = np.rint(parts[0][left][:, None] + parts[1][right])
         if np.array_equal(np.clip(total + out.zero_point, low, high), expected[0]):
             return near[0][left], near[1][right]
-    raise Refused("onnxruntime's fused multiply-adds round some sums of its codes otherwise than the machine's floats")
+    raise ir.Refused(
+        "onnxruntime's fused multiply-adds round some sums of its codes otherwise than the machine's floats"
+    )
 
 
 def _neighbours(value: np.float32) -> list[np.float32]:
@@ -158,18 +153,18 @@ def _neighbours(value: np.float32) -> list[np.float32]:
     return found
 
 
-def maximum(site: Site, x: Stored, mode: Mode) -> Layer:
+def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     """The largest code of each window."""
     op = site.node.op
     assert isinstance(op, MaxPool2D)
     window = linear.machine_window(op.window, x)
-    write = Writer(x.c)
-    write.add("max_pool2d", Output(), x=Input(0), pad=Constant.of(x.dtype.low, x.dtype))
+    write = ir.Writer(x.c)
+    write.add("max_pool2d", ir.Output(), x=ir.Input(0), pad=Constant.of(x.dtype.low, x.dtype))
     _no_activation(op.activation)
     return _layer(site, x, write, window)
 
 
-def average(site: Site, x: Stored, mode: Mode) -> Layer:
+def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     """The mean of codes, halves away from zero: TFLite's, in every mode."""
     op = site.node.op
     assert isinstance(op, AveragePool2D)
@@ -177,24 +172,26 @@ def average(site: Site, x: Stored, mode: Mode) -> Layer:
     counts = np.unique(op.counts(site))
     if len(counts) > 1:
         reason = f"padding={list(op.window.padding)} is not supported for a mean"
-        raise Refused(f"{reason}: windows at the border hold fewer values than others")
+        raise ir.Refused(f"{reason}: windows at the border hold fewer values than others")
     count = int(counts[0])
     window = linear.machine_window(op.window, x)
-    write = Writer(x.c)
+    write = ir.Writer(x.c)
     total = linear.window_sums(write, 0)
     factor, shift = _division(count, x)
-    write.scale(total, Output(), np.array(-shift), x.add, Rounding.HALF_AWAY_FROM_ZERO, factor)
+    write.scale(total, ir.Output(), np.array(-shift), x.add, Rounding.HALF_AWAY_FROM_ZERO, factor)
     return _layer(site, x, write, window, -x.add * count)
 
 
-def mean(site: Site, x: Stored, mode: Mode) -> Layer:
+def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     """The mean over rows and columns, rescaled."""
     op, source, out = site.node.op, site.input(0), site.output
     assert isinstance(op, Mean)
     if len(source.shape) != 4 or {axis % 4 for axis in op.axes} != {1, 2}:
-        raise Refused(f"axes={list(op.axes)} of {list(source.shape)} is not supported; a mean over rows and columns is")
+        raise ir.Refused(
+            f"axes={list(op.axes)} of {list(source.shape)} is not supported; a mean over rows and columns is"
+        )
     count, result = x.h * x.w, Stored.of(out)
-    window, write, zero = Window((x.h, x.w)), Writer(x.c), x.zero
+    window, write, zero = Window((x.h, x.w)), ir.Writer(x.c), x.zero
     if mode.elementwise == "xnnpack":  # it adds both zero points, as one float32, before it rounds
         zero = x.add
         total = linear.window_sums(write, zero)
@@ -202,17 +199,17 @@ def mean(site: Site, x: Stored, mode: Mode) -> Layer:
         offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
         code = write.scale_real(total, I16, np.asarray(scale), float(offset))
         shifted = write.add("int_add", I16, a=code, b=Constant.of(result.add, I16), saturate=True)
-        write.add("cast", Output(), Rounding.HALF_TO_EVEN, x=shifted)
+        write.add("cast", ir.Output(), Rounding.HALF_TO_EVEN, x=shifted)
     else:
         total = linear.window_sums(write, zero)
         if mode.elementwise == "ort":
-            linear.real(write, total, np.asarray(op.factor32(site, count)), result, Output())
+            linear.real(write, total, np.asarray(op.factor32(site, count)), result, ir.Output())
         elif mode.elementwise == "tflite":
-            linear.doubled(write, total, *op.folded(site, count), result.zero, Output())
+            linear.doubled(write, total, *op.folded(site, count), result.zero, ir.Output())
         else:
             factor, exponent = mean_factor(count)
             shift = power_of_two(source.scale / out.scale, "mean") - exponent
-            write.scale(total, Output(), shift, result.zero, Rounding.HALF_UP, factor)
+            write.scale(total, ir.Output(), shift, result.zero, Rounding.HALF_UP, factor)
     return _layer(site, x, write, window, -zero * count)
 
 
@@ -225,18 +222,18 @@ def _division(count: int, x: Stored) -> tuple[int, int]:
     sums = np.arange((x.dtype.low - x.add) * count, (x.dtype.high - x.add) * count + 1, dtype=np.int64)
     expected = np.sign(sums) * ((np.abs(sums) + count // 2) // count)
     if not np.array_equal(shift_right(sums * factor, shift, Rounding.HALF_AWAY_FROM_ZERO), expected):
-        raise Refused(f"a mean of {count} values is not supported: no integer factor divides its sums exactly")
+        raise ir.Refused(f"a mean of {count} values is not supported: no integer factor divides its sums exactly")
     return factor, shift
 
 
 def _no_activation(activation: str) -> None:
     if activation != "none":
-        raise Refused(f"activation={activation} of a pool is not supported")
+        raise ir.Refused(f"activation={activation} of a pool is not supported")
 
 
-def _layer(site: Site, x: Stored, write: Writer, window: Window, bias: int | None = None) -> Layer:
+def _layer(site: Site, x: Stored, write: ir.Writer, window: Window, bias: int | None = None) -> ir.Layer:
     ones: Array = np.ones((1, x.c, *window.kernel), np.int8)
-    kernel = None if bias is None else WeightValues(ones, I8, True)
+    kernel = None if bias is None else ir.WeightValues(ones, I8, True)
     biases = None if bias is None else np.full(x.c, bias, np.int32)
     shapes = (x,), Stored.of(site.output)
     return write.layer(site, *shapes, kernel=kernel, bias=biases, window=window, row_tiles=False)

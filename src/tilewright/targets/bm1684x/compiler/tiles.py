@@ -3,16 +3,27 @@ commands on local memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
+from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.compiler.layer import Bias, Input, Layer, Output, PerChannel, Ref, Temp, Weights
-from tilewright.targets.bm1684x.compiler.stored import Stored, plane_bytes
+from tilewright.targets.bm1684x.compiler.layer import (
+    Bias,
+    Input,
+    Layer,
+    Output,
+    PerChannel,
+    Ref,
+    Stored,
+    Temp,
+    Weights,
+    plane_bytes,
+)
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
@@ -131,29 +142,21 @@ class Cut:
         return 0, words, words + -(-bias // self.config.eu_bytes) * self.config.eu_bytes
 
 
-@dataclass(frozen=True)
-class Places:
-    """Lane offsets of one sample's tile: inputs, the result, temporary buffers, the block of constants."""
+def commands(
+    cut: Cut, tile: Tile, inputs: Sequence[int], result_at: int, temps: Mapping[int, int], block: int
+) -> Iterator[Command]:
+    """The operations of a layer on one tile of one sample.
 
-    inputs: tuple[int, ...]
-    result: int
-    temps: Mapping[int, int]
-    block: int
-
-
-def commands(cut: Cut, tile: Tile, places: Places) -> list[Command]:
-    """The operations of a layer on one tile."""
-    emit = _Tile(cut, tile, places)
-    found = []
+    Lane offsets: of its inputs, its result, temporary buffers, the block of constants.
+    """
+    emit = _Tile(cut, tile, inputs, result_at, temps, block)
     for operate in cut.layer.operations:
         spread = not operate.operation.endswith("requant")  # these take parameters of a channel as they lie
         operands = {name: emit.operand(ref, spread) for name, ref in operate.operands.items()}
         result = emit.operand(operate.result)
         assert not isinstance(result, Constant)
-        attributes = {"window": emit.window} if operate.operation.endswith("2d") else {}
-        attributes |= operate.attributes
-        found.append(Command(OPERATIONS[operate.operation], operands, {"y": result}, attributes))
-    return found
+        attributes: dict[str, Any] = {"window": emit.window} if operate.operation.endswith("2d") else {}
+        yield Command(OPERATIONS[operate.operation], operands, {"y": result}, {**attributes, **operate.attributes})
 
 
 def sample(stored: Stored, offset: int, config: Config) -> Tensor:
@@ -162,9 +165,11 @@ def sample(stored: Stored, offset: int, config: Config) -> Tensor:
 
 
 class _Tile:
-    def __init__(self, cut: Cut, tile: Tile, places: Places) -> None:
-        self._cut, self._tile, self._places = cut, tile, places
-        self._config, self._layer = cut.config, cut.layer
+    def __init__(
+        self, cut: Cut, tile: Tile, inputs: Sequence[int], result_at: int, temps: Mapping[int, int], block: int
+    ) -> None:
+        self._cut, self._tile, self._config, self._layer = cut, tile, cut.config, cut.layer
+        self._inputs, self._result, self._temps, self._block = inputs, result_at, temps, block
         result = self._layer.result
         first = tile.s0 * self._config.lanes
         self._channels = min(tile.s1 * self._config.lanes, result.c) - first
@@ -174,17 +179,17 @@ class _Tile:
     def operand(self, ref: Ref, spread: bool = False) -> Operand | Constant:
         slots = self._tile.s1 - self._tile.s0
         words, bias, kernel = self._cut.offsets(slots)
-        block, config = self._places.block, self._config
+        block, config = self._block, self._config
         if isinstance(ref, Constant):
             return ref
         if isinstance(ref, Temp):
             own = self._layer.shapes[0]
             shape = (1, self._channels, own.h, own.w) if ref.of_input else self._shape
-            return Tensor.local(0, self._places.temps[ref.index], shape, ref.dtype, config)
+            return Tensor.local(0, self._temps[ref.index], shape, ref.dtype, config)
         if isinstance(ref, Output):
-            return self._part(self._layer.result, self._places.result)
+            return self._part(self._layer.result, self._result)
         if isinstance(ref, Input):
-            stored, offset = self._layer.shapes[ref.index], self._places.inputs[ref.index]
+            stored, offset = self._layer.shapes[ref.index], self._inputs[ref.index]
             if ref.whole:
                 return self._rows(stored, offset)
             if self._layer.window is not None:

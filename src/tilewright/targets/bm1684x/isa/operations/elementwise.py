@@ -14,20 +14,9 @@ from tilewright.array import Array
 from tilewright.targets.bm1684x.isa.operations import rules
 from tilewright.targets.bm1684x.isa.operations.base import TIU, Values, define
 from tilewright.targets.bm1684x.values import elementwise as e
+from tilewright.targets.bm1684x.values import floats
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, Rounding
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS, holds
-from tilewright.targets.bm1684x.values.floats import (
-    cast,
-    flush,
-    narrow,
-    round_float,
-    saturate,
-    shift,
-    shift_right,
-    to_integer,
-    widen,
-    wrap,
-)
 
 
 def float_binary(name: str, v: Values) -> Array:
@@ -52,7 +41,7 @@ def extreme(name: str, v: Values) -> Array:
 def shifted(arithmetic: bool, v: Values) -> Array:
     """Right shifts round; left shifts drop what leaves the type. Logical ones see unsigned bits."""
     bits = v["a"] if arithmetic else v["a"].view(f"<u{v.types['a'].bytes}")
-    return wrap(shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])
+    return floats.wrap(floats.shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])
 
 
 def compare(relation: str, v: Values) -> Array:
@@ -83,8 +72,8 @@ def prelu(v: Values) -> Array:
     """a where it is positive, else a * slope."""
     dtype = v.types["y"]
     with np.errstate(all="ignore"):
-        value, slope = widen(v["a"], dtype), widen(v["slope"], dtype)
-        return narrow(np.where(value > 0, value, value * slope), dtype)
+        value, slope = floats.widen(v["a"], dtype), floats.widen(v["slope"], dtype)
+        return floats.narrow(np.where(value > 0, value, value * slope), dtype)
 
 
 def multiply_add(v: Values) -> Array:
@@ -96,7 +85,7 @@ def integer_mac(v: Values) -> Array:
     """sat16(((acc << left) + a * b) >> right)."""
     a, b, acc = (v[name].astype(np.int64) for name in ("a", "b", "acc"))
     wide = (acc << v.attribute("left")) + a * b
-    return saturate(shift_right(wide, v.attribute("right"), v.mode), I16)
+    return floats.saturate(floats.shift_right(wide, v.attribute("right"), v.mode), I16)
 
 
 def taylor(v: Values) -> Array:
@@ -108,7 +97,7 @@ def taylor(v: Values) -> Array:
 def unary(function: Callable[[Array], Array], v: Values) -> Array:
     """|a|, or its sign: -1, 0 or 1."""
     dtype = v.types["y"]
-    return narrow(function(widen(v["a"], dtype)), dtype) if dtype.is_float else function(v["a"])
+    return floats.narrow(function(floats.widen(v["a"], dtype)), dtype) if dtype.is_float else function(v["a"])
 
 
 def _of(names: str, function: Callable[..., Array]) -> Callable[[Values], Array]:
@@ -157,13 +146,13 @@ def _wide(x: Array) -> Array:
 
 def convert(v: Values) -> Array:
     """x as another type; integers clamp, NaN becomes 0."""
-    return cast(v["x"], v.types["x"], v.types["y"], v.mode)
+    return floats.cast(v["x"], v.types["x"], v.types["y"], v.mode)
 
 
 def integer_requant(v: Values) -> Array:
     """sat(round(x * multiplier * 2**shift) + offset)."""
-    scaled = shift(_wide(v["x"]) * _wide(v["multiplier"]), v["shift"], v.mode)
-    return saturate(scaled + _wide(v["offset"]), v.types["y"])
+    scaled = floats.shift(_wide(v["x"]) * _wide(v["multiplier"]), v["shift"], v.mode)
+    return floats.saturate(scaled + _wide(v["offset"]), v.types["y"])
 
 
 def float_requant(v: Values) -> Array:
@@ -171,33 +160,33 @@ def float_requant(v: Values) -> Array:
     mode, x = v.attribute("source_mode"), v["x"]
     with np.errstate(all="ignore"):
         nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
-        real = x.astype(np.float32) if nearest else cast(_wide(x), I32, F32, mode)
-        scaled = flush(flush(real * np.float32(v["scale"])) + np.float32(v["offset"]))
-    return to_integer(scaled.astype(np.float64), v.types["y"], v.mode)
+        real = x.astype(np.float32) if nearest else floats.cast(_wide(x), I32, F32, mode)
+        scaled = floats.flush(floats.flush(real * np.float32(v["scale"])) + np.float32(v["offset"]))
+    return floats.to_integer(scaled.astype(np.float64), v.types["y"], v.mode)
 
 
 def integer_dequant(v: Values) -> Array:
     """sat(round((x - offset) * multiplier * 2**shift))."""
     wide = (_wide(v["x"]) - _wide(v["offset"])) * _wide(v["multiplier"])
-    return saturate(shift(wide, v["shift"], v.mode), v.types["y"])
+    return floats.saturate(floats.shift(wide, v["shift"], v.mode), v.types["y"])
 
 
 def float_dequant(v: Values) -> Array:
     """f32(x - offset) * scale."""
     with np.errstate(all="ignore"):
-        return flush((_wide(v["x"]) - _wide(v["offset"])).astype(np.float32) * np.float32(v["scale"]))
+        return floats.flush((_wide(v["x"]) - _wide(v["offset"])).astype(np.float32) * np.float32(v["scale"]))
 
 
 def logarithm(v: Values) -> Array:
     """ln(a), rounded from float64: the vendor's sequence is not known, and differs by a unit in the last place."""
     with np.errstate(all="ignore"):
-        return flush(np.log(widen(v["a"], F32).astype(np.float64)).astype(np.float32))
+        return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
 
 
 modes, in_f32 = rules.rounds_to_neighbours, rules.iterates_in_f32
 scaled = "x multiplier shift offset"
 define(TIU, "cast", "x", convert, modes, rules.not_between_short_floats)
-define(TIU, "fp_round", "x", lambda v: round_float(v["x"], v.types["x"], v.mode), modes, rules.floats("x", "y"))
+define(TIU, "fp_round", "x", lambda v: floats.round_float(v["x"], v.types["x"], v.mode), modes, rules.floats("x", "y"))
 define(TIU, "int_requant", scaled, integer_requant, rules.wide_source)
 define(TIU, "fp32_requant", "x scale offset", float_requant, modes, rules.wide_source)
 define(TIU, "int_dequant", scaled, integer_dequant, rules.integers("x", "y"))
