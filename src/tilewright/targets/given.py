@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -21,26 +21,30 @@ from tilewright.targets.base import Config, ConformCase
 C = TypeVar("C", bound=Config)
 
 
+def number(default: int, low: int, high: int, power: bool = False) -> Any:
+    """A key of a MachineConfig that is an integer in `low`..`high`, and a power of two if it must be."""
+    return field(default=default, metadata={"range": (low, high, power)})
+
+
 @dataclass(frozen=True)
 class MachineConfig:
     """Base of a frozen dataclass of a machine's integers and words. `where` begins its errors (ConfigError).
 
-    `presets` are configurations or mappings, the default first. `ranges`: the smallest and largest value of each
-    integer key; those in `powers` must be powers of two. `choices`: the words that a key of text may be.
+    `presets` are configurations or mappings, the default first. An integer key is a `number`; `choices`: the words that
+    a key of text may be.
     """
 
     where: ClassVar[str]
     presets: ClassVar[Mapping[str, Any]]
-    ranges: ClassVar[Mapping[str, tuple[int, int]]]
-    powers: ClassVar[Collection[str]] = ()
     choices: ClassVar[Mapping[str, Collection[str]]] = {}
 
     def __post_init__(self) -> None:
-        for key, (low, high) in self.ranges.items():
-            value = getattr(self, key)
+        for key, value, (low, high, power) in (
+            (key.name, getattr(self, key.name), key.metadata["range"]) for key in fields(self) if key.metadata
+        ):
             if type(value) is not int or not low <= value <= high:
                 raise ConfigError(self.where, f"{key} is {value!r}, not an integer in {low}..{high}")
-            if key in self.powers and value & (value - 1):
+            if power and value & (value - 1):
                 raise ConfigError(self.where, f"{key} is {value}, not a power of two")
         for key, words in self.choices.items():
             if getattr(self, key) not in words:

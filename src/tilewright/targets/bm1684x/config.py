@@ -6,23 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import ConfigError
-from tilewright.targets.given import MachineConfig
+from tilewright.targets.given import MachineConfig, number
 
 #: Bus addresses: the vendor's debugger, the functional model.
 LOCAL_BASE, STATIC_BASE, L2_BASE, DDR_BASE = 0x0800_0000, 0x0900_0000, 0x1000_0000, 0x1_0000_0000
 #: Commands carry 40 bits of an address.
 ADDRESS_END = 1 << 40
-#: Smallest and largest value of each key. Local memory ends where static memory begins.
-RANGES = {
-    "lanes": (1, 64),
-    "banks": (1, 64),
-    "bank_bytes": (64, 1 << 18),
-    "eu_bytes": (4, 64),
-    "static_bytes": (64, 1 << 24),
-    "l2_bytes": (64, 0x20_0000),
-    "clock_mhz": (1, 10_000),
-    "batch": (1, 64),
-}
 #: Types for real numbers of a network; `host`: they stay there, as exact as onnxruntime is.
 PRECISIONS = ("host", "f16", "bf16", "f32")
 CHOICES = {"precision": PRECISIONS}
@@ -36,18 +25,16 @@ class Config(MachineConfig):
     """One machine. Raises ConfigError for a number out of range."""
 
     where = "bm1684x config"
-    ranges = RANGES
-    powers = ("lanes", "bank_bytes", "eu_bytes")
     choices = CHOICES
 
-    lanes: int = 64  # the source document; the functional model says the same
-    banks: int = 16  # of each lane; the source document
-    bank_bytes: int = 1 << 14  # 16 MiB of local memory in all: the source document
-    eu_bytes: int = 64  # a lane processes a cycle, and layouts align to; the source document, the functional model
-    static_bytes: int = 1 << 14  # tables of the maths functions; the vendor's debugger
-    l2_bytes: int = 0x1F_B000  # usable part of a 2 MiB window; the functional model
-    clock_mhz: int = 1000  # at which the vendor's estimate counts cycles
-    batch: int = 1  # samples that one launch of a compiled network takes: chosen
+    lanes: int = number(64, 1, 64, power=True)  # the source document; the functional model says the same
+    banks: int = number(16, 1, 64)  # of each lane; the source document
+    bank_bytes: int = number(1 << 14, 64, 1 << 18, power=True)  # 16 MiB of local memory in all: the source document
+    eu_bytes: int = number(64, 4, 64, power=True)  # what a lane takes a cycle, and layouts align to: sources as of lanes
+    static_bytes: int = number(1 << 14, 64, 1 << 24)  # tables of the maths functions; the vendor's debugger
+    l2_bytes: int = number(0x1F_B000, 64, 0x20_0000)  # usable part of a 2 MiB window; the functional model
+    clock_mhz: int = number(1000, 1, 10_000)  # at which the vendor's estimate counts cycles
+    batch: int = number(1, 1, 64)  # samples that one launch of a compiled network takes: chosen
     precision: str = "host"  # in which type real numbers of a network are computed: chosen
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.errors import ConfigError
-from tilewright.targets.given import MachineConfig
+from tilewright.targets.given import MachineConfig, number
 
 #: A line of the L1 caches; VexRiscv's.
 LINE_BYTES = 32
@@ -29,42 +29,28 @@ CHOICES = {
 EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "dot")
 #: Those that follow one another; `dot` is an aside of the document's.
 BEYOND = EXTENSIONS[:-1]
-#: Smallest and largest value of each number; those in POWERS must be powers of two.
-RANGES = {
-    "array": (4, 32),
-    "buffer_rows": (16, 1 << 16),
-    "icache_bytes": (1 << 10, 1 << 16),
-    "dcache_bytes": (1 << 10, 1 << 16),
-    "l2_bytes": (1 << 10, 1 << 24),
-    "l2_line_bytes": (4, 32),
-    "dram_row_bytes": (64, 1 << 16),
-    "dram_banks": (1, 64),
-    "ram_bytes": (1 << 16, 1 << 30),
-    "clock_mhz": (1, 10_000),
-}
-POWERS = frozenset(RANGES) - {"clock_mhz"}
 
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
     """One CPU with its CFU. Raises ConfigError naming the rule that is broken."""
 
-    where, ranges, powers, choices = "CFU config", RANGES, POWERS, CHOICES
+    where, choices = "CFU config", CHOICES
 
-    array: int = 16  # n of the n x n array; document: the largest that fitted the board
-    buffer_rows: int = 4096  # of each of A, B and C; document
+    array: int = number(16, 4, 32, power=True)  # n of the n x n array; document: the largest that fitted the board
+    buffer_rows: int = number(4096, 16, 1 << 16, power=True)  # of each of A, B and C; document
     transfer: str = "paired"  # how operands enter a buffer; document, 6.1: isa/gemm.py says what each means
     readout: str = "sequential"  # of C; document
     start: str = "async"  # document: start returns at once, check polls
     srdhm: str = "split"  # document: set and get, as one cycle is too short for the product
-    icache_bytes: int = 4096  # LiteX: VexRiscv's default, direct mapped
-    dcache_bytes: int = 4096  # likewise, written through
-    l2_bytes: int = 8192  # LiteX: direct mapped, written back
-    l2_line_bytes: int = 16  # LiteX: l2_cache_min_data_width
-    dram_row_bytes: int = 2048  # MT47H64M16: 1024 columns of 16 bits
-    dram_banks: int = 8  # MT47H64M16
-    ram_bytes: int = 1 << 27  # Nexys4 DDR
-    clock_mhz: int = 75  # LiteX: the board's default; the course's template divides cycles by 75
+    icache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True)  # LiteX: VexRiscv's default, direct mapped
+    dcache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True)  # likewise, written through
+    l2_bytes: int = number(8192, 1 << 10, 1 << 24, power=True)  # LiteX: direct mapped, written back
+    l2_line_bytes: int = number(16, 4, 32, power=True)  # LiteX: l2_cache_min_data_width
+    dram_row_bytes: int = number(2048, 64, 1 << 16, power=True)  # MT47H64M16: 1024 columns of 16 bits
+    dram_banks: int = number(8, 1, 64, power=True)  # MT47H64M16
+    ram_bytes: int = number(1 << 27, 1 << 16, 1 << 30, power=True)  # Nexys4 DDR
+    clock_mhz: int = number(75, 1, 10_000)  # LiteX: the board's default; the course's template divides cycles by 75
     extensions: str = ""  # beyond the document, names joined by commas: isa/coupled.py
     firmware: str = "published"  # which variant `compile` builds; the machine does not look at it
 

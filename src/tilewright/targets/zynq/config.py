@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import ConfigError
-from tilewright.targets.given import MachineConfig
+from tilewright.targets.given import MachineConfig, number
 
 #: The compute unit: 9 taps x 16 channels [D].
 TAPS, GROUP = 9, 16
@@ -24,66 +24,40 @@ CHOICES = {
     "control": ("states", "direct", "pruned", "pipelined"),
     "fetch": ("once", "full"),
 }
-#: Smallest and largest value of the others.
-RANGES = {
-    "fc_lanes": (16, LANES),
-    "lat_use": (0, 1),
-    "banked": (0, 1),
-    "ports": (1, 2),
-    "frames": (1, 2),
-    "resident": (0, 1),
-    "data_bits": (4, 27),
-    "weight_bits": (4, 27),
-    "result_bits": (4, 27),
-    "bias_bits": (1, 20),
-    "block_bits": (1, 20),
-    "oc_blocking": (0, 1),
-    "outputs": (1, 16),
-    "macs_per_dsp": (1, 2),
-    "write_behind": (0, 1),
-    "axi_bytes": (1, 64),
-    "handshake": (0, 1 << 20),
-    "fc_batch": (1, 64),
-    "relayout": (0, 1 << 10),
-    "pool_side": (2, 1 << 10),
-    "clock_mhz": (1, 1000),
-    "dsp_budget": (1, 1 << 16),
-    "bram_budget": (1, 1 << 16),
-}
 
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
     """One engine. Raises ConfigError for a number out of range, and, with the bill, for one that the chip lacks."""
 
-    where, ranges, choices = "zynq config", RANGES, CHOICES
+    where, choices = "zynq config", CHOICES
 
     layout: str = "rows"  # words in DDR: chw, hwc [D says neither]; rows: hwc, blocks start on a row [I]
-    fc_lanes: int = LANES  # products of an FC iteration: 144 by the pseudo-code, 16 by table 3 [D]
+    fc_lanes: int = number(LANES, 16, LANES)  # products of an FC iteration: 144 by the pseudo-code, 16 by table 3 [D]
     control: str = "states"  # request, delay and accumulate are states [D]; direct, pruned, pipelined [W]
-    lat_use: int = 1  # cycles that the consumer of a sum waits [D]; 0 reads the sum before it is there
-    banked: int = 0  # all BRAM36 of a store are read at once, 4 bytes a port [W]; 0: a byte a cycle [D]
-    ports: int = 1  # BRAM ports of a banked store that the loader reads [W]
+    lat_use: int = number(1, 0, 1)  # cycles that the consumer of a sum waits [D]; 0 reads the sum before it is there
+    banked: int = number(0, 0, 1)  # all BRAM36 of a store are read at once, 4 bytes a port [W]; 0: a byte a cycle [D]
+    ports: int = number(1, 1, 2)  # BRAM ports of a banked store that the loader reads [W]
     fetch: str = "once"  # several outputs take no more words than one (the table's assumption); full: their own
-    frames: int = 1  # blocks that a store holds [D]; 2: one is filled while the other is used [W]
-    resident: int = 0  # of two frames: a block that is still there is not loaded again [W]
-    data_bits: int = 17  # log2 of the words of a block [D], 32 BRAM36
-    weight_bits: int = 17
-    result_bits: int = 17
-    bias_bits: int = 10  # log2 of the biases of a block, 32 bits each: one BRAM36 [I]
-    block_bits: int = 10  # the block register [D]
-    oc_blocking: int = 0  # data are swept once for all kernels of a weight block [W]
-    outputs: int = 1  # sums of one iteration: neighbouring positions, or FC outputs [W]
-    macs_per_dsp: int = 1  # two int8 products that share a factor in one DSP48 [W]
-    write_behind: int = 0  # a result is written while the next is computed [W]
-    axi_bytes: int = 4  # words that the PS moves a cycle [I]
-    handshake: int = 500  # cycles of one page service beside the transfer [I]
-    fc_batch: int = 1  # samples that share a pass over FC weights [W]
-    relayout: int = 0  # cycles a word that the PS takes to re-lay results for the next layer; not counted [I]
-    pool_side: int = 224  # longest row of the pool's shift register [I]
-    clock_mhz: int = 100  # [I]
-    dsp_budget: int = 220  # xc7z020 [D]
-    bram_budget: int = 140  # xc7z020, BRAM36 [D]
+    frames: int = number(1, 1, 2)  # blocks that a store holds [D]; 2: one is filled while the other is used [W]
+    resident: int = number(0, 0, 1)  # of two frames: a block that is still there is not loaded again [W]
+    data_bits: int = number(17, 4, 27)  # log2 of the words of a block [D], 32 BRAM36
+    weight_bits: int = number(17, 4, 27)
+    result_bits: int = number(17, 4, 27)
+    bias_bits: int = number(10, 1, 20)  # log2 of the biases of a block, 32 bits each: one BRAM36 [I]
+    block_bits: int = number(10, 1, 20)  # the block register [D]
+    oc_blocking: int = number(0, 0, 1)  # data are swept once for all kernels of a weight block [W]
+    outputs: int = number(1, 1, 16)  # sums of one iteration: neighbouring positions, or FC outputs [W]
+    macs_per_dsp: int = number(1, 1, 2)  # two int8 products that share a factor in one DSP48 [W]
+    write_behind: int = number(0, 0, 1)  # a result is written while the next is computed [W]
+    axi_bytes: int = number(4, 1, 64)  # words that the PS moves a cycle [I]
+    handshake: int = number(500, 0, 1 << 20)  # cycles of one page service beside the transfer [I]
+    fc_batch: int = number(1, 1, 64)  # samples that share a pass over FC weights [W]
+    relayout: int = number(0, 0, 1 << 10)  # cycles a word that the PS takes to re-lay results; not counted [I]
+    pool_side: int = number(224, 2, 1 << 10)  # longest row of the pool's shift register [I]
+    clock_mhz: int = number(100, 1, 1000)  # [I]
+    dsp_budget: int = number(220, 1, 1 << 16)  # xc7z020 [D]
+    bram_budget: int = number(140, 1, 1 << 16)  # xc7z020, BRAM36 [D]
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,33 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.errors import ConfigError
-from tilewright.targets.given import MachineConfig
-
-#: Smallest and largest value of each key.
-RANGES = {
-    "buffer_bytes": (4, 1 << 16),  # an address has 16 bits: isa.py
-    "accumulators": (2, 1 << 16),
-    "bus_bits": (8, 1024),
-    "dram_latency": (0, 1 << 20),
-    "clock_mhz": (1, 10_000),
-    "queue_depth": (1, 1 << 20),
-    "token_depth": (2, 1 << 20),
-}
+from tilewright.targets.given import MachineConfig, number
 
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
     """One OneMac machine. Raises ConfigError for a number out of range."""
 
-    where, ranges = "onemac config", RANGES
+    where = "onemac config"
 
-    buffer_bytes: int = 4096  # on-chip bytes for inputs and weights; chosen
-    accumulators: int = 32  # int32 each; chosen
-    bus_bits: int = 32  # the DRAM port; chosen
-    dram_latency: int = 20  # cycles from a request to its first beat; assumed
-    clock_mhz: int = 100  # assumed
-    queue_depth: int = 16  # instructions that wait at each unit; chosen
-    token_depth: int = 16  # tokens in each token queue; chosen
+    buffer_bytes: int = number(4096, 4, 1 << 16)  # on-chip, for inputs and weights; chosen; 16 bits of address: isa.py
+    accumulators: int = number(32, 2, 1 << 16)  # int32 each; chosen
+    bus_bits: int = number(32, 8, 1024)  # the DRAM port; chosen
+    dram_latency: int = number(20, 0, 1 << 20)  # cycles from a request to its first beat; assumed
+    clock_mhz: int = number(100, 1, 10_000)  # assumed
+    queue_depth: int = number(16, 1, 1 << 20)  # instructions that wait at each unit; chosen
+    token_depth: int = number(16, 2, 1 << 20)  # tokens in each token queue; chosen
 
     def __post_init__(self) -> None:
         super().__post_init__()
