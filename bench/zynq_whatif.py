@@ -87,7 +87,7 @@ def vgg16(config: Config) -> list[Layer]:
     side, channels = 224, 3
 
     def add(kind: Kind, **fields: int) -> None:
-        layer = Layer(kind, config, {**dict.fromkeys(LAYOUT.by_name, 0), "kind": int(kind), **fields})
+        layer = Layer(config, {**dict.fromkeys(LAYOUT.by_name, 0), "kind": int(kind), **fields})
         if reason := walk.refusal(layer):
             raise UnsupportedError(f"layer {len(layers)}", reason)
         layers.append(layer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -26,29 +26,36 @@ def number(default: int, low: int, high: int, power: bool = False) -> Any:
     return field(default=default, metadata={"range": (low, high, power)})
 
 
+def word(default: str, *words: str) -> Any:
+    """A key of a MachineConfig that is one of some words."""
+    return field(default=default, metadata={"words": words})
+
+
 @dataclass(frozen=True)
 class MachineConfig:
     """Base of a frozen dataclass of a machine's integers and words. `where` begins its errors (ConfigError).
 
-    `presets` are configurations or mappings, the default first. An integer key is a `number`; `choices`: the words that
-    a key of text may be.
+    `presets` are configurations or mappings, the default first. Keys are a `number` or a `word` each, or text.
     """
 
     where: ClassVar[str]
     presets: ClassVar[Mapping[str, Any]]
-    choices: ClassVar[Mapping[str, Collection[str]]] = {}
 
     def __post_init__(self) -> None:
-        for key, value, (low, high, power) in (
-            (key.name, getattr(self, key.name), key.metadata["range"]) for key in fields(self) if key.metadata
-        ):
-            if type(value) is not int or not low <= value <= high:
-                raise ConfigError(self.where, f"{key} is {value!r}, not an integer in {low}..{high}")
+        for key in fields(self):
+            name, value = key.name, getattr(self, key.name)
+            low, high, power = key.metadata.get("range", (None, None, False))
+            if low is not None and (type(value) is not int or not low <= value <= high):
+                raise ConfigError(self.where, f"{name} is {value!r}, not an integer in {low}..{high}")
             if power and value & (value - 1):
-                raise ConfigError(self.where, f"{key} is {value}, not a power of two")
-        for key, words in self.choices.items():
-            if getattr(self, key) not in words:
-                raise ConfigError(self.where, f"{key} is {getattr(self, key)!r}", f"choose one of {', '.join(words)}")
+                raise ConfigError(self.where, f"{name} is {value}, not a power of two")
+            if value not in (words := key.metadata.get("words", (value,))):
+                raise ConfigError(self.where, f"{name} is {value!r}", f"choose one of {', '.join(words)}")
+
+    @classmethod
+    def words(cls) -> dict[str, tuple[str, ...]]:
+        """The words of each key that has some."""
+        return {key.name: key.metadata["words"] for key in fields(cls) if "words" in key.metadata}
 
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Self:

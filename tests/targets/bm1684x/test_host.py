@@ -15,7 +15,6 @@ import pytest
 from tilewright.array import Array
 from tilewright.errors import InputError, ProgramError
 from tilewright.targets.bm1684x.host import PCIE, SOC, DeviceMemory, Firmware, Handle, HostError, Status, capi, function
-from tilewright.targets.bm1684x.host.firmware import Function
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import F32
 
@@ -358,7 +357,7 @@ def test_threads_share_a_handle() -> None:
 
 
 def test_functions_can_take_any_struct() -> None:
-    kinds = [Function(scaled.kernel, kind) for kind in (Scale, np.dtype("<u8,<u8,<i4,<f4"), "<QQif", None)]
+    kinds = [function(kind)(scaled.kernel.body) for kind in (Scale, np.dtype("<u8,<u8,<i4,<f4"), "<QQif", None)]
     assert [kind.size for kind in kinds] == [24, 24, 24, None]
     raw = bytes(Scale(1, 2, 3, 0.5))
     as_struct, as_record, as_tuple, as_bytes = (kind.unpacked(raw) for kind in kinds)

@@ -48,7 +48,7 @@ def case(seed: int, config: Config, **fields: int) -> Case:
         extra = {"low": low, "high": high, "zy": int(rng.integers(low, high)), "rule": RULES.index("float")}
         extra["zx"] = int(rng.integers(-128, 128)) if signed["x_signed"] else int(rng.integers(256))
         extra["relu"] = int(rng.integers(2))
-    layer = Layer(kind, config, {**dict.fromkeys(LAYOUT.by_name, 0), **signed, **extra, **fields})
+    layer = Layer(config, {**dict.fromkeys(LAYOUT.by_name, 0), **signed, **extra, **fields})
     assert not layer.refusal(), layer.refusal()
 
     def codes(shape: tuple[int, ...], is_signed: int) -> Array:

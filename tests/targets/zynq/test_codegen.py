@@ -96,7 +96,7 @@ def test_shapes_beyond_the_engine_say_why(
     }
     from tilewright.targets.zynq.timing import walk
 
-    layer = Layer(Kind(fields["kind"]), Config(**config), {**dict.fromkeys(("r", "l"), 0), **fields})
+    layer = Layer(Config(**config), {**dict.fromkeys(("r", "l"), 0), **fields})
     assert said in walk.refusal(layer)
 
 

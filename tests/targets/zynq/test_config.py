@@ -141,6 +141,6 @@ def stalls(**options: Any) -> tuple[int, int]:
 
 def test_blocks_beyond_the_register_are_refused() -> None:
     fc = {"kind": int(Kind.FC), "r": 25088, "l": 4096}
-    assert walk.refusal(Layer(Kind.FC, Config(), {**dict.fromkeys(("ic", "oc", "rows", "cols"), 0), **fc})) == ""
-    wide = Layer(Kind.FC, Config(), {**dict.fromkeys(("ic", "oc", "rows", "cols"), 0), **fc, "l": 6000})
+    assert walk.refusal(Layer(Config(), {**dict.fromkeys(("ic", "oc", "rows", "cols"), 0), **fc})) == ""
+    wide = Layer(Config(), {**dict.fromkeys(("ic", "oc", "rows", "cols"), 0), **fc, "l": 6000})
     assert "1149 weight blocks exceed the block register" in walk.refusal(wide)

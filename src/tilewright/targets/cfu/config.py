@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.errors import ConfigError
-from tilewright.targets.given import MachineConfig, number
+from tilewright.targets.given import MachineConfig, number, word
 
 #: A line of the L1 caches; VexRiscv's.
 LINE_BYTES = 32
@@ -18,13 +18,6 @@ RAM_BASE = 0x4000_0000
 #: The image memory of the extensions: 16 BRAM36.
 IMAGE_BYTES = 1 << 16
 
-#: What a choice may be: its names.
-CHOICES = {
-    "transfer": ("addressed", "counter", "paired"),
-    "readout": ("sequential", "random"),
-    "start": ("async", "blocking"),
-    "srdhm": ("split", "single"),
-}
 #: What lies beyond the document: isa/coupled.py.
 EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "dot")
 #: Those that follow one another; `dot` is an aside of the document's.
@@ -35,14 +28,14 @@ BEYOND = EXTENSIONS[:-1]
 class Config(MachineConfig):
     """One CPU with its CFU. Raises ConfigError naming the rule that is broken."""
 
-    where, choices = "CFU config", CHOICES
+    where = "CFU config"
 
     array: int = number(16, 4, 32, power=True)  # n of the n x n array; document: the largest that fitted the board
     buffer_rows: int = number(4096, 16, 1 << 16, power=True)  # of each of A, B and C; document
-    transfer: str = "paired"  # how operands enter a buffer; document, 6.1: isa/gemm.py says what each means
-    readout: str = "sequential"  # of C; document
-    start: str = "async"  # document: start returns at once, check polls
-    srdhm: str = "split"  # document: set and get, as one cycle is too short for the product
+    transfer: str = word("paired", "addressed", "counter", "paired")  # into a buffer; document, 6.1: isa/gemm.py
+    readout: str = word("sequential", "sequential", "random")  # of C; document
+    start: str = word("async", "async", "blocking")  # document: start returns at once, check polls
+    srdhm: str = word("split", "split", "single")  # document: set and get, as one cycle is too short for the product
     icache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True)  # LiteX: VexRiscv's default, direct mapped
     dcache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True)  # likewise, written through
     l2_bytes: int = number(8192, 1 << 10, 1 << 24, power=True)  # LiteX: direct mapped, written back
@@ -78,6 +71,9 @@ class Config(MachineConfig):
     def macs_per_cycle(self) -> int:
         return self.array * self.array
 
+
+#: The words of each choice.
+CHOICES = Config.words()
 
 #: `published` is the document's machine; the others are the alternatives that its section 6.1 goes through.
 PRESETS = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import ConfigError
-from tilewright.targets.given import MachineConfig, number
+from tilewright.targets.given import MachineConfig, number, word
 
 #: The compute unit: 9 taps x 16 channels [D].
 TAPS, GROUP = 9, 16
@@ -18,27 +18,21 @@ STORES = ("data", "weight", "bias", "result")
 #: Words of 8 bits and of 32 that one BRAM36 holds; its parity bits are not used.
 BRAM_WORDS, BRAM_BIASES, BRAM_PORT_BYTES = 4096, 1024, 4
 
-#: The words that each key of text takes.
-CHOICES = {
-    "layout": ("chw", "hwc", "rows"),
-    "control": ("states", "direct", "pruned", "pipelined"),
-    "fetch": ("once", "full"),
-}
-
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
     """One engine. Raises ConfigError for a number out of range, and, with the bill, for one that the chip lacks."""
 
-    where, choices = "zynq config", CHOICES
+    where = "zynq config"
 
-    layout: str = "rows"  # words in DDR: chw, hwc [D says neither]; rows: hwc, blocks start on a row [I]
+    layout: str = word("rows", "chw", "hwc", "rows")  # words in DDR [D says none]; rows: hwc, blocks start on a row [I]
     fc_lanes: int = number(LANES, 16, LANES)  # products of an FC iteration: 144 by the pseudo-code, 16 by table 3 [D]
-    control: str = "states"  # request, delay and accumulate are states [D]; direct, pruned, pipelined [W]
+    #: Request, delay and accumulate are states [D]; others [W].
+    control: str = word("states", "states", "direct", "pruned", "pipelined")
     lat_use: int = number(1, 0, 1)  # cycles that the consumer of a sum waits [D]; 0 reads the sum before it is there
     banked: int = number(0, 0, 1)  # all BRAM36 of a store are read at once, 4 bytes a port [W]; 0: a byte a cycle [D]
     ports: int = number(1, 1, 2)  # BRAM ports of a banked store that the loader reads [W]
-    fetch: str = "once"  # several outputs take no more words than one (the table's assumption); full: their own
+    fetch: str = word("once", "once", "full")  # several outputs take no more words than one (table); full: their own
     frames: int = number(1, 1, 2)  # blocks that a store holds [D]; 2: one is filled while the other is used [W]
     resident: int = number(0, 0, 1)  # of two frames: a block that is still there is not loaded again [W]
     data_bits: int = number(17, 4, 27)  # log2 of the words of a block [D], 32 BRAM36

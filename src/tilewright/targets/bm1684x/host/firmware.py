@@ -39,46 +39,44 @@ MAX_BYTES, MAX_MODULES = 1 << 24, 256
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel, and what its argument is: a ctypes.Structure, a NumPy struct type, a struct format (a tuple), or None
-    (bytes)."""
+    """A kernel, bytes of its argument (None: any), and what makes of them a copy of it, as the kernel sees it."""
 
     kernel: Kernel
-    argument: Any = None
+    size: int | None
+    unpacked: Callable[[bytes], Any]
 
     @property
     def name(self) -> str:
         return self.kernel.name
 
-    @property
-    def size(self) -> int | None:
-        """Bytes of the argument; None: any."""
-        if self.argument is None:
-            return None
-        if isinstance(self.argument, np.dtype):
-            return self.argument.itemsize
-        return struct.calcsize(self.argument) if isinstance(self.argument, str) else ctypes.sizeof(self.argument)
-
-    def unpacked(self, raw: bytes) -> Any:
-        """The argument as the kernel sees it; a copy of its own. `raw` has `size` bytes."""
-        if self.argument is None:
-            return raw
-        if isinstance(self.argument, np.dtype):
-            return np.frombuffer(raw, self.argument)[0]
-        if isinstance(self.argument, str):
-            return struct.unpack(self.argument, raw)
-        return self.argument.from_buffer_copy(raw)
-
 
 def function(argument: Any = None) -> Callable[[Callable[..., None]], Function]:
-    """Decorator: the function, known to firmware under its name. Raises InputError for what is no kind of struct."""
+    """Decorator: the function, known to firmware under its name. Raises InputError for what is no kind of struct.
+
+    Its argument is a ctypes.Structure, a NumPy struct type, a struct format (a tuple), or None (bytes).
+    """
+    size, unpacked = _struct(argument)
+    return lambda body: Function(kernel(body), size, unpacked)
+
+
+def _struct(argument: Any) -> tuple[int | None, Callable[[bytes], Any]]:
+    if argument is None:
+        return None, bytes
     if isinstance(argument, str):
         try:
-            struct.calcsize(argument)
+            return struct.calcsize(argument), struct.Struct(argument).unpack
         except struct.error as error:
             raise InputError("function", f"'{argument}' is no struct format: {error}") from None
-    elif argument is not None and not (isinstance(argument, type) and issubclass(argument, ctypes.Structure)):
-        argument = _struct_type(argument)
-    return lambda body: Function(kernel(body), argument)
+    if isinstance(argument, type) and issubclass(argument, ctypes.Structure):
+        return ctypes.sizeof(argument), argument.from_buffer_copy
+    try:
+        dtype = np.dtype(argument)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype.names is None or dtype.hasobject:
+        remedy = "give a ctypes.Structure, a NumPy type with fields, or a format of the module struct"
+        raise InputError("function", f"{argument!r} is no struct", remedy)
+    return dtype.itemsize, lambda raw: np.frombuffer(raw, dtype)[0]
 
 
 def packed(argument: Any) -> bytes:
@@ -94,17 +92,6 @@ def packed(argument: Any) -> bytes:
     if len(raw) > MAX_ARGUMENT:
         raise InputError("argument", f"has {len(raw)} bytes", f"{MAX_ARGUMENT} is the limit")
     return raw
-
-
-def _struct_type(argument: Any) -> np.dtype[Any]:
-    try:
-        dtype = np.dtype(argument)
-    except TypeError:
-        dtype = np.dtype(object)
-    if dtype.names is None or dtype.hasobject:
-        remedy = "give a ctypes.Structure, a NumPy type with fields, or a format of the module struct"
-        raise InputError("function", f"{argument!r} is no struct", remedy)
-    return dtype
 
 
 @dataclass(frozen=True)

@@ -87,23 +87,22 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
 
 def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) -> Iterator[str]:
     """The names of elements where they lie, as in a dump of memory; lines without any are left out."""
-    found = named(axes, addresses, config)
-    width = max(len(name) for name, _ in found.values())
+    found = {place: "".join(parts(axes, index)) for place, index in indexed(addresses, config).items()}
+    width = max(map(len, found.values()))
     lines: dict[tuple[int, int], list[str]] = {}
-    for (lane, offset), (name, _) in found.items():
+    for (lane, offset), name in found.items():
         row, column = divmod(offset // size, SHOWN)
         lines.setdefault((lane, row), ["."] * SHOWN)[column] = name
     for (lane, row), names in sorted(lines.items()):
         yield f"{lane:4}  {row * SHOWN * size:#07x}  {' '.join(name.ljust(width) for name in names).rstrip()}"
 
 
-def named(axes: Sequence[str], addresses: Array, config: Config) -> dict[tuple[int, int], tuple[str, tuple[int, ...]]]:
-    """By lane and byte offset: the name `n0c2h0w1` and the index of the first element there."""
+def indexed(addresses: Array, config: Config) -> dict[tuple[int, int], tuple[int, ...]]:
+    """By lane and byte offset the index of the first element there."""
     places, first = np.unique(within(addresses, config), return_index=True)
     indices = zip(*(axis.tolist() for axis in np.unravel_index(first, addresses.shape)), strict=True)
     lanes, offsets = np.divmod(places, config.lane_bytes)
-    keys = zip(lanes.tolist(), offsets.tolist(), strict=True)
-    return {key: ("".join(parts(axes, index)), index) for key, index in zip(keys, indices, strict=True)}
+    return dict(zip(zip(lanes.tolist(), offsets.tolist(), strict=True), indices, strict=True))
 
 
 def parts(axes: Sequence[str], index: Sequence[int]) -> list[str]:
@@ -136,11 +135,11 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     """The picture; colours by the first index. Raises InputError for too many elements, and outside local memory."""
     if addresses.size > MOST_CELLS:
         raise InputError("layout", f"a picture of {addresses.size} elements", f"draw {MOST_CELLS} at most")
-    found = named(axes, addresses, config)
+    found = indexed(addresses, config)
     size, line = dtype.bytes, config.eu_bytes
-    longest = max(len(part) for _, index in found.values() for part in parts(axes, index))
+    longest = max(len(part) for index in found.values() for part in parts(axes, index))
     cell = max(BYTE * size, LETTER * longest + 3)  # every part of a name fits
-    lines = {key: _wrapped(parts(axes, index), int((cell - 3) / LETTER)) for key, (_, index) in found.items()}
+    lines = {key: _wrapped(parts(axes, index), int((cell - 3) / LETTER)) for key, index in found.items()}
     height = LINE * max(map(len, lines.values())) + 5
     lanes = list(range(config.lanes)) if config.lanes <= FEW_LANES else sorted({lane for lane, _ in found})
     bands = sorted({offset // line for _, offset in found})
@@ -163,7 +162,7 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
             out.append(
                 f'<rect x="{MARGIN}" y="{top + down}" width="{span:g}" height="{height}" fill="#f4f4f4" stroke="#ddd"/>'
             )
-    for (lane, offset), (_, index) in found.items():
+    for (lane, offset), index in found.items():
         band, inside = divmod(offset, line)
         x, y = MARGIN + inside // size * cell, tops[band] + row[lane]
         colour = COLOURS[index[0] % len(COLOURS)]
@@ -171,7 +170,9 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
             f'<rect x="{x:g}" y="{y}" width="{cell:g}" height="{height}" fill="{colour}" stroke="#888" '
             f'stroke-width="0.5"><title>{_name(axes, index)}: lane {lane}, byte {offset:#x}</title></rect>'
         )
-        out += _text(lines[lane, offset], x + cell / 2, y + LINE)
+        for number, part in enumerate(lines[lane, offset], 1):
+            place = f'x="{x + cell / 2:g}" y="{y + number * LINE:g}"'
+            out.append(f'<text {place} font-size="8" text-anchor="middle">{part}</text>')
     return "\n".join((*out, "</svg>")) + "\n"
 
 
@@ -183,8 +184,3 @@ def _wrapped(words: Sequence[str], letters: int) -> list[str]:
             lines.append("")
         lines[-1] += word
     return lines
-
-
-def _text(lines: Sequence[str], x: float, y: float) -> Iterator[str]:
-    for number, line in enumerate(lines):
-        yield f'<text x="{x:g}" y="{y + number * LINE:g}" font-size="8" text-anchor="middle">{line}</text>'

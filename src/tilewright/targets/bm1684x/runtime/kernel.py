@@ -117,14 +117,21 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
         reason = f"{len(places)} operands are given, it has {', '.join(order)}"
         raise MachineError(operation.name, reason, "name attributes")
     given = dict(zip(order, places, strict=False)) | {name: named[name] for name in named if name in order}
-    given = {name: _operand(operation, name, place) for name, place in given.items() if place is not None}
+    given = {name: place for name, place in given.items() if place is not None}
+    for name, place in given.items():
+        if isinstance(place, Real):
+            given[name] = place.item() if isinstance(place, np.generic) else place
+        elif not hasattr(place, "addresses") and not isinstance(place, Constant):
+            raise MachineError(operation.name, f"{name} is a {type(place).__name__}", "give a tensor or a number")
     if "y" not in given:
         raise MachineError(operation.name, "it has no result", f"give {', '.join(order)}")
     if unknown := sorted(set(named) - set(order) - set(ATTRIBUTES)):
         reason = f"there is no attribute {unknown[0]}"
         raise MachineError(operation.name, reason, f"choose one of {', '.join(sorted(ATTRIBUTES))}")
     if operation.engine == HAU:
-        given = {name: _in_ddr(operation, operand) for name, operand in given.items()}
+        if not all(isinstance(operand, Tensor) and not operand.is_local for operand in given.values()):
+            raise MachineError(operation.name, "it works from DDR to DDR", "give tensors outside of local memory")
+        given = {name: Flat(operand) for name, operand in given.items()}
     results = {name: given[name] for name in operation.outputs if name in given}
     placed = [given[name] for name in (*operation.inputs, *operation.outputs) if name in given]
     first = next((operand.dtype for operand in placed if not isinstance(operand, int | float)), F32)
@@ -142,22 +149,6 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
     if isinstance(attributes.get("mode"), str):
         attributes["mode"] = rounding_of(attributes["mode"])
     return Command(operation, operands, results, attributes)
-
-
-def _operand(operation: Operation, name: str, place: Any) -> Any:
-    """A tensor or a number of Python. Raises MachineError for anything else."""
-    if isinstance(place, Real):
-        return place.item() if isinstance(place, np.generic) else place
-    if not hasattr(place, "addresses") and not isinstance(place, Constant):
-        raise MachineError(operation.name, f"{name} is a {type(place).__name__}", "give a tensor or a number")
-    return place
-
-
-def _in_ddr(operation: Operation, operand: Any) -> Flat:
-    """An operand of the sorting engine. Raises MachineError for one in local memory, or none."""
-    if not isinstance(operand, Tensor) or operand.is_local:
-        raise MachineError(operation.name, "it works from DDR to DDR", "give tensors outside of local memory")
-    return Flat(operand)
 
 
 class Tpu:

@@ -107,16 +107,11 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
         for symbol in table.iter_symbols():
             if symbol.name and symbol["st_shndx"] != "SHN_UNDEF":
                 symbols[symbol.name] = Symbol(symbol["st_value"], symbol["st_size"])
-                if _is_function(symbol, code):
+                kind = symbol["st_info"]["type"]  # a plain label of assembly is a function too, but no local one
+                label = kind == "STT_NOTYPE" and not symbol.name.startswith(("$", ".L"))
+                if kind == "STT_FUNC" or (label and any(symbol["st_value"] in part for part in code)):
                     functions[symbol.name] = symbols[symbol.name]
     return Executable(name, header["e_entry"], tuple(segments), tuple(filter(None, code)), symbols, functions, data)
-
-
-def _is_function(symbol: Any, code: list[range]) -> bool:
-    """Also a plain label of assembly, but no local one."""
-    kind = symbol["st_info"]["type"]
-    label = kind == "STT_NOTYPE" and not symbol.name.startswith(("$", ".L"))
-    return kind == "STT_FUNC" or (label and any(symbol["st_value"] in part for part in code))
 
 
 class SourceLine(NamedTuple):

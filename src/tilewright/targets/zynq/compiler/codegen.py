@@ -5,7 +5,7 @@ And for people: the document's analysis of a network, its tables 1, 2 and 4, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -42,7 +42,7 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
     for name, value in fields.items():
         if not LAYOUT.by_name[name].low <= value <= LAYOUT.by_name[name].high:
             return f"{name}={value} does not fit its parameter"
-    layer = Layer(Kind(fields["kind"]), config, {**dict.fromkeys(LAYOUT.by_name, 0), **fields})
+    layer = Layer(config, {**dict.fromkeys(LAYOUT.by_name, 0), **fields})
     return walk.refusal(layer) or layer
 
 
@@ -139,17 +139,6 @@ def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
     arrays: dict[str, Array] = {"weight": weight, "bias": bias, "factor": factor}
     insns = LAYOUT.encode_rows([layer.fields])
     return Launch(site.node.name, (site.node.name,), {}, {"insns": insns, **arrays})
-
-
-def pack(site: Site, layer: Layer, values: Mapping[str, Array]) -> Array:
-    """What the launch reads: codes (S, rows, cols, ic) or (S, r)."""
-    codes = values[site.input(0).name]
-    return codes.reshape(len(codes), *layer.input_shape)
-
-
-def unpack(site: Site, results: Array) -> dict[str, Array]:
-    """The node's output {name: (S, *shape)} from flat results."""
-    return {site.output.name: results.reshape(len(results), *site.output.shape)}
 
 
 def explain(program: Program, config: Config, timing: str) -> str:

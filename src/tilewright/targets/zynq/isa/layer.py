@@ -83,14 +83,16 @@ DESCRIPTORS = InstructionSet(LAYOUT, "kind", Kind, OPERANDS, names={"rule": Name
 class Layer:
     """The fields of a descriptor (isa.py), and the engine that runs it."""
 
-    kind: Kind
     config: Config
     fields: Mapping[str, int]
 
     @classmethod
     def of(cls, columns: Mapping[str, Column], row: int, config: Config) -> Layer:
-        fields = {name: int(column[row]) for name, column in columns.items()}
-        return cls(Kind(fields["kind"]), config, fields)
+        return cls(config, {name: int(column[row]) for name, column in columns.items()})
+
+    @cached_property
+    def kind(self) -> Kind:
+        return Kind(self["kind"])
 
     def __getitem__(self, name: str) -> int:
         return self.fields[name]

@@ -22,7 +22,7 @@ from tilewright.errors import InputError, UnsupportedError
 from tilewright.graph.ops import Reshape
 from tilewright.program.header import Group, bit_ranges, header, macros, structure
 from tilewright.program.program import HostStep, Program
-from tilewright.targets.zynq.config import CHOICES, GROUP, LANES, STORES, TAPS, Config
+from tilewright.targets.zynq.config import GROUP, LANES, STORES, TAPS, Config
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
 from tilewright.targets.zynq.timing import walk
@@ -83,13 +83,13 @@ def sources(program: Program) -> dict[str, bytes]:
 
 def engine_header(config: Config) -> str:
     """zynq_engine.h: sizes, the register map, the descriptor's bits."""
-    words = {word: index for key in CHOICES for index, word in enumerate(CHOICES[key])}
-    sizes = {key: words.get(value, value) for key, value in config.to_dict().items()}
+    choices = {key: {word: index for index, word in enumerate(words)} for key, words in Config.words().items()}
+    sizes = {key: choices[key][value] if key in choices else value for key, value in config.to_dict().items()}
     blocks = {f"{store}_block_words": config.block_words(store) for store in STORES}
     status = {"WAITING": STATUS_WAITING, "IDLE": STATUS_IDLE, "STORE_SHIFT": STATUS_STORE_SHIFT, "WRITE": STATUS_WRITE}
     groups = [
         Group("sizes", macros("zynq", {"lanes": LANES, **sizes, **blocks})),
-        *(Group(f"words of {key}", macros(f"zynq_{key}", {w: words[w] for w in CHOICES[key]})) for key in CHOICES),
+        *(Group(f"words of {key}", macros(f"zynq_{key}", words)) for key, words in choices.items()),
         Group("kinds of layer", macros("zynq_kind", {kind.name: int(kind) for kind in Kind})),
         Group("requantisation rules", macros("zynq_rule", {rule: index for index, rule in enumerate(RULES)})),
         Group("stores", macros("zynq_store", {store: index for index, store in enumerate(STORES)})),
@@ -103,13 +103,16 @@ def engine_header(config: Config) -> str:
 def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
     """DDR before the first layer, and where its parts and the areas behind it start."""
     summing = [image for image in images if image.layer.channels]
-    weight = _joined([weight_blocks(image.layer, image.weight) for image in summing])
-    bias = _joined([bias_blocks(image.layer, image.bias).astype("<i4") for image in summing])
-    factor = _joined([np.broadcast_to(image.factor, image.layer.channels).astype("<f8") for image in summing])
-    parts, sizes, at = (weight, factor, bias), {}, 0
-    for name, part in zip(("weight", "factor", "bias"), parts, strict=True):
-        sizes[f"{name}_at"] = at
-        at += len(part)
+    parts = {
+        "weight": [weight_blocks(image.layer, image.weight) for image in summing],
+        "factor": [np.broadcast_to(image.factor, image.layer.channels).astype("<f8") for image in summing],
+        "bias": [bias_blocks(image.layer, image.bias).astype("<i4") for image in summing],
+    }
+    content, sizes = b"", {}
+    for name, arrays in parts.items():
+        sizes[f"{name}_at"] = len(content)
+        content += b"".join(array.tobytes() for array in arrays)
+    at = len(content)
     config = images[0].layer.config
     areas = {
         "data": max(walk.data_blocks(image.layer) for image in images),
@@ -119,11 +122,7 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
         at = -(-at // 64) * 64
         sizes[f"{name}_at"] = at
         at += blocks * config.block_words(name)
-    return b"".join(parts), {**sizes, "bytes": at}
-
-
-def _joined(arrays: list[Array]) -> bytes:
-    return b"".join(array.tobytes() for array in arrays)
+    return content, {**sizes, "bytes": at}
 
 
 def _entry(image: LayerImage, factor: int) -> str:

@@ -118,14 +118,12 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
 
     A sum then lacks its own last product and has that of the sum computed before.
     """
-    proper = replace(layer.config, lat_use=1)
-    right = Layer(layer.kind, proper, layer.fields)
+    right = replace(layer, config=replace(layer.config, lat_use=1))
     sums = _all(right, data, weights)
     if layer.kind == Kind.FC:
         first = (layer.depth - 1) * layer.config.fc_lanes
-        last = _all(
-            Layer(layer.kind, proper, {**layer.fields, "r": layer["r"] - first}), data[:, first:], weights[:, first:]
-        )
+        short = replace(right, fields={**layer.fields, "r": layer["r"] - first})
+        last = _all(short, data[:, first:], weights[:, first:])
         before = np.concatenate([np.zeros((len(last), 1), np.int32), last[:, :-1]], axis=1)
     else:
         first = (layer.depth - 1) * GROUP
