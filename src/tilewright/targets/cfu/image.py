@@ -64,7 +64,7 @@ class Symbol(NamedTuple):
 
     name: str
     address: int
-    size: int
+    nbytes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ class FirmwareImage:
     def function(self, pc: int) -> str:
         """Where an address lies, for people."""
         for symbol in self.symbols:
-            if symbol.address <= pc < symbol.address + max(symbol.size, 1):
+            if symbol.address <= pc < symbol.address + max(symbol.nbytes, 1):
                 return f"{symbol.name}+{pc - symbol.address:#x}"
         return f"{pc:#x}"
 
@@ -162,13 +162,11 @@ GRAMMAR = Grammar(
 def text_of(launch: Launch) -> Text:
     """The text of a launch, which `launch_of` reads back exactly."""
     image = FirmwareImage.of(launch)
-    symbols = ({"name": name, "address": address, "nbytes": size} for name, address, size in image.symbols)
+    rows: dict[str, tuple[Any, ...]] = {".symbol": image.symbols, ".input": image.inputs, ".output": image.outputs}
     sections = [
         Section(".entry", {"address": image.entry}),
         Section(".model", {"address": image.model}),
-        *(Section(".symbol", symbol) for symbol in symbols),
-        *(Section(".input", area._asdict()) for area in image.inputs),
-        *(Section(".output", area._asdict()) for area in image.outputs),
+        *(Section(name, row._asdict()) for name, of in rows.items() for row in of),
         Section(".code", code=list(_code(image))),
         Section(".data", data=image.data.tobytes()),
         Section(".blob", data=image.blob.tobytes()),

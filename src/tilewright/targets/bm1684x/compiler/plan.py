@@ -67,14 +67,11 @@ class Ring:
         if self._next + size > self._end:
             self._next = self._begin
         offset, over = self._next, set(done)
-        kept = []
-        for low, high, other in self._held:
-            if low < offset + size and offset < high:
-                if other not in over:
-                    raise Full(f"constants of {other} are needed where those of {name} should lie")
-            else:
-                kept.append((low, high, other))
-        self._held = [*kept, (offset, offset + size, name)]
+        there = [held for held in self._held if held[0] < offset + size and offset < held[1]]
+        for _, _, other in there:
+            if other not in over:
+                raise Full(f"constants of {other} are needed where those of {name} should lie")
+        self._held = [*(held for held in self._held if held not in there), (offset, offset + size, name)]
         self._next = offset + size
         return offset
 

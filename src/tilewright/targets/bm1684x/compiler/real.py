@@ -47,10 +47,10 @@ def real(site: Site, config: Config) -> ir.Layer:
             raise ir.Refused(f"'{tensor.name}' of {tensor.dtype}{list(tensor.shape)} is not supported; {only}")
     attributes = {name: json.loads(value) for name, value in op.attributes}
     dtype = dtype_of(config.precision)
-    return RULES[op.op_type](site, attributes, dtype)
+    return RULES[op.op_type](site, attributes, dtype, ir.Writer(1))
 
 
-def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
+def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Conv without groups, or depthwise."""
     w, groups = _constant(site, 1), attributes.get("group", 1)
     if w.ndim != 4:
@@ -58,10 +58,10 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Laye
     if groups != 1 and not groups == w.shape[0] == site.input(0).shape[1]:
         raise ir.Refused(grouped(groups, site.input(0).shape[1]))
     window = _window(site, attributes, w.shape[2:])
-    return _product(site, w.transpose(1, 0, 2, 3) if groups > 1 else w, window, dtype, groups > 1)
+    return _product(site, w.transpose(1, 0, 2, 3) if groups > 1 else w, window, dtype, write, groups > 1)
 
 
-def product(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
+def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Gemm or MatMul of one row by constant columns, as a convolution of one pixel."""
     for name, only in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
         if attributes.get(name, only) != only:
@@ -72,13 +72,13 @@ def product(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
         raise ir.Refused(f"{reason}; one row times a constant matrix is")
     _, c, h, wide = (*x.shape, 1, 1)[:4]
     rows = w if attributes.get("transB") else w.T
-    return _product(site, rows.reshape(len(rows), c, h, wide), Window((h, wide)), dtype)
+    return _product(site, rows.reshape(len(rows), c, h, wide), Window((h, wide)), dtype, write)
 
 
-def _product(site: Site, w: Array, window: Window, dtype: DType, depthwise: bool = False) -> ir.Layer:
+def _product(site: Site, w: Array, window: Window, dtype: DType, write: ir.Writer, depthwise: bool = False) -> ir.Layer:
     """Weights (oc, ic, kh, kw), or (1, c, kh, kw) of a depthwise convolution."""
     channels = w.shape[1 if depthwise else 0]
-    bias, write = _bias(site, channels), ir.Writer(channels)
+    bias = _bias(site, channels)
     if depthwise:
         bias = narrow(bias, dtype)
         write.add("fp_depthwise2d", ir.Output(), x=ir.Input(0), w=ir.Weights(), bias=ir.Bias(dtype))
@@ -88,47 +88,43 @@ def _product(site: Site, w: Array, window: Window, dtype: DType, depthwise: bool
     return _layer(site, write, dtype, window, kernel, bias)
 
 
-def rectify(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
+def rectify(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Relu."""
-    write = ir.Writer(1)
     write.add("max", ir.Output(), a=ir.Input(0), b=Constant.of(0.0, dtype))
     return _layer(site, write, dtype)
 
 
-def clip(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
+def clip(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Clip between constants: ReLU6."""
     low, high = (
         float(_constant(site, index)) if site.optional(index) is not None else attributes.get(key, bound)
         for index, key, bound in ((1, "min", -np.inf), (2, "max", np.inf))
     )
-    write = ir.Writer(1)
     above = write.add("max", dtype, a=ir.Input(0), b=Constant.of(low, dtype))
     write.add("min", ir.Output(), a=above, b=Constant.of(high, dtype))
     return _layer(site, write, dtype)
 
 
-def add(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
+def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Add of equal shapes."""
     for tensor in site.inputs:
         if tensor is not None and tensor.data is not None:
             raise ir.Refused(f"the constant operand '{tensor.name}' of Add is not supported; two computed tensors are")
     ir.same_shapes(site)
-    write = ir.Writer(1)
     write.add("fp_add", ir.Output(), a=ir.Input(0), b=ir.Input(1))
     return _layer(site, write, dtype, operands=2)
 
 
-def maximum(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
+def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """MaxPool."""
     if len(site.outputs) > 1:
         raise ir.Refused("the second output of MaxPool, its indices, is not supported")
     window = _window(site, attributes, attributes["kernel_shape"])
-    write = ir.Writer(1)
     write.add("max_pool2d", ir.Output(), x=ir.Input(0), pad=Constant.of(-np.inf, dtype))
     return _layer(site, write, dtype, window)
 
 
-def mean(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
+def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """AveragePool without padding, GlobalAveragePool; in float32: shorter types would round after every addition."""
     window = Window((site.input(0).shape[2], site.input(0).shape[3]))
     if "kernel_shape" in attributes:
@@ -136,7 +132,6 @@ def mean(site: Site, attributes: dict[str, Any], dtype: DType) -> ir.Layer:
     if any(window.pads):
         raise ir.Refused(f"pads={attributes.get('pads')} is not supported for AveragePool; pads=0 is")
     scale = Constant.of(1 / (window.kernel[0] * window.kernel[1]), F32)
-    write = ir.Writer(1)
     if dtype is F32:
         write.add("fp_avg_pool2d", ir.Output(), x=ir.Input(0), scale=scale)
     else:

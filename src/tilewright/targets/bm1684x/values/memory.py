@@ -12,19 +12,14 @@ from threading import Lock
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ConfigError, MachineError
+from tilewright.errors import MachineError
 from tilewright.sim.steps import BASE, COUNT, LENGTH, STRIDE
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, L2_BASE, LOCAL_BASE, STATIC_BASE, Config
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32
 from tilewright.targets.bm1684x.values.elementwise import series
 from tilewright.targets.bm1684x.values.floats import narrow
+from tilewright.targets.given import MachineConfig, word
 
-#: The choices of each knob that has some.
-CHOICES = {
-    "out_of_bounds": ("raise", "ignore"),
-    "uninitialised": ("kept", "nan"),
-    "dma_execution": ("eager", "deferred"),
-}
 NONE = np.zeros((0, 2), np.int64)
 #: Byte offsets of the exponential's series in static memory, seen in compiled programs. Other tables are not known.
 EXPONENTIAL = {F32: 1024, F16: 2368, BF16: 2432}
@@ -33,7 +28,7 @@ SCRATCH = ("local", "L2")
 
 
 @dataclass(frozen=True)
-class Knobs:
+class Knobs(MachineConfig):
     """A program without defects gives the same values under all of them. Raises ConfigError for another choice.
 
     `detect_races`: look for commands of a region that share bytes.
@@ -48,18 +43,15 @@ class Knobs:
     `bank_conflicts`: times are with a model of bank conflicts (`timing/estimate.py`), which nobody measured.
     """
 
+    where = "knobs"
+
     detect_races: bool = True
     detect_uninitialised: bool = True
-    out_of_bounds: str = "raise"
-    uninitialised: str = "kept"
-    dma_execution: str = "eager"
+    out_of_bounds: str = word("raise", "raise", "ignore")
+    uninitialised: str = word("kept", "kept", "nan")
+    dma_execution: str = word("eager", "eager", "deferred")
     seed: int | None = None
     bank_conflicts: bool = False
-
-    def __post_init__(self) -> None:
-        for key, choices in CHOICES.items():
-            if (value := getattr(self, key)) not in choices:
-                raise ConfigError("knobs", f"{key} is {value!r}", f"choose one of {', '.join(choices)}")
 
     @property
     def ignores_bounds(self) -> bool:

@@ -26,7 +26,7 @@ def program_of(name: str, image: FirmwareImage) -> elf.Executable:
     code = image.words.astype("<u4").tobytes()
     parts = ((BASE, code), (BASE + len(code), image.data.tobytes()), (image.model, image.blob.tobytes()))
     segments = tuple(elf.Segment(address, raw, len(raw)) for address, raw in parts if raw)
-    functions = {symbol.name: elf.Symbol(symbol.address, symbol.size) for symbol in image.symbols}
+    functions = {symbol.name: elf.Symbol(symbol.address, symbol.nbytes) for symbol in image.symbols}
     return elf.Executable(name, image.entry, segments, (range(BASE, BASE + len(code)),), functions, functions, b"")
 
 
