@@ -41,6 +41,12 @@ class MachineConfig:
     where: ClassVar[str]
     presets: ClassVar[Mapping[str, Any]]
 
+    def __init_subclass__(cls) -> None:
+        if tables := {"ranges", "powers", "choices"} & cls.__dict__.keys():
+            raise TypeError(
+                f"{cls.__name__}.{min(tables)} is not read: say it in each field, as number(..) or word(..)"
+            )
+
     def __post_init__(self) -> None:
         for key in fields(self):
             name, value = key.name, getattr(self, key.name)

@@ -19,6 +19,8 @@ from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, dtype_of, ro
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS
 
 MODES = ("mode", "src_mode")
+#: Attributes by the names of parameters.
+NAMES = {**ATTRIBUTES, "pad_val": "pad", "ltrans": "left_transposed"}
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class Call:
         return {name: _bits(value, self._type(name, parameters)) for name, value in found.items()}
 
     def attributes_of(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        found = {ATTRIBUTES.get(key, key): value for key, value in parameters.items() if key not in MODES}
-        modes = {ATTRIBUTES[key]: rounding_of(parameters[key]) for key in MODES if key in parameters}
+        found = {NAMES.get(key, key): value for key, value in parameters.items() if key not in MODES}
+        modes = {NAMES[key]: rounding_of(parameters[key]) for key in MODES if key in parameters}
         return {**found, **modes, **self.attributes}
 
 

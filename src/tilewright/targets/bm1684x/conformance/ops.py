@@ -151,21 +151,12 @@ def laid_out(
         own = output or call.renamed.get(name, name)
         if own in expected and own != "count":
             results[name] = memory.result(name, expected[own].shape, types[name])
-    return Command(call.described, operands, results, attributes(call, case, values))
-
-
-def attributes(call: Call, case: Mapping[str, Any], values: Mapping[str, Array]) -> dict[str, Any]:
-    """The command's attributes; a window from pads and strides."""
-    found = call.attributes_of(case)
+    attributes = call.attributes_of(case)
     if "pad_tblr" in case:
         kernel = case.get("kernel") or values["w"].shape[-2:]
         window = Window(tuple(kernel), tuple(case["pad_tblr"]), tuple(case["stride"]), tuple(case["dilation"]))
-        found["window"] = window
-    if "pad_val" in case:
-        found["pad"] = case["pad_val"]
-    if case.get("ltrans"):
-        found["left_transposed"] = True
-    return found
+        attributes["window"] = window
+    return Command(call.described, operands, results, attributes)
 
 
 def differs(found: Array, expected: Array, dtype: DType, ulps: int) -> str:

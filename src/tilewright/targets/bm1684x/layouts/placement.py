@@ -90,9 +90,10 @@ def _trap(kind: str, shape: Shape, start: int, operand: Tensor, config: Config) 
     """The default strides of DMA and compute engine differ here."""
     if kind not in ("aligned", "dma") or not layout.dma_default_differs(shape, start, config):
         return ""
-    own, other = (layout.aligned, layout.dma_default) if kind == "aligned" else (layout.dma_default, layout.aligned)
-    strides = [rule(shape, operand.dtype, start, config).n for rule in (own, other)]
-    who = "a DMA copy without local strides" if kind == "aligned" else "the compute engine's default"
+    who, rule = "the compute engine's default", layout.aligned
+    if kind == "aligned":
+        who, rule = "a DMA copy without local strides", layout.dma_default
+    other = rule(shape, operand.dtype, start, config).n
     return (
-        f"{who} takes the n stride {strides[1]}, not {strides[0]}: from n = 1 on elements lie elsewhere; give strides"
+        f"{who} takes the n stride {other}, not {operand.stride.n}: from n = 1 on elements lie elsewhere; give strides"
     )

@@ -12,7 +12,6 @@ as both run. The vendor's estimate knows neither.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -94,10 +93,12 @@ def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: 
     """
     busy = np.array([cycles(command, config) for command in program.commands], np.int64)
     if conflicts:
-        busy *= np.array([bank_passes(command, config) for command in program.commands], np.int64)
+        uses = bank_uses(program.commands, config)
+        compute = np.array([command.operation.engine == TIU for command in program.commands], np.bool_)
+        busy *= np.where(compute, uses.max(1).clip(1), 1)
     found = _timed(program, busy, serial)
     if conflicts:
-        found = _timed(program, busy + waits(program.commands, found, config), serial)
+        found = _timed(program, busy + waits(program.commands, uses > 0, found), serial)
     moved = np.array([_bytes_of_ddr(command) for command in program.commands], np.int64).reshape(-1, 2)
     return replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
 
@@ -237,34 +238,23 @@ def _up(value: int, divisor: int) -> int:
     return -(-value // divisor)
 
 
-def banks(operand: Operand, config: Config) -> range:
-    """Banks of local memory from an operand's first byte to its last; none outside."""
-    tensor = operand.storage
-    if not tensor.is_local:
-        return range(0)
-    return range(tensor.lane_offset // config.bank_bytes, (tensor.lane_end - 1) // config.bank_bytes + 1)
+def bank_uses(commands: Sequence[Command], config: Config) -> Array:
+    """int64 [n, banks]: operands and results of each command that lie in each bank, from first byte to last.
 
-
-def _places(command: Command) -> set[Operand]:
-    """Operands and results in memory, one that is both once: the estimate knows that it is."""
-    return {place for _, _, place in command.in_memory}
-
-
-def bank_passes(command: Command, config: Config) -> int:
-    """How often a compute command goes through its busiest bank: 1 without a conflict."""
-    if command.operation.engine != TIU:
-        return 1
-    used = Counter(bank for place in _places(command) for bank in banks(place, config))
-    return max(used.values(), default=1)
-
-
-def waits(commands: tuple[Command, ...], trace: Trace, config: Config) -> Array:
-    """int64 [n]: cycles that each transfer waits for compute commands that use its banks while it runs."""
-    engines = [command.operation.engine for command in commands]
-    used = np.zeros((len(commands), config.banks), np.bool_)
+    One that is both counts once: the estimate knows that it is.
+    """
+    uses = np.zeros((len(commands), config.banks), np.int64)
     for row, command in enumerate(commands):
-        for place in _places(command):
-            used[row, list(banks(place, config))] = True
+        for tensor in (place.storage for place in {place for _, _, place in command.in_memory}):
+            if tensor.is_local:
+                first, last = tensor.lane_offset // config.bank_bytes, (tensor.lane_end - 1) // config.bank_bytes
+                uses[row, first : last + 1] += 1
+    return uses
+
+
+def waits(commands: Sequence[Command], used: Array, trace: Trace) -> Array:
+    """int64 [n]: cycles that each transfer waits for compute commands that use its banks (`used`) while it runs."""
+    engines = [command.operation.engine for command in commands]
     compute = np.array([row for row, engine in enumerate(engines) if engine == TIU], np.int64)
     found = np.zeros(len(commands), np.int64)
     if not len(compute):

@@ -153,14 +153,9 @@ def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Iter
     else:
         yield "  cycles depend on data: --timing MODEL runs a sample of zeros"
     for index, (node, kind, record) in enumerate(zip(launch.nodes, image.kinds, image.records, strict=False)):
+        shape, to = ("x".join(str(record[f"{end}_{axis}"]) for axis in "hwc") for end in ("in", "out"))
+        window = f", window {record['kernel_h']}x{record['kernel_w']}" if record["kernel_h"] else ""
+        places = ", ".join(f"{field} at {record[field]} ({size})" for field, size in activation_bytes(record).items())
+        constants = f"; constants {sum(constant_bytes(record).values())} bytes" if record["kind"] in LINEAR else ""
         cycles = f"; {result.parts[index].cycles} cycles" if result and result.parts else ""
-        yield f"  {node}: {kind} {_operands(record)}{cycles}"
-
-
-def _operands(record: Mapping[str, int]) -> str:
-    shape = "x".join(str(record[name]) for name in ("in_h", "in_w", "in_c"))
-    to = "x".join(str(record[name]) for name in ("out_h", "out_w", "out_c"))
-    window = f", window {record['kernel_h']}x{record['kernel_w']}" if record["kernel_h"] else ""
-    places = ", ".join(f"{field} at {record[field]} ({size})" for field, size in activation_bytes(record).items())
-    constants = f"; constants {sum(constant_bytes(record).values())} bytes" if record["kind"] in LINEAR else ""
-    return f"{shape} -> {to}{window}; {places}{constants}"
+        yield f"  {node}: {kind} {shape} -> {to}{window}; {places}{constants}{cycles}"

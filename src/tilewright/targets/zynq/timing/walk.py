@@ -68,8 +68,7 @@ def engine_cycles(layer: Layer) -> int:
     if layer.kind == Kind.POOL:
         return layer.inputs + POOL_TAIL
     tail = min(layer.config.outputs, layer.outputs) * layer.samples if layer.config.write_behind else 0
-    walk = FcWalk(layer) if layer.kind == Kind.FC else ConvWalk(layer)
-    return walk.total + tail
+    return (FcWalk(layer) if layer.kind == Kind.FC else ConvWalk(layer)).total + tail
 
 
 def uses(layer: Layer) -> dict[str, Uses]:
@@ -289,8 +288,7 @@ def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
 
 def weight_loads(layer: Layer) -> int:
     """Loads of weight blocks: a kernel that straddles swaps back and forth at every position."""
-    words, first = layer.config.block_words("weight"), np.arange(layer["oc"]) * layer.kernel
-    start, end = first // words, (first + layer.kernel - 1) // words
+    start, end = _kernel_blocks(layer)
     crossed = end - start
     inner = layer.positions * crossed + (layer.positions - 1) * (crossed > 0)
     return 1 + int(inner.sum()) + int((start[1:] != end[:-1]).sum())
@@ -298,5 +296,11 @@ def weight_loads(layer: Layer) -> int:
 
 def straddling(layer: Layer) -> int:
     """Output channels whose kernel, in packed order, crosses a block edge."""
+    start, end = _kernel_blocks(layer)
+    return int((start != end).sum())
+
+
+def _kernel_blocks(layer: Layer) -> tuple[Array, Array]:
+    """The blocks of the first and last word of each kernel, in packed order."""
     words, first = layer.config.block_words("weight"), np.arange(layer.channels) * layer.kernel
-    return int((first // words != (first + layer.kernel - 1) // words).sum())
+    return first // words, (first + layer.kernel - 1) // words
