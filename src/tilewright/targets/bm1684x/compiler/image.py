@@ -52,7 +52,7 @@ class StoredTensor:
 class QueueImage:
     """`queues` of bytes by engine; `constants` begin at the beginning of DDR; what lies below `values_end` in each
     lane differs from sample to sample, what lies above is constant. `layers`: of each command, those of the compute
-    engine first.
+    engine first; there are `count`.
     """
 
     queues: dict[str, Array]
@@ -62,6 +62,7 @@ class QueueImage:
     batch: int
     values_end: int
     layers: Array
+    count: int
 
     @classmethod
     def of(cls, launch: Launch, config: Config) -> QueueImage:
@@ -78,7 +79,8 @@ class QueueImage:
         spans = [(DDR_BASE, DDR_BASE + len(constants)), *spans]
         if any(one[1] > other[0] for one, other in pairwise(spans)) or spans[-1][1] > ADDRESS_END:
             contents.refuse("its tensors overlap in DDR or lie outside")
-        return cls({TIU: insns[:split], DMA: insns[split:]}, constants, inputs, outputs, batch, values_end, layers)
+        queues, count = {TIU: insns[:split], DMA: insns[split:]}, len(launch.nodes)
+        return cls(queues, constants, inputs, outputs, batch, values_end, layers, count)
 
 
 def _tensors(contents: Contents, name: str) -> tuple[StoredTensor, ...]:

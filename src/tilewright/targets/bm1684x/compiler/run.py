@@ -27,7 +27,6 @@ from tilewright.targets.bm1684x.layouts.layout import Operand, slots
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 
-LAYERS = "does not say which of its layers each command belongs to"
 #: Bytes of local memory of all launches that run together.
 TOGETHER_BYTES = 1 << 26
 
@@ -196,10 +195,11 @@ class Prepared:
     def layers(self) -> Array:
         """The layer of each step. Raises ProgramError."""
         unit = self.program.table.unit
-        if len(self.image.layers) < len(unit):
-            raise ProgramError("launch", LAYERS, "compile it again")
+        given_layers = self.image.layers[: len(unit)]  # those of an engine are together
+        if len(given_layers) < len(unit) or not ((given_layers >= 0) & (given_layers < self.image.count)).all():
+            raise ProgramError("launch", "does not say which of its layers each command belongs to", "compile it again")
         found = np.empty(len(unit), np.int32)
-        found[np.argsort(unit, kind="stable")] = self.image.layers[: len(unit)]  # those of an engine are together
+        found[np.argsort(unit, kind="stable")] = given_layers
         return found
 
     @cached_property
@@ -225,13 +225,12 @@ class Prepared:
                 raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
         return {segment.name: machine.segment(segment.address) for segment in self.image.outputs}
 
-    def parts(self, count: int) -> tuple[Part, ...]:
-        """What each of `count` layers takes of a sample: the compute engine's time, waits included, is its layers'.
+    def parts(self) -> tuple[Part, ...]:
+        """What each layer takes of a sample: the compute engine's time, waits included, is its layers'.
 
         Raises ProgramError.
         """
-        self._check_layers(count)
-        trace, batch = self.trace, self.image.batch
+        trace, batch, count = self.trace, self.image.batch, self.image.count
         mine = np.flatnonzero(trace.table.unit == UNITS.index(TIU))
         spent = np.diff(trace.end[mine], prepend=0)
         cycles = np.bincount(self.layers[mine], spent, count)
@@ -245,14 +244,9 @@ class Prepared:
             for own, serial, read, written, wait in zip(*shares, strict=True)
         )
 
-    def macs(self, count: int) -> tuple[int, ...]:
-        """What each of `count` layers multiplies for a sample. Raises ProgramError."""
-        self._check_layers(count)
-        return tuple(_shares(np.bincount(self.layers, self.executed, count), self.image.batch))
-
-    def _check_layers(self, count: int) -> None:
-        if not ((self.layers >= 0) & (self.layers < count)).all():
-            raise ProgramError("launch", LAYERS, "compile it again")
+    def macs(self) -> tuple[int, ...]:
+        """What each layer multiplies for a sample. Raises ProgramError."""
+        return tuple(_shares(np.bincount(self.layers, self.executed, self.image.count), self.image.batch))
 
 
 def _shares(column: Array, batch: int) -> list[int]:
@@ -284,11 +278,11 @@ def run(
     if options.values:
         with given.untrusted(launch), one_thread():
             results = _values(program, known, values, options)
-    macs = known.macs(len(launch.nodes)) if graph else ()
+    macs = known.macs() if graph else ()
     total = sum(macs) if graph else int(known.executed.sum())
     if options.timing is None:
         return LaunchResult(results, findings, None, TIU, total, macs_per_cycle=known.peak)
-    parts = known.parts(len(launch.nodes)) if graph else ()
+    parts = known.parts() if graph else ()
     serial = serial_total(part.serial_cycles for part in parts) if graph else known.serial.cycles
     return LaunchResult(results, findings, known.trace, TIU, total, serial, parts, macs, known.peak)
 
