@@ -172,7 +172,7 @@ class Simulation:
         from tilewright.model import verify
         from tilewright.report import render, timeline
         from tilewright.report.summary import summarise
-        from tilewright.run import run_bare
+        from tilewright.run import run, run_bare
 
         if self.trace:
             timeline.require(self.trace)
@@ -185,7 +185,7 @@ class Simulation:
             verification = verify(model, graph, samples.values) if model else None
             origin, labels = samples.source, samples.labels
             with progress_bar() as progress:
-                result = program.run(samples.values, timing=self.timing, check=self.check, progress=progress)
+                result = run(program, samples.values, timing=self.timing, check=self.check, progress=progress)
         target = targets.get(program.target)
         clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
         summary = summarise(result, graph, origin, labels, clock, self.check, verification)

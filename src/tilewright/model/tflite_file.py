@@ -16,7 +16,8 @@ import numpy as np
 import tflite
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError, printable
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.files import printable
 
 MAX_BYTES = 1 << 31  # flatbuffers' own limit
 MAX_RANK = 8

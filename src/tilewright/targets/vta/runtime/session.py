@@ -17,9 +17,7 @@ from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.vta import TARGET
-from tilewright.targets.vta.compiler import explain_walk
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa import text
 from tilewright.targets.vta.isa.fields import UOP_BYTES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Uops, encode_uops
 from tilewright.targets.vta.runtime import memory as device
@@ -217,11 +215,15 @@ class Runtime:
 
     def instructions(self) -> str:
         """The text of what `synchronize` runs next: with tokens drained and FINISH at its end."""
+        from tilewright.targets.vta.isa import text
+
         code = self._commands.finished(self._force_serial).encode()
         return _numbered(".insn", text.instructions(code, self.config))
 
     def explain(self) -> str:
         """The block walk and memory map of what is recorded, or else of the last launch."""
+        from tilewright.targets.vta.compiler import explain_walk
+
         return explain_walk.walk(self.program().launches[-1], self.config)
 
     @property
@@ -252,6 +254,8 @@ class Runtime:
         self._commands.run(call, kernel)
 
     def _listed(self, kernel: UopKernel) -> str:
+        from tilewright.targets.vta.isa import text
+
         dst, src, wgt = kernel.uops
         code = encode_uops(Uops(dst, src, wgt, np.zeros((len(dst), UOP_BYTES), np.uint8)), self.config)
         return _numbered(".uop", text.micro_ops(code, self.config))
