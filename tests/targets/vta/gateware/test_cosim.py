@@ -27,7 +27,7 @@ from tilewright.targets.vta.gateware import compute, core, cosim, moving, run, t
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.stream import encode, image_of
 from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.timing.tilewright import ACC_WAIT
+from tilewright.targets.vta.timing.model import ACC_WAIT
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiled gateware needs g++")
 DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits.tflite"

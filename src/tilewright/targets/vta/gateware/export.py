@@ -10,7 +10,7 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import bill
 from tilewright.targets.vta.gateware.header import MAP
 from tilewright.targets.vta.gateware.top import VtaSystem
-from tilewright.targets.vta.timing.tilewright import IN_FLIGHT, LONGEST
+from tilewright.targets.vta.timing.model import IN_FLIGHT, LONGEST
 
 CORE, TOP = "vta", "vta_axi"
 

@@ -43,7 +43,7 @@ class AluOp(IntEnum):
 
 
 UPSTREAM = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL)
-#: Operations whose results come later, from lanes of their own; see timing/tilewright.py.
+#: Operations whose results come later, from lanes of their own; see timing/model.py.
 RESCALING = (AluOp.MULH, AluOp.RSHR, AluOp.REQ)
 #: The operations of each kind of ALU, the config's `alu`; REQ of "float" multiplies with a float32.
 ALUS = {
