@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tests.targets.vta.meaning import Record
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.meaning import Record
 
 LOAD, STORE, GEMM, FINISH, ALU = Opcode
 UOP, WGT, INP, ACC, OUT, ACC_8BIT, ALU_UOP, PAR = Memory
