@@ -1,7 +1,7 @@
 """What each VTA instruction means, written to be read: loops over tiles and micro-ops, one sample, no matrix forms.
 
-This is the reference that the simulator's fast paths are tested against. It executes instruction records (fields by name) in any
-order, under the semantics of the configuration, and notes what each instruction touches.
+This is the reference that the simulator's fast paths are tested against. It executes instruction records (fields by
+name) in any order, under the semantics of the configuration, and notes what each instruction touches.
 Sources: specs of upstream's three implementations as semantics.py names them; docs/vta.md for what is ours.
 """
 

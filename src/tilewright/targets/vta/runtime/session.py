@@ -7,8 +7,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import IntFlag
 
-import numpy as np
-
 from tilewright.array import Array
 from tilewright.errors import InputError, ProgramError
 from tilewright.program.program import Launch, Program
@@ -18,7 +16,7 @@ from tilewright.sim.steps import Trace
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import UOP_BYTES, Memory, Opcode
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import Uops, encode_uops
 from tilewright.targets.vta.runtime import memory as device
 from tilewright.targets.vta.runtime.commands import Commands, Transfer
@@ -256,8 +254,7 @@ class Runtime:
     def _listed(self, kernel: UopKernel) -> str:
         from tilewright.targets.vta.isa import text
 
-        dst, src, wgt = kernel.uops
-        code = encode_uops(Uops(dst, src, wgt, np.zeros((len(dst), UOP_BYTES), np.uint8)), self.config)
+        code = encode_uops(Uops(*kernel.uops), self.config)
         return _numbered(".uop", text.micro_ops(code, self.config))
 
     def _unit(self, call: str, name: str) -> int:
