@@ -17,7 +17,7 @@ from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.conform import memory
-from tilewright.targets.vta.gateware.run import run
+from tilewright.targets.vta.gateware.cosim import run
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
 

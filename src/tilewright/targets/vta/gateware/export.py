@@ -6,7 +6,7 @@ from pathlib import Path
 from string import Template
 
 from tilewright.hdl.axi import LITE_ADDRESS_BITS
-from tilewright.hdl.convert import to_rtlil, to_verilog
+from tilewright.hdl.build import to_rtlil, to_verilog
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import bill
 from tilewright.targets.vta.gateware.header import MAP
