@@ -2,7 +2,7 @@
 
 This is the reference that the simulator's fast paths are tested against. It executes instruction records (fields by
 name) in any order, under the semantics of the configuration, and notes what each instruction touches.
-Sources: specs of upstream's three implementations as semantics.py names them; docs/vta.md for what is ours.
+Sources: specs of upstream's three implementations as `isa.alu.SEMANTICS` names them; docs/vta.md for what is ours.
 """
 
 from __future__ import annotations

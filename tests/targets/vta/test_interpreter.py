@@ -21,12 +21,12 @@ from tilewright.sim.findings import LEAK, RACE, UNINITIALISED
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import (
+    SEMANTICS,
     AluOp,
     Form,
     operate,
     requantise,
 )
-from tilewright.targets.vta.isa.semantics import SEMANTICS
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.values.machine import Machine
