@@ -12,7 +12,7 @@ import tilewright as tw
 from tilewright import targets
 from tilewright.model import inputs
 from tilewright.report import render
-from tilewright.report.summary import summarise
+from tilewright.report.summary import Summary, predict
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,7 +27,8 @@ def main() -> None:
     clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
     to = Console(record=True, width=150, file=io.StringIO(), force_terminal=True, highlight=False)
     to.print("$ tilewright run examples/digits/digits.tflite -t vta -i examples/digits/samples.npz\n", style="dim")
-    render.show(summarise(result, program.graph, samples.source, samples.labels, clock, True), to)
+    predictions = predict(program.graph, result.outputs)
+    render.show(Summary(result, samples.source, clock, True, predictions, samples.classes), to)
     picture = to.export_svg(title="tilewright", unique_id="run")
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S)  # no fonts from the network
     (ROOT / "docs" / "run.svg").write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n")

@@ -29,11 +29,6 @@ class TilewrightError(Exception):
         return type(self)(where, self.reason, self.remedy)
 
 
-def printable(text: str) -> str:
-    """Text of a file that an error can print on one line."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
 class ModelError(TilewrightError):
     """A model file that cannot be read: truncated, malformed, out of bounds."""
 

@@ -94,6 +94,11 @@ def arrays(path: Path) -> dict[str, Array]:
             return {name: archive[name] for name in archive.files}
 
 
+def printable(text: str) -> str:
+    """Text of a file that an error can print on one line."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 class Entries(dict[str, Any]):
     """The entries of a file, or of a JSON object in it, by name.
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.hdl.cells import resources
 from tilewright.errors import ConfigError
-from tilewright.hdl.convert import to_rtlil
+from tilewright.hdl.build import to_rtlil
 from tilewright.hdl.mac import MacArray
 from tilewright.hdl.memory import BankedMemory, Tiles
 

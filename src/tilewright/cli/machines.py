@@ -90,13 +90,9 @@ def header(target: str, config: str | None, overrides: dict[str, str], output: P
     if output:
         with replacing(output) as file:
             file.write(text.encode())
-    if as_json:
-        written = {"file": str(output)} if output else {"text": text}
-        click.echo(json.dumps({"target": target, "config": chosen.to_dict(), **written}))
-    elif output:
-        click.echo(f"{output}: {text.count('#define ')} macros of {target}")
-    else:
-        click.echo(text, nl=False)
+    written = {"file": str(output)} if output else {"text": text}
+    said = f"{output}: {text.count('#define ')} macros of {target}" if output else text.removesuffix("\n")
+    options.answer(as_json, {"target": target, "config": chosen.to_dict(), **written}, said)
 
 
 _integers = options.numbers(lambda text: int(text, 0), "integers with commas between them")
@@ -144,10 +140,8 @@ def layout(
         picture = placed.svg()
         with replacing(svg) as file:
             file.write(picture.encode())
-    if as_json:
-        click.echo(json.dumps({"target": target, **placed.to_json(), "file": str(svg) if svg else None}))
-    else:
-        click.echo(placed.text(), nl=False)
+    told = {"target": target, **placed.to_json(), "file": str(svg) if svg else None}
+    options.answer(as_json, told, placed.text().removesuffix("\n"))
 
 
 @click.command()

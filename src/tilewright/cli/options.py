@@ -171,8 +171,8 @@ class Simulation:
         from tilewright.files import write_outputs
         from tilewright.model import verify
         from tilewright.report import render, timeline
-        from tilewright.report.summary import summarise
-        from tilewright.run import run_bare
+        from tilewright.report.summary import Summary, predict
+        from tilewright.run import run, run_bare
 
         if self.trace:
             timeline.require(self.trace)
@@ -183,12 +183,13 @@ class Simulation:
             origin, labels = "the program's own data", None
         else:
             verification = verify(model, graph, samples.values) if model else None
-            origin, labels = samples.source, samples.labels
+            origin, labels = samples.source, samples.classes
             with progress_bar() as progress:
-                result = program.run(samples.values, timing=self.timing, check=self.check, progress=progress)
+                result = run(program, samples.values, timing=self.timing, check=self.check, progress=progress)
         target = targets.get(program.target)
         clock = float(target.describe(target.config(program.config, {}))["clock_mhz"])
-        summary = summarise(result, graph, origin, labels, clock, self.check, verification)
+        predictions = predict(graph, result.outputs)
+        summary = Summary(result, origin, clock, self.check, predictions, labels, verification)
         if self.output:
             write_outputs(self.output, result.outputs)
         if self.html:

@@ -93,10 +93,8 @@ def disasm(path: str, as_json: bool) -> None:
 
     program = load(path)
     text = file.with_machine(program, targets.get(program.target).disassemble(program))
-    if as_json:
-        click.echo(json.dumps({"target": program.target, "config": dict(program.config), "text": text}))
-    else:
-        click.echo(text, nl=False)
+    told = {"target": program.target, "config": dict(program.config), "text": text}
+    options.answer(as_json, told, text.removesuffix("\n"))
 
 
 @click.command()
@@ -124,8 +122,7 @@ def asm(
     with file.naming(path):
         program = machine.assemble(text, chosen)
     file.save(program, output)
-    if as_json:
-        click.echo(json.dumps({"file": str(output), **program.outline()}))
+    options.answer(as_json, {"file": str(output), **program.outline()})
 
 
 @click.command()

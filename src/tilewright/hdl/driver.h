@@ -7,7 +7,6 @@ struct Watch {
 struct Sim {
     Design design;
     std::vector<Port> ports;
-    std::vector<Array> arrays;
     std::deque<Memory> memories;
     std::vector<Watch> watches;
     std::vector<uint64_t> events;  // pairs: number of the watch, cycle
@@ -19,7 +18,7 @@ struct Sim {
 
     Sim() {
         design.eval();
-        design.list(ports, arrays);
+        design.list(ports);
         clk = find("clk");
     }
 
@@ -39,19 +38,12 @@ uint64_t tw_cycle(Sim *sim) { return sim->cycle; }
 // Makes a memory stall, at random from a seed that is not 0.
 void tw_stall(Memory *memory, uint64_t seed) { memory->stalls = seed * 0x9e3779b97f4a7c15ull; }
 
-// The port or memory of a number; 0 where there are no more.
+// The port of a number; 0 where there are no more.
 const char *tw_port(Sim *sim, uint32_t number, void **data, uint32_t *bits, uint32_t *bytes) {
     if (number >= sim->ports.size()) return nullptr;
     Port &port = sim->ports[number];
     *data = port.data, *bits = port.bits, *bytes = port.bytes;
     return port.name.c_str();
-}
-
-const char *tw_array(Sim *sim, uint32_t number, void **data, uint32_t *bits, uint32_t *bytes, uint32_t *depth) {
-    if (number >= sim->arrays.size()) return nullptr;
-    Array &array = sim->arrays[number];
-    *data = array.data, *bits = array.bits, *bytes = array.bytes, *depth = array.depth;
-    return array.name.c_str();
 }
 
 // Logs the cycles in which a port is not 0, as (number, cycle).

@@ -1,5 +1,5 @@
 // What both engines share: the clock, a log of events, and a memory behind AXI4 ports.
-// An engine gives `Design` with eval(), and fills `ports` and `arrays`.
+// An engine gives `Design` with eval(), and fills `ports`.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -11,12 +11,6 @@ struct Port {
     std::string name;
     void *data;
     uint32_t bits, bytes;
-};
-
-struct Array {
-    std::string name;
-    void *data;
-    uint32_t bits, bytes, depth;  // bytes from one word to the next
 };
 
 static inline uint64_t get(const Port *port) {

@@ -1,9 +1,8 @@
-"""A compiled component: ports, memories as arrays, and a loop in C that runs it."""
+"""A compiled component: ports as arrays, and a loop in C that runs it."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,45 +26,40 @@ class Written(NamedTuple):
 
 
 class Compiled:
-    """A component, compiled; the result is kept from run to run. `memories`: hierarchical names of what to look into.
+    """A component, compiled; the result is kept from run to run.
 
     `engine`: verilator (fast) or cxxrtl (an independent reading of the same RTL). Raises ConfigError where tools are
     missing.
     """
 
-    def __init__(self, component: Any, memories: Sequence[str] = (), engine: str = "verilator") -> None:
-        self._library = _load(library(component, engine, memories))
-        self._memories = memories
+    def __init__(self, component: Any, engine: str = "verilator") -> None:
+        self._library = _load(library(component, engine))
 
     def model(self) -> Model:
-        return Model(self._library, self._memories)
+        return Model(self._library)
 
 
 class Model:
-    """One instance of a component at cycle 0. `ports` and `arrays` are views of its own words, uint8, by name."""
+    """One instance of a component at cycle 0. `ports` are views of its own words, uint8, by name."""
 
-    def __init__(self, compiled: ctypes.CDLL, memories: Sequence[str] = ()) -> None:
+    def __init__(self, compiled: ctypes.CDLL) -> None:
         self._library = compiled
         self._sim = ctypes.c_void_p(self._library.tw_open())
         self._attached: list[Array] = []  # alive as long as the model is
-        self.ports = {name: array[0] for name, array in self._listed("tw_port")}
-        self.arrays = dict(self._listed("tw_array"))
-        if missing := [name for name in memories if name not in self.arrays]:
-            raise ConfigError("RTL model", f"the design has no memory {missing[0]}")
+        self.ports = dict(self._listed())
 
     def __del__(self) -> None:
         if hasattr(self, "_sim"):
             self._library.tw_close(self._sim)
 
-    def _listed(self, function: str) -> list[tuple[str, Array]]:
-        """Views (depth, bytes) uint8 of the model's own words, little-endian."""
+    def _listed(self) -> list[tuple[str, Array]]:
+        """Views uint8 of the model's own words, little-endian."""
         found: list[tuple[str, Array]] = []
-        data, size = ctypes.c_void_p(), [ctypes.c_uint32(1) for _ in range(3)]  # bits, bytes, depth
-        places = [ctypes.byref(item) for item in (data, *size)][: 3 if function == "tw_port" else 4]
-        while name := getattr(self._library, function)(self._sim, len(found), *places):
-            _, width, depth = (item.value for item in size)
-            buffer = (ctypes.c_uint8 * (width * depth)).from_address(data.value or 0)
-            found.append((name.decode(), np.frombuffer(memoryview(buffer), np.uint8).reshape(depth, width)))
+        data, bits, size = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
+        places = [ctypes.byref(item) for item in (data, bits, size)]
+        while name := self._library.tw_port(self._sim, len(found), *places):
+            buffer = (ctypes.c_uint8 * size.value).from_address(data.value or 0)
+            found.append((name.decode(), np.frombuffer(memoryview(buffer), np.uint8)))
         return found
 
     def __getitem__(self, port: str) -> int:
@@ -164,7 +158,6 @@ def _load(path: Path) -> ctypes.CDLL:
         "tw_cycle": (long, [pointer]),
         "tw_stall": (None, [pointer, long]),
         "tw_port": (ctypes.c_char_p, [pointer, word, *[pointer] * 3]),
-        "tw_array": (ctypes.c_char_p, [pointer, word, *[pointer] * 4]),
         "tw_watch": (None, [pointer, ctypes.c_char_p, long]),
         "tw_events": (long, [pointer, pointer]),
         "tw_memory": (pointer, [pointer, ctypes.c_char_p, pointer, long, long]),

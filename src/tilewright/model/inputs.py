@@ -47,6 +47,11 @@ class Samples:
     labels: Array | None
     source: str
 
+    @property
+    def classes(self) -> tuple[int, ...] | None:
+        """The labels as Python's integers."""
+        return None if self.labels is None else tuple(self.labels.tolist())
+
 
 def random(graph: Graph, seed: int = 0) -> Samples:
     """One sample of seeded random codes: enough for cycles and for comparing with the reference."""

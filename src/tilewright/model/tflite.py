@@ -1,25 +1,63 @@
-"""A TensorFlow Lite int8 model as a Graph, its quantisation kept exactly; and that graph compared with LiteRT."""
+"""A TensorFlow Lite int8 model as a Graph, its quantisation kept exactly; and that graph compared with LiteRT.
+
+The file is untrusted. Python's flatbuffers has no verifier, so reads outside the buffer surface as Python
+errors; all of them become one ModelError. Loops are bounded by the file's size, arrays are views of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import tflite
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
+from tilewright.files import printable
 from tilewright.graph import ops, reference
 from tilewright.graph.ir import MAX_ELEMENTS, Graph, Named, Node, Quant, Site, Tensor
 from tilewright.graph.rounding import Activation
-from tilewright.model.tflite_file import RawModel, RawOp, RawTensor, read
 from tilewright.model.verification import Comparison, Verification, compared
+
+MAX_BYTES = 1 << 31  # flatbuffers' own limit
+MAX_RANK = 8
+MAX_NAME = 1 << 10
+
+_DTYPES = {
+    tflite.TensorType.FLOAT32: "float32",
+    tflite.TensorType.FLOAT16: "float16",
+    tflite.TensorType.INT32: "int32",
+    tflite.TensorType.UINT8: "uint8",
+    tflite.TensorType.INT64: "int64",
+    tflite.TensorType.INT16: "int16",
+    tflite.TensorType.INT8: "int8",
+    tflite.TensorType.BOOL: "bool",
+    tflite.TensorType.FLOAT64: "float64",
+}
+_OPERATORS = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
+
+_WINDOW = ("Padding", "StrideH", "StrideW", "FusedActivationFunction")
+#: Which options each operator has: the flatbuffer table and the fields that matter.
+_OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "CONV_2D": (tflite.Conv2DOptions, (*_WINDOW, "DilationHFactor", "DilationWFactor")),
+    "DEPTHWISE_CONV_2D": (tflite.DepthwiseConv2DOptions, (*_WINDOW, "DilationHFactor", "DilationWFactor")),
+    "AVERAGE_POOL_2D": (tflite.Pool2DOptions, (*_WINDOW, "FilterHeight", "FilterWidth")),
+    "MAX_POOL_2D": (tflite.Pool2DOptions, (*_WINDOW, "FilterHeight", "FilterWidth")),
+    "FULLY_CONNECTED": (tflite.FullyConnectedOptions, ("FusedActivationFunction", "KeepNumDims", "WeightsFormat")),
+    "ADD": (tflite.AddOptions, ("FusedActivationFunction",)),
+    "MUL": (tflite.MulOptions, ("FusedActivationFunction",)),
+    "CONCATENATION": (tflite.ConcatenationOptions, ("Axis", "FusedActivationFunction")),
+    "MEAN": (tflite.ReducerOptions, ("KeepDims",)),
+    "SOFTMAX": (tflite.SoftmaxOptions, ("Beta",)),
+}
 
 _ACTIVATIONS: dict[int, Activation] = {0: "none", 1: "relu", 2: "relu_n1_to_1", 3: "relu6"}
 
@@ -39,24 +77,27 @@ def load(path: Path) -> Graph:
     Raises ModelError for a damaged file and UnsupportedError for an operator, type or feature that no
     reference exists for; nothing is skipped.
     """
-    raw = read(path)
     try:
-        return _Builder(path, raw).graph().validate()
+        tensors, calls, inputs, outputs = read(path)
+        nodes = tuple(_node(index, call) for index, call in enumerate(calls))
+        by_name = {tensor.name: tensor for tensor in tensors}
+        return Graph(path.stem, by_name, nodes, inputs, outputs).pruned().validate()
     except (ModelError, UnsupportedError) as error:
         raise error.within(path) from None
 
 
 @dataclass(frozen=True)
 class _Call(Named):
-    """One operator while it is translated: its name, its options and the tensors it reads and writes."""
+    """One operator by its builtin name, its options, and the tensors that it reads and writes (None: absent)."""
 
     name: str
-    raw: RawOp
+    code: str
+    options: Mapping[str, Any]
     inputs: tuple[Tensor | None, ...]
-    outputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor | None, ...]
 
     def option(self, field: str, default: Any = 0) -> Any:
-        return self.raw.options.get(field, default)
+        return self.options.get(field, default)
 
     @property
     def activation(self) -> Activation:
@@ -65,24 +106,28 @@ class _Call(Named):
             raise UnsupportedError(self.where, f"has the fused activation number {code}")
         return _ACTIVATIONS[code]
 
+    @property
+    def output(self) -> Tensor:
+        (tensor,) = self.outputs
+        assert tensor is not None
+        return tensor
+
     def tensor(self, index: int) -> Tensor:
         tensor = self.inputs[index] if index < len(self.inputs) else None
         if tensor is None:
-            raise ModelError(self.where, f"{self.raw.code} lacks its input {index}")
+            raise ModelError(self.where, f"{self.code} lacks its input {index}")
         return tensor
 
     def constant(self, index: int) -> Array:
         data = self.tensor(index).data
         if data is None:
-            raise UnsupportedError(
-                self.where, f"{self.raw.code} takes input {index} at run time; a constant is supported"
-            )
+            raise UnsupportedError(self.where, f"{self.code} takes input {index} at run time; a constant is supported")
         return data
 
     def window(self, kernel: tuple[int, int]) -> ops.Window:
         shape = self.tensor(0).shape
         if len(shape) != 4:
-            raise ModelError(self.where, f"{self.raw.code} has an input of shape {list(shape)}, not four axes")
+            raise ModelError(self.where, f"{self.code} has an input of shape {list(shape)}, not four axes")
         stride = (int(self.option("StrideH", 1)), int(self.option("StrideW", 1)))
         dilation = (int(self.option("DilationHFactor", 1)), int(self.option("DilationWFactor", 1)))
         if min(*kernel, *stride, *dilation) < 1 or max(*kernel, *stride, *dilation) > 1 << 15:
@@ -123,7 +168,7 @@ def _pad(call: _Call) -> ops.Op:
     pairs = call.constant(1)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.min(initial=0) < 0 or pairs.max(initial=0) > MAX_ELEMENTS:
         raise ModelError(call.where, f"has the padding {pairs.tolist()}; (before, after) for each axis is required")
-    value = int(call.constant(2).reshape(-1)[0]) if call.raw.code == "PADV2" else None
+    value = int(call.constant(2).reshape(-1)[0]) if call.code == "PADV2" else None
     return ops.Pad(tuple((int(before), int(after)) for before, after in pairs), value)
 
 
@@ -140,7 +185,7 @@ _TRANSLATE: dict[str, tuple[Callable[[_Call], ops.Op], int | None]] = {
     "RELU": (lambda call: ops.Clamp("relu"), 1),
     "RELU6": (lambda call: ops.Clamp("relu6"), 1),
     "RELU_N1_TO_1": (lambda call: ops.Clamp("relu_n1_to_1"), 1),
-    "RESHAPE": (lambda call: ops.Reshape(call.outputs[0].shape), 1),
+    "RESHAPE": (lambda call: ops.Reshape(call.output.shape), 1),
     "PAD": (_pad, 1),
     "PADV2": (_pad, 1),
     "CONCATENATION": (lambda call: ops.Concat(int(call.option("Axis", -1)), call.activation), None),
@@ -150,77 +195,145 @@ _TRANSLATE: dict[str, tuple[Callable[[_Call], ops.Op], int | None]] = {
 }
 
 
-def names(raw: RawModel) -> list[str]:
-    """The name of each tensor of the file, by its index; repeated names are made unique."""
-    found: dict[str, None] = {}
-    for index, tensor in enumerate(raw.tensors):
-        name = tensor.name
-        while name in found:
-            name = f"{name}:{index}"
-        found[name] = None
-    return list(found)
+def _node(index: int, call: _Call) -> Node:
+    if call.code not in _TRANSLATE:
+        remedy = f"supported are {', '.join(sorted(_TRANSLATE))}"
+        raise UnsupportedError(f"op {index}", f"{call.code} is not supported", remedy)
+    translate, arity = _TRANSLATE[call.code]
+    if not call.inputs or len(call.outputs) != 1 or None in call.outputs:
+        counts = f"{len(call.inputs)} inputs and {len(call.outputs)} outputs"
+        raise ModelError(f"op {index}", f"{call.code} has {counts}")
+    _check_types(call)
+    op = translate(call)
+    inputs = tuple(tensor.name if tensor else "" for tensor in call.inputs[:arity])
+    return Node(f"{op.kind}_{index}", op, inputs, (call.output.name,))
 
 
-class _Builder:
-    """Translates the operators in order."""
-
-    def __init__(self, path: Path, raw: RawModel) -> None:
-        self.path, self.raw = path, raw
-        self.names = names(raw)
-        self.tensors = {name: _tensor(name, t) for name, t in zip(self.names, raw.tensors, strict=True)}
-
-    def graph(self) -> Graph:
-        nodes = tuple(self._node(index, op) for index, op in enumerate(self.raw.ops))
-        inputs = tuple(self.names[index] for index in self.raw.inputs)
-        outputs = tuple(self.names[index] for index in self.raw.outputs)
-        return Graph(self.path.stem, self.tensors, nodes, inputs, outputs).pruned()
-
-    def _node(self, index: int, raw: RawOp) -> Node:
-        if raw.code not in _TRANSLATE:
-            raise UnsupportedError(
-                f"op {index}", f"{raw.code} is not supported", f"supported are {', '.join(sorted(_TRANSLATE))}"
-            )
-        translate, arity = _TRANSLATE[raw.code]
-        inputs = tuple(self.names[i] if i >= 0 else "" for i in raw.inputs)
-        if not inputs or len(raw.outputs) != 1 or raw.outputs[0] < 0:
-            raise ModelError(f"op {index}", f"{raw.code} has {len(inputs)} inputs and {len(raw.outputs)} outputs")
-        output = self.tensors[self.names[raw.outputs[0]]]
-        call = _Call(f"{raw.code}_{index}", raw, tuple(self.tensors.get(name) for name in inputs), (output,))
-        self._check_types(call)
-        op = translate(call)
-        return Node(f"{op.kind}_{index}", op, inputs[:arity], (output.name,))
-
-    def _check_types(self, call: _Call) -> None:
-        for role, tensor, edge in (("input", call.tensor(0), "QUANTIZE"), ("output", call.outputs[0], "DEQUANTIZE")):
-            if tensor.dtype == "float32" and call.raw.code == edge:
-                continue
-            if tensor.dtype != "int8" or tensor.quant is None:
-                lacks = "has no quantisation parameters" if tensor.dtype == "int8" else f"is {tensor.dtype}, not int8"
-                raise UnsupportedError(call.where, f"its {role} '{tensor.name}' {lacks}", HOW_TO_QUANTISE)
-        if call.raw.code in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
-            weights = call.tensor(1)
-            if weights.dtype != "int8" or weights.data is None or weights.quant is None:
-                origin = "computed" if weights.data is None else "constant"
-                reason = f"its weights are {origin} {weights.dtype}; constant int8 is supported"
-                raise UnsupportedError(call.where, reason, HOW_TO_QUANTISE)
+def _check_types(call: _Call) -> None:
+    for role, tensor, edge in (("input", call.tensor(0), "QUANTIZE"), ("output", call.output, "DEQUANTIZE")):
+        if tensor.dtype == "float32" and call.code == edge:
+            continue
+        if tensor.dtype != "int8" or tensor.quant is None:
+            lacks = "has no quantisation parameters" if tensor.dtype == "int8" else f"is {tensor.dtype}, not int8"
+            raise UnsupportedError(call.where, f"its {role} '{tensor.name}' {lacks}", HOW_TO_QUANTISE)
+    if call.code in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
+        weights = call.tensor(1)
+        if weights.dtype != "int8" or weights.data is None or weights.quant is None:
+            origin = "computed" if weights.data is None else "constant"
+            reason = f"its weights are {origin} {weights.dtype}; constant int8 is supported"
+            raise UnsupportedError(call.where, reason, HOW_TO_QUANTISE)
 
 
-def _tensor(name: str, raw: RawTensor) -> Tensor:
-    quant = None
-    if raw.scale:
-        zero_point = raw.zero_point or (0,) * len(raw.scale)
-        quant = Quant(raw.scale, zero_point, raw.axis)
-    return Tensor(name, raw.shape, raw.dtype, quant, _constant(name, raw))
+class Subgraph(NamedTuple):
+    """What a file holds: tensors by their index in it, operators, and the names of inputs and outputs."""
+
+    tensors: tuple[Tensor, ...]
+    calls: tuple[_Call, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
 
 
-def _constant(name: str, raw: RawTensor) -> Array | None:
-    if raw.data is None:
+def read(path: Path) -> Subgraph:
+    """The file's only subgraph. Raises ModelError, or UnsupportedError for control flow."""
+    size = path.stat().st_size
+    if not 8 <= size <= MAX_BYTES:
+        raise ModelError(path, f"is {size} bytes long; a .tflite file has 8 to {MAX_BYTES}")
+    content = path.read_bytes()
+    if not tflite.Model.ModelBufferHasIdentifier(content, 0):
+        raise ModelError(path, "is not a TensorFlow Lite model (no TFL3 mark)", "give a .tflite file")
+    try:
+        return _subgraph(str(path), tflite.Model.GetRootAs(content, 0))
+    except (struct.error, ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError):
+        raise ModelError(path, "is truncated or damaged: a table points outside the file", "export it again") from None
+
+
+def _subgraph(path: str, model: Any) -> Subgraph:
+    if model.SubgraphsLength() != 1:
+        raise UnsupportedError(path, f"has {model.SubgraphsLength()} subgraphs; models with one are supported")
+    graph, names = model.Subgraphs(0), set[str]()
+    buffers = [model.Buffers(index).DataAsNumpy() for index in range(model.BuffersLength())]
+    tensors = tuple(_tensor(path, graph.Tensors(i), i, buffers, names) for i in range(graph.TensorsLength()))
+    codes = [_code(model.OperatorCodes(index)) for index in range(model.OperatorCodesLength())]
+    operators = [graph.Operators(index) for index in range(graph.OperatorsLength())]
+    ends = _ends(graph)
+    for index in {i for table in (graph, *operators) for side in _ends(table) for i in side}:
+        if not -1 <= index < len(tensors):
+            raise ModelError(path, f"is damaged: it refers to tensor {index} of {len(tensors)}")
+    if not operators or not all(ends) or any(-1 in side for side in ends):
+        raise ModelError(path, "is damaged: it has no operators, inputs or outputs")
+    calls = []
+    for index, operator in enumerate(operators):
+        code = codes[operator.OpcodeIndex()]
+        sides = (tuple(tensors[i] if i >= 0 else None for i in side) for side in _ends(operator))
+        calls.append(_Call(f"{code}_{index}", code, _options(code, operator), *sides))
+    inputs, outputs = (tuple(tensors[i].name for i in side) for side in ends)
+    return Subgraph(tensors, tuple(calls), inputs, outputs)
+
+
+def _ends(table: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Indices of the tensors that the subgraph or an operator reads and writes; -1 where one is absent."""
+    return _numbers(table.InputsAsNumpy()), _numbers(table.OutputsAsNumpy())
+
+
+def _numbers(vector: Any) -> tuple[int, ...]:
+    """A vector of integers, which flatbuffers gives as 0 where it is empty."""
+    return tuple(int(number) for number in vector) if isinstance(vector, np.ndarray) else ()
+
+
+def _text(name: bytes | None) -> str:
+    """A name as one printable line of bounded length."""
+    return printable((name or b"")[:MAX_NAME].decode("utf-8", "replace"))
+
+
+def _tensor(path: str, tensor: Any, index: int, buffers: Sequence[Any], names: set[str]) -> Tensor:
+    """A tensor of the graph, its name made unique among `names`."""
+    name = _text(tensor.Name()) or f"tensor_{index}"
+    while name in names:
+        name = f"{name}:{index}"
+    names.add(name)
+    kind = tensor.Type()
+    if kind not in _DTYPES:
+        raise UnsupportedError(path, f"tensor '{name}' has the element type number {kind}", "int8 models are supported")
+    if tensor.ShapeLength() > MAX_RANK:
+        raise UnsupportedError(path, f"tensor '{name}' has {tensor.ShapeLength()} axes; up to {MAX_RANK} are supported")
+    if tensor.Sparsity() is not None:
+        raise UnsupportedError(path, f"tensor '{name}' is stored sparse", "export it dense")
+    if not 0 <= tensor.Buffer() < len(buffers):
+        raise ModelError(path, f"is damaged: tensor '{name}' refers to buffer {tensor.Buffer()} of {len(buffers)}")
+    shape, dtype, data = _numbers(tensor.ShapeAsNumpy()), _DTYPES[kind], buffers[tensor.Buffer()]
+    held = _constant(name, shape, dtype, data) if isinstance(data, np.ndarray) and data.size else None
+    return Tensor(name, shape, dtype, _quant(tensor.Quantization()), held)
+
+
+def _constant(name: str, shape: tuple[int, ...], dtype: str, data: Array) -> Array:
+    count = prod(max(0, extent) for extent in shape)
+    if count * np.dtype(dtype).itemsize != data.nbytes:
+        raise ModelError(f"tensor '{name}'", f"has {data.nbytes} bytes of data for {dtype}{list(shape)}")
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _quant(quant: Any) -> Quant | None:
+    scale = quant.ScaleAsNumpy() if quant is not None else 0
+    if not isinstance(scale, np.ndarray) or not scale.size:
         return None
-    dtype = np.dtype(raw.dtype)
-    count = prod(max(0, extent) for extent in raw.shape)
-    if count * dtype.itemsize != raw.data.nbytes:
-        raise ModelError(f"tensor '{name}'", f"has {raw.data.nbytes} bytes of data for {raw.dtype}{list(raw.shape)}")
-    return np.frombuffer(raw.data, dtype).reshape(raw.shape)
+    zero_point = _numbers(quant.ZeroPointAsNumpy()) or (0,) * scale.size
+    return Quant(tuple(float(s) for s in scale), zero_point, int(quant.QuantizedDimension()))
+
+
+def _code(code: Any) -> str:
+    number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())  # old files fill only the former
+    if number == tflite.BuiltinOperator.CUSTOM:
+        return f"custom operator '{_text(code.CustomCode())}'"
+    return _OPERATORS.get(number, f"operator number {number}")
+
+
+def _options(code: str, operator: Any) -> dict[str, Any]:
+    if code not in _OPTIONS or operator.BuiltinOptions() is None:
+        return {}
+    kind, fields = _OPTIONS[code]
+    table = kind()
+    table.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
+    return {field: getattr(table, field)() for field in fields}
 
 
 def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verification:
@@ -239,7 +352,7 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
         model.allocate_tensors()
     except (RuntimeError, ValueError) as error:
         return Verification(framework, reason=f"LiteRT does not take the file: {str(error).splitlines()[0][:120]}")
-    places = {name: index for index, name in enumerate(names(read(path)))}
+    places = {tensor.name: index for index, tensor in enumerate(read(path).tensors)}
 
     def compare(sample: Mapping[str, Array], found: Comparison) -> None:
         for name, array in sample.items():

@@ -44,15 +44,7 @@ class Verification:
         return None if self.reason else not self.differences
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "framework": self.framework,
-            "passed": self.passed,
-            "reason": self.reason,
-            "samples": self.samples,
-            "tensors": self.tensors,
-            "values": self.values,
-            "differences": [asdict(each) for each in self.differences],
-        }
+        return {**asdict(self), "passed": self.passed}
 
     def __str__(self) -> str:
         if self.reason:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
@@ -14,7 +14,6 @@ from tilewright.graph.ir import Graph
 if TYPE_CHECKING:
     from tilewright.report.metrics import Result
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -53,14 +52,8 @@ class HostStep:
         return self.node
 
 
-#: `tilewright.run.run`, which imports this module and so cannot be imported by it.
-_RUNNER: list[Callable[..., Result]] = []
-
-
-def runs_programs(run: Callable[P, Result]) -> Callable[P, Result]:
-    """Decorator: the function behind `Program.run`."""
-    _RUNNER[:] = [run]
-    return run
+#: `tilewright.run.run`, which imports this module and so cannot be imported by it: it puts itself here.
+RUNNER: list[Callable[..., Result]] = []
 
 
 def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
@@ -93,7 +86,7 @@ class Program:
 
     def run(self, inputs: Array | Mapping[str, Array], **options: Any) -> Result:
         """Run S samples; the options and the result are those of `tilewright.run.run`."""
-        return _RUNNER[0](self, inputs, **options)
+        return RUNNER[0](self, inputs, **options)
 
     def outline(self) -> dict[str, Any]:
         """What runs where and why, as JSON values."""

@@ -141,12 +141,12 @@ def record(hints: Mapping[str, Any], value: Any, where: str) -> dict[str, Any]:
 def _step(data: Any, known: set[str], arrays: Arrays, where: str) -> Launch | HostStep:
     if type(data) is dict and list(data) == ["host"]:
         host: HostStep = decode(HostStep, data["host"], where)
-        _all_known((host.node,), known, where, "node")
+        _check_nodes((host.node,), known, where)
         return host
     if type(data) is not dict or list(data) != ["launch"]:
         raise ProgramError(where, f"is {_shown(data)}, neither a launch nor a host step")
     values = record(_LAUNCH, data["launch"], where)
-    _all_known(values["nodes"], known, where, "node")
+    _check_nodes(values["nodes"], known, where)
     taken = {name: _take(arrays, key, f"{where}.arrays.{name}") for name, key in values["arrays"].items()}
     return Launch(**values | {"arrays": taken})
 
@@ -155,12 +155,9 @@ def _graph(data: Any, arrays: Arrays) -> Graph:
     values = record(_GRAPH, data, "graph")
     tensors = [_tensor(tensor, arrays, f"graph.tensors[{index}]") for index, tensor in enumerate(values["tensors"])]
     nodes = [_node(node, f"graph.nodes[{index}]") for index, node in enumerate(values["nodes"])]
-    known = _unique((tensor.name for tensor in tensors), "graph.tensors")
-    _unique((node.name for node in nodes), "graph.nodes")
-    _all_known((*values["inputs"], *values["outputs"]), known, "graph", "tensor")
-    for node in nodes:
-        _all_known((*filter(None, node.inputs), *node.outputs), known, f"op '{node.name}'", "tensor")
     by_name = {tensor.name: tensor for tensor in tensors}
+    if len(by_name) < len(tensors):
+        raise ProgramError("graph.tensors", "has two tensors of one name")
     try:
         return Graph(**values | {"tensors": by_name, "nodes": tuple(nodes)}).validate()
     except (ModelError, UnsupportedError) as error:
@@ -201,19 +198,10 @@ def _portable(array: Array, where: str) -> Array:
     return array
 
 
-def _unique(names: Iterable[str], where: str) -> set[str]:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ProgramError(where, f"has the name {_shown(name)} twice")
-        seen.add(name)
-    return seen
-
-
-def _all_known(names: Iterable[str], known: set[str], where: str, what: str) -> None:
+def _check_nodes(names: Iterable[str], known: set[str], where: str) -> None:
     for name in names:
         if name not in known:
-            raise ProgramError(where, f"refers to the {what} {_shown(name)}, which does not exist")
+            raise ProgramError(where, f"refers to the node {_shown(name)}, which does not exist")
 
 
 def _shown(value: Any) -> str:

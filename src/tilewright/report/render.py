@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 
 #: Columns that give way on a narrow terminal are cut to this many characters, the last one to what is left.
 NAME_WIDTH, NARROW, PIPED = 24, 120, 160
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --bar: #3b7dd8; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
-.wide { overflow-x: auto; }
-.wide td:nth-child(2) { min-width: 9rem; overflow-wrap: anywhere; } .wide td:last-child { min-width: 14rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-.n { text-align: right; white-space: nowrap; } tr.host { opacity: .65; } tfoot { font-weight: 600; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; }
-dt { font-weight: 600; } dd { margin: 0; }
-.busy td:nth-child(2) { width: 70%; }
-.bar { background: var(--bar); height: .9rem; border-radius: 2px; min-width: 1px; }
-.bad { color: #c33; }
-"""
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -145,10 +130,12 @@ def page(summary: Summary) -> str:
         f"<dt>{escape(topic)}</dt><dd{' class=bad' if bad else ''}>{escape(text)}</dd>"
         for topic, text, bad in summaries.facts(summary)
     )
+    style = Path(__file__).with_name("page.css").read_text("ascii")
     findings = "".join(f"<li>{escape(str(finding))}</li>" for finding in summary.result.findings[: summaries.LISTED])
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{name}</title>
-<style>{STYLE}</style>
+<style>
+{style}</style>
 <h1>{name}</h1>
 <dl>{facts}</dl>{f"<ul class='bad'>{findings}</ul>" if findings else ""}
 <h2>Layers</h2>

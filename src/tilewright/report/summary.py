@@ -59,25 +59,13 @@ class Summary:
         return found
 
 
-def summarise(
-    result: Result,
-    graph: Graph | None,
-    source: str,
-    labels: Array | None,
-    clock_mhz: float,
-    checked: bool,
-    verification: Verification | None = None,
-) -> Summary:
-    predictions = predict(graph, result.outputs) if graph else None
-    classes = None if labels is None else tuple(int(label) for label in labels)
-    return Summary(result, source, clock_mhz, checked, predictions, classes, verification)
-
-
-def predict(graph: Graph, outputs: Mapping[str, Array]) -> tuple[int, ...] | None:
+def predict(graph: Graph | None, outputs: Mapping[str, Array]) -> tuple[int, ...] | None:
     """The class of the highest score for each sample, or None where the output is no vector of scores.
 
     An output of an input's own shape is a reconstruction, not scores.
     """
+    if graph is None:
+        return None
     shapes = [graph.tensors[name].shape for name in graph.outputs]
     if len(shapes) != 1 or not shapes[0] or shapes[0][-1] < 2 or graph.tensors[graph.outputs[0]].size != shapes[0][-1]:
         return None

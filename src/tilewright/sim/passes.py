@@ -6,7 +6,7 @@ steps. Each pass runs when it is first asked for, and needs what the passes befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from tilewright.errors import HazardError
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, Finding
 from tilewright.sim.hazards import hazards, out_of_range
 from tilewright.sim.order import Order, random_sequence, sequence_by_time
-from tilewright.sim.steps import StepTable, Trace
+from tilewright.sim.steps import Part, StepTable, Trace
 
 
 @dataclass(frozen=True)
@@ -106,3 +106,42 @@ class Passes:
         if options.order == "random":
             return random_sequence(self.table, self.order, options.seed)
         return self.order.sequence
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchResult:
+    """What one launch did. `values` are graph tensors (S, *shape).
+
+    `executed_macs` are the multiply-accumulates that the machine's instructions ask for: without the padding taps that
+    it skips, with the idle channels that it fills. `macs_per_cycle` is the peak of the operand type that the launch
+    works on (0: that of `Target.describe`). `unit` names the unit whose stalls explain the launch. `serial_cycles` is
+    the time without any overlap: 0 where it is not known, None where it is not defined, as steps need a token or room
+    for one from a later step of the stream. A launch of several layers says what each takes, in `parts`, and what each
+    multiplied, in `macs_of`.
+    """
+
+    values: Mapping[str, Array]
+    findings: tuple[Finding, ...] = ()
+    trace: Trace | None = None
+    unit: str = ""
+    executed_macs: int = 0
+    serial_cycles: int | None = 0
+    parts: tuple[Part, ...] = ()
+    macs_of: tuple[int, ...] = ()
+    macs_per_cycle: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        values: Mapping[str, Array],
+        passes: Passes,
+        options: RunOptions,
+        unit: str,
+        executed_macs: int,
+        parts: tuple[Part, ...] = (),
+        macs_of: tuple[int, ...] = (),
+    ) -> LaunchResult:
+        """The result of a launch that went through the shared passes."""
+        trace = passes.trace if options.timed else None
+        serial = 0 if trace is None else passes.serial.cycles if passes.serial else None
+        return cls(values, passes.findings(options), trace, unit, executed_macs, serial, parts, macs_of)

@@ -3,6 +3,10 @@
 A step starts when its unit is free, its tokens are there and its command has been delivered. It may move
 data in rows over the DRAM channel, then computes for `busy` cycles and ends; its tokens are there from then on.
 The channel is granted burst by burst; how is data (Channel), and so is how commands arrive (Fetch).
+
+The pass is one loop, one iteration an event, all arbitration in one place. The clients of the DRAM port are the units
+that move data and, behind them, fetch. Of events in one cycle, steps start or end first, by unit; then an instruction
+is delivered; then a burst is granted.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import HazardError
-from tilewright.sim.events import NOT_YET, Outcome, Run, State, Stream, simulate
+from tilewright.sim.jit import compiled, part
 from tilewright.sim.order import Order, runs_in_stream_order
 from tilewright.sim.steps import StepTable, Trace
 
@@ -21,6 +25,12 @@ from tilewright.sim.steps import StepTable, Trace
 FLAGS = ("ending", "filling", "moving", "writing")
 #: Microseconds of `simulate` for each event, uncompiled.
 EVENT_US = 12
+#: Later than any event.
+NOT_YET = 1 << 62
+#: Of the port: when each data bus is free, when the next read may be granted, how many reads were.
+READ_BUS, WRITE_BUS, COMMAND_FREE, GRANTED = range(4)
+#: Of fetch: instructions asked for, instructions delivered, when it may deliver the next.
+FETCHED, SENT, DELIVERS = range(3)
 
 
 class Channel(NamedTuple):
@@ -168,3 +178,307 @@ def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
         np.zeros(3, np.int64),
         *simulated,
     )
+
+
+class Stream(NamedTuple):
+    """The steps. Unit u runs `order[first[u]:first[u + 1]]`; `giver` and `room` are Order's and StepTable's."""
+
+    first: Array
+    order: Array
+    unit: Array
+    giver: Array
+    room: Array
+
+
+class Outcome(NamedTuple):
+    """Columns of the trace, int64 [n]. A time is NOT_YET until it is known."""
+
+    begin: Array
+    end: Array
+    delivered: Array
+    wait: Array
+    cause: Array
+    contention: Array
+    arrival: Array  # when the instruction has been read
+
+
+class State(NamedTuple):
+    """What each client does, int64 or bool [units + 1].
+
+    A unit moves the data of its step, then the step is ending: its work is done at `work_end`, but its tokens may
+    still need room.
+    """
+
+    position: Array  # in Stream.order
+    free: Array  # when the unit's last step let it go
+    last_end: Array
+    work_end: Array
+    backlog: Array  # commands in the unit's queue
+    rows_left: Array
+    row_address: Array
+    beats_left: Array  # of this row
+    to_edge: Array  # beats to where a burst must end
+    data_end: Array
+    arrived: Array  # when the data of all steps that have let the unit go are there
+    fill_left: Array  # tiles of zeros, written while no beat comes
+    filled: Array  # the time up to which fill_left is known
+    request: Array
+    priority: Array
+    ending: Array  # bool, as the following
+    filling: Array
+    moving: Array
+    writing: Array
+
+
+class Run(NamedTuple):
+    """Everything that the loop reads and writes; `bursts`: when each of the last reads granted has ended."""
+
+    stream: Stream
+    out: Outcome
+    state: State
+    port: Array
+    bursts: Array
+    fetched: Array
+    costs: Costs
+    channel: Channel
+    fetch: Fetch
+    units: Units
+
+
+@compiled
+def simulate(run: Run, serial: bool) -> int:
+    """Run all steps, writing the columns of `run.out`; return how many ended.
+
+    `serial`: each step starts when the one before it in the stream has ended.
+    """
+    stream, state = run.stream, run.state
+    units, count = stream.first.shape[0] - 1, stream.unit.shape[0]
+    state.position[:units] = stream.first[:-1]
+    state.priority[units] = -1  # fetch goes first
+    state.moving[units] = count > 0 and run.fetch.depth > 0
+    if run.fetch.depth == 0:
+        run.out.delivered[:] = 0
+        run.fetched[:] = count
+    done = now = 0
+    while done < count:
+        time, unit = next_step(run, serial)
+        delivery = next_delivery(run)
+        grant, client = next_grant(run, now, min(time, delivery))
+        now = min(time, delivery, grant)
+        if now == NOT_YET:
+            break
+        if client == units:
+            grant_fetch(run, now)
+        elif client >= 0:
+            if grant_step(run, client, now):
+                next_row(run, client, now)
+        elif delivery < time:
+            deliver(run, now)
+        elif state.ending[unit]:
+            end(run, unit, now)
+            done += 1
+        else:
+            start(run, unit, now)
+            next_row(run, unit, now)
+    return done
+
+
+@part
+def next_step(run: Run, serial: bool) -> tuple[int, int]:
+    """The earliest start or end of a step, and its unit."""
+    stream, out, state = run.stream, run.out, run.state
+    best, best_unit = NOT_YET, -1
+    for u in range(stream.first.shape[0] - 1):
+        t = NOT_YET
+        if state.ending[u]:
+            t = when_ends(run, u)
+        elif not state.moving[u] and state.position[u] < stream.first[u + 1]:
+            s = stream.order[state.position[u]]
+            t = max(state.free[u], out.delivered[s])
+            if serial and s > 0:
+                t = max(t, out.end[s - 1])
+            for q in range(stream.giver.shape[1]):
+                g = stream.giver[s, q]
+                if g >= 0:
+                    t = max(t, out.end[g])
+        if t < best:
+            best, best_unit = t, u
+    return best, best_unit
+
+
+@part
+def when_ends(run: Run, u: int) -> int:
+    """When a unit can let its step go: the work is done, and there is room for its tokens and for one more step."""
+    stream, out, state = run.stream, run.out, run.state
+    t = state.work_end[u]
+    s, before = stream.order[state.position[u]], state.position[u] - run.units.outstanding
+    if run.units.outstanding > 0 and before >= stream.first[u]:
+        t = max(t, out.end[stream.order[before]])
+    for q in range(stream.room.shape[1]):
+        r = stream.room[s, q]
+        if r == -2:
+            return NOT_YET
+        if r >= 0:
+            t = max(t, out.begin[r] + run.units.room)
+    return t
+
+
+@part
+def next_delivery(run: Run) -> int:
+    """When the next instruction reaches its unit's queue."""
+    sent = run.fetched[SENT]
+    if sent < run.fetched[FETCHED] and run.state.backlog[run.stream.unit[sent]] < run.fetch.depth:
+        return max(run.fetched[DELIVERS], run.out.arrival[sent])
+    return NOT_YET
+
+
+@part
+def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
+    """The earliest grant of a burst, and its client; -1 where another event comes first."""
+    state, port, in_flight = run.state, run.port, run.channel.in_flight
+    best, client = before, -1
+    for u in range(state.moving.shape[0]):
+        if state.moving[u]:
+            t = state.request[u]
+            if in_flight > 0 and not state.writing[u]:
+                t = max(t, port[COMMAND_FREE], now)
+                if port[GRANTED] >= in_flight:
+                    t = max(t, run.bursts[port[GRANTED] % in_flight])
+            if t < best or (t == best and client >= 0 and state.priority[u] < state.priority[client]):
+                best, client = t, u
+    return best, client
+
+
+@part
+def first_beat(run: Run, writes: bool) -> int:
+    """Cycles from a grant to its first beat, where the bus is free."""
+    return run.channel.write_latency if writes and run.channel.in_flight > 0 else run.channel.latency
+
+
+@part
+def take_bus(run: Run, writes: bool, size: int, now: int) -> int:
+    """Give a burst of `size` beats the data bus; return the cycle of its first beat."""
+    port, bus = run.port, WRITE_BUS if writes else READ_BUS
+    at = max(port[bus], now + first_beat(run, writes))
+    port[bus] = at + size
+    if run.channel.in_flight > 0 and not writes:
+        port[COMMAND_FREE] = now + 1
+        run.bursts[port[GRANTED] % run.channel.in_flight] = at + size
+        port[GRANTED] += 1
+    return at
+
+
+@part
+def grant_fetch(run: Run, now: int) -> None:
+    """A batch of instructions is read."""
+    fetch, fetched, beat, count = run.fetch, run.fetched, run.channel.beat_bytes, run.stream.unit.shape[0]
+    beats_each = -(-fetch.insn_bytes // beat)
+    batch = fetch.batch if fetch.batch > 0 else max(1, run.channel.burst // beats_each)
+    first, many, packed = fetched[FETCHED], min(batch, count - fetched[FETCHED]), fetch.buffer > 0
+    at = take_bus(run, False, -(-many * fetch.insn_bytes // beat) if packed else many * beats_each, now)
+    for k in range(1, many + 1):
+        run.out.arrival[first + k - 1] = at + (-(-k * fetch.insn_bytes // beat) if packed else k * beats_each)
+    fetched[FETCHED] += many
+    client = run.state.moving.shape[0] - 1
+    run.state.moving[client] = fetched[FETCHED] < count and fetched[FETCHED] - fetched[SENT] + batch <= fetch.buffer
+    run.state.request[client] = now + 1
+
+
+@part
+def deliver(run: Run, now: int) -> None:
+    """An instruction enters its unit's queue; fetch asks for more where none is left or a batch has room."""
+    state, fetched, count = run.state, run.fetched, run.stream.unit.shape[0]
+    sent = fetched[SENT]
+    run.out.delivered[sent] = fetched[DELIVERS] = now + 1
+    state.backlog[run.stream.unit[sent]] += 1
+    fetched[SENT] = sent + 1
+    client, waiting = state.moving.shape[0] - 1, fetched[FETCHED] - fetched[SENT]
+    asks = waiting == 0 or waiting + run.fetch.batch <= run.fetch.buffer
+    if asks and not state.moving[client] and fetched[FETCHED] < count:
+        state.moving[client] = True
+        state.request[client] = now + 1
+
+
+@part
+def grant_step(run: Run, u: int, now: int) -> bool:
+    """A burst of a unit's row moves; return whether it was the row's last."""
+    state, s = run.state, run.stream.order[run.state.position[u]]
+    size = min(state.to_edge[u], state.beats_left[u])
+    at = take_bus(run, state.writing[u], size, now)
+    uncontended = max(state.request[u] + first_beat(run, state.writing[u]), state.data_end[u])
+    run.out.contention[s] += max(0, at - uncontended)
+    if state.filling[u]:
+        state.fill_left[u] -= min(at - state.filled[u], state.fill_left[u])
+        state.filled[u] = at + size
+    state.data_end[u] = at + size
+    state.beats_left[u] -= size
+    state.to_edge[u] = run.channel.burst
+    last = state.beats_left[u] == 0
+    if run.channel.in_flight > 0:
+        state.request[u] = now + 1
+    else:
+        state.request[u] = at + size if last else at
+    if last:
+        state.rows_left[u] -= 1
+        state.row_address[u] += run.costs.stride[s]
+    return last
+
+
+@part
+def start(run: Run, u: int, now: int) -> None:
+    """A step begins, and its command leaves the unit's queue."""
+    stream, out, state, costs, sent = run.stream, run.out, run.state, run.costs, run.fetched[SENT]
+    s = stream.order[state.position[u]]
+    if sent < stream.unit.shape[0] and stream.unit[sent] == u and state.backlog[u] == run.fetch.depth:
+        run.fetched[DELIVERS] = max(run.fetched[DELIVERS], now)  # fetch waited for this place
+    state.backlog[u] -= 1
+    out.begin[s] = now
+    out.wait[s] = now - state.free[u]
+    if out.wait[s] > 0:
+        out.cause[s] = 1
+        latest = out.delivered[s]
+        for q in range(stream.giver.shape[1]):
+            g = stream.giver[s, q]
+            if g >= 0 and out.end[g] > latest:
+                latest = out.end[g]
+                out.cause[s] = 2 + q
+    state.filled[u] = max(now + costs.fill_lead[s], state.arrived[u])
+    state.request[u] = state.data_end[u] = now + costs.lead[s]
+    state.fill_left[u] = costs.fill[s]
+    state.filling[u] = costs.fill[s] > 0
+    state.rows_left[u] = costs.rows[s] if costs.row_bytes[s] > 0 and run.channel.burst > 0 else 0
+    state.row_address[u] = costs.address[s]
+    state.moving[u] = True
+    state.writing[u] = costs.writes[s] == 1
+    state.priority[u] = costs.priority[s]
+
+
+@part
+def next_row(run: Run, u: int, now: int) -> None:
+    """The next row of a step's transfer or, behind the last one, the step's work."""
+    state, costs, beat = run.state, run.costs, run.channel.beat_bytes
+    s = run.stream.order[state.position[u]]
+    if state.rows_left[u] > 0:
+        state.beats_left[u] = -(-(state.row_address[u] % beat + costs.row_bytes[s]) // beat)
+        state.to_edge[u] = run.channel.burst - state.row_address[u] // beat % run.channel.burst
+        return
+    state.moving[u] = False
+    state.ending[u] = True
+    if state.filling[u]:
+        state.data_end[u] = max(state.data_end[u], state.filled[u] + state.fill_left[u])
+    state.work_end[u] = now + 1 if costs.ahead[s] > 0 else state.data_end[u] + costs.busy[s]
+
+
+@part
+def end(run: Run, u: int, now: int) -> None:
+    """A unit lets its step go; the step ends then or, with a tail, later."""
+    out, state, costs = run.out, run.state, run.costs
+    s = run.stream.order[state.position[u]]
+    out.end[s] = now
+    if costs.tail[s] > 0:
+        out.end[s] = max(now + costs.tail[s], state.data_end[u] + costs.settle[s], state.last_end[u] + 1)
+    state.last_end[u] = out.end[s]
+    state.arrived[u] = max(state.arrived[u], state.data_end[u])
+    state.free[u] = now
+    state.position[u] += 1
+    state.ending[u] = False

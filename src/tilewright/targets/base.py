@@ -11,8 +11,9 @@ from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Configuration, Launch, Program
 from tilewright.sim.findings import Finding
-from tilewright.sim.passes import Passes, RunOptions
-from tilewright.sim.steps import Part, Trace
+from tilewright.sim.passes import LaunchResult, RunOptions
+
+__all__ = ["Config", "ConformCase", "LaunchResult", "Target", "TimingModel"]
 
 Config: TypeAlias = Configuration
 
@@ -23,45 +24,6 @@ class TimingModel:
 
     name: str
     evidence: str
-
-
-@dataclass(frozen=True, eq=False)
-class LaunchResult:
-    """What one launch did. `values` are graph tensors (S, *shape).
-
-    `executed_macs` are the multiply-accumulates that the machine's instructions ask for: without the padding taps that
-    it skips, with the idle channels that it fills. `macs_per_cycle` is the peak of the operand type that the launch
-    works on (0: that of `Target.describe`). `unit` names the unit whose stalls explain the launch. `serial_cycles` is
-    the time without any overlap: 0 where it is not known, None where it is not defined, as steps need a token or room
-    for one from a later step of the stream. A launch of several layers says what each takes, in `parts`, and what each
-    multiplied, in `macs_of`.
-    """
-
-    values: Mapping[str, Array]
-    findings: tuple[Finding, ...] = ()
-    trace: Trace | None = None
-    unit: str = ""
-    executed_macs: int = 0
-    serial_cycles: int | None = 0
-    parts: tuple[Part, ...] = ()
-    macs_of: tuple[int, ...] = ()
-    macs_per_cycle: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        values: Mapping[str, Array],
-        passes: Passes,
-        options: RunOptions,
-        unit: str,
-        executed_macs: int,
-        parts: tuple[Part, ...] = (),
-        macs_of: tuple[int, ...] = (),
-    ) -> LaunchResult:
-        """The result of a launch that went through the shared passes."""
-        trace = passes.trace if options.timed else None
-        serial = 0 if trace is None else passes.serial.cycles if passes.serial else None
-        return cls(values, passes.findings(options), trace, unit, executed_macs, serial, parts, macs_of)
 
 
 @dataclass(frozen=True)

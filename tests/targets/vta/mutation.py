@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tests.targets.vta.records import records_of
 from tilewright.array import Array
 from tilewright.program.launch_image import LaunchImage
 from tilewright.program.program import Launch
@@ -188,7 +189,12 @@ def _token(kind: str, subject: Subject, rng: np.random.Generator) -> Mutant | No
         columns[name] = columns.get(name, getattr(stream, name)).copy()
         columns[name][row] = value
     note = f"{kind}: " + ", ".join(f"{name} of #{row} = {value}" for name, row, value in changes)
-    return Mutant(kind, note, encode(replace(stream, **columns), subject.config), subject.image.data["uop"])
+    return Mutant(
+        kind,
+        note,
+        encode(records_of(replace(stream, **columns), subject.config), subject.config),
+        subject.image.data["uop"],
+    )
 
 
 def _address(kind: str, subject: Subject, rng: np.random.Generator) -> Mutant | None:
@@ -196,10 +202,10 @@ def _address(kind: str, subject: Subject, rng: np.random.Generator) -> Mutant | 
     if kind == "micro-op":
         fields = decode_uops(uops.reshape(-1, 4), subject.config)
         name = ("dst", "src", "wgt")[int(rng.integers(3))]
-        column, row = getattr(fields, name).copy(), int(rng.integers(len(fields)))
+        column, row = getattr(fields, name).copy(), int(rng.integers(len(fields.dst)))
         column[row] = _another(column, row, rng)
         note = f"{name} of micro-op {row} = {column[row]}"
-        changed = encode_uops(replace(fields, **{name: column}), subject.config).reshape(-1)
+        changed = encode_uops(fields._replace(**{name: column}), subject.config).reshape(-1)
         return Mutant(kind, note, subject.image.insns, changed)
     mem = stream.mem
     moving = ((stream.opcode == Opcode.LOAD) | (stream.opcode == Opcode.STORE)) & (mem.x_size > 0)
@@ -215,7 +221,7 @@ def _address(kind: str, subject: Subject, rng: np.random.Generator) -> Mutant | 
         value = _another(np.append(live, mem.dram_base[row]), len(live), rng)
     column = getattr(mem, name).copy()
     column[row] = value
-    changed = encode(replace(stream, mem=Fields({**mem, name: column})), subject.config)
+    changed = encode(records_of(replace(stream, mem=Fields({**mem, name: column})), subject.config), subject.config)
     return Mutant(kind, f"{name} of #{row} = {value}", changed, uops)
 
 

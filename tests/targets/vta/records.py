@@ -1,10 +1,12 @@
-"""Short names for the codes in instruction records, and the unit that takes a record."""
+"""Short names for the codes in instruction records, the unit that takes a record, and the records of a stream."""
 
 from __future__ import annotations
 
+from tests.targets.vta.meaning import Record
+from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.meaning import Record
+from tilewright.targets.vta.isa.stream import COMMON_NAMES, Stream, groups
 
 LOAD, STORE, GEMM, FINISH, ALU = Opcode
 UOP, WGT, INP, ACC, OUT, ACC_8BIT, ALU_UOP, PAR = Memory
@@ -20,3 +22,14 @@ def unit_of(record: Record, stages: int) -> int:
         return 0
     on_alu = opcode in (ALU, FINISH) or (opcode == LOAD and memory == ALU_UOP)
     return 2 if on_alu and stages == 4 else 1
+
+
+def records_of(stream: Stream, config: Config) -> list[Record]:
+    """The fields of each instruction, those of its own format."""
+    found: list[Record] = [{} for _ in range(len(stream))]
+    for form, layout, rows in groups(stream.opcode, config):
+        for name in layout.by_name:
+            column = getattr(stream if name in COMMON_NAMES else getattr(stream, form), name)
+            for row in rows.tolist():
+                found[row][name] = int(column[row])
+    return found

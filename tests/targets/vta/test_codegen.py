@@ -10,6 +10,7 @@ import pytest
 
 from tests.mlperf import FILES, model_path, samples
 from tests.targets.vta.random_graphs import CONFIGS, check_queues, config, random_graph
+from tests.targets.vta.records import records_of
 from tilewright import targets
 from tilewright.array import Array
 from tilewright.graph import reference
@@ -23,7 +24,7 @@ from tilewright.targets.vta.compiler.explain import counts, explain
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.stream import decode, decode_uops
+from tilewright.targets.vta.isa.stream import decode, decode_uops, encode
 
 ROOT = Path(__file__).resolve().parents[3]
 VTA = targets.get("vta")
@@ -73,7 +74,7 @@ def check_portable(launch: Launch, machine: Config) -> None:
     unit = machine.pipeline.units_of(s)
     assert s.opcode[-1] == Opcode.FINISH
     assert np.count_nonzero(s.opcode == Opcode.FINISH) == 1
-    assert not s.reserved.any()
+    assert (encode(records_of(s, machine), machine) == launch.arrays["insns"]).all()
     for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"):
         assert not getattr(s.mem, name).any()
     assert not (s.pop_prev | s.push_prev)[unit == machine.pipeline.load].any()

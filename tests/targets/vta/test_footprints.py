@@ -15,8 +15,7 @@ from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import BASE, LENGTH, MODE, PARTLY, SPACE, end_of
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.conform import memory
-from tilewright.targets.vta.isa.alu import AluOp
-from tilewright.targets.vta.isa.semantics import SEMANTICS
+from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.steps.micro_kernel import ALU_UOP, FIELDS, UOP, Kernels, Loop
 from tilewright.targets.vta.steps.moves import bounds

@@ -12,6 +12,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
+from tests.targets.vta.meaning import Element, Interpreter, Record, divide_by_pot, evaluate, evaluate_req, high_mul
 from tests.targets.vta.records import ADD, MULH, RSHR, SHR, unit_of
 from tests.targets.vta.streams import BASES, END, INT_MAX, INT_MIN, MACHINES, Case, random_case
 from tilewright.array import Array
@@ -20,17 +21,12 @@ from tilewright.sim.findings import LEAK, RACE, UNINITIALISED
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import (
+    SEMANTICS,
     AluOp,
     Form,
-    divide_by_pot,
-    evaluate,
-    evaluate_req,
-    high_mul,
     operate,
     requantise,
 )
-from tilewright.targets.vta.isa.meaning import Element, Interpreter, Record
-from tilewright.targets.vta.isa.semantics import SEMANTICS
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.values.machine import Machine

@@ -100,7 +100,7 @@ def check_many(count: int) -> Counter[str]:
 
 def compare(number: int, name: str = "") -> int:
     """Run a program on the compiled RTL: the cycles of every start and end, and all bytes; returns its cycles."""
-    from tilewright.targets.vta.gateware.run import run
+    from tilewright.targets.vta.gateware.cosim import run
 
     program, what = program_of(number, name), f"seed {SEED}, program {number}"
     modelled, ran = dram_of(program), dram_of(program)

@@ -123,7 +123,7 @@ def test_a_source_too_close_behind_its_write_is_named(apart: int, immediate: int
     """acc[k + apart] op= acc[k] for a few k: each source has been written `apart` micro-ops before."""
     chain = {**ALU, "use_imm": immediate, "imm": 1, "iter_in": 9, "dst_factor_in": 1, "src_factor_in": 1}
     none = np.zeros(1, np.int64)
-    uop = encode_uops(Uops(none + apart, none, none, np.zeros((1, 4), np.uint8)), PRESETS["pynq"])
+    uop = encode_uops(Uops(none + apart, none, none), PRESETS["pynq"])
     early = apart < 3 and not immediate  # the immediate form reads acc[dst] only
     text = f"reads acc[{apart}] {apart} micro-op(s) after writing it"
     assert [message.partition(";")[0] for message in near(chain, uop=uop)] == ([text] if early else [])

@@ -43,7 +43,7 @@ def memory(rng: np.random.Generator, config: Config, samples: int) -> Callable[[
     index = rng.integers(0, TILES // 2, (3, SIZES["uop"] // 4))
     own = {"inp", "out", *(["wgt"] if rng.random() < 0.5 else [])}
     data = {name: rng.integers(0, 256, (samples if name in own else 1, size)) for name, size in SIZES.items()}
-    uops = encode_uops(Uops(index[0], index[1], index[2], np.zeros((index.shape[1], 4), np.uint8)), config)
+    uops = encode_uops(Uops(*index), config)
     data["uop"] = uops.astype(np.int64).reshape(1, -1)
 
     def dram() -> Dram:

@@ -28,17 +28,23 @@ _INTEGERS = ("int8", "uint8", "int32")
 
 
 @dataclass(frozen=True)
-class Binary(Op):
-    """Two inputs that broadcast to the output."""
-
-    activation: Activation = "none"
+class Broadcast(Op):
+    """Inputs that broadcast to the output."""
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        a, b = site.input(0).shape, site.input(1).shape
+        shapes = [site.input(index).shape for index in range(max(2, len(site.inputs)))]
         try:
-            return (np.broadcast_shapes(a, b),)
+            return (np.broadcast_shapes(*shapes),)
         except ValueError:
-            raise ModelError(site.where, f"inputs {list(a)} and {list(b)} do not broadcast") from None
+            text = " and ".join(str(list(shape)) for shape in shapes)
+            raise ModelError(site.where, f"inputs {text} do not broadcast") from None
+
+
+@dataclass(frozen=True)
+class Binary(Broadcast):
+    """Two inputs with scales of their own."""
+
+    activation: Activation = "none"
 
     def _clamp(self, site: Site, result: Array, half_even: bool) -> tuple[Array, ...]:
         return (clamped(result + site.output.zero_point, site.output, self.activation, half_even),)
@@ -236,20 +242,11 @@ class Dequantize(Unary):
         return (codes.astype(np.float32) * np.float32(source.scale),)
 
 
-@dataclass(frozen=True)
-class Integers(Op):
-    """Operands are integers without scales (PULP's networks) that broadcast to the output."""
-
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        shapes = [site.input(index).shape for index in range(len(site.inputs))]
-        try:
-            return (np.broadcast_shapes(*shapes),)
-        except ValueError:
-            raise ModelError(site.where, f"inputs {list(map(list, shapes))} do not broadcast") from None
+# Operands that are integers without scales: PULP's networks.
 
 
 @dataclass(frozen=True)
-class IntegerAdd(Integers):
+class IntegerAdd(Broadcast):
     """a + b as int32, without rescaling."""
 
     kind = "integer_add"
@@ -264,7 +261,7 @@ class IntegerAdd(Integers):
 
 
 @dataclass(frozen=True)
-class RequantShift(Integers):
+class RequantShift(Broadcast):
     """x by `shift` with constants multiplier and addend, each int64 and broadcast."""
 
     kind = "requant_shift"

@@ -71,6 +71,9 @@ class Linear(Op):
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         return (self.finish(site, self.accumulate(site, given(values[0]), given(values[1])[0]), rounding),)
 
+    def macs(self, site: Site) -> int:
+        return site.output.size * (site.input(1).size // site.output.shape[-1])  # the weights of an output channel
+
     def _check_bias(self, site: Site, channels: int) -> None:
         if self.shift is not None:
             self.shift.check(site.where, site.output.dtype)
@@ -124,9 +127,6 @@ class Conv2D(Convolution):
             acc[..., group * out_group : (group + 1) * out_group] = product.reshape(batch, oh, ow, out_group)
         return acc.reshape(x.shape[0], *site.output.shape)
 
-    def macs(self, site: Site) -> int:
-        return site.output.size * prod(site.input(1).shape[1:])
-
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(Convolution):
@@ -148,9 +148,6 @@ class DepthwiseConv2D(Convolution):
             taps = patches[:, :, :, row, column]
             acc += (np.repeat(taps, multiplier, axis=-1) if multiplier > 1 else taps) * weights[row, column]
         return acc.reshape(x.shape[0], *site.output.shape)
-
-    def macs(self, site: Site) -> int:
-        return site.output.size * prod(self.window.kernel)
 
 
 @dataclass(frozen=True)
@@ -174,9 +171,6 @@ class FullyConnected(Linear):
 
     def rule(self, rounding: Rounding) -> RequantRule:
         return "shift" if self.shift is not None else rounding.fully_connected
-
-    def macs(self, site: Site) -> int:
-        return site.output.size * site.input(1).shape[1]
 
 
 @dataclass(frozen=True)

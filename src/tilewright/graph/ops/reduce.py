@@ -32,17 +32,26 @@ _SUM_BITS = 12  # integer bits of its sum of exponentials
 
 
 @dataclass(frozen=True)
-class Pool(Op):
-    """A pool keeps the scale: input and output share their quantisation, padding takes no part."""
+class Windowed(Op):
+    """Each channel under a sliding window."""
 
     window: Window = Window()
-    activation: Activation = "none"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         batch, height, width, channels = four(site, 0)
+        return ((batch, *self.window.output_size(site.node.name, height, width), channels),)
+
+
+@dataclass(frozen=True)
+class Pool(Windowed):
+    """A pool keeps the scale: input and output share their quantisation, padding takes no part."""
+
+    activation: Activation = "none"
+
+    def shapes(self, site: Site) -> tuple[Shape, ...]:
         if (site.input(0).scale, site.input(0).zero_point) != (site.output.scale, site.output.zero_point):
             raise UnsupportedError(site.where, "rescales; a pool must keep scale and zero point")
-        return ((batch, *self.window.output_size(site.node.name, height, width), channels),)
+        return super().shapes(site)
 
     def _clamp(self, site: Site, result: Array, samples: int, half_even: bool = False) -> tuple[Array, ...]:
         codes = clamped(result, site.output, self.activation, half_even)
@@ -95,19 +104,14 @@ class MaxPool2D(Pool):
 
 
 @dataclass(frozen=True)
-class RealAveragePool2D(Op):
+class RealAveragePool2D(Windowed):
     """The mean of real values, summed row by row in float32, then quantised: onnxruntime's QLinearAveragePool.
 
     `count_padding`: padding counts as zeros. It may rescale. Every rounding mode computes it so.
     """
 
     kind = "real_average_pool_2d"
-    window: Window = Window()
     count_padding: bool = False
-
-    def shapes(self, site: Site) -> tuple[Shape, ...]:
-        batch, height, width, channels = four(site, 0)
-        return ((batch, *self.window.output_size(site.node.name, height, width), channels),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, source, out = given(values[0]), site.input(0), site.output

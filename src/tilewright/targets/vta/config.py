@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tilewright.errors import ConfigError
 from tilewright.targets import given
-from tilewright.targets.vta.isa.alu import ALUS, RESCALING, AluOp
+from tilewright.targets.vta.isa.alu import ALUS, RESCALING, SEMANTICS, AluOp, Semantics
 from tilewright.targets.vta.isa.fields import (
     INSN_BYTES,
     SRAM_BASE_BITS,
@@ -22,7 +22,6 @@ from tilewright.targets.vta.isa.fields import (
     IndexBits,
     Memory,
 )
-from tilewright.targets.vta.isa.semantics import SEMANTICS, Semantics
 from tilewright.targets.vta.isa.stream import PIPELINES, Formats, Pipeline, formats
 
 

@@ -95,9 +95,5 @@ def _fields(vector: Mapping[str, Array], config: Config) -> str:
                 source = stream if ours in COMMON_NAMES else part
                 if hasattr(source, ours) and int(getattr(source, ours)[row]) != value:
                     return f"instruction {row}: {name} decodes to {getattr(source, ours)[row]}, not {value}"
-    if "uop_fields" in vector:
-        uops = decode_uops(vector["uop"], config)
-        ours_all = np.stack([uops.dst, uops.src, uops.wgt], axis=1)
-        if not np.array_equal(ours_all, vector["uop_fields"]):
-            return "micro-ops decode differently"
-    return ""
+    uops = np.stack(decode_uops(vector["uop"], config), axis=1)
+    return "" if np.array_equal(uops, vector.get("uop_fields", uops)) else "micro-ops decode differently"

@@ -14,7 +14,7 @@ import pytest
 from tests.hdl.cells import resources
 from tilewright.cli import main
 from tilewright.errors import ConfigError
-from tilewright.hdl.convert import to_rtlil
+from tilewright.hdl.build import to_rtlil
 from tilewright.hdl.mac import PACKED_BITS, SHARED_BITS, MacArray
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.gateware import bill

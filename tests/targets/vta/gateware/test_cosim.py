@@ -23,11 +23,11 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.abilities import CosimCase
-from tilewright.targets.vta.gateware import compute, core, cosim, moving, run, top
+from tilewright.targets.vta.gateware import compute, core, cosim, moving, top
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.stream import encode, image_of
 from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.timing.tilewright import ACC_WAIT
+from tilewright.targets.vta.timing.model import ACC_WAIT
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiled gateware needs g++")
 DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits.tflite"
@@ -130,23 +130,23 @@ def vcd(path: Path, name: str) -> dict[int, int]:
 
 def cosimulated(wave: Wave | None = None) -> CosimCase:
     """On a machine that is elaborated anew, with whatever faults it has now."""
-    run.compiled.cache_clear()
+    cosim.compiled.cache_clear()
     try:
         (case,) = cosimulate(overwritten(), None, "cxxrtl" if wave else "verilator", wave)
     finally:
-        run.compiled.cache_clear()
+        cosim.compiled.cache_clear()
     return case
 
 
 @pytest.fixture(scope="module")
-def sound() -> run.RtlRun:
+def sound() -> cosim.RtlRun:
     """The program on the machine without faults."""
     one = image_of(overwritten().launches[0])
-    return run.run(one.insns, CONFIG, one.dram({}, 1), one.bases)
+    return cosim.run(one.insns, CONFIG, one.dram({}, 1), one.bases)
 
 
 def test_a_wrong_result_is_named_though_it_is_overwritten(
-    sound: run.RtlRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    sound: cosim.RtlRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """By the STORE that writes it, in the cycle and on the signal on which it leaves; the waveform shows it there."""
     monkeypatch.setitem(core.OPERATIONS, AluOp.MIN, Operation.MAX)
@@ -160,13 +160,13 @@ def test_a_wrong_result_is_named_though_it_is_overwritten(
         "0xf7 on the machine",
     )
     shown = vcd(path, "bus__w__payload")
-    last = max(time for time in shown if time <= 2 * (beat + run.LAUNCH))
+    last = max(time for time in shown if time <= 2 * (beat + cosim.LAUNCH))
     assert shown[last] & 0xFFFFFFFF == 0x64000500  # MAX with 0
-    assert min(shown) >= 2 * (beat + run.LAUNCH - AROUND)
+    assert min(shown) >= 2 * (beat + cosim.LAUNCH - AROUND)
 
 
 @pytest.mark.slow
-def test_a_stray_store_is_named(sound: run.RtlRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stray_store_is_named(sound: cosim.RtlRun, monkeypatch: pytest.MonkeyPatch) -> None:
     address_of = moving.address_of
 
     def further(*arguments: Any) -> Any:
@@ -183,7 +183,7 @@ def test_a_stray_store_is_named(sound: run.RtlRun, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_a_step_that_takes_too_long_is_named(sound: run.RtlRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_takes_too_long_is_named(sound: cosim.RtlRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute, "ACC_WAIT", ACC_WAIT + 2)
     case = cosimulated()
     start, end = int(sound.start[2]), int(sound.end[1])
@@ -193,7 +193,7 @@ def test_a_step_that_takes_too_long_is_named(sound: run.RtlRun, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_a_step_that_does_not_wait_is_named(sound: run.RtlRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_does_not_wait_is_named(sound: cosim.RtlRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(top, "TokenQueue", Hasty)
     case = cosimulated()
     first = case.differences[0]

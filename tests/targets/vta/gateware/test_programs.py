@@ -17,7 +17,7 @@ from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.conform import memory
-from tilewright.targets.vta.gateware.run import run
+from tilewright.targets.vta.gateware.cosim import run
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
 
@@ -142,7 +142,7 @@ def test_transfers_of_many_bursts(name: str) -> None:
     from tilewright.sim.order import order
     from tilewright.targets.vta.isa.stream import decode
     from tilewright.targets.vta.steps.elaborate import elaborate
-    from tilewright.targets.vta.timing.tilewright import TILEWRIGHT
+    from tilewright.targets.vta.timing.model import TILEWRIGHT
 
     config, bases = MACHINES[name], {key: 0x10000 * (number + 1) for number, key in enumerate(BASES)}
     for seed in range(15):

@@ -12,7 +12,7 @@ import pytest
 from tests.targets.vta.streams import BASES, random_case, small
 from tilewright.errors import ConfigError
 from tilewright.hdl.axi import LITE_ADDRESS_BITS
-from tilewright.hdl.convert import to_rtlil, yosys
+from tilewright.hdl.build import to_rtlil, yosys
 from tilewright.hdl.model import Compiled, Model
 from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.passes import RunOptions

@@ -21,7 +21,7 @@ from tilewright.targets.vta.gateware.units import OPERANDS, UNIT, Dispatcher, di
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import ITER_BITS, Memory, Opcode
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
-from tilewright.targets.vta.timing.tilewright import ACC_FILL_LEAD, ACC_WAIT, ALU_CORE, CORE, TILEWRIGHT
+from tilewright.targets.vta.timing.model import ACC_FILL_LEAD, ACC_WAIT, ALU_CORE, CORE, TILEWRIGHT
 
 
 def nest(config: Config) -> data.StructLayout:

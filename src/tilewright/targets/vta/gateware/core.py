@@ -25,7 +25,7 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.units import OPERANDS, fields, offsets, tiles
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
-from tilewright.targets.vta.timing.tilewright import ALU_CORE, CORE, EXTENDED
+from tilewright.targets.vta.timing.model import ALU_CORE, CORE, EXTENDED
 
 #: What the ALU's lanes do, by the same names; others leave acc alone (MUL, as upstream's HLS design).
 OPERATIONS = {op: Operation.__members__[op.name] for op in AluOp if op.name in Operation.__members__}

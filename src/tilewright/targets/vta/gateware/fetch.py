@@ -12,7 +12,7 @@ from tilewright.hdl.queues import StreamFifo
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.units import INSN_BITS, fields, reader
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
-from tilewright.targets.vta.timing.tilewright import BATCHES, batch_of
+from tilewright.targets.vta.timing.model import BATCHES, batch_of
 
 
 class Fetch(wiring.Component):

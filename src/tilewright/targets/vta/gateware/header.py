@@ -108,14 +108,17 @@ def text(config: Config) -> str:
         Group("elements in beats of the bus", ratios),
         Group("codes", codes),
         Group("widths of fields", _fields(config)),
-        Group("bits of LOAD and STORE by field, first _0 and last _1, as older releases", _bits("MEM", layouts.mem)),
-        Group("bits of GEMM", _bits("GEM", layouts.gemm)),
         Group(
-            "bits of ALU; upstream takes A to D from GEMM: wrong where inp and acc differ", _bits("ALU", layouts.alu)
+            "bits of LOAD and STORE by field, first _0 and last _1, as older releases", _bits("INSN_MEM", layouts.mem)
+        ),
+        Group("bits of GEMM", _bits("INSN_GEM", layouts.gemm)),
+        Group(
+            "bits of ALU; upstream takes A to D from GEMM: wrong where inp and acc differ",
+            _bits("INSN_ALU", layouts.alu),
         ),
         Group(
             "bits of micro-ops; upstream's HLS slices src by inp: wrong where acc is deeper",
-            {**_uop_bits("GEM", config, 3), **_uop_bits("ALU", config, 2)},
+            {**_bits("UOP_GEM", layouts.uop, 3), **_bits("UOP_ALU", layouts.uop, 2)},
         ),
     ]
     return header("VTA_HW_SPEC_H_", f"VTA {config.bitstream} for {config.TARGET}.", groups, list(_code(config)))
@@ -185,26 +188,14 @@ def _fields(config: Config) -> dict[str, int | str]:
     }
 
 
-def _bits(form: str, layout: Layout) -> dict[str, int | str]:
-    """Fields by number as upstream has it, 0 to 9 and A on; a flag has no _0 and _1."""
+def _bits(name: str, layout: Layout, count: int | None = None) -> dict[str, int | str]:
+    """The first `count` fields by number as upstream has it, 0 to 9 and A on; a flag has no _0 and _1."""
     macros: dict[str, int | str] = {}
-    for number, field in enumerate(layout.fields):
-        name = f"VTA_INSN_{form}_{'0123456789ABCDEFG'[number]}"
-        low = layout.offsets[field.name]
-        macros |= {name: low} if field.name in FLAGS else _range(name, low, field.width)
+    for number, field in zip("0123456789ABCDEFG", layout.fields[:count], strict=False):
+        low, flag = layout.offsets[field.name], field.name in FLAGS
+        ends = {"": low} if flag else {"_0": low, "_1": low + field.width - 1}
+        macros |= {f"VTA_{name}_{number}{end}": bit for end, bit in ends.items()}
     return macros
-
-
-def _uop_bits(form: str, config: Config, count: int) -> dict[str, int | str]:
-    layout = config.formats.uop
-    macros: dict[str, int | str] = {}
-    for number, field in enumerate(layout.fields[:count]):
-        macros |= _range(f"VTA_UOP_{form}_{number}", layout.offsets[field.name], field.width)
-    return macros
-
-
-def _range(name: str, low: int, width: int) -> dict[str, int | str]:
-    return {f"{name}_0": low, f"{name}_1": low + width - 1}
 
 
 def _code(config: Config) -> Iterator[str]:

@@ -17,7 +17,7 @@ from tilewright.hdl.transfers import PLACEMENT, WHICH_BITS, Placer, TileReceiver
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.gateware.units import UNIT, Dispatcher, dispatched, fields, log_bytes, reader, tiles
 from tilewright.targets.vta.isa.fields import Memory
-from tilewright.targets.vta.timing.tilewright import LONGEST, OUTSTANDING
+from tilewright.targets.vta.timing.model import LONGEST, OUTSTANDING
 
 #: The memories that a unit loads or stores, by name; it has a port NAME_base for each.
 Memories = Mapping[str, Sram]

@@ -20,7 +20,7 @@ from tilewright.targets.vta.gateware.header import MAP
 from tilewright.targets.vta.gateware.moving import Load, Store
 from tilewright.targets.vta.gateware.units import INSN_BITS, tiles
 from tilewright.targets.vta.isa.fields import REGIONS
-from tilewright.targets.vta.timing.tilewright import IN_FLIGHT
+from tilewright.targets.vta.timing.model import IN_FLIGHT
 
 
 def require(config: Config) -> None:

@@ -1,15 +1,19 @@
-"""The operations of the tensor ALU: their codes, the machines that have them, and what they mean.
+"""What instructions mean where upstream's implementations disagree, and the operations of the tensor ALU.
 
-Each operation has two forms, which the tests hold against each other: `evaluate` on single Python integers, written to
-be read, and `operate` on whole arrays of accumulators. Sources: hardware/xilinx/src/vta.cc for MIN to MUL; gemmlowp's
+`Semantics` is a set of named switches for each implementation. hls: hardware/xilinx/src/vta.cc; fsim:
+src/sim/sim_driver.cc; chisel: hardware/chisel (read, not run). Programs that do not depend on any of this are portable.
+
+Operations work on whole arrays of accumulators; tests/targets/vta/meaning.py has them on single integers, written to be
+read, and holds the two against each other. Sources: hardware/xilinx/src/vta.cc for MIN to MUL; gemmlowp's
 fixedpoint.h for the rounding of MULH and RSHR, which are ours, and of REQ.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,7 +26,42 @@ from tilewright.graph.rounding import (
     saturating_rounding_doubling_high_mul,
     wrap_int32,
 )
-from tilewright.targets.vta.isa.semantics import Semantics
+
+
+@dataclass(frozen=True, eq=False)
+class Semantics:
+    """One implementation's choices; docs/vta.md tabulates them with their evidence."""
+
+    name: str
+    #: A memory of its own feeds STORE, written by GEMM and ALU; otherwise STORE truncates the accumulator.
+    out_memory: bool
+    #: A reset GEMM writes to that memory what it would have accumulated; otherwise it leaves it alone.
+    reset_writes_out: bool
+    #: LOAD honours padding of weights and micro-ops, and rows of micro-ops.
+    full_loads: bool
+    #: A LOAD of no columns still writes its padding.
+    empty_loads_pad: bool
+    #: LOAD ACC_8BIT is carried out; otherwise it is ignored.
+    loads_acc_8bit: bool
+    #: SHR: the low LOG_ACC_WIDTH bits as a signed amount, negative to the left; all bits; or the low bits, to the
+    #: left by their negation where the immediate field is negative, even if the second operand is a tile.
+    shift: Literal["low_signed", "full", "low_unsigned"]
+    #: The ALU computes in 32 bits whatever the accumulator's width.
+    wide_alu: bool
+    #: MUL multiplies; otherwise it leaves the accumulator alone.
+    multiplies: bool
+    #: The immediate form of an ALU operation takes acc[src], not acc[dst], as its first operand.
+    immediate_reads_src: bool
+
+
+SEMANTICS = {
+    item.name: item
+    for item in (
+        Semantics("hls", True, True, False, True, False, "low_signed", False, False, False),
+        Semantics("fsim", False, False, True, False, True, "full", True, True, False),
+        Semantics("chisel", True, False, True, False, False, "low_unsigned", False, False, True),
+    )
+}
 
 
 class AluOp(IntEnum):
@@ -43,7 +82,7 @@ class AluOp(IntEnum):
 
 
 UPSTREAM = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL)
-#: Operations whose results come later, from lanes of their own; see timing/tilewright.py.
+#: Operations whose results come later, from lanes of their own; see timing/model.py.
 RESCALING = (AluOp.MULH, AluOp.RSHR, AluOp.REQ)
 #: The operations of each kind of ALU, the config's `alu`; REQ of "float" multiplies with a float32.
 ALUS = {
@@ -134,74 +173,3 @@ def _bounded(scaled: Array, scaling: Array, bounds: Array) -> Array:
     bounded = low <= high
     low, high = np.where(bounded, low, INT32_MIN), np.where(bounded, high, INT32_MAX)
     return np.clip(scaled, low, high, out=scaled)
-
-
-# The same on single integers
-
-
-def evaluate(op: AluOp, a: int, b: int, form: Form) -> int:
-    """One result of MIN to RSHR, in `form.width` bits."""
-    if op == AluOp.MIN:
-        return min(a, b)
-    if op == AluOp.MAX:
-        return max(a, b)
-    if op == AluOp.ADD:
-        return signed(a + b, form.width)
-    if op == AluOp.SHR:
-        return _shift(a, b, form)
-    if op == AluOp.MUL:
-        return signed(a * b, form.width) if form.rules.multiplies else a
-    if op == AluOp.MULH:
-        return high_mul(a, b << 16 if form.immediate else b)
-    assert op == AluOp.RSHR
-    amount = abs(b) % 32
-    return signed(a << amount, 32) if b < 0 else divide_by_pot(a, amount)
-
-
-def evaluate_req(acc: int, bias: int, multiplier: int, scaling: int, bounds: int, *, is_float: bool) -> int:
-    """One result of REQ, by the operands of `requantise` or `requantise_float`."""
-    total = signed(acc + bias, 32)
-    if is_float:
-        with np.errstate(over="ignore", invalid="ignore"):  # factors of no model
-            product = np.float32(total) * np.int32(multiplier).view(np.float32)
-        value = int(np.rint(np.clip(np.float64(product), INT32_MIN, INT32_MAX))) if np.isfinite(product) else INT32_MIN
-    else:
-        left, right = scaling & 31, scaling >> 8 & 31
-        value = divide_by_pot(high_mul(signed(total << left, 32), multiplier), right)
-    low, high = signed(bounds, 16), signed(bounds >> 16, 16)
-    if low > high:  # no bounds
-        low, high = INT32_MIN, INT32_MAX
-    return max(low, min(high, value + signed(scaling >> 16, 16)))
-
-
-def signed(value: int, bits: int) -> int:
-    """The low bits of a value as two's complement."""
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value
-
-
-def high_mul(a: int, b: int) -> int:
-    """SaturatingRoundingDoublingHighMul: a nudge by the product's sign, then C's division by 2**31."""
-    if a == b == INT32_MIN:
-        return INT32_MAX
-    product = a * b
-    nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
-    return nudged >> 31 if nudged >= 0 else -(-nudged >> 31)
-
-
-def divide_by_pot(x: int, exponent: int) -> int:
-    """RoundingDivideByPOT: a shift to the right, rounded half away from zero."""
-    mask = (1 << exponent) - 1
-    return (x >> exponent) + ((x & mask) > (mask >> 1) + (x < 0))
-
-
-def _shift(a: int, b: int, form: Form) -> int:
-    """SHR: by the amount that the low bits of the second operand name; negative amounts shift to the left."""
-    rule, width = form.rules.shift, form.width
-    if rule == "low_unsigned":
-        amount = (-b if form.negative_field else b) & (width - 1)
-        return signed(a << amount, width) if form.negative_field else a >> amount
-    amount = signed(b, width.bit_length() - 1) if rule == "low_signed" else b
-    if amount < 0:
-        return signed(a << (-amount & (width - 1)), width)
-    return a >> (amount & (width - 1))

@@ -124,10 +124,7 @@ class Fields(dict[str, Column]):
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """n instructions: what all have in common (int64 [n] each), then the columns of each format.
-
-    `reserved` (uint8 [n, 16]) holds the bits that the row's format does not use, in place.
-    """
+    """n instructions: what all have in common (int64 [n] each), then the columns of each format."""
 
     opcode: Column
     pop_prev: Column
@@ -137,23 +134,17 @@ class Stream:
     mem: Fields
     gemm: Fields
     alu: Fields
-    reserved: Raw
 
     def __len__(self) -> int:
         return len(self.opcode)
 
 
-@dataclass(frozen=True, eq=False)
-class Uops:
-    """m micro-ops: tile indices into acc, inp (ALU: acc) and wgt, int64 [m]; reserved bits, uint8 [m, 4]."""
+class Uops(NamedTuple):
+    """m micro-ops: tile indices into acc, inp (ALU: acc) and wgt, int64 [m]."""
 
     dst: Column
     src: Column
     wgt: Column
-    reserved: Raw
-
-    def __len__(self) -> int:
-        return len(self.dst)
 
 
 def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
@@ -161,16 +152,13 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
 
     When `strict`, also for an opcode, memory id or ALU opcode that does not exist, naming the instruction.
     """
-    plain = config.formats.plain
-    common = plain.decode(insns)
-    reserved = plain.reserved(insns)
+    common = config.formats.plain.decode(insns)
     parts: dict[str, Fields] = {}
     for name, layout, rows in groups(common["opcode"], config):
         columns = np.zeros((len(layout.fields), len(insns)), np.int64)
         columns[:, rows] = layout.values(insns[rows])
         parts[name] = Fields({f: c for f, c in zip(layout.by_name, columns, strict=True) if f not in common})
-        reserved[rows] &= ~layout.used
-    stream = Stream(**common, mem=parts["mem"], gemm=parts["gemm"], alu=parts["alu"], reserved=reserved)
+    stream = Stream(**common, mem=parts["mem"], gemm=parts["gemm"], alu=parts["alu"])
     if strict:
         mem = (stream.opcode == Opcode.LOAD) | (stream.opcode == Opcode.STORE)
         _refuse_unknown(stream.opcode, stream.opcode >= 0, tuple(Opcode), "opcode")
@@ -179,26 +167,12 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
     return stream
 
 
-def encode(stream: Stream | Sequence[Record], config: Config) -> Raw:
-    """The code of a stream, or of one record an instruction: uint8 [n, 16], little-endian.
+def encode(records: Sequence[Record], config: Config) -> Raw:
+    """The code of one record an instruction: uint8 [n, 16], little-endian.
 
-    Only the columns of each row's own format are read. Raises ProgramError, naming the instruction, for a
-    value that does not fit its field and for a field that the format does not have.
+    Raises ProgramError, naming the instruction, for a value that does not fit its field and for a field that the
+    format does not have.
     """
-    if not isinstance(stream, Stream):
-        return _encode_records(stream, config)
-    raw = stream.reserved.copy()
-    for name, layout, rows in groups(stream.opcode, config):
-        part = getattr(stream, name, stream)
-        columns = {f: getattr(stream if f in COMMON_NAMES else part, f)[rows] for f in layout.by_name}
-        if (overlap := (raw[rows] & layout.used).any(axis=1)).any():
-            where = f"{layout.name} {rows[np.argmax(overlap)]}"
-            raise ProgramError(where, "reserved bits cover fields of the format", "set the fields instead")
-        raw[rows] |= layout.encode(columns, rows)
-    return raw
-
-
-def _encode_records(records: Sequence[Record], config: Config) -> Raw:
     for row, record in enumerate(records):
         if "opcode" not in record:
             raise ProgramError(f"instruction {row}", "has no opcode", f"its fields are {', '.join(record)}")
@@ -211,13 +185,12 @@ def _encode_records(records: Sequence[Record], config: Config) -> Raw:
 
 def decode_uops(raw: Raw, config: Config) -> Uops:
     """The fields of micro-ops, uint8 [m, 4], as the C struct lays them out."""
-    layout = config.formats.uop
-    return Uops(**layout.decode(raw), reserved=layout.reserved(raw))
+    return Uops(**config.formats.uop.decode(raw))
 
 
 def encode_uops(uops: Uops, config: Config) -> Raw:
     """The code of micro-ops, uint8 [m, 4]. Raises ProgramError for an index that does not fit."""
-    return config.formats.uop.encode({"dst": uops.dst, "src": uops.src, "wgt": uops.wgt}) | uops.reserved
+    return config.formats.uop.encode(uops._asdict())
 
 
 def groups(opcode: Column, config: Config) -> Iterator[tuple[str, Layout, Array]]:

@@ -17,7 +17,7 @@ from tilewright.errors import ProgramError
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
-from tilewright.targets.vta.isa.fields import COMMON, INSN_BYTES, MEM, UOP_BYTES, Memory, Opcode
+from tilewright.targets.vta.isa.fields import COMMON, INSN_BYTES, MEM, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Link, Uops, encode_uops, groups
 
 #: Columns of a row; the first are common to all formats.
@@ -233,8 +233,7 @@ class UopLists:
 
     def encode(self, config: Config) -> Raw:
         """uint8 [m, 4]. Raises ProgramError for an index that does not fit its field."""
-        dst, src, wgt = np.concatenate([np.zeros((3, 0), np.int64), *self._parts], axis=1)
-        return encode_uops(Uops(dst, src, wgt, np.zeros((len(dst), UOP_BYTES), np.uint8)), config)
+        return encode_uops(Uops(*np.concatenate([np.zeros((3, 0), np.int64), *self._parts], axis=1)), config)
 
 
 #: Which lists come with a missing one: (offsets, its number, depth of the buffer) -> one past the last.

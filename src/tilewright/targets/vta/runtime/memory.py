@@ -109,27 +109,25 @@ class DeviceMemory:
 
 def copy(source: Buffer | Array, source_offset: int, target: Buffer | Array, target_offset: int, size: int) -> None:
     """`size` bytes between buffers and arrays, each a side; offsets in bytes. Raises ProgramError beyond an end."""
-    if isinstance(source, Buffer):
-        source.usable("copy")
-        source.refuse_beyond("copy", source_offset, size)
-        flat = source.data
-    else:
-        flat = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
-        _inside("source", flat.size, source_offset, size)
-    piece = flat[source_offset : source_offset + size]
+    piece = _part("source", source, source_offset, size)
     if isinstance(target, Buffer):
         target.write(piece, target_offset)
         return
     if not target.flags.c_contiguous or not target.flags.writeable:
         raise ProgramError("copy", "the target array is not contiguous and writable", "copy into a new one")
-    into = target.reshape(-1).view(np.uint8)
-    _inside("target", into.size, target_offset, size)
-    into[target_offset : target_offset + size] = piece
+    _part("target", target, target_offset, size)[:] = piece
 
 
-def _inside(side: str, have: int, offset: int, size: int) -> None:
-    if offset < 0 or size < 0 or offset + size > have:
-        raise ProgramError("copy", f"bytes {offset}..{offset + size} leave the {side} array of {have} bytes")
+def _part(name: str, side: Buffer | Array, offset: int, size: int) -> Array:
+    """Some bytes of a buffer, to read, or of an array."""
+    if isinstance(side, Buffer):
+        side.usable("copy")
+        side.refuse_beyond("copy", offset, size)
+        return side.data[offset : offset + size]
+    flat = np.ascontiguousarray(side).reshape(-1).view(np.uint8)
+    if offset < 0 or size < 0 or offset + size > flat.size:
+        raise ProgramError("copy", f"bytes {offset}..{offset + size} leave the {name} array of {flat.size} bytes")
+    return flat[offset : offset + size]
 
 
 def grid(memory: Memory, shape: tuple[int, int], config: Config) -> tuple[int, int]:

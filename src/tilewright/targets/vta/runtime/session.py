@@ -7,8 +7,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import IntFlag
 
-import numpy as np
-
 from tilewright.array import Array
 from tilewright.errors import InputError, ProgramError
 from tilewright.program.program import Launch, Program
@@ -17,10 +15,8 @@ from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.vta import TARGET
-from tilewright.targets.vta.compiler import explain_walk
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa import text
-from tilewright.targets.vta.isa.fields import UOP_BYTES, Memory, Opcode
+from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import Uops, encode_uops
 from tilewright.targets.vta.runtime import memory as device
 from tilewright.targets.vta.runtime.commands import Commands, Transfer
@@ -217,11 +213,15 @@ class Runtime:
 
     def instructions(self) -> str:
         """The text of what `synchronize` runs next: with tokens drained and FINISH at its end."""
+        from tilewright.targets.vta.isa import text
+
         code = self._commands.finished(self._force_serial).encode()
         return _numbered(".insn", text.instructions(code, self.config))
 
     def explain(self) -> str:
         """The block walk and memory map of what is recorded, or else of the last launch."""
+        from tilewright.targets.vta.compiler import explain_walk
+
         return explain_walk.walk(self.program().launches[-1], self.config)
 
     @property
@@ -252,8 +252,9 @@ class Runtime:
         self._commands.run(call, kernel)
 
     def _listed(self, kernel: UopKernel) -> str:
-        dst, src, wgt = kernel.uops
-        code = encode_uops(Uops(dst, src, wgt, np.zeros((len(dst), UOP_BYTES), np.uint8)), self.config)
+        from tilewright.targets.vta.isa import text
+
+        code = encode_uops(Uops(*kernel.uops), self.config)
         return _numbered(".uop", text.micro_ops(code, self.config))
 
     def _unit(self, call: str, name: str) -> int:

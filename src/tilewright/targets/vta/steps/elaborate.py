@@ -159,7 +159,7 @@ def _fill(cache: Array, config: Config, dram: Dram, move: Move, row: int) -> Non
     if move.rows and move.row_bytes:
         window = dram.window(move.address, move.rows, move.row_bytes, move.stride, f"instruction {row}")
         uops = decode_uops(np.ascontiguousarray(window[0]).reshape(-1, config.uop.tile_bytes), config)
-        data = np.stack([uops.dst, uops.src, uops.wgt], axis=-1).reshape(move.rows, move.columns, 3)
+        data = np.stack(uops, axis=-1).reshape(move.rows, move.columns, 3)
         image[move.top : move.top + move.rows, move.left : move.left + move.columns] = data
     kept = image.reshape(-1, 3)[: max(0, len(cache) - move.base)]
     cache[move.base : move.base + len(kept)] = kept

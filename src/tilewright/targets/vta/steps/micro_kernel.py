@@ -16,8 +16,7 @@ from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.sim.steps import READ, WRITE, runs
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.alu import AluOp
-from tilewright.targets.vta.isa.semantics import Semantics
+from tilewright.targets.vta.isa.alu import AluOp, Semantics
 from tilewright.targets.vta.steps.pattern import Origin, Pattern, Product, Tiles, behind, in_a_row
 
 #: The order of `sim.steps.Space` in VTA's step tables; BANK: parts of acc that one unit uses at a time.

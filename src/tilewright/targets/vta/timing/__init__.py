@@ -1,10 +1,5 @@
-"""What each VTA instruction costs: one frozen table a timing model, each number with its source."""
+"""What each VTA instruction costs, by named timing models; and what no model of a machine can beat."""
 
-from tilewright.targets.vta.timing.hls import HLS, IDEAL
-from tilewright.targets.vta.timing.model import Intervals, Timing
-from tilewright.targets.vta.timing.tilewright import TILEWRIGHT
+from tilewright.targets.vta.timing.model import DEFAULT, MODELS, Intervals, Timing
 
 __all__ = ["DEFAULT", "MODELS", "Intervals", "Timing"]
-
-MODELS = {model.source.name: model for model in (TILEWRIGHT, HLS, IDEAL)}
-DEFAULT = TILEWRIGHT.source.name

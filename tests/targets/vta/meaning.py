@@ -1,8 +1,8 @@
 """What each VTA instruction means, written to be read: loops over tiles and micro-ops, one sample, no matrix forms.
 
-This is the reference that the fast paths are tested against. It executes instruction records (fields by name) in any
-order, under the semantics of the configuration, and notes what each instruction touches.
-Sources: specs of upstream's three implementations as semantics.py names them; docs/vta.md for what is ours.
+This is the reference that the simulator's fast paths are tested against. It executes instruction records (fields by
+name) in any order, under the semantics of the configuration, and notes what each instruction touches.
+Sources: specs of upstream's three implementations as `isa.alu.SEMANTICS` names them; docs/vta.md for what is ours.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import partial
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.graph.rounding import INT32_MAX, INT32_MIN
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa import alu
-from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.alu import AluOp, Form
 from tilewright.targets.vta.isa.fields import REGION_OF, UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 
@@ -162,8 +162,8 @@ class Interpreter:
             self.reads |= {("acc", left)} if immediate is not None else {("acc", left), ("acc", s)}
             right = np.full_like(self.acc[d], immediate) if immediate is not None else self.acc[s]
             pairs = zip(self.acc[left].reshape(-1).tolist(), right.reshape(-1).tolist(), strict=True)
-            form = alu.Form(rules, 32 if rules.wide_alu else width, immediate is not None, record.get("imm", 0) < 0)
-            made = [alu.evaluate(op, a, b, form) for a, b in pairs]
+            form = Form(rules, 32 if rules.wide_alu else width, immediate is not None, record.get("imm", 0) < 0)
+            made = [evaluate(op, a, b, form) for a, b in pairs]
             value = np.array(made, np.int64).astype(f"int{width}").astype(np.int64)
             self._write(d, value.reshape(self.acc[d].shape), to_out=True)
 
@@ -172,8 +172,8 @@ class Interpreter:
         tiles = (bias, factors, factors + 1, factors + 2)
         self.reads |= {("par", tile) for tile in tiles}
         words = [self.par[tile].reshape(-1).tolist() for tile in tiles]
-        evaluate = partial(alu.evaluate_req, is_float=self.config.alu == "float")
-        return np.array([list(map(evaluate, row, *words)) for row in self.acc[d].tolist()])
+        result = partial(evaluate_req, is_float=self.config.alu == "float")
+        return np.array([list(map(result, row, *words)) for row in self.acc[d].tolist()])
 
     def _write(self, tile: int, value: Array, to_out: bool) -> None:
         self.acc[tile] = value
@@ -189,3 +189,74 @@ class Interpreter:
         self.out[tile] = value
         self.behind.pop(tile, None)
         self.writes.add(("out", tile))
+
+
+# Operations of the ALU on single integers
+
+
+def evaluate(op: AluOp, a: int, b: int, form: Form) -> int:
+    """One result of MIN to RSHR, in `form.width` bits."""
+    if op == AluOp.MIN:
+        return min(a, b)
+    if op == AluOp.MAX:
+        return max(a, b)
+    if op == AluOp.ADD:
+        return signed(a + b, form.width)
+    if op == AluOp.SHR:
+        return _shift(a, b, form)
+    if op == AluOp.MUL:
+        return signed(a * b, form.width) if form.rules.multiplies else a
+    if op == AluOp.MULH:
+        return high_mul(a, b << 16 if form.immediate else b)
+    assert op == AluOp.RSHR
+    amount = abs(b) % 32
+    return signed(a << amount, 32) if b < 0 else divide_by_pot(a, amount)
+
+
+def evaluate_req(acc: int, bias: int, multiplier: int, scaling: int, bounds: int, *, is_float: bool) -> int:
+    """One result of REQ, by the operands of `requantise` or `requantise_float`."""
+    total = signed(acc + bias, 32)
+    if is_float:
+        with np.errstate(over="ignore", invalid="ignore"):  # factors of no model
+            product = np.float32(total) * np.int32(multiplier).view(np.float32)
+        value = int(np.rint(np.clip(np.float64(product), INT32_MIN, INT32_MAX))) if np.isfinite(product) else INT32_MIN
+    else:
+        left, right = scaling & 31, scaling >> 8 & 31
+        value = divide_by_pot(high_mul(signed(total << left, 32), multiplier), right)
+    low, high = signed(bounds, 16), signed(bounds >> 16, 16)
+    if low > high:  # no bounds
+        low, high = INT32_MIN, INT32_MAX
+    return max(low, min(high, value + signed(scaling >> 16, 16)))
+
+
+def signed(value: int, bits: int) -> int:
+    """The low bits of a value as two's complement."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def high_mul(a: int, b: int) -> int:
+    """SaturatingRoundingDoublingHighMul: a nudge by the product's sign, then C's division by 2**31."""
+    if a == b == INT32_MIN:
+        return INT32_MAX
+    product = a * b
+    nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
+    return nudged >> 31 if nudged >= 0 else -(-nudged >> 31)
+
+
+def divide_by_pot(x: int, exponent: int) -> int:
+    """RoundingDivideByPOT: a shift to the right, rounded half away from zero."""
+    mask = (1 << exponent) - 1
+    return (x >> exponent) + ((x & mask) > (mask >> 1) + (x < 0))
+
+
+def _shift(a: int, b: int, form: Form) -> int:
+    """SHR: by the amount that the low bits of the second operand name; negative amounts shift to the left."""
+    rule, width = form.rules.shift, form.width
+    if rule == "low_unsigned":
+        amount = (-b if form.negative_field else b) & (width - 1)
+        return signed(a << amount, width) if form.negative_field else a >> amount
+    amount = signed(b, width.bit_length() - 1) if rule == "low_signed" else b
+    if amount < 0:
+        return signed(a << (-amount & (width - 1)), width)
+    return a >> (amount & (width - 1))
