@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.targets.vta.meaning import Record
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.isa.meaning import Record
 from tilewright.targets.vta.isa.stream import COMMON_NAMES, Stream, groups
 
 LOAD, STORE, GEMM, FINISH, ALU = Opcode

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.targets.vta.meaning import Record
 from tests.targets.vta.records import (
     ACC,
     ACC_8BIT,
@@ -29,6 +28,7 @@ from tests.targets.vta.records import (
 from tilewright.array import Array
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.isa.meaning import Record
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 BASES = {"uop": 0x1000, "inp": 0x2000, "wgt": 0x4000, "acc": 0x6000, "out": 0x8000}

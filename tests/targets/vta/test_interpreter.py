@@ -12,7 +12,6 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from tests.targets.vta.meaning import Element, Interpreter, Record, divide_by_pot, evaluate, evaluate_req, high_mul
 from tests.targets.vta.records import ADD, MULH, RSHR, SHR, unit_of
 from tests.targets.vta.streams import BASES, END, INT_MAX, INT_MIN, MACHINES, Case, random_case
 from tilewright.array import Array
@@ -26,6 +25,15 @@ from tilewright.targets.vta.isa.alu import (
     Form,
     operate,
     requantise,
+)
+from tilewright.targets.vta.isa.meaning import (
+    Element,
+    Interpreter,
+    Record,
+    divide_by_pot,
+    evaluate,
+    evaluate_req,
+    high_mul,
 )
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes

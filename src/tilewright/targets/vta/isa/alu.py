@@ -3,7 +3,7 @@
 `Semantics` is a set of named switches for each implementation. hls: hardware/xilinx/src/vta.cc; fsim:
 src/sim/sim_driver.cc; chisel: hardware/chisel (read, not run). Programs that do not depend on any of this are portable.
 
-Operations work on whole arrays of accumulators; tests/targets/vta/meaning.py has them on single integers, written to be
+Operations work on whole arrays of accumulators; meaning.py has them on single integers, written to be
 read, and holds the two against each other. Sources: hardware/xilinx/src/vta.cc for MIN to MUL; gemmlowp's
 fixedpoint.h for the rounding of MULH and RSHR, which are ours, and of REQ.
 """
