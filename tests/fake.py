@@ -62,7 +62,7 @@ class FakeTarget:
     def header(self, config: base.Config) -> str:
         return f"#define FAKE_CLOCK {config.to_dict()['clock']}\n"
 
-    def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
+    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
         steps: list[Launch | HostStep] = []
         for node in graph.nodes:
             if node.op.kind == "softmax":

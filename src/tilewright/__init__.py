@@ -37,20 +37,23 @@ def compile(
     overrides: Mapping[str, str] | None = None,
     rounding: str | None = None,
     cache: bool | str | Path = False,
+    timing: str | None = None,
 ) -> Program:
     """The program of a network for a target. `config` is a preset's name, a JSON file or its content.
 
-    `rounding` names a rounding mode [the model's own]. `cache`: whether programs are kept, and found again, in the
+    `rounding` names a rounding mode [the model's own]; `timing` the timing model that plans are made for [the target's
+    first]. `cache`: whether programs are kept, and found again, in the
     user's cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright), or the folder for that.
     """
     graph = model if isinstance(model, Graph) else load(model)
     machine = targets.get(target)
     chosen, mode = machine.config(config, overrides or {}), rounding_mode(rounding or graph.rounding).name
+    model_of_time = run.timing_model(machine, timing)
     if cache is False:
-        return machine.compile(graph, chosen, mode)
+        return machine.compile(graph, chosen, mode, model_of_time)
     from tilewright.files import user_folder
     from tilewright.program.cache import Cache
 
     kept, sources = Cache(user_folder() if cache is True else Path(cache)), targets.folder(machine)
-    made_from = (machine.name, chosen.digest(), mode)
-    return kept.program(graph, *made_from, sources, lambda: machine.compile(graph, chosen, mode))
+    made_from = (machine.name, chosen.digest(), mode, model_of_time)
+    return kept.program(graph, *made_from, sources, lambda: machine.compile(graph, chosen, mode, model_of_time))

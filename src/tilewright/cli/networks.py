@@ -28,21 +28,22 @@ def run(compilation: Compilation, simulation: Simulation, verify: bool) -> int:
 
     Without -i it runs one sample of random codes. -o writes `outputs` (N, ...).
     """
-    return simulation.run(_compiled(compilation), compilation.model if verify else None)
+    return simulation.run(_compiled(compilation, simulation.timing), compilation.model if verify else None)
 
 
 @click.command(name="compile")
 @options.compilation
 @options.new_file("-o", "--output", required=True, metavar="FILE.twp", about="The program to write.")
+@options.timing
 @options.as_json
-def compile_(compilation: Compilation, output: Path, as_json: bool) -> None:
+def compile_(compilation: Compilation, output: Path, timing: str | None, as_json: bool) -> None:
     """Compile a model into a program file.
 
     `exec` runs it, `check` looks for hazards in it, `disasm` prints it.
     """
     from tilewright.program import file
 
-    program = _compiled(compilation)
+    program = _compiled(compilation, timing)
     file.save(program, output)
     on_host = len(program.steps) - len(program.launches)
     said = f"{output}: {len(program.launches)} launches on {program.target}, {on_host} steps on the host"
@@ -64,7 +65,7 @@ def explain(compilation: Compilation, timing: str | None, as_json: bool) -> None
 
     machine = targets.get(compilation.target)
     chosen = timing_model(machine, timing)
-    program = _compiled(compilation)
+    program = _compiled(compilation, timing)
     text = machine.explain(program, timing)
     if as_json:
         layers = [row.to_json() for row in report.rows(program.graph)] if program.graph else []
@@ -146,14 +147,14 @@ def quantize(
     return 1 if made.verification and made.verification.differences else 0
 
 
-def _compiled(asked: Compilation) -> Program:
+def _compiled(asked: Compilation, timing: str | None = None) -> Program:
     """The program of a model; a line on stderr where it should have been quantised first."""
     from tilewright import compile as compile_model
     from tilewright.program.program import HostStep
     from tilewright.report.summary import real_share, weightiest
 
     target = asked.target, asked.config, asked.overrides
-    program = compile_model(asked.model, *target, asked.rounding, cache=not asked.no_cache)
+    program = compile_model(asked.model, *target, asked.rounding, cache=not asked.no_cache, timing=timing)
     on_host = {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}
     share = real_share(program.graph, on_host) if program.graph else 0.0
     if share > MOSTLY and program.graph:

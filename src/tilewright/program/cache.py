@@ -1,8 +1,8 @@
 """Compiled programs kept on disk: a second compile of the same network for the same machine only reads a file.
 
 A program is found by all that it is made from: the graph with its constants, target, configuration, rounding mode,
-NumPy's version, and every file of Tilewright and of the target's own package, their versions among them. Whatever is
-wrong with the folder or a file in it, the program is compiled.
+timing model, NumPy's version, and every file of Tilewright and of the target's own package, their versions among them.
+Whatever is wrong with the folder or a file in it, the program is compiled.
 """
 
 from __future__ import annotations
@@ -38,14 +38,23 @@ class Cache:
         self.folder, self.limit = folder, limit
 
     def program(
-        self, graph: Graph, target: str, digest: str, rounding: str, package: Path, make: Callable[[], Program]
+        self,
+        graph: Graph,
+        target: str,
+        digest: str,
+        rounding: str,
+        timing: str | None,
+        package: Path,
+        make: Callable[[], Program],
     ) -> Program:
         """The kept program of a graph, else the one that `make` compiles, which is kept from now on.
 
         `digest` is the configuration's, `package` the folder of the target's sources.
         """
         try:
-            key = _key(graph, target, digest, rounding, np.__version__, _sources(PACKAGE), _sources(package))
+            key = _key(
+                graph, target, digest, rounding, timing or "", np.__version__, _sources(PACKAGE), _sources(package)
+            )
         except (ProgramError, OSError):  # a constant that no program file holds; sources that cannot be read
             return make()
         path = self.folder / f"{key}.twp"

@@ -56,8 +56,11 @@ class Target(Protocol):
     def header(self, config: Config) -> str:
         """The machine as a C header for gateware, drivers and runtimes: sizes, codes, bits of instructions."""
 
-    def compile(self, graph: Graph, config: Config, rounding: str) -> Program:
-        """The program of a network. Raises UnsupportedError only where not even the host can run a node."""
+    def compile(self, graph: Graph, config: Config, rounding: str, timing: str | None = None) -> Program:
+        """The program of a network, planned for a timing model (None: the first) where plans depend on one.
+
+        Raises UnsupportedError only where not even the host can run a node.
+        """
 
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions

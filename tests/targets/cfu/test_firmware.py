@@ -14,11 +14,12 @@ from tilewright.errors import ConfigError, MachineError, ProgramError, Unsupport
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Add, AveragePool2D, Conv2D, DepthwiseConv2D, MaxPool2D, Op, Window
 from tilewright.program.program import Launch, Program
+from tilewright.schedule.lifetime import Lived
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
 from tilewright.targets.cfu.compiler import compile as compiler
 from tilewright.targets.cfu.compiler import firmware, layout
-from tilewright.targets.cfu.compiler.compile import Value, place
+from tilewright.targets.cfu.compiler.compile import arena
 from tilewright.targets.cfu.compiler.variants import VARIANTS
 from tilewright.targets.cfu.config import BEYOND, EXTENSIONS, Config
 
@@ -236,13 +237,13 @@ def test_values_that_live_together_lie_apart() -> None:
     for _ in range(50):
         first = rng.integers(-1, 20, 30)
         values = [
-            Value(f"v{index}", int(rng.integers(1, 5000)), int(at), int(at + rng.integers(0, 8)))
+            Lived(f"v{index}", int(rng.integers(1, 5000)), int(at), int(at + rng.integers(0, 8)))
             for index, at in enumerate(first)
         ]
-        offsets, total = place(values)
+        offsets, total = arena(values)
         for a in values:
-            assert 0 <= offsets[a.name] <= total - a.nbytes
+            assert 0 <= offsets[a.name] <= total - a.size
             for b in values:
                 if a is not b and a.first <= b.last and b.first <= a.last:
-                    apart = offsets[a.name] + a.nbytes <= offsets[b.name], offsets[b.name] + b.nbytes <= offsets[a.name]
+                    apart = offsets[a.name] + a.size <= offsets[b.name], offsets[b.name] + b.size <= offsets[a.name]
                     assert any(apart), (a, b)

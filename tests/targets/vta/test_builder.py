@@ -7,26 +7,48 @@ import pytest
 import tilewright as tw
 from tests.conftest import ROOT
 from tilewright import targets
-from tilewright.targets.vta.compiler.builder import StreamBuilder
-from tilewright.targets.vta.compiler.tile_kernels import ONE
+from tilewright.schedule.slots import NOBODY
+from tilewright.targets.vta.compiler.builder import Operands, StreamBuilder
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa import text
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.runtime.instructions import ONCE
 
 PYNQ = PRESETS["pynq"]
 FOUR = PYNQ.with_overrides({"stages": 4, "alu": "fused"})
 INP, PAR, ACC = (Memory.INP, 0, 1), (Memory.PAR, 0, 4), (Memory.ACC, 0, 1)
 
 
-def load(to: StreamBuilder, slot: tuple[Memory, int, int], after: int = -1) -> None:
-    to.load(slot[0], slot[1], 0, (1, 1), 1, slot, after)
+Slot = tuple[Memory, int, int]
+
+
+def load(to: StreamBuilder, slot: Slot, after: int = NOBODY) -> None:
+    to.load(slot[0], slot[1], 0, (1, 1), 1, to.parts.of(*slot), after)
+
+
+def gemm(to: StreamBuilder, slot: Slot, config: Config = PYNQ) -> None:
+    """Sums of a slot in ACC; of three stages, the same unit writes the results."""
+    out = (to.parts.of(Memory.OUT, *ACC[1:]),) if config.stages == 3 else ()
+    row = to.distinct.gemm(range(1), ONCE, ONCE)
+    to.step(config.pipeline.gemm, (row,), Operands((to.parts.of(*slot),), (to.parts.of(*ACC), *out)))
+
+
+def rescale(to: StreamBuilder) -> None:
+    """ACC with the parameters."""
+    row = to.distinct.alu(AluOp.REQ, range(1), ONCE, ONCE, None)
+    writes = to.parts.of(*ACC), to.parts.of(Memory.OUT, *ACC[1:])
+    to.step(FOUR.pipeline.alu, (row,), Operands((to.parts.of(*PAR),), writes))
+
+
+def store(of: StreamBuilder) -> int:
+    return of.store(0, 0, (1, 1), 1, of.parts.of(Memory.OUT, *ACC[1:]))
 
 
 def short(of: StreamBuilder, config: Config) -> list[str]:
     """Mnemonic and memory (`nop` for one without data), then the tokens."""
     found = []
-    for line in text.instructions(of.encode(), config):
+    for line in text.instructions(of.build().code, config):
         words = line.split()
         name = " ".join(words[: 1 + (words[0] in ("load", "store"))])
         tokens = [word for word in words if word.startswith(("pop:", "push:"))]
@@ -38,8 +60,8 @@ def test_neighbours_order_each_other() -> None:
     made = StreamBuilder(PYNQ)
     for _ in range(2):
         load(made, INP)
-        made.gemm(range(1), ONE, ONE, [INP], ACC)
-    row = made.store(0, 0, (1, 1), 1, ACC)
+        gemm(made, INP)
+    row = store(made)
     load(made, INP, row)  # what is stored is loaded again
     made.finish()
     assert short(made, PYNQ) == [
@@ -59,7 +81,7 @@ def test_parts_that_overlap_are_ordered_too() -> None:
     for first, last in ((0, 4), (4, 8), (3, 5)):
         slot = (Memory.INP, first, last)
         load(made, slot)
-        made.gemm(range(1), ONE, ONE, [slot], ACC)
+        gemm(made, slot)
     assert short(made, PYNQ) == [
         "load inp push:compute",
         "gemm pop:load",
@@ -75,8 +97,8 @@ def test_nops_of_the_units_between_carry_tokens() -> None:
     made = StreamBuilder(FOUR)
     for _ in range(2):
         load(made, PAR)
-        made.alu(AluOp.REQ, range(1), ONE, ONE, None, ACC, [PAR])
-    made.store(0, 0, (1, 1), 1, ACC)
+        rescale(made)
+    store(made)
     made.finish()
     assert short(made, FOUR) == [
         "load par push:gemm",
@@ -96,9 +118,9 @@ def test_an_instruction_that_knows_carries_instead() -> None:
     made = StreamBuilder(FOUR)
     load(made, PAR)
     load(made, INP)
-    made.gemm(range(1), ONE, ONE, [INP], ACC)
-    made.alu(AluOp.REQ, range(1), ONE, ONE, None, ACC, [PAR])
-    row = made.store(0, 0, (1, 1), 1, ACC)
+    gemm(made, INP, FOUR)
+    rescale(made)
+    row = store(made)
     load(made, INP, row)
     assert short(made, FOUR) == [
         "load par",

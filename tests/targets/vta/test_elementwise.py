@@ -48,7 +48,7 @@ def test_a_sum_that_no_constants_give_is_the_hosts(monkeypatch: pytest.MonkeyPat
     inputs = tuple(Tensor(name, (1, 2, 2, 4), "int8", quant(rng, "int8")) for name in "ab")
     graph = one_node(Add(), inputs, quant(rng, "int8"), "int8", "ort")
     (site,) = graph.sites()
-    reason = lower.lower(site, lowered.Context(machine(alu="float"), rounding_mode("ort")))
+    reason = lower.lower(site, lowered.Context(machine(alu="float"), rounding_mode("ort"), "tilewright"))
     assert isinstance(reason, str)
     assert "all pairs of codes" in reason
     check(graph, machine(alu="float"), rng, on_chip=False)

@@ -46,7 +46,7 @@ class Bm1684x(given.Machine[Config]):
 
         return c_header(self.own(config))
 
-    def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
+    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
         from tilewright.targets.bm1684x.compiler.compile import compile_graph
 
         return compile_graph(graph, self.own(config), rounding)

@@ -47,7 +47,7 @@ class CfuSystem(given.Machine[Config]):
 
         return firmware.machine_header(self.own(config))
 
-    def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
+    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
         from .compiler import compile
 
         own = self.own(config)

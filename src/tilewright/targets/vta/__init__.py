@@ -21,7 +21,7 @@ from tilewright.targets.abilities import CosimCase
 from tilewright.targets.base import ConformCase, LaunchResult
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.stream import image_of
-from tilewright.targets.vta.timing import MODELS, Intervals
+from tilewright.targets.vta.timing import DEFAULT, MODELS, Intervals
 from tilewright.targets.vta.timing.model import ports
 
 if TYPE_CHECKING:
@@ -72,10 +72,10 @@ class Vta(given.Machine[Config]):
 
         return header.text(self.own(config))
 
-    def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
+    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
         from tilewright.targets.vta.compiler.compiler import compile_graph
 
-        return compile_graph(graph, self.own(config), rounding)
+        return compile_graph(graph, self.own(config), rounding, timing or DEFAULT)
 
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions

@@ -49,7 +49,7 @@ class Zynq(given.Machine[Config]):
 
         return engine_header(self.own(config))
 
-    def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
+    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
         from tilewright.targets.zynq.compiler.codegen import compile_graph
 
         return compile_graph(graph, self.own(config), rounding)

@@ -44,7 +44,7 @@ class OneMac(given.Machine[Config]):
         ]
         return header("ONEMAC_H_", "The machine OneMac.", groups)
 
-    def compile(self, graph: Graph, config: base.Config, rounding: str) -> Program:
+    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
         return codegen.compile_graph(graph, self.own(config), rounding)
 
     def launch(

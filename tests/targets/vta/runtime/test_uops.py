@@ -54,10 +54,10 @@ def test_ahead_takes_a_quarter_of_the_buffer() -> None:
 def test_lists_grow_under_the_cache() -> None:
     lists = UopLists()
     made, loads = cache(lists.offsets, alone)
-    one, two = np.array([4]), np.array([5, 6])
-    assert made.find(lists.add(one, one, one)) == range(1)
-    assert made.find(lists.add(two, two, two)) == range(1, 3)
-    assert made.find(lists.add(one, one, one)) == range(1)  # an equal list is the same
+    one, two = (np.array([tiles] * 3).tobytes() for tiles in ([4], [5, 6]))
+    assert made.find(lists.add(one)) == range(1)
+    assert made.find(lists.add(two)) == range(1, 3)
+    assert made.find(lists.add(one)) == range(1)  # an equal list is the same
     assert loads == [(0, 0, 1), (1, 1, 2)]
     raw = lists.encode(PRESETS["pynq"])
     assert raw.view("<u4").reshape(-1).tolist() == [i | i << 11 | i << 22 for i in (4, 5, 6)]

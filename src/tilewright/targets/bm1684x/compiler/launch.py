@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from tilewright.program.program import Launch
+from tilewright.schedule.lifetime import Lived, place
 from tilewright.targets.bm1684x.compiler.assembly import Assembly, block_name
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
 from tilewright.targets.bm1684x.compiler.linear import fold
-from tilewright.targets.bm1684x.compiler.plan import Buffer, Full, Plan, place, plan
+from tilewright.targets.bm1684x.compiler.plan import Full, Plan, plan
 from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile, sample
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command
@@ -200,7 +201,7 @@ class Streamed:
     def _cut(self, index: int, own: Slab) -> Cut:
         return Cut(own.layer, self._config, self._slots[index])
 
-    def _buffers(self) -> list[Buffer]:
+    def _buffers(self) -> list[Lived]:
         """Inputs and results twice, what lies between, temporary buffers: each as large as any part needs."""
         last, sizes = len(self._layers) - 1, dict[tuple[str, int, int], int]()
 
@@ -217,7 +218,7 @@ class Streamed:
             for number, shape in enumerate(each[0].layer.shapes):
                 for copy in range(COPIES):
                     note(f"x{number}/{copy}", 0, last, shape.lane_bytes(self._config))
-        return [Buffer(name, size, first, end) for (name, first, end), size in sizes.items()]
+        return [Lived(name, size, first, end) for (name, first, end), size in sizes.items()]
 
     def launch(self) -> Launch:
         turn = 0

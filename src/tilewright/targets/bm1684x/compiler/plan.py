@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.schedule.lifetime import Lived, place
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored, plane_bytes
 from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import Config
@@ -22,31 +23,6 @@ Group = tuple[int, int]
 
 class Full(Exception):
     """Something does not fit into local memory."""
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """`size` bytes of a lane, needed from time `first` to time `last`, both included."""
-
-    name: str
-    size: int
-    first: int
-    last: int
-
-
-def place(buffers: Iterable[Buffer]) -> tuple[dict[str, int], int]:
-    """An offset for each, and the end of all: the largest first, each as low as those that live with it allow."""
-    placed: list[tuple[int, Buffer]] = []
-    for buffer in sorted(buffers, key=lambda buffer: -buffer.size):
-        offset = 0
-        together = (item for item in placed if item[1].first <= buffer.last and buffer.first <= item[1].last)
-        for other, held in sorted(together, key=lambda item: item[0]):
-            if offset + buffer.size <= other:
-                break
-            offset = max(offset, other + held.size)
-        placed.append((offset, buffer))
-    end = max((offset + buffer.size for offset, buffer in placed), default=0)
-    return {buffer.name: offset for offset, buffer in placed}, end
 
 
 class Ring:
@@ -154,7 +130,7 @@ def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str]
         stored[cut.layer.output] = cut.layer.result
         first[cut.layer.output] = last[cut.layer.output] = index
     group_of = [group for group in groups for _ in range(*group)]
-    buffers: list[Buffer] = []
+    buffers: list[Lived] = []
     copies: dict[str, int] = {}
     turned: list[str] = []
     for name, shape in stored.items():
@@ -165,14 +141,14 @@ def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str]
             all_there = begin != end or begin in by_parts
             copies[name] = config.batch if all_there else 2  # one is loaded while the other is in use
             span = (begin[0], end[1] - 1)
-        buffers.append(Buffer(name, copies[name] * shape.lane_bytes(config), *span))
+        buffers.append(Lived(name, copies[name] * shape.lane_bytes(config), *span))
         if name in outside and shape.h * shape.w == 1 and shape.c > 1 and not shape.phases:
             line = plane_bytes(shape.c, shape.dtype, config)
-            buffers.append(Buffer(f"turned/{name}", line, first[name], first[name]))
+            buffers.append(Lived(f"turned/{name}", line, first[name], first[name]))
             turned.append(name)
     for index, cut in enumerate(cuts):
         for temp, size in cut.temps.items():
-            buffers.append(Buffer(f"{index}/{temp}", size, index, index))
+            buffers.append(Lived(f"{index}/{temp}", size, index, index))
     offsets, end_of_all = place(buffers)
     if end_of_all > config.lane_bytes:
         raise Full(f"its tensors need {end_of_all} bytes of each lane, which has {config.lane_bytes}")

@@ -6,7 +6,7 @@ Activations lie in the arena, the largest first, each at the lowest place that i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program, grouped
+from tilewright.schedule.lifetime import Lived, place
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.image import BASE, FirmwareImage
@@ -32,25 +33,14 @@ NAME = "cfu"
 PROGRAM_BYTES = 1 << 20
 
 
-class Value(NamedTuple):
-    """A tensor of `nbytes`, written by operator `first` (-1: before the first) and last read by operator `last`."""
-
-    name: str
-    nbytes: int
-    first: int
-    last: int
-
-
-def place(values: Sequence[Value]) -> tuple[dict[str, int], int]:
+def arena(values: Sequence[Lived]) -> tuple[dict[str, int], int]:
     """Byte offsets by name, and the bytes of the whole arena. An output may not lie where an operator's inputs do."""
-    placed: list[tuple[int, int, Value]] = []  # from where, to where its gap ends
-    for value in sorted(values, key=lambda value: (-value.nbytes, value.first, value.name)):
-        at, room = 0, aligned(value.nbytes) + GAP
-        for low, end, other in sorted(placed):
-            if value.first <= other.last and other.first <= value.last and low < at + room:
-                at = max(at, end)
-        placed.append((at, at + room, value))
-    return {value.name: at for at, _, value in placed}, max((end - GAP for _, end, _ in placed), default=0)
+    apart = (
+        value._replace(size=aligned(value.size) + GAP)
+        for value in sorted(values, key=lambda value: (-value.size, value.first, value.name))
+    )
+    offsets, end = place(apart)
+    return offsets, max(0, end - GAP)
 
 
 def compile_graph(
@@ -70,7 +60,7 @@ def _launch(
     graph: Graph, operators: dict[str, Operator], config: Config, variant: Variant, compiler: firmware.Compiler
 ) -> Launch:
     values = lifetimes(graph, operators)
-    offsets, arena_bytes = place(values)
+    offsets, arena_bytes = arena(values)
     count = len(operators)
     outputs = {made.activations["output"] for made in operators.values()}
     entering = [value.name for value in values if value.name not in outputs]
@@ -109,8 +99,11 @@ def _launch(
     return Launch(title, tuple(names), meta, arrays)
 
 
-def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Value]:
-    """Every activation of a launch; `last` is the number of operators for what is needed afterwards."""
+def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
+    """Every activation of a launch, in bytes, from operator to operator: -1 before the first.
+
+    `last` is the number of operators for what is needed afterwards.
+    """
     count, first, last = len(operators), dict[str, int](), dict[str, int]()
     for index, made in enumerate(operators.values()):
         for field, name in made.activations.items():
@@ -120,7 +113,7 @@ def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Value]:
     for name in first:
         if first[name] >= 0 and (name in outside or name in graph.outputs):
             last[name] = count
-    return [Value(name, graph.tensors[name].nbytes, first[name], last[name]) for name in first]
+    return [Lived(name, graph.tensors[name].nbytes, first[name], last[name]) for name in first]
 
 
 def _bytes(array: Array) -> bytes:

@@ -1,190 +1,123 @@
-"""Tokens from slots: the compiler's way to the instruction buffer.
-
-An instruction names the slots (parts of memories) that it reads and writes. It must follow the last
-writer of what it reads, and the last writer and readers of what it writes; where that is another unit's
-instruction and nothing has ordered the two yet, a token is pushed by the one and popped by the other. A queue's
-tokens are thereby pushed and popped in the same order, each of them needed, none left over.
-"""
+"""The compiler's way to instructions: each names the slots that it reads and writes, and tokens follow from these."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+
+from tilewright.array import Array
 from tilewright.program.instruction import Raw
-from tilewright.targets.vta.compiler.tile_kernels import Dim
+from tilewright.schedule.slots import NOBODY, Parts, Uses, followed
+from tilewright.targets.vta.compiler.tokens import linked
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.runtime.instructions import ONCE, InstructionBuffer, Loop
-
-NOBODY = -1
-
-#: A part of a memory: (memory, first tile, one past the last).
-Slot = tuple[Memory, int, int]
+from tilewright.targets.vta.isa.stream import POP_BITS, PUSH_BITS
+from tilewright.targets.vta.runtime.instructions import NO_PADS, InstructionBuffer
 
 
-@dataclass
-class _Access:
-    """The last instruction (row) that wrote a slot, and the last of each unit that has read it since.
+class Operands(NamedTuple):
+    """Parts, by number, that a step reads and writes."""
 
-    `others`: of slots that share tiles with it, as layers divide a memory differently.
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """n instructions with their tokens: uint8 [n, 16]; of each the unit, the step and the distinct instruction.
+
+    int64 [n] each; a NOP is of the step that follows it.
     """
 
-    writer: int = NOBODY
-    readers: dict[int, int] = field(default_factory=dict)
-    others: list[_Access] = field(default_factory=list)
+    code: Raw
+    unit: Array
+    step: Array
+    distinct: Array
 
 
 class StreamBuilder:
-    """Fills an instruction buffer; `encode` gives its code."""
+    """Steps of one or more instructions of a unit that use the same parts, in stream order."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
-        self._buffer = InstructionBuffer(config)
-        self._line = config.pipeline
-        count = len(self._line.units)
-        self._clocks: list[tuple[int, ...]] = []
-        self._now = [(NOBODY,) * count] * count  # for each unit, the last row of each unit known to have ended
-        self._slots: dict[Slot, _Access] = {}
+        self.config, self.line = config, config.pipeline
+        self.distinct = InstructionBuffer(config)
+        self.parts = Parts()
+        self._units: list[int] = []
+        self._after: list[int] = []
+        self._operands: list[int] = []
+        self._known: dict[Operands, int] = {}
+        self._rows: list[int] = []
+        self._first = [0]
+        self._nops = [self.distinct.transfer(*nop, 0, 0, (0, 0), 0) for nop in self.line.nops]
 
     def __len__(self) -> int:
-        return len(self._buffer)
+        """Steps so far."""
+        return len(self._units)
+
+    def step(self, unit: int, rows: Sequence[int], operands: Operands, after: int = NOBODY) -> int:
+        """Instructions `rows` of `distinct`; `after`: a step that must have ended. Returns the number of the step."""
+        self._units.append(unit)
+        self._after.append(after)
+        self._operands.append(self._known.setdefault(operands, len(self._known)))
+        self._rows += rows
+        self._first.append(len(self._rows))
+        return len(self._units) - 1
 
     def load(
-        self,
-        memory: Memory,
-        base: int,
-        address: int,
-        shape: tuple[int, int],
-        stride: int,
-        slot: Slot,
-        after: int = NOBODY,
+        self, memory: Memory, base: int, address: int, shape: tuple[int, int], stride: int, slot: int, after: int
     ) -> None:
-        """`shape` (rows, tiles a row) from DRAM tile `address` into tiles from `base` of INP, WGT or PAR.
-
-        `after`: the STORE, by row, that must have ended.
-        """
-        self._follow(self._line.unit_of(Opcode.LOAD, memory), (), (slot,), after)
-        self._buffer.transfer(Opcode.LOAD, memory, base, address, shape, stride)
+        """`shape` (rows, tiles a row) from DRAM tile `address` into tiles from `base`, of part `slot`."""
+        row = self.distinct.transfer(Opcode.LOAD, memory, base, address, shape, stride, NO_PADS)
+        self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands((), (slot,)), after)
 
     def load_uops(self, memory: Memory, base: int, address: int, count: int) -> None:
         """`count` micro-ops."""
-        self._follow(self._line.unit_of(Opcode.LOAD, memory), (), ())
-        self._buffer.load_uops(memory, base, address, count)
+        row = self.distinct.load_uops(memory, base, address, count)
+        self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands())
 
-    def store(self, base: int, address: int, shape: tuple[int, int], stride: int, slot: Slot) -> int:
-        """Returns the row of the instruction."""
-        self._follow(self._line.store, (_out(slot),), ())
-        return self._buffer.transfer(Opcode.STORE, Memory.OUT, base, address, shape, stride)
-
-    def gemm(self, uops: range, outer: Dim, inner: Dim, reads: Sequence[Slot], slot: Slot, reset: bool = False) -> None:
-        self._follow(self._line.gemm, reads, (slot, _out(slot)) if self.config.stages == 3 else (slot,))
-        self._buffer.gemm(uops, _loop(outer), _loop(inner), reset)
-
-    def alu(
-        self,
-        op: AluOp,
-        uops: range,
-        outer: Dim,
-        inner: Dim,
-        imm: int | None,
-        slot: Slot,
-        reads: Sequence[Slot] = (),
-        factor: int = 0,
-    ) -> None:
-        """`imm` None: the second operand is acc[src]; `factor`: of REQ, tiles of par added an outer iteration."""
-        self._follow(self._line.alu, reads, (slot, _out(slot)))
-        self._buffer.alu(op, uops, _loop(outer)._replace(wgt=factor), _loop(inner), imm)
+    def store(self, base: int, address: int, shape: tuple[int, int], stride: int, out: int) -> int:
+        """Returns the number of the step."""
+        row = self.distinct.transfer(Opcode.STORE, Memory.OUT, base, address, shape, stride)
+        return self.step(self.line.store, (row,), Operands((out,), ()))
 
     def finish(self) -> None:
         """FINISH, after every store and every load."""
-        self._follow(self._line.home, (), tuple(self._slots))
-        self._buffer.finish()
+        self.step(self.line.home, (self.distinct.finish(),), Operands((), tuple(range(len(self.parts)))))
 
-    def encode(self) -> Raw:
-        """uint8 [n, 16]."""
-        return self._buffer.encode()
-
-    def _follow(self, unit: int, reads: Sequence[Slot], writes: Sequence[Slot], after: int = NOBODY) -> None:
-        """Tokens for the instruction of `unit` that is added next."""
-        needs, units = self._needs(reads, writes), self._buffer.units
-        if after != NOBODY:
-            needs[units[after]] = max(needs[units[after]], after)
-        for other in sorted(range(len(needs)), key=lambda other: -abs(other - unit)):
-            if abs(other - unit) > 1 and needs[other] > self._now[unit][other]:
-                between = other + (1 if unit > other else -1)
-                needs[between] = max(needs[between], self._carrier(between, other, needs[other]))
-        index = self._wait(unit, needs)
-        for slot in reads:
-            self._slots[slot].readers[unit] = index
-        for slot in writes:
-            access = self._slots[slot]
-            access.writer = index
-            access.readers.clear()
-
-    def _needs(self, reads: Sequence[Slot], writes: Sequence[Slot]) -> list[int]:
-        """For each unit, the last row that must have ended."""
-        needs = [NOBODY] * len(self._line.units)
-        for slot in reads:  # it has been written, after all uses of other slots there
-            _wait(needs, self._access(slot).writer, self._buffer.units)
-        for slot in writes:
-            own = self._access(slot)
-            for access in (own, *own.others):
-                for row in (access.writer, *access.readers.values()):
-                    _wait(needs, row, self._buffer.units)
-        return needs
-
-    def _access(self, slot: Slot) -> _Access:
-        if slot not in self._slots:
-            new, (memory, low, high) = _Access(), slot
-            for (other, a, b), used in self._slots.items():
-                if other == memory and a < high and low < b:
-                    new.others.append(used)
-                    used.others.append(new)
-            self._slots[slot] = new
-        return self._slots[slot]
-
-    def _carrier(self, unit: int, other: int, need: int) -> int:
-        """The first row of `unit` that follows row `need` of its neighbour `other`; a NOP where there is none yet."""
-        found = NOBODY
-        for index in range(len(self) - 1, need, -1):
-            if self._buffer.units[index] == unit:
-                if self._clocks[index][other] < need:
-                    break
-                found = index
-        if found != NOBODY:
-            return found
-        needs = [NOBODY] * len(self._line.units)
-        needs[other] = need
-        index = self._wait(unit, needs)
-        self._buffer.commit(unit)
-        return index
-
-    def _wait(self, unit: int, needs: Sequence[int]) -> int:
-        """Tokens of its neighbours' rows `needs` for the instruction of `unit` that is added next; its row."""
-        index, known = len(self), self._now[unit]
-        for other in (unit - 1, unit + 1):
-            if (other, unit) in self._line.links and needs[other] > known[other]:
-                self._buffer.push_from(needs[other], unit)
-                self._buffer.dep_pop(other, unit)
-                known = tuple(map(max, known, self._clocks[needs[other]]))
-        self._now[unit] = (*known[:unit], index, *known[unit + 1 :])
-        self._clocks.append(self._now[unit])
-        return index
+    def build(self) -> Built:
+        """All instructions. Raises ProgramError where a value does not fit its field."""
+        unit, operands = np.array(self._units, np.int64), [*self._known]
+        sizes = np.array([len(reads) + len(writes) for reads, writes in operands], np.int64)
+        starts = np.cumsum(sizes) - sizes
+        chosen = np.array(self._operands, np.int64)
+        of_each, listed = _spread(starts[chosen], sizes[chosen])
+        part = np.array([part for each in operands for part in (*each.reads, *each.writes)], np.int64)
+        writes = np.array(
+            [n >= len(each.reads) for each in operands for n in range(len(each.reads) + len(each.writes))]
+        )
+        uses = Uses(unit, np.array(self._after, np.int64), of_each, part[listed], writes[listed])
+        made = linked(unit, followed(uses, self.parts, len(self.line.units)))
+        first = np.array([*self._first[:-1], *range(len(self._rows), len(self._rows) + len(self._nops))], np.int64)
+        size = np.array([*np.diff(self._first), *[1] * len(self._nops)], np.int64)
+        which = np.where(made.step == NOBODY, len(unit) + made.unit, made.step)
+        starts, index = _spread(first[which], size[which])
+        distinct = np.array(self._rows + self._nops, np.int64)[index]
+        following = np.minimum.accumulate(np.where(made.step == NOBODY, len(unit), made.step)[::-1])[::-1]
+        bits = np.zeros((len(POP_BITS) + len(PUSH_BITS), len(index)), np.int64)
+        for bit, ends in enumerate((starts[:-1],) * 2 + (starts[1:] - 1,) * 2):
+            bits[bit, ends] = made.bits >> bit & 1
+        tokens = self.config.formats.plain.encode(
+            {"opcode": bits[0] * 0, **dict(zip((*POP_BITS, *PUSH_BITS), bits, strict=True))}
+        )
+        lengths = np.diff(starts)
+        code = self.distinct.encode()[distinct] | tokens
+        return Built(code, np.repeat(made.unit, lengths), np.repeat(following, lengths), distinct)
 
 
-def _wait(needs: list[int], row: int, units: Sequence[int]) -> None:
-    """Have a row, if it is one, among those that must have ended."""
-    if row != NOBODY:
-        needs[units[row]] = max(needs[units[row]], row)
-
-
-def _out(slot: Slot) -> Slot:
-    """The part of the out memory with the results of a part of acc."""
-    return Memory.OUT, slot[1], slot[2]
-
-
-def _loop(dim: Dim) -> Loop:
-    """The instruction's loop; one of a single step has no factors."""
-    return Loop(dim.extent, dim.dst, dim.src, dim.wgt) if dim.extent > 1 else ONCE
+def _spread(first: Array, size: Array) -> tuple[Array, Array]:
+    """Runs first..first+size-1, one behind the other: where each starts (and the last ends), and all numbers."""
+    starts = np.concatenate([[0], np.cumsum(size)])
+    return starts, np.arange(starts[-1]) + np.repeat(first - starts[:-1], size)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
 
@@ -70,6 +70,13 @@ class Chain:
         self.segments.append(own)
         if lowered.layer.closed and not isinstance(site.node.op, MatMul):  # matrices lie beside each other
             self.made[site.output.name] = own, written(lowered.layer, site, batch)
+
+    def replan(self, plans: Sequence[Plan]) -> list[Member]:
+        """Give the members other plans."""
+        made = {id(old): replace(old, plan=plan) for old, plan in zip(self.members, plans, strict=True)}
+        self.members = [made[id(member)] for member in self.members]
+        self.nodes = [made.get(id(node), node) for node in self.nodes]
+        return self.members
 
     def view(self, site: Site, block: int) -> bool:
         """Whether a node's result lies in DRAM already, or does when results of members lie behind each other."""
@@ -144,8 +151,8 @@ def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
     lowered = lower(site, context)
     if isinstance(lowered, str):
         return lowered
-    if found := best(lowered.layer, context.config):
-        return lowered, found[0]
+    if found := best(lowered.layer, context.config, context.timing):
+        return lowered, found
     if lowered.layer.codes:  # its parameters do not fit: the host finishes
         return placed(site, context._replace(codes=False))
     depths = ", ".join(
@@ -154,9 +161,9 @@ def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
     return f"no tile of it fits the buffers ({depths} tiles)"
 
 
-def chains(graph: Graph, config: Config, rounding: Rounding) -> Iterator[Chain | HostStep]:
+def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Iterator[Chain | HostStep]:
     """The graph's nodes in order, as chains and host steps."""
-    context, chain = Context(config, rounding), Chain()
+    context, chain = Context(config, rounding, timing), Chain()
     chained = config.alu != "upstream" or rounding.elementwise == "pow2"  # else the host finishes almost all
     for site in graph.sites():
         if chained and chain.view(site, config.block):

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.array import Array
-from tilewright.errors import ConfigError, ProgramError
+from tilewright.array import Array, uncollected
+from tilewright.errors import ConfigError, HazardError, ProgramError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
@@ -16,14 +16,16 @@ from tilewright.sim.findings import DEADLOCK
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler import segments
 from tilewright.targets.vta.compiler.chain import Chain, Member, View, chains, placed
-from tilewright.targets.vta.compiler.emit import Code, Names, emit, weight_image
+from tilewright.targets.vta.compiler.emit import Code, Names, draft, emit, weight_image
 from tilewright.targets.vta.compiler.lowered import Context
 from tilewright.targets.vta.compiler.pack import TABLES
 from tilewright.targets.vta.compiler.plan import Plan
-from tilewright.targets.vta.compiler.schedule import Stage, schedule
+from tilewright.targets.vta.compiler.sequence import Stage, early, listing, walked
+from tilewright.targets.vta.compiler.tune import tuned
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import prepare
+from tilewright.targets.vta.timing import DEFAULT
 
 TARGET = "vta"
 #: Tokens that a compiled program may have in one queue.
@@ -32,21 +34,22 @@ TOKENS = 2
 AMPLE = 64
 
 
-def plan(site: Site, config: Config) -> Plan | str:
-    """The plan of a node, or why VTA does not take it."""
-    found = placed(site, Context(config, rounding_mode("tflm")))
+def plan(site: Site, config: Config, timing: str = DEFAULT) -> Plan | str:
+    """The plan of a node under a timing model, or why VTA does not take it."""
+    found = placed(site, Context(config, rounding_mode("tflm"), timing))
     return found if isinstance(found, str) else found[1]
 
 
-def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """The program of a network; steps are in the order of the graph's nodes."""
+def compile_graph(graph: Graph, config: Config, rounding: str, timing: str = DEFAULT) -> Program:
+    """The program of a network, planned for a timing model; steps are in the order of the graph's nodes."""
     if config.token_depth < TOKENS:
         reason = f"token_depth is {config.token_depth}; the compiler keeps up to {TOKENS} tokens in a queue"
         raise ConfigError("VTA config", reason, f"set token_depth to {TOKENS} or more")
     mode = rounding_mode(rounding)
     steps: list[Launch | HostStep] = []
-    for step in chains(graph, config, mode):
-        steps += [step] if isinstance(step, HostStep) else _launches(step, graph, config)
+    with uncollected():
+        for step in chains(graph, config, mode, timing):
+            steps += [step] if isinstance(step, HostStep) else _launches(step, graph, config, timing)
     return Program(TARGET, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
@@ -55,17 +58,17 @@ def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
 
     Raises ProgramError where the node is the host's.
     """
-    found = placed(site, Context(config, rounding_mode("tflm")))
+    found = placed(site, Context(config, rounding_mode("tflm"), DEFAULT))
     if isinstance(found, str):
         raise ProgramError(f"op '{site.node.name}'", found)
     chain = Chain()
     chain.add(site, found[0], chosen, config.batch)
-    return _launch_of(chain, {site.output.name}, config)
+    return _launch_of(chain, {site.output.name}, config, DEFAULT, replan=False)
 
 
-def _launches(chain: Chain, graph: Graph, config: Config) -> list[Launch | HostStep]:
+def _launches(chain: Chain, graph: Graph, config: Config, timing: str) -> list[Launch | HostStep]:
     """One launch for a chain, or one for each member where the token queues are too short for it."""
-    launch = _launch(chain, graph, config)
+    launch = _launch(chain, graph, config, timing)
     if len(chain.members) == 1 or config.token_depth >= AMPLE or _ends(launch, config):
         return [launch]
     alone: list[Launch | HostStep] = []
@@ -75,7 +78,7 @@ def _launches(chain: Chain, graph: Graph, config: Config) -> list[Launch | HostS
             continue
         single = Chain()
         single.add(node.site, node.lowered, node.plan, config.batch)
-        alone.append(_launch(single, graph, config))
+        alone.append(_launch(single, graph, config, timing))
     return alone
 
 
@@ -87,19 +90,20 @@ def _ends(launch: Launch, config: Config) -> bool:
     return not any(finding.kind == DEADLOCK for finding in known.findings)
 
 
-def _launch(chain: Chain, graph: Graph, config: Config) -> Launch:
+def _launch(chain: Chain, graph: Graph, config: Config, timing: str) -> Launch:
     """The launch of a chain; what only its own members read stays on the machine."""
     own = {node.site.node.name for node in chain.nodes}
     wanted = {name for node in graph.nodes if node.name not in own for name in node.inputs} | set(graph.outputs)
-    return _launch_of(chain, wanted, config)
+    return _launch_of(chain, wanted, config, timing)
 
 
-def _launch_of(chain: Chain, wanted: set[str], config: Config) -> Launch:
+def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, replan: bool = True) -> Launch:
     members = chain.members
     places = segments.places(chain)
     names = [segments.names(index, member, members, places) for index, member in enumerate(members)]
     stages = tuple(Stage(member.plan, tuple(filter(None, member.reads))) for member in members)
-    code = _code(stages, tuple(names), config)
+    stages, code = _code(stages, tuple(names), config, timing, replan)
+    members = chain.replan([stage.plan for stage in stages])
     kinds = segments.kinds(chain, names, places, wanted)
     addresses = code.segments.addresses
     listed = [
@@ -129,8 +133,14 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config) -> Launch:
 
 
 @lru_cache(maxsize=256)
-def _code(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config) -> Code:
-    """Equal layers share their code: weights and zero points are data."""
-    made = schedule(stages, config)
-    assert made  # no limit was given
-    return emit(stages, names, made, config)
+def _code(
+    stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str, replan: bool
+) -> tuple[tuple[Stage, ...], Code]:
+    """The stages with their final plans, and their code. Equal layers share it: weights and zero points are data."""
+    try:
+        best = tuned(stages, names, config, timing, replan)
+    except HazardError:  # short token queues: such a chain is divided, see _launches
+        walk = walked(stages, config, timing)
+        return stages, emit(draft(stages, names, listing(walk, early(walk.loads)), config), config)
+    made = best.draft if best.walk.apart else draft(best.stages, names, best.draft.listing, config)
+    return best.stages, emit(made, config)

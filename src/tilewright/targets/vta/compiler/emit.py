@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.instruction import Raw
-from tilewright.targets.vta.compiler.builder import NOBODY, Slot, StreamBuilder
+from tilewright.schedule.slots import NOBODY
+from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
+from tilewright.targets.vta.compiler.costs import Costs
 from tilewright.targets.vta.compiler.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
 from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.compiler.regions import Region, Regions, parameters
-from tilewright.targets.vta.compiler.schedule import Schedule, Stage
-from tilewright.targets.vta.compiler.tile_kernels import Kernel
+from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
+from tilewright.targets.vta.compiler.step import Step
+from tilewright.targets.vta.compiler.tile_kernels import Dim, Kernel
 from tilewright.targets.vta.compiler.transfers import covered, transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
-from tilewright.targets.vta.runtime.instructions import UopCache, UopLists, ahead
+from tilewright.targets.vta.runtime.instructions import ONCE, Loop, UopCache, UopLists, ahead
 
 #: Segments start at multiples of a page, the largest tile that is legal; the first page stays empty.
 PAGE = 4096
@@ -32,7 +36,7 @@ class Segments:
 
     sizes: dict[str, int]
 
-    @property
+    @cached_property
     def addresses(self) -> dict[str, int]:
         found, at = {}, PAGE
         for name, size in self.sizes.items():
@@ -61,6 +65,26 @@ class Names(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class Draft:
+    """n instructions: of which item of the listing each is, and which of `steps` it runs (-1: none), int64 [n] each."""
+
+    built: Built
+    listing: Listing
+    item: Array
+    step: Array
+    steps: tuple[Step, ...]
+    lists: tuple[UopLists, ...]
+    segments: Segments
+
+    @property
+    def instructions(self) -> Array:
+        """Instructions of each item of the listing, those that are joined too: int64 [items]."""
+        items = self.listing.items
+        steps = np.array([len(item.run.steps) if isinstance(item, Compute) else 1 for _, item in items], np.int64)
+        return np.maximum(np.bincount(self.item, minlength=len(items)), steps)
+
+
+@dataclass(frozen=True, eq=False)
 class Code:
     """Instructions uint8 [n, 16], the layer of each int64 [n], micro-ops uint8 [m, 4], and DRAM segments."""
 
@@ -70,51 +94,58 @@ class Code:
     segments: Segments
 
 
-def emit(stages: Sequence[Stage], names: Sequence[Names], schedule: Schedule, config: Config) -> Code:
-    """The code of scheduled layers. Raises ProgramError where a value does not fit its field."""
-    lists = {memory: Lists(schedule.regions) for memory in UOP_MEMORIES}
-    wanted = [lists[_list_memory(item, config)].of(layer, item) for layer, item in schedule.items]
+def emit(draft: Draft, config: Config) -> Code:
+    """The code of a draft. Raises ProgramError where a value does not fit its field."""
+    uops = np.concatenate([part.encode(config) for part in draft.lists])
+    layers = np.array([layer for layer, _ in draft.listing.items], np.int64)
+    return Code(draft.built.code, layers[draft.item], uops, draft.segments)
+
+
+def draft(
+    stages: Sequence[Stage], names: Sequence[Names], order: Listing, config: Config, costs: Costs | None = None
+) -> Draft:
+    """The instructions of some layers in the order of a listing, with addresses, tokens and loads of micro-ops.
+
+    `costs`: to be timed only, the steps of a run joined where that takes as long.
+    """
+    builder = StreamBuilder(config)
+    runs = _Runs(builder, order.regions, costs)
+    computes = [runs.of(layer, item) if isinstance(item, Compute) else None for layer, item in order.items]
     sizes: dict[str, int] = {}
     for stage, name in zip(stages, names, strict=True):
         for segment, size in _sizes(stage.plan, name, config).items():
             sizes[segment] = max(sizes.get(segment, 0), size)
-    sizes["uop"] = sum(part.uops.offsets[-1] for part in lists.values()) * config.uop.tile_bytes
+    sizes["uop"] = sum(part.offsets[-1] for part in runs.lists.values()) * config.uop.tile_bytes
     segments = Segments(sizes)
-    builder = StreamBuilder(config)
-    caches: dict[Memory, UopCache] = {}
-    start = segments.tile("uop", config.uop.tile_bytes)
-    for memory, part in lists.items():
-        caches[memory] = _cache(builder, part.uops, start, memory, config)
-        start += part.uops.offsets[-1]
+    runs.open(segments.tile("uop", config.uop.tile_bytes))
     results = {name.result.segment for name in names}
     stored = {segment: np.full(sizes[segment] // config.out.tile_bytes, NOBODY) for segment in results}
-    emitters = [
-        _Emitter(stage.plan, where, name, segments, stored, builder, config)
-        for stage, where, name in zip(stages, schedule.regions, names, strict=True)
+    movers = [
+        _Mover(stage.plan, where, name, segments, stored, builder)
+        for stage, where, name in zip(stages, order.regions, names, strict=True)
     ]
-    layer_of: list[int] = []
-    for (layer, item), wants in zip(schedule.items, wanted, strict=True):
-        if isinstance(item, Compute):
-            emitters[layer].compute(item, caches[_list_memory(item, config)].find(wants))
+    ends: list[int] = []
+    for (layer, item), known in zip(order.items, computes, strict=True):
+        if known is None:
+            movers[layer].move(item)
         else:
-            emitters[layer].move(item)
-        layer_of += [layer] * (len(builder) - len(layer_of))
+            runs.emit(known)
+        ends.append(len(builder))
     builder.finish()
-    layer_of += [len(stages) - 1] * (len(builder) - len(layer_of))
-    uops = np.concatenate([part.uops.encode(config) for part in lists.values()])
-    return Code(builder.encode(), np.array(layer_of, np.int64), uops, segments)
+    ends[-1:] = [len(builder)]
+    built = builder.build()
+    item_of = np.searchsorted(ends, built.step, side="right")
+    step = np.full(len(builder.distinct), -1)
+    step[[*runs.step_of]] = [*runs.step_of.values()]
+    return Draft(built, order, item_of, step[built.distinct], tuple(runs.steps), tuple(runs.lists.values()), segments)
 
 
-def _list_memory(item: Item, config: Config) -> Memory:
-    """The memory of an instruction's micro-ops."""
-    return config.pipeline.uop_memory(alu=isinstance(item, Compute) and item.step.op is not None)
-
-
-def _cache(builder: StreamBuilder, lists: UopLists, start: int, memory: Memory, config: Config) -> UopCache:
-    def load(base: int, at: int, count: int) -> None:
-        builder.load_uops(memory, base, start + at, count)
-
-    return UopCache(lists.offsets, config.sram(memory).depth, load, ahead)
+def alone(plan: Plan, walk: Walk, config: Config) -> Draft:
+    """The draft of a layer by itself, to be timed only."""
+    inputs = tuple(Place(f"x{operand}") for operand in range(plan.layer.operands))
+    order = listing(walk, early(walk.loads))
+    costs = walk.costs if plan.layer.planes == 1 else None
+    return draft((Stage(plan),), (Names("wgt", "par", inputs, Place("out")),), order, config, costs)
 
 
 def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
@@ -137,8 +168,8 @@ def _weight_tiles(plan: Plan) -> list[int]:
     return [0, *(int(tile) for tile in np.cumsum(counts))]
 
 
-class _Emitter:
-    """The instructions of one layer."""
+class _Mover:
+    """The loads and stores of one layer."""
 
     def __init__(
         self,
@@ -148,31 +179,17 @@ class _Emitter:
         segments: Segments,
         stored: dict[str, Array],
         builder: StreamBuilder,
-        config: Config,
     ) -> None:
         self.plan, self.where, self.names, self.segments = plan, where, names, segments
-        self.stored = stored  # of each segment with results: the row that stores each tile
-        self.builder, self.config = builder, config
+        self.stored = stored  # of each segment with results: the step that stores each tile
+        self.builder, self.config = builder, builder.config
         self.weights = _weight_tiles(plan)
-
-    def compute(self, item: Compute, uops: range) -> None:
-        where, step = self.where, item.step
-        acc = _part(Memory.ACC, where.acc, item.acc)
-        if step.op is None:
-            reads = []
-            if item.inp >= 0:
-                reads = [_part(Memory.INP, where.inp, item.inp), _part(Memory.WGT, where.wgt, item.wgt)]
-            self.builder.gemm(uops, step.kernel.outer, step.kernel.inner, reads, acc, step.reset)
-        else:
-            reads = [_part(parameters(self.config)[0], where.par, item.par)] if step.parameters else []
-            factor = step.factor if step.op == AluOp.REQ and step.kernel.outer.extent > 1 else 0
-            self.builder.alu(step.op, uops, step.kernel.outer, step.kernel.inner, step.imm, acc, reads, factor)
 
     def move(self, item: Item) -> None:
         layer, config, where = self.plan.layer, self.config, self.where
         if isinstance(item, LoadInputs):
             rows, columns, inputs = item.group.rows, item.group.columns, item.chunk.inputs
-            slot, at = _part(Memory.INP, where.inp, item.slot), where.inp.at(item.slot)
+            slot, at = _part(self.builder, Memory.INP, where.inp, item.slot), where.inp.at(item.slot)
             for name, begin in self.names.inputs:
                 first = self.segments.tile(name, config.inp.tile_bytes) + begin
                 for part in transfers(layer.size, *inputs, rows.first, rows.size, columns.first, columns.size):
@@ -182,64 +199,176 @@ class _Emitter:
                 at += inputs.size * rows.size * columns.size
         elif isinstance(item, LoadWeights):
             start = self.segments.tile(self.names.weights, config.wgt.tile_bytes) + self.weights[item.chunk]
-            slot, count = _part(Memory.WGT, where.wgt, item.slot), item.tiles.size
-            at = where.wgt.at(item.slot) + item.tiles.first
-            self.builder.load(Memory.WGT, at, start + item.tiles.first, (1, count), count, slot)
+            start, at = start + item.tiles.first, where.wgt.at(item.slot) + item.tiles.first
+            self._load(Memory.WGT, where.wgt, item.slot, at, start, item.tiles.size)
         elif isinstance(item, LoadParameters):
             memory, whole = parameters(config)[0], layer.kind == "add"
-            count = layer.parameters * (1 if whole else item.outs.size)
             start = self.segments.tile(self.names.parameters, config.sram(memory).tile_bytes)
             start += 0 if whole else layer.parameters * item.outs.first
-            slot = _part(memory, where.par, item.slot)
-            self.builder.load(memory, where.par.at(item.slot), start, (1, count), count, slot)
+            count = layer.parameters * (1 if whole else item.outs.size)
+            self._load(memory, where.par, item.slot, where.par.at(item.slot), start, count)
         else:
             assert isinstance(item, Store)
             self._store(item)
+
+    def _load(self, memory: Memory, region: Region, slot: int, base: int, address: int, count: int) -> None:
+        """`count` tiles in a row."""
+        part = _part(self.builder, memory, region, slot)
+        self.builder.load(memory, base, address, (1, count), count, part, NOBODY)
 
     def _store(self, item: Store) -> None:
         layer, rows, columns = self.plan.layer, item.group.rows, item.group.columns
         segment, begin = self.names.result
         first = self.segments.tile(segment, self.config.out.tile_bytes) + begin
         first += item.plane * layer.out_tiles * layer.out_pixels
-        slot, at = _part(Memory.ACC, self.where.acc, item.acc), self.where.acc.at(item.acc)
+        out, at = _part(self.builder, Memory.OUT, self.where.acc, item.acc), self.where.acc.at(item.acc)
         for part in transfers(layer.out, *item.group.outs, rows.start, rows.extent, columns.start, columns.extent):
             address, shape = first + part.offset, (part.rows, part.length)
-            row = self.builder.store(at + part.at, address, shape, part.stride, slot)
+            step = self.builder.store(at + part.at, address, shape, part.stride, out)
             if item.plane == 0:
-                self.stored[segment][begin + covered(part)] = row
+                self.stored[segment][begin + covered(part)] = step
 
 
-def _part(memory: Memory, region: Region, slot: int) -> Slot:
-    return memory, region.at(slot), region.at(slot + 1)
+def _part(builder: StreamBuilder, memory: Memory, region: Region, slot: int) -> int:
+    return builder.parts.of(memory, region.at(slot), region.at(slot + 1))
 
 
-class Lists:
-    """The list in one micro-op memory that each instruction runs."""
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """A run on some slots: its steps, by number, the micro-op list of each, and its instructions by where these are."""
 
-    def __init__(self, where: Sequence[Regions]) -> None:
-        self.uops = UopLists()
-        self._where = where
-        self._seen: dict[tuple[Kernel, int, int, int, int, int], int] = {}
+    unit: int
+    memory: Memory
+    operands: Operands
+    steps: tuple[int, ...]
+    lists: tuple[int, ...]
+    rows: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
 
-    def of(self, layer: int, item: Item) -> int:
-        """The number of the list in `uops`, -1 where an instruction runs none."""
-        if not isinstance(item, Compute):
-            return -1
-        kernel, step, where = item.step.kernel, item.step, self._where[layer]
-        known = (kernel, layer, item.acc, item.inp, item.wgt, item.par)
-        if known in self._seen:
-            return self._seen[known]
-        acc = where.acc.at(item.acc)
-        dst, src, wgt = kernel.dst + acc, kernel.src, kernel.wgt
-        if step.op is None:
-            src, wgt = src + where.inp.at(max(item.inp, 0)), wgt + where.wgt.at(max(item.wgt, 0))
-        elif step.parameters:
-            src, wgt = src + where.par.at(item.par), wgt + where.par.at(item.par)
-            wgt = wgt if step.op == AluOp.REQ else np.zeros_like(wgt)
+
+class _Runs:
+    """GEMM and ALU instructions: their micro-op lists, and where these are on chip."""
+
+    def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
+        self._builder, self._where, self._costs = builder, where, costs
+        self._line = builder.line
+        self._parameters = parameters(builder.config)[0]
+        self._operands: dict[Hashable, Operands] = {}
+        self.lists = {memory: UopLists() for memory in UOP_MEMORIES}
+        self.steps: dict[Step, int] = {}
+        self.step_of: dict[int, int] = {}  # of an instruction
+        self._caches: dict[Memory, UopCache] = {}
+        self._known: dict[tuple[int, Compute], _Known] = {}
+
+    def of(self, layer: int, item: Compute) -> _Known:
+        """What is known of an item, its lists now in order of use."""
+        if (known := self._known.get((layer, item))) is None:
+            known = self._known[layer, item] = self._of(self._where[layer], item)
+        return known
+
+    def _of(self, where: Regions, item: Compute) -> _Known:
+        steps = item.run.steps if self._costs is None else self._costs.joined(item.run)
+        gemm, builder = steps[0].op is None, self._builder
+        memory = self._line.uop_memory(alu=not gemm)
+        lists = self.lists[memory]
+        if self._costs is None:
+            numbers = tuple(lists.add(_micro_ops(step, item, where)) for step in steps)
         else:
-            src = src + acc
-        self._seen[known] = self.uops.add(dst, src, wgt)
-        return self._seen[known]
+            numbers = tuple(lists.reserve(len(step.kernel.dst)) for step in steps)
+        known = self.steps
+        each = tuple(known.setdefault(step, len(known)) for step in steps)
+        key = item[1:], gemm, steps[0].parameters, where
+        if (operands := self._operands.get(key)) is None:
+            used = _used(where, item, self._parameters, self._line.alu == self._line.gemm)
+            operands = self._operands[key] = Operands(
+                *(tuple(builder.parts.of(*part) for part in each) for each in used)
+            )
+        return _Known(self._line.gemm if gemm else self._line.alu, memory, operands, each, numbers)
+
+    def open(self, start: int) -> None:
+        """Begin with empty memories of micro-ops, whose lists are in DRAM from micro-op `start`."""
+        for memory, lists in self.lists.items():
+            load = partial(self._load, memory, start)
+            self._caches[memory] = UopCache(lists.offsets, self._builder.config.sram(memory).depth, load, ahead)
+            start += lists.offsets[-1]
+
+    def _load(self, memory: Memory, start: int, base: int, at: int, count: int) -> None:
+        self._builder.load_uops(memory, base, start + at, count)
+
+    def emit(self, known: _Known) -> None:
+        """A run, with loads of the lists that are not on chip."""
+        cache = self._caches[known.memory]
+        places = cache.places(known.lists)
+        if places is not None:
+            rows = known.rows.get(places)
+            if rows is None:
+                rows = known.rows[places] = [
+                    self._row(step, cache.find(number)) for step, number in zip(known.steps, known.lists, strict=True)
+                ]
+            self._builder.step(known.unit, rows, known.operands)
+            return
+        rows = []
+        for step, number in zip(known.steps, known.lists, strict=True):
+            if rows and not cache.places((number,)):
+                self._builder.step(known.unit, rows, known.operands)
+                rows = []
+            rows.append(self._row(step, cache.find(number)))
+        self._builder.step(known.unit, rows, known.operands)
+
+    def _row(self, number: int, uops: range) -> int:
+        """The instruction of a step."""
+        distinct, step = self._builder.distinct, self._all[number]
+        outer, inner = (_loop(dim) for dim in (step.kernel.outer, step.kernel.inner))
+        if step.op is None:
+            row = distinct.gemm(uops, outer, inner, step.reset)
+        else:
+            factor = step.factor if step.op == AluOp.REQ and step.kernel.outer.extent > 1 else 0
+            row = distinct.alu(step.op, uops, outer._replace(wgt=factor), inner, step.imm)
+        self.step_of[row] = number
+        return row
+
+    @cached_property
+    def _all(self) -> tuple[Step, ...]:
+        """The steps, once all are known."""
+        return tuple(self.steps)
+
+
+def _used(
+    where: Regions, item: Compute, parameters: Memory, both: bool
+) -> tuple[tuple[tuple[int, int, int], ...], ...]:
+    """The slots that a run reads, and those that it writes: memory, first tile, one past the last."""
+    gemm, step = item.run.steps[0].op is None, item.run.steps[0]
+    reads: tuple[tuple[Memory, Region, int], ...] = ()
+    if gemm and item.inp >= 0:
+        reads = (Memory.INP, where.inp, item.inp), (Memory.WGT, where.wgt, item.wgt)
+    elif step.parameters:
+        reads = ((parameters, where.par, item.par),)
+    results = (Memory.ACC,) if gemm and not both else (Memory.ACC, Memory.OUT)
+    writes = tuple((memory, where.acc, item.acc) for memory in results)
+    return tuple(
+        tuple((memory, region.at(slot), region.at(slot + 1)) for memory, region, slot in used)
+        for used in (reads, writes)
+    )
+
+
+def _micro_ops(step: Step, item: Compute, where: Regions) -> bytes:
+    """The list of a step on its slots."""
+    acc = where.acc.at(item.acc)
+    if step.op is None:
+        return _listed(step.kernel, acc, where.inp.at(max(item.inp, 0)), where.wgt.at(max(item.wgt, 0)))
+    par = where.par.at(item.par) if step.parameters else acc
+    return _listed(step.kernel, acc, par, par if step.op == AluOp.REQ else None)
+
+
+@lru_cache(maxsize=1 << 16)
+def _listed(kernel: Kernel, dst: int, src: int, wgt: int | None) -> bytes:
+    """The micro-ops of a kernel on slots from these tiles; `wgt` None: it has no third operand."""
+    listed = np.stack([kernel.dst, kernel.src, kernel.wgt * (wgt is not None)])
+    return (listed + np.array([dst, src, wgt or 0])[:, None]).tobytes()
+
+
+def _loop(dim: Dim) -> Loop:
+    """The instruction's loop; one of a single step has no factors."""
+    return Loop(dim.extent, dim.dst, dim.src, dim.wgt) if dim.extent > 1 else ONCE
 
 
 def weight_image(plan: Plan, tiles: Array) -> Array:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.targets.vta.compiler.layer import Layer, Words
+from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Layer, Words
 from tilewright.targets.vta.compiler.plan import Group
 from tilewright.targets.vta.compiler.step import Step, over
 from tilewright.targets.vta.compiler.tile_kernels import ONE, Dim, Kernel
@@ -21,8 +21,6 @@ from tilewright.targets.vta.isa.alu import AluOp
 
 #: TFLite's ADD works with so many more bits (add.h).
 ADD_LEFT_SHIFT = 20
-#: HLS reads five signed bits.
-LARGEST_SHIFT = 15
 
 
 class Patch(NamedTuple):

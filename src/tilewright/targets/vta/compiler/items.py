@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewright.targets.vta.compiler.plan import Chunk, Group, Range
-from tilewright.targets.vta.compiler.step import Step
+from tilewright.schedule.cuts import Range
+from tilewright.targets.vta.compiler.plan import Chunk, Group
+from tilewright.targets.vta.compiler.step import Run
 
 
 class LoadInputs(NamedTuple):
@@ -32,9 +33,9 @@ class LoadWeights(NamedTuple):
 
 
 class Compute(NamedTuple):
-    """A step on accumulator slot `acc`; `inp`, `wgt` and `par` are slots, -1 where the step does not read them."""
+    """Steps on accumulator slot `acc`; `inp`, `wgt` and `par` are slots, -1 where the steps do not read them."""
 
-    step: Step
+    run: Run
     acc: int
     inp: int = -1
     wgt: int = -1

@@ -6,13 +6,15 @@ of) products with weight tiles into a grid of output tiles of the same layout.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 from tilewright.graph.ops import Window
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
+#: HLS reads five signed bits.
+LARGEST_SHIFT = 15
 #: Which input tiles an output tile reads: all; its own; or a range of its own (`bands`).
 Link = Literal["dense", "diagonal", "banded"]
 
@@ -100,6 +102,16 @@ class Layer:
     packing: str
     codes: Codes | None = None
     repeat: tuple[int, int] = (1, 1)
+
+    @cached_property
+    def canonical(self) -> Layer:
+        """The layer without the constants that plans do not depend on: equal for layers that are planned alike."""
+        if self.codes is None or self.codes.immediates is None:
+            return self if self.clamp is None else replace(self, clamp=(0, 0))
+        known = self.codes.immediates
+        shifts = None if known.shift is None else -(-known.shift // LARGEST_SHIFT) * LARGEST_SHIFT
+        codes = replace(self.codes, immediates=Immediates(0, 0, 0, known.left, shifts))
+        return replace(self, codes=codes, clamp=self.clamp and (0, 0))
 
     @property
     def closed(self) -> bool:

@@ -34,13 +34,16 @@ class Lowered:
 
 
 class Context(NamedTuple):
-    """`single`: no pixels share a tile and no patches are laid out, because the input comes from another layer.
+    """`timing`: the model that plans are timed by.
+
+    `single`: no pixels share a tile and no patches are laid out, because the input comes from another layer.
 
     `codes`: sums become codes on the machine, if it can do that.
     """
 
     config: Config
     rounding: Rounding
+    timing: str
     single: bool = False
     codes: bool = True
 

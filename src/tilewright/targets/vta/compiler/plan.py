@@ -7,16 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from tilewright.schedule.cuts import Range, ranges, to_and_fro
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.tile import Span, cut, spans
 from tilewright.targets.vta.compiler.tile_kernels import Block
-
-
-class Range(NamedTuple):
-    """`size` channel tiles from `first`."""
-
-    first: int
-    size: int
 
 
 class Chunk(NamedTuple):
@@ -86,8 +80,8 @@ class Plan:
             return ((Range(0, 1), Range(0, 1)),)
         return tuple(
             (outs, sums)
-            for outs in _ranges(self.layer.out_tiles, self.outs)
-            for sums in _ranges(self._depth(outs), self.sums)
+            for outs in ranges(self.layer.out_tiles, self.outs)
+            for sums in ranges(self._depth(outs), self.sums)
         )
 
     def weight_tiles(self, chunk: int) -> int:
@@ -105,15 +99,15 @@ class Plan:
         """In order of execution; inner loops run to and fro, so that what is loaded last is used again first."""
         layer = self.layer
         tiles = [(r, c) for r in spans(layer, 0, self.rows) for c in spans(layer, 1, self.columns)]
-        channels = _ranges(layer.out_tiles, self.outs)
+        channels = ranges(layer.out_tiles, self.outs)
         chunks = [self._chunks(index, outs) for index, outs in enumerate(channels)]
         pairs: list[tuple[int, int]] = []
         if self.outside == "space":
             for s in range(len(tiles)):
-                pairs += [(s, o) for o in _to_and_fro(len(channels), s)]
+                pairs += [(s, o) for o in to_and_fro(len(channels), s)]
         else:
             for o in range(len(channels)):
-                pairs += [(s, o) for s in _to_and_fro(len(tiles), o)]
+                pairs += [(s, o) for s in to_and_fro(len(tiles), o)]
         for turn, (s, o) in enumerate(pairs):
             group = Group(*tiles[s], channels[o], chunks[o][:: -1 if turn % 2 else 1])
             if turn == 0 and self.head:
@@ -122,6 +116,14 @@ class Plan:
                 yield from self._cut(group, growing=False)
             else:
                 yield group
+
+    @property
+    def period(self) -> int:
+        """Groups after which loads and sums repeat, borders of the image excepted."""
+        columns = -(-self.layer.out[1] // self.columns)
+        if self.outside == "space":
+            return columns * -(-self.layer.out_tiles // self.outs)
+        return columns * -(-self.layer.out[0] // self.rows)
 
     def _cut(self, group: Group, growing: bool) -> Iterator[Group]:
         """A group as three: a half of it and two quarters, the half last when `growing`.
@@ -141,10 +143,10 @@ class Plan:
         if layer.link == "diagonal":
             return (Chunk(outs, 0 if layer.shared else index),)
         low = layer.bands[outs.first][0] if layer.link == "banded" else 0
-        parts = _ranges(self._depth(outs), self.sums)
+        parts = ranges(self._depth(outs), self.sums)
         first = 0
         if not layer.shared:
-            first = sum(-(-self._depth(before) // self.sums) for before in _ranges(layer.out_tiles, self.outs)[:index])
+            first = sum(-(-self._depth(before) // self.sums) for before in ranges(layer.out_tiles, self.outs)[:index])
         return tuple(
             Chunk(Range(low + part.first, part.size), 0 if layer.shared else first + k) for k, part in enumerate(parts)
         )
@@ -173,11 +175,3 @@ class Plan:
             f"{'first group cut in three; ' if self.head else ''}{'last group cut in three; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
         )
-
-
-def _ranges(total: int, step: int) -> list[Range]:
-    return [Range(first, min(step, total - first)) for first in range(0, total, step)]
-
-
-def _to_and_fro(count: int, turn: int) -> range:
-    return range(count - 1, -1, -1) if turn % 2 else range(count)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +25,21 @@ class Step(NamedTuple):
     reset: bool = False
     parameters: bool = False
     factor: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Steps of one unit with the same operands, one behind the other; one object wherever they recur."""
+
+    steps: tuple[Step, ...]
+
+
+@lru_cache(maxsize=4096)
+def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
+    """Steps as runs of equal operands, or each `apart`."""
+    if apart:
+        return tuple(Run((step,)) for step in steps)
+    return tuple(Run(tuple(run)) for _, run in groupby(steps, lambda step: (step.op is None, step.parameters)))
 
 
 @lru_cache(maxsize=1024)

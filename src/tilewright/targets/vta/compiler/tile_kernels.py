@@ -50,10 +50,11 @@ class Kernel:
     wgt: Array
     outer: Dim
     inner: Dim
+    joined: int = 0  # micro-ops of several instructions that are timed as one (see costs.joined)
 
     @cached_property
     def micro_ops(self) -> int:
-        return len(self.dst) * self.outer.extent * self.inner.extent
+        return self.joined or len(self.dst) * self.outer.extent * self.inner.extent
 
 
 class Block(NamedTuple):

@@ -80,7 +80,7 @@ class Commands:
         dst, src, wgt = kernel.uops
         op = kernel.op
         memory = self.config.pipeline.uop_memory(alu=op.opcode is not None)
-        uops = self._caches[memory].find(self.lists.add(dst, src, wgt))
+        uops = self._caches[memory].find(self.lists.add(np.stack([dst, src, wgt]).tobytes()))
         if op.opcode is None:
             self.insns.gemm(uops, *kernel.nest, op.reset)
         else:

@@ -220,16 +220,21 @@ class UopLists:
         self._index: dict[bytes, int] = {}
         self._parts: list[Array] = []
 
-    def add(self, dst: Array, src: Array, wgt: Array) -> int:
-        """The number of a list (tile indices int64 [m] each); equal lists are one."""
-        part = np.stack([dst, src, wgt])
-        key = part.tobytes()
-        index = self._index.get(key)
+    def add(self, listed: bytes) -> int:
+        """The number of a list, the bytes of int64 [3, m]: tile indices of dst, src and wgt. Equal lists are one."""
+        index = self._index.get(listed)
         if index is None:
-            index = self._index[key] = len(self._parts)
+            part = np.frombuffer(listed, np.int64).reshape(3, -1)
+            index = self._index[listed] = len(self._parts)
             self._parts.append(part)
             self.offsets.append(self.offsets[-1] + part.shape[1])
         return index
+
+    def reserve(self, count: int) -> int:
+        """The number of a list of so many micro-ops that is not known yet."""
+        self._parts.append(np.zeros((3, count), np.int64))
+        self.offsets.append(self.offsets[-1] + count)
+        return len(self._parts) - 1
 
     def encode(self, config: Config) -> Raw:
         """uint8 [m, 4]. Raises ProgramError for an index that does not fit its field."""
@@ -273,6 +278,11 @@ class UopCache:
             self._fetch(index)
         base = self._base[index]
         return range(base, base + self._offsets[index + 1] - self._offsets[index])
+
+    def places(self, indices: Sequence[int]) -> tuple[int, ...] | None:
+        """Where some lists start, None where one is not in the buffer."""
+        found = [self._base.get(index, -1) for index in indices]
+        return None if -1 in found else tuple(found)
 
     def _fetch(self, index: int) -> None:
         start, last = self._offsets[index], self._policy(self._offsets, index, self._depth)

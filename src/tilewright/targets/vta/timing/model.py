@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, among
 from tilewright.sim import jit
 from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
@@ -64,6 +64,7 @@ class Timing:
     dispatch: int  # an instruction, before it does anything
     pipeline: int  # a GEMM or ALU instruction, besides its micro-ops
     source: TimingModel
+    channel: Callable[[Config], Channel]
     simulated: Callable[[Elaborated, Timing], Simulated]
     tokens_wait: bool = True  # a push waits while its queue is full
 
@@ -195,24 +196,26 @@ def _gateware(program: Elaborated, timing: Timing) -> Simulated:
         settle=np.where(store, RESPONSE + latency, ARRIVED),
         ahead=(load & moved.transfers & (padding == 0)).astype(np.int64),
     )
-    channel = Channel(
-        config.bus_bits // 8,
-        AR_LATENCY + latency + R_LATENCY,
-        LONGEST,
-        in_flight=IN_FLIGHT,
-        write_latency=W_LATENCY,
-    )
     batch = batch_of(config)
     fetch = Fetch(INSN_BYTES, config.queue_depth, batch=batch, buffer=BATCHES * batch)
-    return Simulated(costs, channel, fetch, Units(room=1, outstanding=OUTSTANDING))
+    return Simulated(costs, timing.channel(config), fetch, Units(room=1, outstanding=OUTSTANDING))
+
+
+def _channel(config: Config) -> Channel:
+    """The DRAM port."""
+    latency = AR_LATENCY + max(1, config.dram_latency) + R_LATENCY
+    return Channel(config.bus_bits // 8, latency, LONGEST, in_flight=IN_FLIGHT, write_latency=W_LATENCY)
 
 
 def _core(program: Elaborated, timing: Timing) -> Array:
     """Cycles of each GEMM and ALU instruction until its unit is free, int64 [n]; 0 for others and without micro-ops."""
-    own, late = timing.intervals(program.config), [0] * (len(program.kernels) + 1)
-    for index, item in enumerate(program.kernels if program.config.rescales else ()):
-        if isinstance(item, AluKernel) and item.op in RESCALING:
-            late[index] = EXTENDED + _waits(item, own.of(item.op, item.imm is not None), EXTENDED + 1)
+    own, kernels = timing.intervals(program.config), program.kernels
+    late = [0] * (len(kernels) + 1)
+    rescales = (kernels.column("is_alu") == 1) & among(kernels.column("code"), RESCALING)
+    for index in np.flatnonzero(rescales & program.config.rescales).tolist():
+        item = kernels[index]
+        assert isinstance(item, AluKernel)
+        late[index] = EXTENDED + _waits(item, own.of(item.op, item.imm is not None), EXTENDED + 1)
     busy = compute(program, timing) + np.array(late, np.int64)[program.kernel]
     return np.where(program.micro_ops > 0, busy, 0)
 
@@ -278,6 +281,7 @@ TILEWRIGHT = Timing(
         "the cycle rules of this package's gateware, whose compiled RTL is compared with it program by program; "
         "DRAM delay and width from the config",
     ),
+    channel=_channel,
     simulated=_gateware,
 )
 
@@ -302,7 +306,7 @@ def _hls(program: Elaborated, timing: Timing) -> Simulated:
         row_bytes=moved.row_bytes,
         writes=store.astype(np.int64),
     )
-    return Simulated(costs, Channel(config.bus_bits // 8, config.dram_latency), Fetch(INSN_BYTES, config.queue_depth))
+    return Simulated(costs, timing.channel(config), Fetch(INSN_BYTES, config.queue_depth))
 
 
 HLS = Timing(
@@ -317,6 +321,7 @@ HLS = Timing(
         "initiation intervals as declared in upstream's HLS source; DRAM latency and width from the config; "
         "dispatch, fetch, padding, rows and write response assumed; not calibrated against hardware",
     ),
+    channel=lambda config: Channel(config.bus_bits // 8, config.dram_latency),
     simulated=_hls,
 )
 
@@ -338,7 +343,7 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
         row_bytes=moved.row_bytes,
         writes=stores(program).astype(np.int64),
     )
-    return Simulated(costs, Channel(beat, 0, burst=0), Fetch(INSN_BYTES, depth=0))
+    return Simulated(costs, timing.channel(config), Fetch(INSN_BYTES, depth=0))
 
 
 IDEAL = Timing(
@@ -353,6 +358,7 @@ IDEAL = Timing(
         "a lower bound, no machine: throughput of each unit and tokens only; no latency, dispatch, fetch, "
         "queue limits or sharing of the DRAM port",
     ),
+    channel=lambda config: Channel(config.bus_bits // 8, 0, burst=0),
     simulated=_ideal,
     tokens_wait=False,
 )
