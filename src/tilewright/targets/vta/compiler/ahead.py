@@ -48,16 +48,15 @@ class _Times(NamedTuple):
 def by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
     """The same with the work in the order of its starts: a load has one place among the work of all units.
 
-    Each unit's own order stays, and so does what depends on what: that has started later. A store starts with its first
-    instruction, as loads may follow a part of it; a step with its last, as its micro-ops are loaded before it may run.
+    Each unit's own order stays, and so does every dependency: what depends on an item starts later. An item starts with
+    its first step or store. The loads of its micro-ops and its NOPs run earlier, before what it depends on.
     """
     if walk.line.gemm == walk.line.alu:
         return walk, draft
     work = np.array(draft.listing.work)
     starts = np.zeros(len(work), np.int64)
-    stores = draft.built.unit == walk.line.store
-    np.maximum.at(starts, draft.item[~stores], trace.start[~stores])
-    starts[draft.item[stores][::-1]] = trace.start[stores][::-1]
+    own = np.flatnonzero((draft.step >= 0) | (draft.built.unit == walk.line.store))[::-1]
+    starts[draft.item[own]] = trace.start[own]
     mine = np.flatnonzero(work >= 0)
     order = work[mine[np.argsort(starts[mine], kind="stable")]]
     place = np.empty_like(order)

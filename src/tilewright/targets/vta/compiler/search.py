@@ -20,7 +20,9 @@ from tilewright.targets.vta.config import Config
 
 CHOICES = ("rows", "columns", "outs", "sums", "channels", "inp", "wgt", "acc")
 #: Instructions of the plans that are timed, and of the best of them with its first and last group in smaller pieces.
-EFFORT, REFINING = 1700, 1000
+EFFORT, REFINING = 1000, 600
+#: Plans that are timed, however long.
+LEAST = 3
 #: Cycles that a chunk and a group are taken to cost besides, to say which plans are timed first: units wait for units.
 HANDOVER = 40
 #: The best plans that are so refined.
@@ -43,7 +45,7 @@ def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
 
 @lru_cache(maxsize=1024)
 def _ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
-    made = finalists(_candidates(layer, config, timing), lambda plan: score(plan, config, timing), EFFORT, WORTH)
+    made = finalists(_candidates(layer, config, timing), lambda plan: score(plan, config, timing), EFFORT, WORTH, LEAST)
     variants = [(0.0, variant) for _, plan in made[:REFINED] for variant in _variants(plan)]
     made += finalists(variants, lambda plan: score(plan, config, timing), REFINING)
     return tuple(plan for _, plan in sorted(made, key=lambda item: item[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.sim.steps import Trace
-from tilewright.targets.vta.compiler.ahead import by_time, loads_ahead
+from tilewright.targets.vta.compiler.ahead import OF_LOADS, by_time, loads_ahead
 from tilewright.targets.vta.compiler.emit import Draft, Names, draft
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.search import ranked
@@ -23,6 +24,8 @@ WAYS, ORDERS = ((False, True), (True, True), (False, False), (True, False)), 3
 LONG, FINE = 4000, 40_000
 #: Instructions that are timed to choose between plans, the plans of a layer that are tried, and layers without a gain.
 EFFORT, TRIED, LAYERS = 20_000, 6, 2
+#: Loads that wait, of those closest before a late one, ahead of which it is tried.
+NEAR = 3
 #: As parts of the chain's cycles: the waits of a layer that are worth a try, and what is a gain.
 WORTH, GAIN = 0.006, 0.0005
 
@@ -32,6 +35,7 @@ class Timed(NamedTuple):
 
     stages: tuple[Stage, ...]
     walk: Walk
+    loads: list[Load]
     draft: Draft
     trace: Trace
 
@@ -68,7 +72,7 @@ def tuned(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, t
     best = chain.ordered(first)
     if replan and first.walk.steps <= LONG and (other := chain.planned(first)) is not first:
         best = min(best, chain.ordered(other), key=lambda known: known.cycles)
-    return best
+    return chain.swapped(best)
 
 
 class _Chain:
@@ -80,7 +84,7 @@ class _Chain:
     def _timed(self, stages: tuple[Stage, ...], walk: Walk, loads: list[Load]) -> Timed:
         costs = None if walk.apart else walk.costs
         made = draft(stages, self.names, listing(walk, loads), self.config, costs)
-        return Timed(stages, walk, made, trace(made, self.config, self.timing))
+        return Timed(stages, walk, loads, made, trace(made, self.config, self.timing))
 
     def timed(self, stages: tuple[Stage, ...]) -> Timed:
         """Stages with loads where they are needed, then ahead."""
@@ -104,6 +108,23 @@ class _Chain:
             other = self.ahead(best, *next(ways))
             idle = 0 if other.cycles < best.cycles * (1 - GAIN) else idle + 1
             best = min(best, other, key=lambda known: known.cycles)
+        return best
+
+    def swapped(self, best: Timed) -> Timed:
+        """Move loads that come late, one at a time, ahead of loads that wait. Keep each move that saves cycles."""
+        left, tried = EFFORT, set[tuple[Load, Load]]()
+        while left > 0:
+            for ahead, of, loads in _swaps(best):
+                if (ahead, of) in tried:
+                    continue
+                tried.add((ahead, of))
+                other = self._timed(best.stages, best.walk, loads)
+                left -= len(other.draft.item)
+                if other.cycles < best.cycles:
+                    best = other
+                    break
+            else:
+                break
         return best
 
     def planned(self, best: Timed) -> Timed:
@@ -132,3 +153,20 @@ class _Chain:
             if idle == LAYERS:
                 break
         return best
+
+
+def _swaps(known: Timed) -> Iterator[tuple[Load, Load, list[Load]]]:
+    """Yield a late load, an earlier load that waits, and all loads with the late one moved ahead of the other."""
+    work = np.array(known.draft.listing.work)
+    trace, items, loads = known.trace, known.draft.item, known.loads
+    waits = np.bincount(items, trace.wait, minlength=len(work))[work < 0]
+    late = np.bincount(items, trace.wait * (trace.cause == OF_LOADS), minlength=len(work))[work >= 0]
+    late = late[np.argsort(work[work >= 0])]
+    for number in sorted(range(len(loads)), key=lambda number: -late[loads[number].need]):
+        load = loads[number]
+        if late[load.need] < WORTH * known.cycles:
+            return
+        blocked = [before for before in range(number) if waits[before] > 0 and load.first <= loads[before].at]
+        for before in blocked[: -NEAR - 1 : -1]:
+            moved = load._replace(at=loads[before].at)
+            yield load, loads[before], [*loads[:before], moved, *loads[before:number], *loads[number + 1 :]]
