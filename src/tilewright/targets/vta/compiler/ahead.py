@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.schedule.cuts import Range
+from tilewright.schedule import Range
 from tilewright.sim.steps import Trace
 from tilewright.targets.vta.compiler.emit import Draft
 from tilewright.targets.vta.compiler.items import Compute, LoadInputs, LoadParameters, LoadWeights

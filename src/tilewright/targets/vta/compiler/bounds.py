@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.schedule.cuts import extents, product
+from tilewright.schedule import combinations, extents
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.regions import accumulators, parameters
 from tilewright.targets.vta.compiler.tile_kernels import DISTANCE, OVERHEAD
@@ -22,14 +22,14 @@ def choices(layer: Layer, config: Config) -> dict[str, Array]:
     rows, columns = extents(layer.out[0]), extents(layer.out[1])
     outs = np.ones(1, np.int64) if layer.link == "banded" else extents(layer.out_tiles, config.acc.depth)
     sums = extents(layer.depth, config.inp.depth)
-    tiles = product(rows=rows, columns=columns)
+    tiles = combinations(rows=rows, columns=columns)
     if not layer.matrix:  # narrow tiles only where a full row is too much: they cost a transfer a channel and row
         wide = tiles["columns"] == columns[0]
         if (wide & _fits_image(layer, config, tiles, 1, 1)).any():
             tiles = {name: values[wide] for name, values in tiles.items()}
     chunks = 1 if layer.shared else -(-layer.out_tiles // outs.min()) * -(-layer.depth // sums.min())
     wgt = np.unique([min(slots, chunks, config.wgt.depth) for slots in WGT_SLOTS])[::-1]
-    choices = product(
+    choices = combinations(
         tile=np.arange(len(tiles["rows"])),
         outs=outs,
         sums=sums,

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.instruction import Raw
-from tilewright.schedule.slots import NOBODY, Parts, Uses, followed
+from tilewright.schedule import NOBODY, Parts, Uses, followed
 from tilewright.targets.vta.compiler.tokens import linked
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.instruction import Raw
-from tilewright.schedule.slots import NOBODY
+from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
 from tilewright.targets.vta.compiler.costs import Costs
 from tilewright.targets.vta.compiler.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store

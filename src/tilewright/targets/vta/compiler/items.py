@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewright.schedule.cuts import Range
+from tilewright.schedule import Range
 from tilewright.targets.vta.compiler.plan import Chunk, Group
 from tilewright.targets.vta.compiler.step import Run
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from tilewright.schedule.cuts import Range, ranges, to_and_fro
+from tilewright.schedule import Range, ranges, to_and_fro
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.tile import Span, cut, spans
 from tilewright.targets.vta.compiler.tile_kernels import Block

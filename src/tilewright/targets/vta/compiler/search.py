@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tilewright.schedule.search import finalists
+from tilewright.schedule import finalists
 from tilewright.targets.vta.compiler.bounds import bound, choices, handovers
 from tilewright.targets.vta.compiler.emit import alone
 from tilewright.targets.vta.compiler.layer import Layer

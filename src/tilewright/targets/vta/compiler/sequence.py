@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.schedule.cuts import Range
-from tilewright.schedule.slots import Held
+from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.costs import Costs, costs_of
 from tilewright.targets.vta.compiler.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.schedule.slots import NOBODY
+from tilewright.schedule import NOBODY
 from tilewright.sim.jit import compiled, part
 
 #: Bits of `Tokens.bits`, in the order of the instructions' fields.
