@@ -8,9 +8,9 @@ import numpy as np
 
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, Mul, Quantize, Window
-from tilewright.targets.vta.compiler import codes, parameters, proven
+from tilewright.targets.vta.compiler import parameters, proven
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.lowered import Context, Lowered, packing
+from tilewright.targets.vta.compiler.lowered import CODE_DTYPES, Context, Lowered, packing
 from tilewright.targets.vta.compiler.parameters import Parameters
 
 
@@ -19,7 +19,7 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
     config, rounding, out, other = context.config, context.rounding, site.output, site.input(1)
     if {tensor.shape for tensor in (site.input(0), other)} != {out.shape} or other.data is not None:
         return "its operands are not two tensors of one shape"
-    if other.dtype not in codes.DTYPES or out.dtype not in codes.DTYPES:
+    if other.dtype not in CODE_DTYPES or out.dtype not in CODE_DTYPES:
         return f"it adds {other.dtype} to {out.dtype}; VTA's buffers hold int8"
     if not context.codes:
         return "its parameters do not fit the memory that the machine has for them"
@@ -44,7 +44,7 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
 def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
     """Codes times a constant, as codes of another scale."""
     config, rounding, x, out = context.config, context.rounding, site.input(0), site.output
-    if x.dtype not in codes.DTYPES:
+    if x.dtype not in CODE_DTYPES:
         return f"{op.label} of real numbers is not supported"
     if config.alu != "float":
         return "it rescales codes, for which only the ALU float has a multiplier"

@@ -82,7 +82,7 @@ class Layer:
 
     A `matrix` layer has no window: its rows (pixels, `batch` a tile) lie along one row of tiles. `shared`: one
     weight tile serves every tap and channel (pools). `planes`: bytes of an accumulator that are stored.
-    `clamp`: what the ALU clips a maximum to. `fold`: pixels side by side in one tile (see fold.py); `size`, `out`
+    `clamp`: what the ALU clips a maximum to. `fold`: pixels side by side in one tile (see lowered.Fold); `size`, `out`
     and `window` count folded columns. `packing` says it all for people.
     """
 

@@ -11,10 +11,22 @@ from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected, Linear, Window
 from tilewright.graph.ops.linear import centre
-from tilewright.targets.vta.compiler import codes, parameters, weights
-from tilewright.targets.vta.compiler import fold as folding
+from tilewright.targets.vta.compiler import parameters
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.lowered import Context, Lowered, packing, windowed
+from tilewright.targets.vta.compiler.lowered import (
+    CODE_MAX,
+    CODE_MIN,
+    Context,
+    Lowered,
+    classes_of,
+    folded_columns,
+    folded_rows,
+    held_zero_point,
+    packing,
+    planes_of,
+    tiles_of,
+    windowed,
+)
 
 
 def linear(site: Site, op: Linear, context: Context) -> Lowered | str:
@@ -26,7 +38,7 @@ def linear(site: Site, op: Linear, context: Context) -> Lowered | str:
     if site.input(1).dtype != "int8":
         return f"its weights are {site.input(1).dtype}; VTA multiplies int8"
     centred = centre(site.constant(1), site.input(1)).astype(np.int32)
-    if centred.min() < weights.CODE_MIN or centred.max() > weights.CODE_MAX:
+    if centred.min() < CODE_MIN or centred.max() > CODE_MAX:
         return "its weights less their zero point do not fit int8"
     shape = site.input(0).shape
     if isinstance(op, FullyConnected):
@@ -56,11 +68,11 @@ def linear(site: Site, op: Linear, context: Context) -> Lowered | str:
 def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Lowered | str:
     """A product of `rows` rows with w (O, 1, K)."""
     config = context.config
-    planes = weights.planes_of(w, config)
+    planes = planes_of(w, config)
     if isinstance(planes, str):
         return planes
     block = config.block
-    fold = folding.rows(w, rows, config, context.single)
+    fold = folded_rows(w, rows, config, context.single)
     width = -(-rows // (config.batch * fold.pixels))
     layer = Layer(
         kind="sum",
@@ -80,8 +92,8 @@ def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Low
     )
     start = np.zeros(fold.weights.shape[0], np.int64)
     one = np.zeros(1, np.int64)
-    correction = (w.sum(axis=(1, 2)) * codes.zero_point(site.input(0))).astype(np.int32)[None, None]
-    lowered = Lowered(layer, weights.tiles_of(fold.weights, start, layer, block), correction, one, one)
+    correction = (w.sum(axis=(1, 2)) * held_zero_point(site.input(0))).astype(np.int32)[None, None]
+    lowered = Lowered(layer, tiles_of(fold.weights, start, layer, block), correction, one, one)
     return _finished(site, lowered, context)
 
 
@@ -89,20 +101,20 @@ def _spatial(site: Site, w: Array, start: Array, window: Window, context: Contex
     """A window over the image; output channel o reads w.shape[2] channels from start[o]."""
     config = context.config
     size, out = site.input(0).shape[1:3], site.output.shape[1:3]
-    classes = [weights.classes_of(size[axis], out[axis], window, axis) for axis in (0, 1)]
+    classes = [classes_of(size[axis], out[axis], window, axis) for axis in (0, 1)]
     if any(not taps.any() for _, masks in classes for taps in masks):
         return f"padding={list(window.padding)} is not supported: a window lies wholly in it"
-    planes = weights.planes_of(w, config)
+    planes = planes_of(w, config)
     if isinstance(planes, str):
         return planes
-    fold = folding.columns(w, start, site.input(0).shape[3], window, out[1], config, context.single)
+    fold = folded_columns(w, start, site.input(0).shape[3], window, out[1], config, context.single)
     layer = windowed(site, fold, start, config, planes)
     (row_class, rows), (column_class, columns) = classes
     per_tap = w.sum(axis=2).reshape(-1, *window.kernel)  # (O, KH, KW)
     correction = np.einsum("akb,ra,cb->rck", per_tap.transpose(1, 0, 2), rows, columns)
-    correction = correction * codes.zero_point(site.input(0))
+    correction = correction * held_zero_point(site.input(0))
     start = start if fold.pixels == 1 else np.zeros(fold.weights.shape[0], np.int64)
-    tiles = weights.tiles_of(fold.weights, start, layer, config.block)
+    tiles = tiles_of(fold.weights, start, layer, config.block)
     return _finished(site, Lowered(layer, tiles, correction.astype(np.int32), row_class, column_class), context)
 
 

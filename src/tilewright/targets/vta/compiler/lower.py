@@ -19,9 +19,9 @@ from tilewright.graph.ops import (
     RealAveragePool2D,
     Upsample,
 )
-from tilewright.targets.vta.compiler import codes, elementwise, pools, products
+from tilewright.targets.vta.compiler import elementwise, pools, products
 from tilewright.targets.vta.compiler.linear import linear
-from tilewright.targets.vta.compiler.lowered import Context, Lowered
+from tilewright.targets.vta.compiler.lowered import CODE_DTYPES, Context, Lowered
 from tilewright.targets.vta.compiler.transfers import LARGEST
 
 #: Why the host takes an operator of another kind, or of ONNX.
@@ -58,7 +58,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
     if config.inp.width != 8 or config.wgt.width != 8:
         return f"the machine's values have {config.inp.width} bits and its weights {config.wgt.width}; the codes 8"
     x = site.input(0)
-    if x.dtype not in codes.DTYPES:
+    if x.dtype not in CODE_DTYPES:
         reason = f"{op.label} of {x.dtype} ('{x.name}') is not supported"
         return reason if x.dtype.startswith("float") else f"{reason}; VTA multiplies int8"
     if x.data is not None:

@@ -15,8 +15,9 @@ from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.reference import value_of
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch
-from tilewright.targets.vta.compiler import codes, products
+from tilewright.targets.vta.compiler import products
 from tilewright.targets.vta.compiler.layer import columns_of
+from tilewright.targets.vta.compiler.lowered import given_back, held_codes, held_offset, held_zero_point
 
 #: What the host subtracts from sums: by row class, column class and channel.
 TABLES = ("correction", "row_class", "column_class")
@@ -56,7 +57,7 @@ def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str
     value = value_of(graph, values, tensor)
     if value is None:
         raise ProgramError(f"launch '{launch.name}'", f"reads '{tensor}', which has no value", "compile it again")
-    return codes.held(value)
+    return held_codes(value)
 
 
 def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
@@ -91,7 +92,7 @@ def _rows(site: Site, held: Array, block: int) -> Array:
     if not isinstance(op, Conv2D | DepthwiseConv2D):
         return held.reshape(samples, -1, held.shape[-1])
     window = op.window
-    views = window.view(window.pad(merge_samples(held), codes.zero_point(site.input(0))))
+    views = window.view(window.pad(merge_samples(held), held_zero_point(site.input(0))))
     return np.ascontiguousarray(views).reshape(samples, -1, int(np.prod(views.shape[3:])))
 
 
@@ -118,7 +119,7 @@ def unpack(
             data = outputs[form["result"]][:, form["first"] * form["batch"] * form["block"] :][:, :size]
             acc = _gathered(site, form, data)
             if form["codes"]:
-                found[site.output.name] = codes.given_back(acc.astype(np.int8), site.output)
+                found[site.output.name] = given_back(acc.astype(np.int8), site.output)
             elif isinstance(site.node.op, MatMul):
                 held = [_held(launch, graph, values, site.input(operand).name) for operand in (0, 1)]
                 acc = acc.astype(np.int32, copy=False) + products.correction(site, *held)
@@ -166,4 +167,4 @@ def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], roundi
         return op.finish(site, acc, rounding_mode(rounding))
     if not isinstance(op, AveragePool2D):
         raise ProgramError(f"op '{site.node.name}'", f"is a {op.kind}, which leaves no sums", "compile it again")
-    return op.finish(site, acc + codes.offset(site.input(0)) * op.counts(site))[0]
+    return op.finish(site, acc + held_offset(site.input(0)) * op.counts(site))[0]

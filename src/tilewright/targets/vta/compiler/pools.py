@@ -10,9 +10,18 @@ import numpy as np
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import AveragePool2D, MaxPool2D, Mean, RealAveragePool2D, Upsample, Window
 from tilewright.graph.rounding import clamp_range, mean_factor
-from tilewright.targets.vta.compiler import codes, parameters, weights
-from tilewright.targets.vta.compiler import fold as folding
-from tilewright.targets.vta.compiler.lowered import Context, Lowered, windowed
+from tilewright.targets.vta.compiler import parameters
+from tilewright.targets.vta.compiler.lowered import (
+    CODE_MAX,
+    CODE_MIN,
+    Context,
+    Fold,
+    Lowered,
+    classes_of,
+    held_offset,
+    planes_of,
+    windowed,
+)
 
 
 def maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered | str:
@@ -22,8 +31,8 @@ def maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered | str:
         return lowered
     out = site.output
     bounds = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
-    low, high = (bound - codes.offset(out) for bound in bounds)
-    clamp = None if (low, high) == (weights.CODE_MIN, weights.CODE_MAX) else (low, high)
+    low, high = (bound - held_offset(out) for bound in bounds)
+    clamp = None if (low, high) == (CODE_MIN, CODE_MAX) else (low, high)
     return replace(lowered, layer=replace(lowered.layer, kind="max", planes=1, clamp=clamp))
 
 
@@ -71,14 +80,14 @@ def _pooled(site: Site, window: Window, context: Context, factor: int | None) ->
     """A window over each channel: sums of codes times `factor`; None: no sums."""
     config, shape = context.config, site.input(0).shape
     out = window.output_size(site.node.name, *shape[1:3])
-    classes = [weights.classes_of(shape[1 + axis], out[axis], window, axis) for axis in (0, 1)]
+    classes = [classes_of(shape[1 + axis], out[axis], window, axis) for axis in (0, 1)]
     if any(not taps.any() for _, masks in classes for taps in masks):
         return f"padding={list(window.padding)} is not supported: a window lies wholly in it"
     taps, channels = prod(window.kernel), shape[3]
-    planes = weights.planes_of(np.full((1, taps, 1), factor, np.int32), config) if factor else 1
+    planes = planes_of(np.full((1, taps, 1), factor, np.int32), config) if factor else 1
     if isinstance(planes, str):
         return planes
-    one = folding.Fold(1, np.broadcast_to(np.int32(1), (channels, taps, 1)), window)
+    one = Fold(1, np.broadcast_to(np.int32(1), (channels, taps, 1)), window)
     layer = windowed(site, one, np.arange(channels), config, planes, out=out)
     tiles = (np.eye(config.block, dtype=np.int8) * np.int8(factor or 1))[None, None, None]
     (row_class, rows), (column_class, columns) = classes

@@ -10,18 +10,26 @@ from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import MatMul, Window
 from tilewright.graph.ops.linear import matrices
-from tilewright.targets.vta.compiler import codes, parameters, weights
+from tilewright.targets.vta.compiler import parameters
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.lowered import Context, Lowered, packing
+from tilewright.targets.vta.compiler.lowered import (
+    CODE_DTYPES,
+    CODE_MIN,
+    Context,
+    Lowered,
+    held_zero_point,
+    packing,
+    planes_of,
+)
 
 
 def product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     """All products as one layer: the matrices are channels side by side, each in tiles of its own."""
     config, block = context.config, context.config.block
     count, rows, depth, columns = matrices(site)
-    if site.input(1).dtype not in codes.DTYPES or site.output.dtype not in codes.DTYPES:
+    if site.input(1).dtype not in CODE_DTYPES or site.output.dtype not in CODE_DTYPES:
         return f"its operands are {site.input(0).dtype} and {site.input(1).dtype}; VTA multiplies int8"
-    planes = weights.planes_of(np.full((1, 1, depth), weights.CODE_MIN, np.int32), config)
+    planes = planes_of(np.full((1, 1, depth), CODE_MIN, np.int32), config)
     if isinstance(planes, str):
         return planes
     deep, wide = -(-depth // block), -(-columns // block)
@@ -46,7 +54,7 @@ def product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     one = np.zeros(1, np.int64)
     none = np.zeros((1, 1, count * wide * block), np.int32)
     lowered = Lowered(layer, None, none, one, one)
-    centred = any(codes.zero_point(site.input(index)) for index in (0, 1))
+    centred = any(held_zero_point(site.input(index)) for index in (0, 1))
     if context.rounding.elementwise != "pow2" or centred or not context.codes:
         return lowered
     made = parameters.of_product_shift(site, "none", none, layer, config)
@@ -81,7 +89,7 @@ def as_result(site: Site, acc: Array, block: int) -> Array:
 
 def correction(site: Site, left: Array, right: Array) -> Array:
     """What zero points add to sums of codes as they are held: int32 (S, *out_shape) or broadcasting to it."""
-    za, zb = (codes.zero_point(site.input(index)) for index in (0, 1))
+    za, zb = (held_zero_point(site.input(index)) for index in (0, 1))
     depth = left.shape[-1]
     rows, columns = left.sum(-1, dtype=np.int32)[..., None], right.sum(-2, dtype=np.int32)[..., None, :]
     total: Array = depth * za * zb - zb * rows - za * columns

@@ -19,7 +19,7 @@ from tilewright.array import Array
 from tilewright.graph.ir import Node, Quant, Site, Tensor
 from tilewright.graph.ops import Add, Op
 from tilewright.graph.rounding import Rounding
-from tilewright.targets.vta.compiler import codes
+from tilewright.targets.vta.compiler.lowered import given_back, held_codes, held_zero_point
 from tilewright.targets.vta.compiler.parameters import Requantised, Scaling, float_bits
 from tilewright.targets.vta.isa.alu import requantise_float
 
@@ -46,7 +46,7 @@ def of_one(site: Site, real: float, rounding: Rounding) -> tuple[Requantised, ..
     wanted = _results(site.node.op, (x,), site.inputs[1:], out, (HELD,), rounding)
     bounds = int(wanted.min()), int(wanted.max())
     for factor in _neighbours(np.float32(real)):
-        zero, bias = codes.zero_point(out), -codes.zero_point(x)
+        zero, bias = held_zero_point(out), -held_zero_point(x)
         inside = bias + round(zero / float(factor))  # the zero point added before rounding, as onnxruntime's Mul does
         for one, added in ((bias, zero), (inside, 0)):
             if abs(one) < 1 << 31:
@@ -81,10 +81,10 @@ def _results(
     tensors = [replace(tensor, shape=shape, data=None) for tensor, shape in zip(operands, shapes, strict=True)]
     result = replace(out, shape=np.broadcast_shapes(*shapes), data=None)
     node = Node("codes", op, tuple("x" for _ in (*operands, *constants)), (out.name,))
-    values = [codes.given_back(h.astype(np.int8), t)[None] for h, t in zip(held, tensors, strict=True)]
+    values = [given_back(h.astype(np.int8), t)[None] for h, t in zip(held, tensors, strict=True)]
     others = [None if tensor is None or tensor.data is None else tensor.data[None] for tensor in constants]
     (found,) = op.evaluate(Site(node, (*tensors, *constants), (result,)), [*values, *others], rounding)
-    return codes.held(found[0]).astype(np.int64)
+    return held_codes(found[0]).astype(np.int64)
 
 
 def _applied(part: Requantised, acc: Array) -> Array:
@@ -105,7 +105,7 @@ def _neighbours(factor: np.float32) -> Iterator[np.float32]:
 def _sum_of_two(op: Add, a: _Codes, b: _Codes, out: _Codes, rounding: Rounding) -> tuple[Requantised, ...] | None:
     left, right = np.float32(a.scale) / np.float32(out.scale), np.float32(b.scale) / np.float32(out.scale)
     tensors = [_tensor(kind) for kind in (a, b, out)]
-    zeros = [codes.zero_point(tensor) for tensor in tensors]
+    zeros = [held_zero_point(tensor) for tensor in tensors]
     constant = zeros[2] - float(left) * zeros[0] - float(right) * zeros[1]
     grid = HELD[:, None], HELD[None, :]
     wanted = _results(op, (tensors[0], tensors[1]), (), tensors[2], grid, rounding)
