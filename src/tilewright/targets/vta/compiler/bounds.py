@@ -6,10 +6,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.schedule import combinations, extents
-from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.regions import accumulators, parameters
+from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
+from tilewright.targets.vta.compiler.plan import accumulator_tiles, parameter_memory
 from tilewright.targets.vta.compiler.tile_kernels import DISTANCE, OVERHEAD
-from tilewright.targets.vta.compiler.transfers import LARGEST
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.timing import MODELS, Intervals
 
@@ -43,9 +42,9 @@ def choices(layer: Layer, config: Config) -> dict[str, Array]:
     carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
     sets = 1 if layer.kind == "add" else grid["outs"]
     fits = _fits_image(layer, config, grid, carried, grid["outs"]) & (
-        weights <= np.minimum(config.wgt.depth // grid["wgt"], LARGEST)
+        weights <= np.minimum(config.wgt.depth // grid["wgt"], LARGEST_SIZE)
     )
-    fits &= layer.parameters * sets <= parameters(config)[2]
+    fits &= layer.parameters * sets <= parameter_memory(config)[2]
     one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
     fits &= (grid["channels"] == 0) | ~(one_tile | (grid["outs"] == layer.out_tiles))  # else the orders are the same
     fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load is a token at most
@@ -75,7 +74,7 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
     pixels = grid["rows"] * grid["columns"]
     held = pixels * (1 if layer.shifts else layer.operands) + (height * width if layer.kind == "max" else 0)
     inp = config.inp.depth // grid.get("inp", np.ones(1, np.int64))
-    acc = accumulators(config, layer) // grid.get("acc", np.ones(1, np.int64))
+    acc = accumulator_tiles(config, layer) // grid.get("acc", np.ones(1, np.int64))
     fits: Array = (height * width * carried * layer.operands <= inp) & (held * outs <= acc)
     return fits
 

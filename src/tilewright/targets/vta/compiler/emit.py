@@ -15,12 +15,11 @@ from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
 from tilewright.targets.vta.compiler.costs import Costs
 from tilewright.targets.vta.compiler.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
-from tilewright.targets.vta.compiler.plan import Plan
-from tilewright.targets.vta.compiler.regions import Region, Regions, parameters
+from tilewright.targets.vta.compiler.layer import covered, transfers
+from tilewright.targets.vta.compiler.plan import Plan, Region, Regions, parameter_memory
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
 from tilewright.targets.vta.compiler.step import Step
 from tilewright.targets.vta.compiler.tile_kernels import Dim, Kernel
-from tilewright.targets.vta.compiler.transfers import covered, transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
@@ -153,7 +152,7 @@ def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
     layer = plan.layer
     sizes = {names.weights: _weight_tiles(plan)[-1] * config.wgt.tile_bytes}
     if layer.parameters:
-        tile = config.sram(parameters(config)[0]).tile_bytes
+        tile = config.sram(parameter_memory(config)[0]).tile_bytes
         sizes[names.parameters] = layer.parameters * (1 if layer.kind == "add" else layer.out_tiles) * tile
     ends = [(place, layer.in_tiles * layer.size[0] * layer.size[1]) for place in names.inputs]
     ends.append((names.result, layer.planes * layer.out_tiles * layer.out_pixels))
@@ -202,7 +201,7 @@ class _Mover:
             start, at = start + item.tiles.first, where.wgt.at(item.slot) + item.tiles.first
             self._load(Memory.WGT, where.wgt, item.slot, at, start, item.tiles.size)
         elif isinstance(item, LoadParameters):
-            memory, whole = parameters(config)[0], layer.kind == "add"
+            memory, whole = parameter_memory(config)[0], layer.kind == "add"
             start = self.segments.tile(self.names.parameters, config.sram(memory).tile_bytes)
             start += 0 if whole else layer.parameters * item.outs.first
             count = layer.parameters * (1 if whole else item.outs.size)
@@ -251,7 +250,7 @@ class _Runs:
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
         self._builder, self._where, self._costs = builder, where, costs
         self._line = builder.line
-        self._parameters = parameters(builder.config)[0]
+        self._parameters = parameter_memory(builder.config)[0]
         self._operands: dict[Hashable, Operands] = {}
         self.lists = {memory: UopLists() for memory in UOP_MEMORIES}
         self.steps: dict[Step, int] = {}

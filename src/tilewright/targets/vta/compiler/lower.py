@@ -20,9 +20,9 @@ from tilewright.graph.ops import (
     Upsample,
 )
 from tilewright.targets.vta.compiler import elementwise, pools, products
+from tilewright.targets.vta.compiler.layer import LARGEST_SIZE
 from tilewright.targets.vta.compiler.linear import linear
 from tilewright.targets.vta.compiler.lowered import CODE_DTYPES, Context, Lowered
-from tilewright.targets.vta.compiler.transfers import LARGEST
 
 #: Why the host takes an operator of another kind, or of ONNX.
 REASONS = {
@@ -66,8 +66,8 @@ def lower(site: Site, context: Context) -> Lowered | str:
     if not isinstance(op, FullyConnected | MatMul | Add | Mul | Quantize):
         if len(x.shape) == 4 and x.shape[0] != 1:
             return f"a batch of {x.shape[0]} in the model is not supported; one image is"
-        if len(x.shape) == 4 and max(x.shape[2], site.output.shape[-2]) > LARGEST:
-            return f"a row of its image is longer than the {LARGEST} tiles of LOAD's x_stride"
+        if len(x.shape) == 4 and max(x.shape[2], site.output.shape[-2]) > LARGEST_SIZE:
+            return f"a row of its image is longer than the {LARGEST_SIZE} tiles of LOAD's x_stride"
     try:
         return _lowered(site, op, context)
     except TilewrightError as error:

@@ -17,10 +17,9 @@ from tilewright.array import Array
 from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.costs import Costs, costs_of
 from tilewright.targets.vta.compiler.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
-from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
-from tilewright.targets.vta.compiler.regions import Places, Region, Regions, parameters
+from tilewright.targets.vta.compiler.layer import covered, transfers
+from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, parameter_memory
 from tilewright.targets.vta.compiler.step import Run, Step, runs
-from tilewright.targets.vta.compiler.transfers import covered, transfers
 from tilewright.targets.vta.compiler.work import closing, opening, shift, sums
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
@@ -222,7 +221,7 @@ class Walk:
         if slot is None:
             slot = self._held["par"].take(key)
             item = LoadParameters(slot, group.outs)
-            if self.line.takes[Opcode.LOAD, parameters(self._config)[0]] == self.line.load:
+            if self.line.takes[Opcode.LOAD, parameter_memory(self._config)[0]] == self.line.load:
                 self._load("par", slot, item)
             else:
                 self._put([item])
@@ -276,7 +275,7 @@ class Walk:
             return self.costs.transfer(1, item.tiles.size, config.wgt.tile_bytes)
         assert isinstance(item, LoadParameters)
         tiles = layer.parameters * (1 if layer.kind == "add" else item.outs.size)
-        return self.costs.transfer(1, tiles, config.sram(parameters(config)[0]).tile_bytes)
+        return self.costs.transfer(1, tiles, config.sram(parameter_memory(config)[0]).tile_bytes)
 
 
 def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = False) -> Walk:

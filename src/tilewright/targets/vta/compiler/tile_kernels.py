@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.tile import Span
+from tilewright.targets.vta.compiler.layer import Layer, Span
 
 #: No accumulator tile may be written twice within this many micro-ops (upstream's runtime: VerifyDep).
 DISTANCE = 3
