@@ -17,8 +17,8 @@ from tilewright.array import Array
 from tilewright.schedule import Range
 from tilewright.sim.steps import Trace
 from tilewright.targets.vta.compiler.emit import Draft
-from tilewright.targets.vta.compiler.items import Compute, LoadInputs, LoadParameters, LoadWeights
 from tilewright.targets.vta.compiler.sequence import Load, Walk
+from tilewright.targets.vta.compiler.work import Compute, LoadInputs, LoadParameters, LoadWeights
 
 #: Weight tiles that are worth a load of their own.
 PIECE = 4

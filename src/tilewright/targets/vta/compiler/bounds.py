@@ -6,9 +6,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.schedule import combinations, extents
+from tilewright.targets.vta.compiler.kernels import DISTANCE, OVERHEAD
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
 from tilewright.targets.vta.compiler.plan import accumulator_tiles, parameter_memory
-from tilewright.targets.vta.compiler.tile_kernels import DISTANCE, OVERHEAD
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.timing import MODELS, Intervals
 

@@ -13,13 +13,11 @@ from tilewright.array import Array
 from tilewright.program.instruction import Raw
 from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
-from tilewright.targets.vta.compiler.costs import Costs
-from tilewright.targets.vta.compiler.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
+from tilewright.targets.vta.compiler.kernels import Dim, Kernel, Step
 from tilewright.targets.vta.compiler.layer import covered, transfers
 from tilewright.targets.vta.compiler.plan import Plan, Region, Regions, parameter_memory
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
-from tilewright.targets.vta.compiler.step import Step
-from tilewright.targets.vta.compiler.tile_kernels import Dim, Kernel
+from tilewright.targets.vta.compiler.work import Compute, Costs, Item, LoadInputs, LoadParameters, LoadWeights, Store
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory

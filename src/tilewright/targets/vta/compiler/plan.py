@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from tilewright.schedule import Range, ranges, to_and_fro
+from tilewright.targets.vta.compiler.kernels import Block
 from tilewright.targets.vta.compiler.layer import Layer, Span, pieces, spans
-from tilewright.targets.vta.compiler.tile_kernels import Block
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
 

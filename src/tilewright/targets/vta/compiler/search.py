@@ -11,10 +11,10 @@ import numpy as np
 from tilewright.schedule import finalists
 from tilewright.targets.vta.compiler.bounds import bound, choices, handovers
 from tilewright.targets.vta.compiler.emit import alone
+from tilewright.targets.vta.compiler.kernels import OVERHEAD
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.compiler.sequence import sampled
-from tilewright.targets.vta.compiler.tile_kernels import OVERHEAD
 from tilewright.targets.vta.compiler.timed import trace
 from tilewright.targets.vta.config import Config
 

@@ -15,12 +15,23 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.schedule import Held, Range
-from tilewright.targets.vta.compiler.costs import Costs, costs_of
-from tilewright.targets.vta.compiler.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
+from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import covered, transfers
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, parameter_memory
-from tilewright.targets.vta.compiler.step import Run, Step, runs
-from tilewright.targets.vta.compiler.work import closing, opening, shift, sums
+from tilewright.targets.vta.compiler.work import (
+    Compute,
+    Costs,
+    Item,
+    LoadInputs,
+    LoadParameters,
+    LoadWeights,
+    Store,
+    closing,
+    costs_of,
+    opening,
+    shift,
+    sums,
+)
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
 

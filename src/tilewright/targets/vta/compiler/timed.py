@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.sim.order import order
 from tilewright.sim.steps import Footprints, StepTable, Trace
 from tilewright.targets.vta.compiler.emit import Draft
-from tilewright.targets.vta.compiler.step import Step
+from tilewright.targets.vta.compiler.kernels import Step
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
 from tilewright.targets.vta.isa.fields import REGIONS
