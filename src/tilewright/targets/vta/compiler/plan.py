@@ -1,4 +1,4 @@
-"""The plan of a layer: how it is cut into tiles, what each memory must hold for that, and where its slots are on chip."""
+"""The plan of a layer: how it is cut into tiles, which buffers hold what, and where its slots are."""
 
 from __future__ import annotations
 

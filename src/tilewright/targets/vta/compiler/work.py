@@ -1,4 +1,4 @@
-"""What a schedule is made of: items, the steps that compute units take for one group of output tiles, and their cycles."""
+"""What a schedule is made of: items, the steps that one group of output tiles takes, and their cycles."""
 
 from __future__ import annotations
 
