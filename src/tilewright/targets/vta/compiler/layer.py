@@ -98,16 +98,16 @@ class Layer:
     matrix: bool
     size: tuple[int, int]
     out: tuple[int, int]
-    window: Window
     in_tiles: int
     out_tiles: int
     link: Link
-    bands: tuple[tuple[int, int], ...]
-    shared: bool
     planes: int
-    clamp: tuple[int, int] | None
-    fold: int
     packing: str
+    window: Window = Window()
+    bands: tuple[tuple[int, int], ...] = ()
+    shared: bool = False
+    clamp: tuple[int, int] | None = None
+    fold: int = 1
     codes: Codes | None = None
     repeat: tuple[int, int] = (1, 1)
 

@@ -90,7 +90,6 @@ def windowed(
         bands=bands if link == "banded" else (),
         shared=not isinstance(site.node.op, Linear),
         planes=planes,
-        clamp=None,
         fold=pixels,
         packing=packing("the image", pixels, f"1 of {config.batch} tile rows used" if config.batch > 1 else ""),
     )
