@@ -32,7 +32,7 @@ MAY_IMPORT = {
 }
 EVERYWHERE = {"array", "errors", "files"}
 #: What targets share: everyone may import it.
-CONTRACT = {"base", "abilities", "given", "keys"}
+CONTRACT = {"base", "given"}
 #: For the type of a result alone.
 TYPES = {("program", "report")}
 
