@@ -143,6 +143,10 @@ class Layer:
             return 0
         return self.codes.tiles * (3 if self.kind == "add" else 1) if self.codes else 0
 
+    def parameter_tiles(self, outs: int) -> int:
+        """Parameter tiles of some output channel tiles."""
+        return self.parameters * (1 if self.kind == "add" else outs)
+
     @property
     def taps(self) -> int:
         return self.window.kernel[0] * self.window.kernel[1]

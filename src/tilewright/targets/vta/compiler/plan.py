@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from tilewright.schedule import Range, ranges, to_and_fro
 from tilewright.targets.vta.compiler.kernels import Block
-from tilewright.targets.vta.compiler.layer import Layer, Span, pieces, spans
+from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer, pieces, spans, transfers
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
 
@@ -46,6 +46,15 @@ class Group(NamedTuple):
     def tiles(self) -> int:
         """Output tiles of the group: what a STORE takes."""
         return self.outs.size * self.pixels
+
+    def loads(self, layer: Layer, inputs: Range) -> tuple[Transfer, ...]:
+        """The input that the group reads of some channel tiles."""
+        return transfers(layer.size, *inputs, self.rows.first, self.rows.size, self.columns.first, self.columns.size)
+
+    def stores(self, layer: Layer) -> tuple[Transfer, ...]:
+        """The output, of one byte plane."""
+        rows, columns = self.rows, self.columns
+        return transfers(layer.out, *self.outs, rows.start, rows.extent, columns.start, columns.extent)
 
 
 @dataclass(frozen=True)
@@ -163,8 +172,7 @@ class Plan:
         carried = self.outs if layer.link == "diagonal" else self.sums
         held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
         weights = 1 if layer.shared else self.outs * self.sums * layer.taps
-        parameters = layer.parameters * (1 if layer.kind == "add" else self.outs)
-        return Needs(box * carried * layer.operands, weights, held * self.outs, parameters)
+        return Needs(box * carried * layer.operands, weights, held * self.outs, layer.parameter_tiles(self.outs))
 
     def dump(self) -> str:
         """One line a choice, for people."""

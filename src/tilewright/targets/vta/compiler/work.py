@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -22,9 +23,9 @@ from tilewright.targets.vta.compiler.kernels import (
     rectangles,
     sum_kernels,
 )
-from tilewright.targets.vta.compiler.layer import Layer
+from tilewright.targets.vta.compiler.layer import Layer, Transfer
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
-from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.timing import MODELS, Intervals, Timing
 
@@ -222,6 +223,10 @@ class Costs:
     def transfer(self, rows: int, tiles: int, tile_bytes: int) -> int:
         """Of the port, for `tiles` in so many rows."""
         return rows * self.row + -(-tiles * tile_bytes // self.beat)
+
+    def box(self, parts: Iterable[Transfer], chip: Sram) -> int:
+        """Of the port, for some transfers of a memory's tiles."""
+        return sum(self.transfer(part.rows, part.rows * part.length, chip.tile_bytes) for part in parts)
 
     def joined(self, run: Run) -> tuple[Step, ...]:
         """One step that takes as long as those of a run and lists as many micro-ops; it computes nothing.
