@@ -162,12 +162,10 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
     return _spatial(site, w, start, window, context)
 
 
-def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Lowered | str:
+def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Lowered:
     """A product of `rows` rows with w (O, 1, K)."""
     config = context.config
     planes = planes_of(w, config)
-    if isinstance(planes, str):
-        return planes
     block = config.block
     fold = folded_rows(w, rows, config, context.single)
     width = -(-rows // (config.batch * fold.pixels))
@@ -190,19 +188,14 @@ def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Low
     return _finished(site, lowered, context)
 
 
-def _spatial(site: Site, w: Array, start: Array, window: Window, context: Context) -> Lowered | str:
+def _spatial(site: Site, w: Array, start: Array, window: Window, context: Context) -> Lowered:
     """A window over the image; output channel o reads w.shape[2] channels from start[o]."""
     config = context.config
-    size, out = site.input(0).shape[1:3], site.output.shape[1:3]
-    classes = [classes_of(size[axis], out[axis], window, axis) for axis in (0, 1)]
-    if any(not taps.any() for _, masks in classes for taps in masks):
-        return f"padding={list(window.padding)} is not supported: a window lies wholly in it"
+    out = site.output.shape[1:3]
+    (row_class, rows), (column_class, columns) = classes_of(site.input(0).shape[1:3], out, window)
     planes = planes_of(w, config)
-    if isinstance(planes, str):
-        return planes
     fold = folded_columns(w, start, site.input(0).shape[3], window, out[1], config, context.single)
     layer = windowed(site, fold, start, config, planes)
-    (row_class, rows), (column_class, columns) = classes
     per_tap = w.sum(axis=2).reshape(-1, *window.kernel)  # (O, KH, KW)
     correction = np.einsum("akb,ra,cb->rck", per_tap.transpose(1, 0, 2), rows, columns)
     correction = correction * held_zero_point(site.input(0))
@@ -234,8 +227,6 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     if site.input(1).dtype not in CODE_DTYPES or site.output.dtype not in CODE_DTYPES:
         return f"its operands are {site.input(0).dtype} and {site.input(1).dtype}; VTA multiplies int8"
     planes = planes_of(np.full((1, 1, depth), CODE_MIN, np.int32), config)
-    if isinstance(planes, str):
-        return planes
     deep, wide = -(-depth // block), -(-columns // block)
     bands = tuple((matrix * deep, matrix * deep + deep) for matrix in range(count) for _ in range(wide))
     width = -(-rows // config.batch)
@@ -263,11 +254,9 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     return replace(lowered, layer=replace(layer, planes=1, codes=made.codes), parameters=made.tiles)
 
 
-def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered | str:
+def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
     """Codes side by side, for the ALU to compare."""
     lowered = _pooled(site, op.window, context, None)
-    if isinstance(lowered, str):
-        return lowered
     out = site.output
     bounds = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
     low, high = (bound - held_offset(out) for bound in bounds)
@@ -275,7 +264,7 @@ def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered | str:
     return replace(lowered, layer=replace(lowered.layer, kind="max", planes=1, clamp=clamp))
 
 
-def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered | str:
+def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
     """Sums of codes, which the host divides."""
     return _pooled(site, op.window, context, 1)
 
@@ -298,37 +287,26 @@ def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowe
         return "its parameters do not fit the memory that the machine has for them"
     count = prod(window.kernel)
     lowered = _pooled(site, window, context, mean_factor(count)[0] if shifts else 1)
-    if isinstance(lowered, str):
-        return lowered
     made = parameters.of_average(site, count, lowered.layer, context.config, rounding)
-    if isinstance(made, str):
-        return made
     return replace(lowered, layer=replace(lowered.layer, planes=1, codes=made.codes), parameters=made.tiles)
 
 
-def _upsample(site: Site, op: Upsample, context: Context) -> Lowered | str:
+def _upsample(site: Site, op: Upsample, context: Context) -> Lowered:
     """Each pixel in several places."""
     lowered = _pooled(site, Window(), context, None)
-    if isinstance(lowered, str):
-        return lowered
     out = site.output.shape[1], site.output.shape[2]
     return replace(lowered, layer=replace(lowered.layer, kind="repeat", out=out, repeat=op.factors))
 
 
-def _pooled(site: Site, window: Window, context: Context, factor: int | None) -> Lowered | str:
+def _pooled(site: Site, window: Window, context: Context, factor: int | None) -> Lowered:
     """A window over each channel: sums of codes times `factor`; None: no sums."""
     config, shape = context.config, site.input(0).shape
     out = window.output_size(site.node.name, *shape[1:3])
-    classes = [classes_of(shape[1 + axis], out[axis], window, axis) for axis in (0, 1)]
-    if any(not taps.any() for _, masks in classes for taps in masks):
-        return f"padding={list(window.padding)} is not supported: a window lies wholly in it"
+    (row_class, rows), (column_class, columns) = classes_of(shape[1:3], out, window)
     taps, channels = prod(window.kernel), shape[3]
     planes = planes_of(np.full((1, taps, 1), factor, np.int32), config) if factor else 1
-    if isinstance(planes, str):
-        return planes
     one = Fold(1, np.broadcast_to(np.int32(1), (channels, taps, 1)), window)
     layer = windowed(site, one, np.arange(channels), config, planes, out=out)
     tiles = (np.eye(config.block, dtype=np.int8) * np.int8(factor or 1))[None, None, None]
-    (row_class, rows), (column_class, columns) = classes
     none = np.zeros((len(rows), len(columns), 1), np.int32)
     return Lowered(layer, tiles, none, row_class, column_class)

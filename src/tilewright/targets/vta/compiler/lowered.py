@@ -5,12 +5,14 @@ How codes, weights and neighbouring pixels lie in tiles is here too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import UnsupportedError
 from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops import Linear, Window
 from tilewright.graph.rounding import Rounding
@@ -118,15 +120,18 @@ def given_back(codes: Array, tensor: Tensor) -> Array:
     return codes if tensor.dtype == "int8" else codes.view(np.uint8) ^ np.uint8(128)
 
 
-def planes_of(w: Array, config: Config) -> int | str:
-    """Bytes that hold every sum of products of w (O, T, K) with codes, whichever taps take part."""
+def planes_of(w: Array, config: Config) -> int:
+    """Bytes that hold every sum of products of w (O, T, K) with codes, whichever taps take part.
+
+    Raises UnsupportedError where the accumulators do not.
+    """
     positive = np.maximum(w, 0).sum(axis=(1, 2), dtype=np.int64)
     negative = np.maximum(-w, 0).sum(axis=(1, 2), dtype=np.int64)
     high = int((CODE_MAX * positive - CODE_MIN * negative).max())
     low = int((CODE_MIN * positive - CODE_MAX * negative).min())
     bits = max(high.bit_length(), (-low - 1).bit_length() if low < 0 else 0) + 1
     if bits > config.acc.width:
-        return f"its sums need {bits} bits; the accumulators have {config.acc.width}"
+        raise UnsupportedError("VTA", f"its sums need {bits} bits; the accumulators have {config.acc.width}")
     return -(-bits // 8)
 
 
@@ -147,12 +152,21 @@ def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
     return np.ascontiguousarray(split.transpose(0, 3, 2, 1, 4))
 
 
-def classes_of(size: int, out: int, window: Window, axis: int) -> tuple[Array, Array]:
-    """For one axis: the class of each output position, and each class's taps inside the image (0 or 1)."""
-    positions = np.arange(out)[:, None] * window.stride[axis] - window.padding[2 * axis]
-    taps = positions + np.arange(window.kernel[axis]) * window.dilation[axis]
-    masks, index = np.unique((taps >= 0) & (taps < size), axis=0, return_inverse=True)
-    return index.reshape(-1).astype(np.int64), masks.astype(np.int64)
+def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[tuple[Array, Array]]:
+    """For rows and columns: the class of each output position, and each class's taps inside the image (0 or 1).
+
+    Raises UnsupportedError where a class has none.
+    """
+    found = []
+    for axis in (0, 1):
+        positions = np.arange(out[axis])[:, None] * window.stride[axis] - window.padding[2 * axis]
+        taps = positions + np.arange(window.kernel[axis]) * window.dilation[axis]
+        masks, index = np.unique((taps >= 0) & (taps < size[axis]), axis=0, return_inverse=True)
+        if not masks.any(axis=1).all():
+            reason = f"padding={list(window.padding)} is not supported: a window lies wholly in it"
+            raise UnsupportedError("VTA", reason)
+        found.append((index.reshape(-1).astype(np.int64), masks.astype(np.int64)))
+    return found
 
 
 class Fold(NamedTuple):

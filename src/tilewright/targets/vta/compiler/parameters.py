@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import UnsupportedError
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, Linear, Mean
 from tilewright.graph.rounding import (
@@ -109,23 +110,23 @@ def of_product_shift(
     return Parameters(_tiles(half, config), codes)
 
 
-def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters | str:
-    """What turns sums of `count` codes (of `pow2`: times a factor) into their mean; why not, where it cannot."""
+def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters:
+    """What turns sums of `count` codes (of `pow2`: times a factor) into their mean. Raises UnsupportedError."""
     x, out = site.input(0), site.output
     if out.dtype not in CODE_DTYPES:
-        return f"its result is {out.dtype}; VTA's buffers hold int8"
+        raise UnsupportedError("VTA", f"its result is {out.dtype}; VTA's buffers hold int8")
     low, high = (bound - held_offset(out) for bound in clamp_range("none", out.scale, out.zero_point, out.dtype))
     immediates = None
     if rounding.elementwise == "pow2":
         shift = mean_factor(count)[1] - int(power_of_two(x.scale / out.scale, f"op '{site.node.name}'"))
         zeros = (held_zero_point(x), held_zero_point(out))
         if config.has_parameters or config.stages == 4 or any(zeros) or not 0 <= shift < 31:
-            return "it is finished by a shift, for which this machine has no bias"
+            raise UnsupportedError("VTA", "it is finished by a shift, for which this machine has no bias")
         words, immediates = np.array([[(1 << shift) >> 1]]), Immediates(0, low, high, False, shift)
     else:
         scaling = _mean(site, count, config, rounding)
         if scaling is None:
-            return f"rounding {rounding.name} rescales a mean as this machine's ALU cannot"
+            raise UnsupportedError("VTA", f"rounding {rounding.name} rescales a mean as this machine's ALU cannot")
         scaling = scaling._replace(zero_point=held_zero_point(out), bounds=(low, high))
         bias = np.full((1, 1), -count * held_zero_point(x))
         words, immediates = np.concatenate([bias, factors(scaling, config)]), _immediates([scaling], config)
