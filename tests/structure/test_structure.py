@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "sim": set[str](),
     "hdl": {"sim"},
     "report": {"graph", "model", "program", "sim"},
-    "targets": {"graph", "schedule", "program", "sim", "report", "hdl", "vnni"},
+    "targets": {"graph", "schedule", "program", "sim", "report", "hdl"},
     "template": {"graph", "schedule", "program", "sim", "targets", "contract"},
     "contract": {"graph", "program", "report", "sim", "targets"},
     "run": {"graph", "program", "report", "sim", "targets"},
