@@ -26,7 +26,7 @@ from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Conv2D, Window
 from tilewright.program.program import Launch
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.compiler import compiler
+from tilewright.targets.vta.compiler.compiler import launch_with, plan
 from tilewright.targets.vta.compiler.pack import pack
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Opcode
@@ -91,12 +91,12 @@ def measure(graph: Graph, launch: Launch, config: Config) -> dict[str, float]:
 def main() -> None:
     graph, config = layer(), PRESETS["pynq"]
     site = graph.site(graph.nodes[0])
-    chosen = compiler.plan(site, config)
+    chosen = plan(site, config)
     assert not isinstance(chosen, str)
     coarse = replace(chosen, rows=4, columns=SIZE, outs=4, sums=2, outside="space", inp=2, wgt=2, acc=2, head=False)
     figures = {
-        "large_tiles": measure(graph, compiler.launch_with(site, config, replace(coarse, tail=False)), config),
-        "as_compiled": measure(graph, compiler.launch_with(site, config, chosen), config),
+        "large_tiles": measure(graph, launch_with(site, config, replace(coarse, tail=False)), config),
+        "as_compiled": measure(graph, launch_with(site, config, chosen), config),
     }
     if "--json" in sys.argv:
         print(json.dumps(figures))

@@ -14,8 +14,7 @@ from tilewright.files import regular
 from tilewright.graph import reference
 from tilewright.program.program import HostStep, Program
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.abilities import CosimCase, Gateware
-from tilewright.targets.base import ConformCase, Target
+from tilewright.targets.base import ConformCase, CosimCase, Gateware, Target
 
 #: Cycles of a waveform on either side of a difference.
 AROUND = 100

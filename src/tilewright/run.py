@@ -17,8 +17,7 @@ from tilewright.program.program import RUNNER, HostStep, Launch, Program
 from tilewright.report.metrics import HOST, Deviation, Layer, Result
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.abilities import Approximates, Batches
-from tilewright.targets.base import LaunchResult, Target
+from tilewright.targets.base import Approximates, Batches, LaunchResult, Target
 
 #: Samples run together until the values of one step take so many bytes; host steps take up to so many a value.
 TOGETHER_BYTES, BYTES_A_VALUE = 1 << 28, 24

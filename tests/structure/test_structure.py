@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "sim": set[str](),
     "hdl": {"sim"},
     "report": {"graph", "model", "program", "sim"},
-    "targets": {"graph", "schedule", "program", "sim", "report", "hdl", "vnni"},
+    "targets": {"graph", "schedule", "program", "sim", "report", "hdl"},
     "template": {"graph", "schedule", "program", "sim", "targets", "contract"},
     "contract": {"graph", "program", "report", "sim", "targets"},
     "run": {"graph", "program", "report", "sim", "targets"},
@@ -32,7 +32,7 @@ MAY_IMPORT = {
 }
 EVERYWHERE = {"array", "errors", "files"}
 #: What targets share: everyone may import it.
-CONTRACT = {"base", "abilities", "given", "keys"}
+CONTRACT = {"base", "given"}
 #: For the type of a result alone.
 TYPES = {("program", "report")}
 

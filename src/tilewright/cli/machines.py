@@ -129,7 +129,7 @@ def layout(
     """
     from tilewright import targets
     from tilewright.files import replacing
-    from tilewright.targets.abilities import LayoutRequest, Layouts
+    from tilewright.targets.base import LayoutRequest, Layouts
 
     machine = targets.get(target)
     if not isinstance(machine, Layouts):
@@ -155,7 +155,7 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
     A line on stderr says where the design does not fit the board that the configuration names.
     """
     from tilewright import targets
-    from tilewright.targets.abilities import Gateware
+    from tilewright.targets.base import Gateware
 
     machine = targets.get(target)
     if not isinstance(machine, Gateware):

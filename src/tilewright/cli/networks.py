@@ -167,7 +167,7 @@ def _compiled(asked: Compilation, timing: str | None = None) -> Program:
 def _advice(program: Program, model: str, reason: str) -> str:
     """What to do about real numbers on the host: int8 is no advice where the machine was asked to compute them."""
     from tilewright import targets
-    from tilewright.targets.abilities import Approximates
+    from tilewright.targets.base import Approximates
 
     int8 = f"make it int8: tilewright quantize {model} --calibration DATA -o INT8.onnx"
     target = targets.get(program.target)

@@ -46,7 +46,7 @@ def exec_(
     from tilewright import targets
     from tilewright.files import replacing
     from tilewright.run import timing_model
-    from tilewright.targets.abilities import Executes
+    from tilewright.targets.base import Executes
 
     if target is None:
         raise InputError("--target", "an ELF file does not say on what it runs", "give -t cfu, say")

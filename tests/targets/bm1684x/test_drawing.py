@@ -15,7 +15,7 @@ import pytest
 
 from tilewright.cli import main
 from tilewright.errors import InputError
-from tilewright.targets.abilities import LayoutRequest
+from tilewright.targets.base import LayoutRequest
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts import drawing
 from tilewright.targets.bm1684x.layouts.drawing import LETTER, LINE, MARGIN

@@ -11,8 +11,7 @@ from tests.targets.cfu.elf_files import tiny
 from tilewright import targets
 from tilewright.cli import main
 from tilewright.targets import base, vta
-from tilewright.targets.abilities import Execution
-from tilewright.targets.base import TimingModel
+from tilewright.targets.base import Execution, TimingModel
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.runtime.execute import execute
 from tilewright.targets.cfu.timing import costs

@@ -14,7 +14,7 @@ from tilewright.errors import ConfigError, MachineError, ProgramError, Unsupport
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Add, AveragePool2D, Conv2D, DepthwiseConv2D, MaxPool2D, Op, Window
 from tilewright.program.program import Launch, Program
-from tilewright.schedule.lifetime import Lived
+from tilewright.schedule import Lived
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import get
 from tilewright.targets.cfu.compiler import compile as compiler

@@ -27,7 +27,7 @@ from tilewright.graph.ops import (
     Window,
 )
 from tilewright.graph.rounding import Shift
-from tilewright.graph.text import dump
+from tilewright.report.explain import graph_text
 from tilewright.targets.vta.config import PRESETS, Config
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -46,7 +46,7 @@ class Case:
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Hypothesis prints this, without the values."""
-        printer.text(f"{self.rounding}, {dump(self.graph)}")
+        printer.text(f"{self.rounding}, {graph_text(self.graph)}")
 
 
 @st.composite

@@ -7,7 +7,7 @@ import pytest
 import tilewright as tw
 from tests.conftest import ROOT
 from tilewright import targets
-from tilewright.schedule.slots import NOBODY
+from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import Operands, StreamBuilder
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa import text

@@ -7,8 +7,8 @@ import pytest
 
 from tests.targets.vta.random_graphs import random_graph, unsigned
 from tilewright.graph.ir import Tensor
-from tilewright.targets.vta.compiler import codes
 from tilewright.targets.vta.compiler.compiler import compile_graph
+from tilewright.targets.vta.compiler.lowered import given_back, held_codes
 from tilewright.targets.vta.config import PRESETS
 
 MACHINES: tuple[tuple[dict[str, str], str], ...] = (
@@ -41,5 +41,5 @@ def test_random_layers_of_signed_and_unsigned_codes(keys: dict[str, str], roundi
 def test_codes_are_held_as_int8() -> None:
     tensor = Tensor("x", (256,), "uint8")
     values = np.arange(256, dtype=np.uint8)
-    assert codes.held(values).tolist() == list(range(-128, 128))
-    assert np.array_equal(codes.given_back(codes.held(values), tensor), values)
+    assert held_codes(values).tolist() == list(range(-128, 128))
+    assert np.array_equal(given_back(held_codes(values), tensor), values)

@@ -9,8 +9,10 @@ from tests.targets.vta.single_node import check, machine, one_node, quant, seede
 from tilewright.graph.ir import Quant, Tensor
 from tilewright.graph.ops import Add, Mean, Mul, Op, Quantize, RealAveragePool2D, Window
 from tilewright.graph.rounding import rounding_mode
-from tilewright.targets.vta.compiler import lower, lowered, proven
+from tilewright.targets.vta.compiler import elementwise
 from tilewright.targets.vta.compiler.compiler import compile_graph
+from tilewright.targets.vta.compiler.lower import lower
+from tilewright.targets.vta.compiler.lowered import Context
 
 BATCHED = {"LOG_BATCH": "1"}
 
@@ -43,12 +45,12 @@ def test_sums_are_exact_for_all_pairs_of_codes(rounding: str) -> None:
 
 
 def test_a_sum_that_no_constants_give_is_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proven, "sum_of_two", lambda *_: None)
+    monkeypatch.setattr(elementwise, "proven_sum", lambda *_: None)
     rng = np.random.default_rng(0)
     inputs = tuple(Tensor(name, (1, 2, 2, 4), "int8", quant(rng, "int8")) for name in "ab")
     graph = one_node(Add(), inputs, quant(rng, "int8"), "int8", "ort")
     (site,) = graph.sites()
-    reason = lower.lower(site, lowered.Context(machine(alu="float"), rounding_mode("ort"), "tilewright"))
+    reason = lower(site, Context(machine(alu="float"), rounding_mode("ort"), "tilewright"))
     assert isinstance(reason, str)
     assert "all pairs of codes" in reason
     check(graph, machine(alu="float"), rng, on_chip=False)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.targets.zynq.cases import case
-from tilewright import vnni
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.isa.layer import Kind
 from tilewright.targets.zynq.values import machine
@@ -16,9 +15,9 @@ from tilewright.targets.zynq.values import machine
 @pytest.mark.parametrize("fast", [True, False])
 def test_sums_are_exact(seed: int, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     print("seed", seed)
-    if fast and not vnni.available():
+    if fast and not machine.vnni_available():
         pytest.skip("onnxruntime's integer kernels saturate on this CPU, or it is not installed")
-    monkeypatch.setattr(vnni, "available", lambda: fast)
+    monkeypatch.setattr(machine, "vnni_available", lambda: fast)
     monkeypatch.setattr(machine, "STRIP_BYTES", 1 << 12)
     zw = int(np.random.default_rng(seed).integers(-100, 100)) * (seed % 2)
     given = case(seed, Config(), kind=int(Kind.CONV_OTHER), ic=64, oc=9, rows=7, cols=6, zw=zw)
@@ -34,17 +33,17 @@ def test_sums_are_exact(seed: int, fast: bool, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_vnni_there_is_no_such_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vnni, "FLAGS", frozenset(("no_such_flag",)))
-    assert vnni.available.__wrapped__() is False
+    monkeypatch.setattr(machine, "VNNI_FLAGS", frozenset(("no_such_flag",)))
+    assert machine.vnni_available.__wrapped__() is False
 
 
 def test_kernels_that_saturate_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not vnni.available():
+    if not machine.vnni_available():
         pytest.skip("this CPU has no exact kernels to break")
 
     def pairs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         products = a.astype(np.int32)[:, :, None] * b.astype(np.int32)
         return np.clip(products[:, ::2] + products[:, 1::2], -(1 << 15), (1 << 15) - 1).sum(axis=1)
 
-    monkeypatch.setattr(vnni, "matmul", pairs)
-    assert vnni.available.__wrapped__() is False
+    monkeypatch.setattr(machine, "vnni_product", pairs)
+    assert machine.vnni_available.__wrapped__() is False

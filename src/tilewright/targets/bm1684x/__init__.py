@@ -16,7 +16,7 @@ from tilewright.targets.base import ConformCase, LaunchResult, TimingModel
 from tilewright.targets.bm1684x.config import CUBE_MACS, PRESETS, Config
 
 if TYPE_CHECKING:
-    from tilewright.targets.abilities import LayoutRequest
+    from tilewright.targets.base import LayoutRequest
     from tilewright.targets.bm1684x.layouts.placement import Placement
 
 #: Bytes of what the machine multiplies, by `precision`: codes where the host computes real numbers.

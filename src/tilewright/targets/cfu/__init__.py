@@ -15,8 +15,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.abilities import Execution
-from tilewright.targets.base import LaunchResult
+from tilewright.targets.base import Execution, LaunchResult
 
 from .compiler.variants import check_machine, variant
 from .config import PRESETS, Config, bill

@@ -17,8 +17,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import base, given
-from tilewright.targets.abilities import CosimCase
-from tilewright.targets.base import ConformCase, LaunchResult
+from tilewright.targets.base import ConformCase, CosimCase, LaunchResult
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.timing import DEFAULT, MODELS, Intervals
@@ -151,9 +150,9 @@ class Vta(given.Machine[Config]):
 
     def rtl(self, config: base.Config) -> Mapping[str, str]:
         with _gateware_tools():
-            from tilewright.targets.vta.gateware.export import files
+            from tilewright.targets.vta.gateware.top import board_files
 
-        return files(self.own(config))
+        return board_files(self.own(config))
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
         with _gateware_tools():

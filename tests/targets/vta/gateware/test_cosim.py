@@ -22,7 +22,7 @@ from tilewright.program.launch_image import LaunchImage
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.abilities import CosimCase
+from tilewright.targets.base import CosimCase
 from tilewright.targets.vta.gateware import compute, core, cosim, moving, top
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.stream import encode, image_of

@@ -18,9 +18,8 @@ from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import header
-from tilewright.targets.vta.gateware.export import files
 from tilewright.targets.vta.gateware.header import WINDOW_BITS
-from tilewright.targets.vta.gateware.top import READ, WRITTEN, Vta, VtaSystem
+from tilewright.targets.vta.gateware.top import READ, WRITTEN, Vta, VtaSystem, board_files
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
 
@@ -82,7 +81,7 @@ def registers_of_header(config: Config) -> dict[str, int]:
 
 
 def test_header_gateware_and_readme_have_one_register_map() -> None:
-    made = files(CONFIG)
+    made = board_files(CONFIG)
     rows = re.findall(r"^\| (0x\w+) \| (\w+) \| (\S.*?) \|", made["README.md"], re.MULTILINE)
     readme = {name: (int(at, 16), access) for at, name, access in rows}
     gateware = {name: (at, "write, read") for at, name in WRITTEN.items()}
@@ -101,14 +100,14 @@ def test_header_gateware_and_readme_have_one_register_map() -> None:
     "config", [CONFIG, pytest.param(small(0, 1, stages=4, alu="float"), marks=pytest.mark.slow)], ids=["three", "four"]
 )
 def test_the_files_of_a_board_are_a_design(config: Config, tmp_path: Any) -> None:
-    made = files(config)
+    made = board_files(config)
     for name, text in made.items():
         (tmp_path / name).write_text(text)
     assert set(made) == {"vta.v", "vta_axi.v", "vta_axi.xdc", "README.md"}
     yosys("read_verilog vta.v vta_axi.v; hierarchy -check -top vta_axi; proc; check -assert", tmp_path)
     for name in (WRITTEN | READ).values():
         assert f"| {name} |" in made["README.md"]
-    assert files(config) == made
+    assert board_files(config) == made
 
 
 def test_a_machine_without_gateware_is_refused() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from tilewright.program.program import Launch
-from tilewright.schedule.lifetime import Lived, place
+from tilewright.schedule import Lived, place
 from tilewright.targets.bm1684x.compiler.assembly import Assembly, block_name
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored
 from tilewright.targets.bm1684x.compiler.linear import fold

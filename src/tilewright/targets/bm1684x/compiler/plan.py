@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.schedule.lifetime import Lived, place
+from tilewright.schedule import Lived, place
 from tilewright.targets.bm1684x.compiler.layer import Layer, Stored, plane_bytes
 from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import Config

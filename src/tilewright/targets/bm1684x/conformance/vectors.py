@@ -19,8 +19,7 @@ from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.files import Entries
-from tilewright.targets.abilities import LayoutRequest
-from tilewright.targets.base import ConformCase
+from tilewright.targets.base import ConformCase, LayoutRequest
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts.placement import place
 

@@ -15,7 +15,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program, grouped
-from tilewright.schedule.lifetime import Lived, place
+from tilewright.schedule import Lived, place
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.image import BASE, FirmwareImage

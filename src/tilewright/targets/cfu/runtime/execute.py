@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.abilities import Execution
+from tilewright.targets.base import Execution
 from tilewright.targets.cfu.config import Config
 from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.custom import CHECK, CUSTOM, Role

@@ -1,7 +1,11 @@
-"""From a graph to a program: launches for the layers that VTA takes, a host step with its reason for the others."""
+"""From a graph to a program: launches for the layers that VTA takes, a host step with its reason for the others.
+
+A launch keeps its tensors in segments of DRAM, and says what the host must know of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,9 +18,8 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import DEADLOCK
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.compiler import segments
-from tilewright.targets.vta.compiler.chain import Chain, Member, View, chains, placed
-from tilewright.targets.vta.compiler.emit import Code, Names, draft, emit, weight_image
+from tilewright.targets.vta.compiler.chain import Chain, Member, View, chains, operands, placed
+from tilewright.targets.vta.compiler.emit import Code, Names, Place, draft, emit, weight_image
 from tilewright.targets.vta.compiler.lowered import Context
 from tilewright.targets.vta.compiler.pack import TABLES
 from tilewright.targets.vta.compiler.plan import Plan
@@ -99,12 +102,12 @@ def _launch(chain: Chain, graph: Graph, config: Config, timing: str) -> Launch:
 
 def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, replan: bool = True) -> Launch:
     members = chain.members
-    places = segments.places(chain)
-    names = [segments.names(index, member, members, places) for index, member in enumerate(members)]
+    places = _places(chain)
+    names = [_names(index, member, members, places) for index, member in enumerate(members)]
     stages = tuple(Stage(member.plan, tuple(filter(None, member.reads))) for member in members)
     stages, code = _code(stages, tuple(names), config, timing, replan)
     members = chain.replan([stage.plan for stage in stages])
-    kinds = segments.kinds(chain, names, places, wanted)
+    kinds = _kinds(chain, names, places, wanted)
     addresses = code.segments.addresses
     listed = [
         {"name": name, "address": addresses[name], "size": size, "kind": kinds[name]}
@@ -113,7 +116,7 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, repl
     meta: dict[str, Any] = {
         "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
         "segments": listed,
-        "layers": segments.layers(chain, names, places, wanted, config),
+        "layers": _layers(chain, names, places, wanted, config),
     }
     arrays: dict[str, Array] = {"insns": code.insns, "dram.uop": code.uops.reshape(-1)}
     positions = [position for position, node in enumerate(chain.nodes) if isinstance(node, Member)]
@@ -144,3 +147,104 @@ def _code(
         return stages, emit(draft(stages, names, listing(walk, early(walk.loads)), config), config)
     made = best.draft if best.walk.apart else draft(best.stages, names, best.draft.listing, config)
     return best.stages, emit(made, config)
+
+
+def _places(chain: Chain) -> dict[int, Place]:
+    """The place of each member's result: a segment of its own, or behind others in one."""
+    number = len(chain.members) > 1
+    found = {}
+    for members in chain.segments:
+        first = members[0]
+        kind = "out" if chain.members[first].lowered.layer.closed else "acc"
+        at = 0
+        for member in members:
+            found[member] = Place(f"{kind}{first if number else ''}", at)
+            layer = chain.members[member].lowered.layer
+            at += layer.planes * layer.out_tiles * layer.out_pixels
+    return found
+
+
+def _names(index: int, member: Member, members: Sequence[Member], where: Mapping[int, Place]) -> Names:
+    """The segments of a member, numbered where there are several members."""
+    number = str(index) if len(members) > 1 else ""
+    inputs = tuple(
+        where[made[0]] if made else Place(f"x{number}{'b' * operand}") for operand, made in enumerate(member.reads)
+    )
+    return Names(f"wgt{number}", f"par{number}", inputs, where[index])
+
+
+def _kinds(chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wanted: set[str]) -> dict[str, str]:
+    """What each segment is to the host: it gives back those with a result that is wanted."""
+    found = {"uop": "const"}
+    for member, name in zip(chain.members, named, strict=True):
+        found |= {name.weights: "input" if member.lowered.tiles is None else "const", name.parameters: "const"}
+        found |= {place.segment: "input" for place, made in zip(name.inputs, member.reads, strict=True) if not made}
+        found.setdefault(name.result.segment, "scratch")
+    for position, node in enumerate(chain.nodes):
+        if _needed(node, wanted):
+            found[where[_first(chain, position)].segment] = "output"
+    return found
+
+
+def _layers(
+    chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wanted: set[str], config: Config
+) -> list[dict[str, Any]]:
+    """What the host must know of each node: how its input and its result lie, and for people its plan."""
+    found = []
+    for position, node in enumerate(chain.nodes):
+        first = _first(chain, position)
+        form = _view(node) if isinstance(node, View) else _layer(node, named[first])
+        place = where[first] if _needed(node, wanted) else None
+        common = {"node": node.site.node.name, "batch": config.batch, "block": config.block}
+        result = {"result": place.segment if place else None, "first": place.first if place else 0}
+        found.append(common | result | form)
+    return found
+
+
+def _first(chain: Chain, position: int) -> int:
+    """The number of the first member that makes a node's result."""
+    node = chain.nodes[position]
+    return node.made[0] if isinstance(node, View) else chain.members.index(node)
+
+
+def _needed(node: Member | View, wanted: set[str]) -> bool:
+    return node.site.output.name in wanted or (isinstance(node, Member) and not node.lowered.layer.closed)
+
+
+def _layer(member: Member, name: Names) -> dict[str, Any]:
+    layer = member.lowered.layer
+    chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
+    read = list(zip(name.inputs, operands(member.site, layer), member.reads, strict=True))
+    return {
+        "inputs": [place.segment for place, _, made in read if not made],
+        "tensors": [tensor for _, tensor, made in read if not made],
+        "weights": name.weights if chunks else None,
+        "chunks": chunks,
+        "matrix": layer.matrix,
+        "codes": layer.closed,
+        "in_tiles": layer.in_tiles,
+        "in_pixels": layer.size[0] * layer.size[1],
+        "out_tiles": layer.out_tiles,
+        "out_pixels": layer.out_pixels,
+        "planes": layer.planes,
+        "fold": layer.fold,
+        "plan": member.plan.dump(),
+    }
+
+
+def _view(view: View) -> dict[str, Any]:
+    layout = view.layout
+    return {
+        "inputs": [],
+        "tensors": [],
+        "weights": None,
+        "matrix": False,
+        "codes": True,
+        "in_tiles": layout.channel_tiles,
+        "in_pixels": layout.pixels,
+        "out_tiles": layout.channel_tiles,
+        "out_pixels": layout.pixels,
+        "planes": 1,
+        "fold": 1,
+        "plan": "where it is read, no instructions",
+    }

@@ -11,16 +11,13 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.instruction import Raw
-from tilewright.schedule.slots import NOBODY
+from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
-from tilewright.targets.vta.compiler.costs import Costs
-from tilewright.targets.vta.compiler.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
-from tilewright.targets.vta.compiler.plan import Plan
-from tilewright.targets.vta.compiler.regions import Region, Regions, parameters
+from tilewright.targets.vta.compiler.kernels import Dim, Kernel, Step
+from tilewright.targets.vta.compiler.layer import covered
+from tilewright.targets.vta.compiler.plan import Plan, Region, Regions, parameter_memory
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
-from tilewright.targets.vta.compiler.step import Step
-from tilewright.targets.vta.compiler.tile_kernels import Dim, Kernel
-from tilewright.targets.vta.compiler.transfers import covered, transfers
+from tilewright.targets.vta.compiler.work import Compute, Costs, Item, LoadInputs, LoadParameters, LoadWeights, Store
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
@@ -153,8 +150,8 @@ def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
     layer = plan.layer
     sizes = {names.weights: _weight_tiles(plan)[-1] * config.wgt.tile_bytes}
     if layer.parameters:
-        tile = config.sram(parameters(config)[0]).tile_bytes
-        sizes[names.parameters] = layer.parameters * (1 if layer.kind == "add" else layer.out_tiles) * tile
+        tile = config.sram(parameter_memory(config)[0]).tile_bytes
+        sizes[names.parameters] = layer.parameter_tiles(layer.out_tiles) * tile
     ends = [(place, layer.in_tiles * layer.size[0] * layer.size[1]) for place in names.inputs]
     ends.append((names.result, layer.planes * layer.out_tiles * layer.out_pixels))
     for place, tiles in ends:
@@ -188,24 +185,24 @@ class _Mover:
     def move(self, item: Item) -> None:
         layer, config, where = self.plan.layer, self.config, self.where
         if isinstance(item, LoadInputs):
-            rows, columns, inputs = item.group.rows, item.group.columns, item.chunk.inputs
+            inputs = item.chunk.inputs
             slot, at = _part(self.builder, Memory.INP, where.inp, item.slot), where.inp.at(item.slot)
             for name, begin in self.names.inputs:
                 first = self.segments.tile(name, config.inp.tile_bytes) + begin
-                for part in transfers(layer.size, *inputs, rows.first, rows.size, columns.first, columns.size):
+                for part in item.group.loads(layer, inputs):
                     shape = (part.rows, part.length)
                     after = int(self.stored[name][begin + covered(part)].max()) if name in self.stored else NOBODY
                     self.builder.load(Memory.INP, at + part.at, first + part.offset, shape, part.stride, slot, after)
-                at += inputs.size * rows.size * columns.size
+                at += inputs.size * item.group.rows.size * item.group.columns.size
         elif isinstance(item, LoadWeights):
             start = self.segments.tile(self.names.weights, config.wgt.tile_bytes) + self.weights[item.chunk]
             start, at = start + item.tiles.first, where.wgt.at(item.slot) + item.tiles.first
             self._load(Memory.WGT, where.wgt, item.slot, at, start, item.tiles.size)
         elif isinstance(item, LoadParameters):
-            memory, whole = parameters(config)[0], layer.kind == "add"
+            memory = parameter_memory(config)[0]
             start = self.segments.tile(self.names.parameters, config.sram(memory).tile_bytes)
-            start += 0 if whole else layer.parameters * item.outs.first
-            count = layer.parameters * (1 if whole else item.outs.size)
+            start += 0 if layer.kind == "add" else layer.parameters * item.outs.first
+            count = layer.parameter_tiles(item.outs.size)
             self._load(memory, where.par, item.slot, where.par.at(item.slot), start, count)
         else:
             assert isinstance(item, Store)
@@ -217,12 +214,12 @@ class _Mover:
         self.builder.load(memory, base, address, (1, count), count, part, NOBODY)
 
     def _store(self, item: Store) -> None:
-        layer, rows, columns = self.plan.layer, item.group.rows, item.group.columns
+        layer = self.plan.layer
         segment, begin = self.names.result
         first = self.segments.tile(segment, self.config.out.tile_bytes) + begin
         first += item.plane * layer.out_tiles * layer.out_pixels
         out, at = _part(self.builder, Memory.OUT, self.where.acc, item.acc), self.where.acc.at(item.acc)
-        for part in transfers(layer.out, *item.group.outs, rows.start, rows.extent, columns.start, columns.extent):
+        for part in item.group.stores(layer):
             address, shape = first + part.offset, (part.rows, part.length)
             step = self.builder.store(at + part.at, address, shape, part.stride, out)
             if item.plane == 0:
@@ -251,7 +248,7 @@ class _Runs:
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
         self._builder, self._where, self._costs = builder, where, costs
         self._line = builder.line
-        self._parameters = parameters(builder.config)[0]
+        self._parameters = parameter_memory(builder.config)[0]
         self._operands: dict[Hashable, Operands] = {}
         self.lists = {memory: UopLists() for memory in UOP_MEMORIES}
         self.steps: dict[Step, int] = {}

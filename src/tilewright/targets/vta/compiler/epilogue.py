@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tilewright.targets.vta.compiler.kernels import ONE, Dim, Kernel, Step, over
 from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Layer, Words
 from tilewright.targets.vta.compiler.plan import Group
-from tilewright.targets.vta.compiler.step import Step, over
-from tilewright.targets.vta.compiler.tile_kernels import ONE, Dim, Kernel
 from tilewright.targets.vta.isa.alu import AluOp
 
 #: TFLite's ADD works with so many more bits (add.h).

@@ -1,15 +1,21 @@
 """What a layer asks of the machine, in tiles: the one form that convolutions, products and pools come down to.
 
 A layer reads a grid of input tiles [channel tile][row][column] through a window and sums (or takes the maximum
-of) products with weight tiles into a grid of output tiles of the same layout.
+of) products with weight tiles into a grid of output tiles of the same layout. Of one output tile: the input that it
+reads, which taps are valid where, and the transfers that move it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
+import numpy as np
+
+from tilewright.array import Array
 from tilewright.graph.ops import Window
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
@@ -17,6 +23,8 @@ from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 LARGEST_SHIFT = 15
 #: Which input tiles an output tile reads: all; its own; or a range of its own (`bands`).
 Link = Literal["dense", "diagonal", "banded"]
+#: x_size, y_size and x_stride have 16 bits.
+LARGEST_SIZE = (1 << 16) - 1
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ class Layer:
 
     A `matrix` layer has no window: its rows (pixels, `batch` a tile) lie along one row of tiles. `shared`: one
     weight tile serves every tap and channel (pools). `planes`: bytes of an accumulator that are stored.
-    `clamp`: what the ALU clips a maximum to. `fold`: pixels side by side in one tile (see fold.py); `size`, `out`
+    `clamp`: what the ALU clips a maximum to. `fold`: pixels side by side in one tile (see lowered.Fold); `size`, `out`
     and `window` count folded columns. `packing` says it all for people.
     """
 
@@ -90,16 +98,16 @@ class Layer:
     matrix: bool
     size: tuple[int, int]
     out: tuple[int, int]
-    window: Window
     in_tiles: int
     out_tiles: int
     link: Link
-    bands: tuple[tuple[int, int], ...]
-    shared: bool
     planes: int
-    clamp: tuple[int, int] | None
-    fold: int
     packing: str
+    window: Window = Window()
+    bands: tuple[tuple[int, int], ...] = ()
+    shared: bool = False
+    clamp: tuple[int, int] | None = None
+    fold: int = 1
     codes: Codes | None = None
     repeat: tuple[int, int] = (1, 1)
 
@@ -134,6 +142,10 @@ class Layer:
         if self.kind == "add" and self.shifts:
             return 0
         return self.codes.tiles * (3 if self.kind == "add" else 1) if self.codes else 0
+
+    def parameter_tiles(self, outs: int) -> int:
+        """Parameter tiles of some output channel tiles."""
+        return self.parameters * (1 if self.kind == "add" else outs)
 
     @property
     def taps(self) -> int:
@@ -176,3 +188,127 @@ class Layer:
 def columns_of(shape: tuple[int, ...]) -> int:
     """Pixels in a row of an image; 1 where a tensor has no rows of pixels."""
     return shape[-2] if len(shape) > 2 else 1
+
+
+class Taps(NamedTuple):
+    """Taps first..first+size-1 are valid for exactly the outputs low..high-1 of the tile."""
+
+    first: int
+    size: int
+    low: int
+    high: int
+
+
+class Span(NamedTuple):
+    """A tile along one axis: outputs start..start+extent-1 read inputs first..first+size-1.
+
+    Output r of the tile reads, for tap k, input r * stride + k * dilation + offset of those it has loaded.
+    """
+
+    start: int
+    extent: int
+    first: int
+    size: int
+    offset: int
+    taps: tuple[Taps, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int, tuple[Taps, ...]]:
+        """What micro-kernels depend on: equal for tiles that differ in position only."""
+        return self.extent, self.size, self.offset, self.taps
+
+
+def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
+    """The tiles of `extent` outputs along axis 0 (rows) or 1 (columns); the last takes what is left."""
+    out = layer.out[axis]
+    return [span(layer, axis, start, min(extent, out - start)) for start in range(0, out, extent)]
+
+
+def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared: bool) -> list[Span]:
+    """A tile cut into tiles of `sizes` outputs along its axis; `shared`: each has the input of the whole."""
+    starts = accumulate(sizes, initial=whole.start)
+    parts = [span(layer, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
+    if not shared:
+        return parts
+    return [
+        part._replace(
+            first=whole.first, size=whole.size, offset=part.offset + (part.first - whole.first) * layer.repeat[axis]
+        )
+        for part in parts
+    ]
+
+
+def span(layer: Layer, axis: int, start: int, extent: int) -> Span:
+    """The tile of `extent` outputs from `start`; where inputs are repeated f times, output r reads (r + offset) / f."""
+    w, times = layer.window, layer.repeat[axis]
+    if times > 1:
+        first = start // times
+        return Span(start, extent, first, (start + extent - 1) // times + 1 - first, start - first * times, ())
+    geometry = (layer.size[axis], w.kernel[axis], w.stride[axis], w.dilation[axis], w.padding[2 * axis])
+    return _span(*geometry, start, extent)
+
+
+@lru_cache(maxsize=4096)
+def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start: int, extent: int) -> Span:
+    origin = start * stride - before
+    first = min(max(0, origin), size - 1)
+    last = min(size, origin + (extent - 1) * stride + (kernel - 1) * dilation + 1)
+    groups: list[Taps] = []
+    for tap in range(kernel):
+        at = origin + tap * dilation
+        low = max(0, -(at // stride))  # the first output whose input is not before the image
+        high = min(extent, (size - 1 - at) // stride + 1)
+        if low >= high:
+            continue
+        if groups and groups[-1][2:] == (low, high) and groups[-1].first + groups[-1].size == tap:
+            groups[-1] = groups[-1]._replace(size=groups[-1].size + 1)
+        else:
+            groups.append(Taps(tap, 1, low, high))
+    return Span(start, extent, first, max(1, last - first), origin - first, tuple(groups))
+
+
+class Transfer(NamedTuple):
+    """`rows` x `length` tiles from DRAM tile `offset` of the tensor, `stride` apart; `at`: first tile of the slot."""
+
+    at: int
+    offset: int
+    rows: int
+    length: int
+    stride: int
+
+
+@lru_cache(maxsize=65536)
+def covered(part: Transfer) -> Array:
+    """The tensor's tiles that a transfer moves, int64 [rows * length]."""
+    rows = part.offset + np.arange(part.rows)[:, None] * part.stride
+    tiles: Array = (rows + np.arange(part.length)).reshape(-1)
+    return tiles
+
+
+@lru_cache(maxsize=65536)
+def transfers(
+    size: tuple[int, int], channel: int, channels: int, row: int, rows: int, column: int, columns: int
+) -> tuple[Transfer, ...]:
+    """A box of a [channel tile][row][column] tensor of `size` rows and columns, packed on chip."""
+    return tuple(_transfers(size, channel, channels, row, rows, column, columns))
+
+
+def _transfers(
+    size: tuple[int, int], channel: int, channels: int, row: int, rows: int, column: int, columns: int
+) -> Iterator[Transfer]:
+    plane = size[0] * size[1]
+    start = channel * plane + row * size[1] + column
+    run = rows * columns
+    if (columns == size[1] or rows == 1) and run <= LARGEST_SIZE:  # each channel tile's part is one run
+        if run == plane and channels * run <= LARGEST_SIZE:
+            yield Transfer(0, start, 1, channels * run, channels * run)
+        elif plane <= LARGEST_SIZE or channels == 1:
+            yield Transfer(0, start, channels, run, min(plane, LARGEST_SIZE))
+        else:
+            for c in range(channels):
+                yield Transfer(c * run, start + c * plane, 1, run, run)
+        return
+    if rows == 1 or columns > LARGEST_SIZE or size[1] > LARGEST_SIZE:
+        raise ValueError(f"a row of {size[1]} tiles is beyond the 16 bits of x_size and x_stride")
+    for c in range(channels):
+        yield Transfer(c * run, start + c * plane, rows, columns, size[1])

@@ -1,4 +1,7 @@
-"""What enters and leaves a launch: codes as tiles, byte planes as accumulators. Runs at every inference."""
+"""What enters and leaves a launch: codes as tiles, byte planes as accumulators. Runs at every inference.
+
+The second operand of a product is laid out as weights; its matrices are channels side by side, in tiles of their own.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, Linear, MatMul
-from tilewright.graph.ops.linear import merge_samples
+from tilewright.graph.ops.linear import matrices, merge_samples
 from tilewright.graph.reference import value_of
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch
-from tilewright.targets.vta.compiler import codes, products
 from tilewright.targets.vta.compiler.layer import columns_of
+from tilewright.targets.vta.compiler.lowered import given_back, held_codes, held_offset, held_zero_point
 
 #: What the host subtracts from sums: by row class, column class and channel.
 TABLES = ("correction", "row_class", "column_class")
@@ -37,7 +40,7 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
                 raise ProgramError(f"launch '{launch.name}'", "its layout has no legal fold", "compile it again")
             packed[name] = _tiles(site, _held(launch, graph, values, tensor), form)
         if form["weights"] is not None:
-            tiles = products.as_weights(site, _held(launch, graph, values, site.input(1).name), form["block"])
+            tiles = _product_weights(site, _held(launch, graph, values, site.input(1).name), form["block"])
             parts = [
                 tiles[:, out : out + outs, k : k + sums].reshape(len(tiles), -1)
                 for out, outs, k, sums in form["chunks"]
@@ -56,7 +59,7 @@ def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str
     value = value_of(graph, values, tensor)
     if value is None:
         raise ProgramError(f"launch '{launch.name}'", f"reads '{tensor}', which has no value", "compile it again")
-    return codes.held(value)
+    return held_codes(value)
 
 
 def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
@@ -87,11 +90,11 @@ def _rows(site: Site, held: Array, block: int) -> Array:
     if isinstance(op, FullyConnected):
         return held.reshape(samples, -1, site.input(1).shape[1])
     if isinstance(op, MatMul):
-        return products.as_rows(site, held, block)
+        return _product_rows(site, held, block)
     if not isinstance(op, Conv2D | DepthwiseConv2D):
         return held.reshape(samples, -1, held.shape[-1])
     window = op.window
-    views = window.view(window.pad(merge_samples(held), codes.zero_point(site.input(0))))
+    views = window.view(window.pad(merge_samples(held), held_zero_point(site.input(0))))
     return np.ascontiguousarray(views).reshape(samples, -1, int(np.prod(views.shape[3:])))
 
 
@@ -118,10 +121,10 @@ def unpack(
             data = outputs[form["result"]][:, form["first"] * form["batch"] * form["block"] :][:, :size]
             acc = _gathered(site, form, data)
             if form["codes"]:
-                found[site.output.name] = codes.given_back(acc.astype(np.int8), site.output)
+                found[site.output.name] = given_back(acc.astype(np.int8), site.output)
             elif isinstance(site.node.op, MatMul):
                 held = [_held(launch, graph, values, site.input(operand).name) for operand in (0, 1)]
-                acc = acc.astype(np.int32, copy=False) + products.correction(site, *held)
+                acc = acc.astype(np.int32, copy=False) + _product_correction(site, *held)
                 found[site.output.name] = site.node.op.finish(site, acc, rounding_mode(rounding))
             else:
                 tables = {name: launch.arrays.get(f"{name}.{index}") for name in TABLES}
@@ -145,7 +148,7 @@ def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
         acc |= stored[:, plane]
     if isinstance(site.node.op, MatMul):
         rows = site.output.shape[-2]
-        return products.as_result(site, acc[:, :, :rows].transpose(0, 2, 1, 3).reshape(samples, rows, -1), block)
+        return _product_result(site, acc[:, :, :rows].transpose(0, 2, 1, 3).reshape(samples, rows, -1), block)
     # [channel tile][pixel][block] to channels last.
     acc = acc[:, :, :pixels].transpose(0, 2, 1, 3).reshape(samples, pixels, -1)[:, :, : fold * channels]
     if fold > 1:
@@ -166,4 +169,37 @@ def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], roundi
         return op.finish(site, acc, rounding_mode(rounding))
     if not isinstance(op, AveragePool2D):
         raise ProgramError(f"op '{site.node.name}'", f"is a {op.kind}, which leaves no sums", "compile it again")
-    return op.finish(site, acc + codes.offset(site.input(0)) * op.counts(site))[0]
+    return op.finish(site, acc + held_offset(site.input(0)) * op.counts(site))[0]
+
+
+def _product_rows(site: Site, held: Array, block: int) -> Array:
+    """The first operand, int8 (S, *shape), as rows of the layer: int8 (S, M, matrices * K in whole tiles)."""
+    count, rows, depth, _ = matrices(site)
+    parts = np.pad(held.reshape(-1, count, rows, depth), ((0, 0),) * 3 + ((0, -depth % block),))
+    return np.ascontiguousarray(parts.swapaxes(1, 2)).reshape(len(parts), rows, -1)
+
+
+def _product_weights(site: Site, held: Array, block: int) -> Array:
+    """The second operand as weight tiles: int8 [S, output tile, k, block, block]."""
+    count, _, depth, columns = matrices(site)
+    parts = np.pad(
+        held.reshape(-1, count, depth, columns), ((0, 0), (0, 0), (0, -depth % block), (0, -columns % block))
+    )
+    tiles = parts.reshape(len(parts), count, parts.shape[2] // block, block, parts.shape[3] // block, block)
+    return tiles.transpose(0, 1, 4, 2, 5, 3).reshape(len(parts), -1, parts.shape[2] // block, block, block)
+
+
+def _product_result(site: Site, acc: Array, block: int) -> Array:
+    """Results (S, M, matrices * N in whole tiles) as the operator gives them: (S, *out_shape)."""
+    count, rows, _, columns = matrices(site)
+    parts = acc.reshape(len(acc), rows, count, -(-columns // block) * block)[..., :columns]
+    return parts.swapaxes(1, 2).reshape(len(acc), *site.output.shape)
+
+
+def _product_correction(site: Site, left: Array, right: Array) -> Array:
+    """What zero points add to sums of codes as they are held: int32 (S, *out_shape) or broadcasting to it."""
+    za, zb = (held_zero_point(site.input(index)) for index in (0, 1))
+    depth = left.shape[-1]
+    rows, columns = left.sum(-1, dtype=np.int32)[..., None], right.sum(-2, dtype=np.int32)[..., None, :]
+    total: Array = depth * za * zb - zb * rows - za * columns
+    return total

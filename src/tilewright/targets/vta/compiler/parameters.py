@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import UnsupportedError
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add, Linear, Mean
 from tilewright.graph.rounding import (
@@ -20,9 +21,9 @@ from tilewright.graph.rounding import (
     power_of_two,
     quantize_multiplier,
 )
-from tilewright.targets.vta.compiler import codes
 from tilewright.targets.vta.compiler.epilogue import ADD_LEFT_SHIFT
 from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer
+from tilewright.targets.vta.compiler.lowered import CODE_DTYPES, held_offset, held_zero_point
 from tilewright.targets.vta.config import Config
 
 #: The rule of requantisation that each ALU follows; upstream's has none.
@@ -67,11 +68,11 @@ def of_linear(
 
     `correction` int32 [row class, column class, channel] is subtracted; `fold` pixels share a tile.
     """
-    if op.rule(rounding) != RULES.get(config.alu) or site.output.dtype not in codes.DTYPES:
+    if op.rule(rounding) != RULES.get(config.alu) or site.output.dtype not in CODE_DTYPES:
         return None
     requant = Requant.of_product(site.input(0), site.input(1), site.output, op.activation, rounding.delegated)
     channels = correction.shape[2]
-    less = codes.offset(site.output)
+    less = held_offset(site.output)
     factor = (requant.real32.view(np.int32).astype(np.int64), 0 * requant.real32.astype(np.int64))
     factor = factor if config.alu == "float" else quantize_multiplier(requant.real)
     multiplier, shift = (np.broadcast_to(part, channels) for part in factor)
@@ -109,25 +110,25 @@ def of_product_shift(
     return Parameters(_tiles(half, config), codes)
 
 
-def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters | str:
-    """What turns sums of `count` codes (of `pow2`: times a factor) into their mean; why not, where it cannot."""
+def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters:
+    """What turns sums of `count` codes (of `pow2`: times a factor) into their mean. Raises UnsupportedError."""
     x, out = site.input(0), site.output
-    if out.dtype not in codes.DTYPES:
-        return f"its result is {out.dtype}; VTA's buffers hold int8"
-    low, high = (bound - codes.offset(out) for bound in clamp_range("none", out.scale, out.zero_point, out.dtype))
+    if out.dtype not in CODE_DTYPES:
+        raise UnsupportedError("VTA", f"its result is {out.dtype}; VTA's buffers hold int8")
+    low, high = (bound - held_offset(out) for bound in clamp_range("none", out.scale, out.zero_point, out.dtype))
     immediates = None
     if rounding.elementwise == "pow2":
         shift = mean_factor(count)[1] - int(power_of_two(x.scale / out.scale, f"op '{site.node.name}'"))
-        zeros = (codes.zero_point(x), codes.zero_point(out))
+        zeros = (held_zero_point(x), held_zero_point(out))
         if config.has_parameters or config.stages == 4 or any(zeros) or not 0 <= shift < 31:
-            return "it is finished by a shift, for which this machine has no bias"
+            raise UnsupportedError("VTA", "it is finished by a shift, for which this machine has no bias")
         words, immediates = np.array([[(1 << shift) >> 1]]), Immediates(0, low, high, False, shift)
     else:
         scaling = _mean(site, count, config, rounding)
         if scaling is None:
-            return f"rounding {rounding.name} rescales a mean as this machine's ALU cannot"
-        scaling = scaling._replace(zero_point=codes.zero_point(out), bounds=(low, high))
-        bias = np.full((1, 1), -count * codes.zero_point(x))
+            raise UnsupportedError("VTA", f"rounding {rounding.name} rescales a mean as this machine's ALU cannot")
+        scaling = scaling._replace(zero_point=held_zero_point(out), bounds=(low, high))
+        bias = np.full((1, 1), -count * held_zero_point(x))
         words, immediates = np.concatenate([bias, factors(scaling, config)]), _immediates([scaling], config)
     lanes = np.broadcast_to(words, (len(words), layer.out_tiles * config.block))
     shape = ((0,) * layer.out[0], (0,) * layer.out[1])
@@ -166,10 +167,10 @@ def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     twice = 2 * max(scales)
     parts: list[Scaling] = [Scaling(*quantize_multiplier(scale / twice), extra_left=ADD_LEFT_SHIFT) for scale in scales]
-    low, high = (b - codes.offset(out) for b in clamp_range(op.activation, out.scale, out.zero_point, out.dtype))
+    low, high = (b - held_offset(out) for b in clamp_range(op.activation, out.scale, out.zero_point, out.dtype))
     last = quantize_multiplier(twice / ((1 << ADD_LEFT_SHIFT) * np.float64(out.scale)))
-    parts.append(Scaling(*last, zero_point=codes.zero_point(out), bounds=(low, high)))
-    biases = (-codes.zero_point(site.input(0)), -codes.zero_point(site.input(1)), 0)
+    parts.append(Scaling(*last, zero_point=held_zero_point(out), bounds=(low, high)))
+    biases = (-held_zero_point(site.input(0)), -held_zero_point(site.input(1)), 0)
     return of_all([Requantised(bias, part) for bias, part in zip(biases, parts, strict=True)], pixels, config)
 
 

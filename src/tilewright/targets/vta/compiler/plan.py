@@ -1,4 +1,4 @@
-"""The plan of a layer: how it is cut into tiles and which buffers hold what, and the sizes that follow."""
+"""The plan of a layer: how it is cut into tiles, which buffers hold what, and where its slots are."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from tilewright.schedule.cuts import Range, ranges, to_and_fro
-from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.tile import Span, cut, spans
-from tilewright.targets.vta.compiler.tile_kernels import Block
+from tilewright.schedule import Range, ranges, to_and_fro
+from tilewright.targets.vta.compiler.kernels import Block
+from tilewright.targets.vta.compiler.layer import Layer, Span, Transfer, pieces, spans, transfers
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import Memory
 
 
 class Chunk(NamedTuple):
@@ -45,6 +46,15 @@ class Group(NamedTuple):
     def tiles(self) -> int:
         """Output tiles of the group: what a STORE takes."""
         return self.outs.size * self.pixels
+
+    def loads(self, layer: Layer, inputs: Range) -> tuple[Transfer, ...]:
+        """The input that the group reads of some channel tiles."""
+        return transfers(layer.size, *inputs, self.rows.first, self.rows.size, self.columns.first, self.columns.size)
+
+    def stores(self, layer: Layer) -> tuple[Transfer, ...]:
+        """The output, of one byte plane."""
+        rows, columns = self.rows, self.columns
+        return transfers(layer.out, *self.outs, rows.start, rows.extent, columns.start, columns.extent)
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,7 @@ class Plan:
         half = -(-whole.extent // 2)
         quarter = -(-(whole.extent - half) // 2)
         sizes = tuple(size for size in (half, quarter, whole.extent - half - quarter) if size)
-        for part in cut(self.layer, axis, whole, sizes[::-1] if growing else sizes, shared=not growing):
+        for part in pieces(self.layer, axis, whole, sizes[::-1] if growing else sizes, shared=not growing):
             yield group._replace(columns=part) if axis else group._replace(rows=part)
 
     def _chunks(self, index: int, outs: Range) -> tuple[Chunk, ...]:
@@ -162,8 +172,7 @@ class Plan:
         carried = self.outs if layer.link == "diagonal" else self.sums
         held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
         weights = 1 if layer.shared else self.outs * self.sums * layer.taps
-        parameters = layer.parameters * (1 if layer.kind == "add" else self.outs)
-        return Needs(box * carried * layer.operands, weights, held * self.outs, parameters)
+        return Needs(box * carried * layer.operands, weights, held * self.outs, layer.parameter_tiles(self.outs))
 
     def dump(self) -> str:
         """One line a choice, for people."""
@@ -175,3 +184,76 @@ class Plan:
             f"{'first group cut in three; ' if self.head else ''}{'last group cut in three; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
         )
+
+
+class Region(NamedTuple):
+    """`slots` slots, `stride` tiles apart, from tile `base`."""
+
+    base: int
+    stride: int
+    slots: int
+
+    def at(self, slot: int) -> int:
+        """The first tile of a slot."""
+        return self.base + slot * self.stride
+
+    @property
+    def end(self) -> int:
+        return self.at(self.slots)
+
+
+class Regions(NamedTuple):
+    """The slots of each memory; `par` is in the accumulators where there is no memory for parameters."""
+
+    inp: Region
+    wgt: Region
+    acc: Region
+    par: Region
+
+
+def accumulator_tiles(config: Config, layer: Layer) -> int:
+    """Tiles of acc that hold sums: without a memory for parameters, those take a quarter of it."""
+    taken = layer.parameters > 0 and not config.has_parameters
+    return config.acc.depth - config.acc.depth // 4 if taken else config.acc.depth
+
+
+def parameter_memory(config: Config) -> tuple[Memory, int, int]:
+    """The memory that parameters are in, its first tile for them and how many there are."""
+    if config.has_parameters:
+        return Memory.PAR, 0, config.par.depth
+    size = config.acc.depth // 4
+    return Memory.ACC, config.acc.depth - size, size
+
+
+class Places:
+    """The regions of one layer after another: beside each other, so that the next one's loads need not wait.
+
+    A layer that stands alone has each memory whole.
+    """
+
+    def __init__(self, config: Config, alone: bool) -> None:
+        self._config, self._alone = config, alone
+        self._next = dict.fromkeys(("inp", "wgt", "par"), 0)
+
+    def take(self, plan: Plan) -> Regions:
+        """The slots of the next layer."""
+        config, needs = self._config, plan.needs()
+        _, first, depth = parameter_memory(config)
+        par = Region(0, 0, 0)
+        if needs.par:
+            sets = 1 if plan.layer.kind == "add" else -(-plan.layer.out_tiles // plan.outs)
+            fit = depth // needs.par if self._alone else max(1, depth // 2 // needs.par)
+            par = self._region("par", depth, needs.par, min(sets, fit))
+        return Regions(
+            self._region("inp", config.inp.depth, needs.inp, plan.inp),
+            self._region("wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks))),
+            Region(0, accumulator_tiles(config, plan.layer) // plan.acc, plan.acc),
+            par._replace(base=first + par.base),
+        )
+
+    def _region(self, name: str, depth: int, need: int, count: int) -> Region:
+        if self._alone:
+            return Region(0, depth // count, count)
+        base = self._next[name] if self._next[name] + count * need <= depth else 0
+        self._next[name] = base + count * need
+        return Region(base, need, count)

@@ -14,15 +14,24 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.schedule.cuts import Range
-from tilewright.schedule.slots import Held
-from tilewright.targets.vta.compiler.costs import Costs, costs_of
-from tilewright.targets.vta.compiler.items import Compute, Item, LoadInputs, LoadParameters, LoadWeights, Store
-from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
-from tilewright.targets.vta.compiler.regions import Places, Region, Regions, parameters
-from tilewright.targets.vta.compiler.step import Run, Step, runs
-from tilewright.targets.vta.compiler.transfers import covered, transfers
-from tilewright.targets.vta.compiler.work import closing, opening, shift, sums
+from tilewright.schedule import Held, Range
+from tilewright.targets.vta.compiler.kernels import Run, Step, runs
+from tilewright.targets.vta.compiler.layer import covered
+from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Region, Regions, parameter_memory
+from tilewright.targets.vta.compiler.work import (
+    Compute,
+    Costs,
+    Item,
+    LoadInputs,
+    LoadParameters,
+    LoadWeights,
+    Store,
+    closing,
+    costs_of,
+    opening,
+    shift,
+    sums,
+)
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
 
@@ -79,10 +88,9 @@ class Planes:
     """
 
     def __init__(self, plan: Plan, costs: Costs) -> None:
-        self._planes, self._costs = plan.layer.planes, costs
+        self._layer, self._planes, self._costs = plan.layer, plan.layer.planes, costs
         line = costs.config.pipeline
         self._gemm, self._alu, self._store = line.gemm, line.alu, line.store
-        self._size = plan.layer.out
         self._time = [0] * len(line.units)
         self._waiting: deque[_Waiting] = deque()
         self._free = [0] * plan.acc  # when an accumulator slot is
@@ -129,10 +137,7 @@ class Planes:
     def _put(self, group: Group, acc: int, plane: int) -> Iterator[Item]:
         yield Store(acc, group, plane)
         if self._planes > 1:
-            costs, rows, columns = self._costs, group.rows, group.columns
-            parts = transfers(self._size, *group.outs, rows.start, rows.extent, columns.start, columns.extent)
-            size = costs.config.out.tile_bytes
-            spent = costs.latency + sum(costs.transfer(part.rows, part.rows * part.length, size) for part in parts)
+            spent = self._costs.latency + self._costs.box(group.stores(self._layer), self._costs.config.out)
             done = self._time[self._store] = max(self._time[self._store], self._time[self._alu]) + spent
             if plane + 1 < self._planes:
                 self._waiting.append(_Waiting(done, group, acc, plane + 1))
@@ -223,7 +228,7 @@ class Walk:
         if slot is None:
             slot = self._held["par"].take(key)
             item = LoadParameters(slot, group.outs)
-            if self.line.takes[Opcode.LOAD, parameters(self._config)[0]] == self.line.load:
+            if self.line.takes[Opcode.LOAD, parameter_memory(self._config)[0]] == self.line.load:
                 self._load("par", slot, item)
             else:
                 self._put([item])
@@ -249,15 +254,13 @@ class Walk:
         """The last group of other layers whose results a chunk of inputs reads, -1 where there is none."""
         if not self._sources:
             return -1
-        rows, columns = group.rows, group.columns
-        box = transfers(self._plan.layer.size, *chunk.inputs, rows.first, rows.size, columns.first, columns.size)
+        box = group.loads(self._plan.layer, chunk.inputs)
         return max((int(groups[covered(part)].max()) for groups in self._sources for part in box), default=-1)
 
     def _note_stored(self, group: Group) -> None:
         self.stores.append(len(self.work) - 1)
         if not self._alone:
-            out, rows, columns = self._plan.layer.out, group.rows, group.columns
-            for part in transfers(out, *group.outs, rows.start, rows.extent, columns.start, columns.extent):
+            for part in group.stores(self._plan.layer):
                 self._stored[-1][covered(part)] = len(self.stores) - 1
 
     @property
@@ -269,15 +272,12 @@ class Walk:
         """What a load takes of the DRAM port."""
         layer, config, item = self._plans[load.layer].layer, self._config, load.item
         if isinstance(item, LoadInputs):
-            rows, columns = item.group.rows, item.group.columns
-            box = transfers(layer.size, *item.chunk.inputs, rows.first, rows.size, columns.first, columns.size)
-            each = sum(self.costs.transfer(part.rows, part.rows * part.length, config.inp.tile_bytes) for part in box)
-            return each * layer.operands
+            return self.costs.box(item.group.loads(layer, item.chunk.inputs), config.inp) * layer.operands
         if isinstance(item, LoadWeights):
             return self.costs.transfer(1, item.tiles.size, config.wgt.tile_bytes)
         assert isinstance(item, LoadParameters)
-        tiles = layer.parameters * (1 if layer.kind == "add" else item.outs.size)
-        return self.costs.transfer(1, tiles, config.sram(parameters(config)[0]).tile_bytes)
+        chip = config.sram(parameter_memory(config)[0])
+        return self.costs.transfer(1, layer.parameter_tiles(item.outs.size), chip.tile_bytes)
 
 
 def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = False) -> Walk:

@@ -1,20 +1,80 @@
-"""What the compute unit does for one group of output tiles: instructions relative to their slots."""
+"""What a schedule is made of: items, the steps that one group of output tiles takes, and their cycles."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
+from tilewright.schedule import Range
 from tilewright.targets.vta.compiler.epilogue import epilogue
-from tilewright.targets.vta.compiler.layer import Layer
+from tilewright.targets.vta.compiler.kernels import (
+    ONE,
+    Dim,
+    Kernel,
+    Run,
+    Step,
+    merged,
+    nest,
+    over,
+    rectangles,
+    sum_kernels,
+)
+from tilewright.targets.vta.compiler.layer import Layer, Transfer
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
-from tilewright.targets.vta.compiler.step import Step, over
-from tilewright.targets.vta.compiler.tile_kernels import ONE, Dim, Kernel, merged, nest, rectangles, sum_kernels
-from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.config import Config, Sram
+from tilewright.targets.vta.isa.alu import RESCALING, AluOp
+from tilewright.targets.vta.timing import MODELS, Intervals, Timing
 
 #: The code below all others: the maximum of nothing.
 LEAST = -128
+
+
+class LoadInputs(NamedTuple):
+    """The input tiles of a chunk, into an input slot."""
+
+    slot: int
+    group: Group
+    chunk: Chunk
+
+
+class LoadParameters(NamedTuple):
+    """The parameters of some output channel tiles, into a parameter slot."""
+
+    slot: int
+    outs: Range
+
+
+class LoadWeights(NamedTuple):
+    """Some tiles of a weight chunk (see Plan.weight_chunks), into a weight slot."""
+
+    slot: int
+    chunk: int
+    tiles: Range
+
+
+class Compute(NamedTuple):
+    """Steps on accumulator slot `acc`; `inp`, `wgt` and `par` are slots, -1 where the steps do not read them."""
+
+    run: Run
+    acc: int
+    inp: int = -1
+    wgt: int = -1
+    par: int = -1
+
+
+class Store(NamedTuple):
+    """The lowest byte of each of a group's outputs, as byte plane `plane`."""
+
+    acc: int
+    group: Group
+    plane: int
+
+
+Item = LoadInputs | LoadWeights | LoadParameters | Compute | Store
 
 
 @lru_cache(maxsize=1024)
@@ -121,3 +181,74 @@ def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     if layer.clamp:
         steps += [Step(over(group.tiles), op, imm) for op, imm in zip((AluOp.MAX, AluOp.MIN), layer.clamp, strict=True)]
     return tuple(steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """Of a machine under timing model `name`."""
+
+    config: Config
+    name: str
+    _joined: dict[Run, tuple[Step, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def timing(self) -> Timing:
+        return MODELS[self.name]
+
+    @cached_property
+    def intervals(self) -> Intervals:
+        return self.timing.intervals(self.config)
+
+    @cached_property
+    def beat(self) -> int:
+        """Bytes that the DRAM port moves in a cycle."""
+        return self.timing.channel(self.config).beat_bytes
+
+    @cached_property
+    def latency(self) -> int:
+        """Cycles before the first data of a transfer."""
+        port = self.timing.channel(self.config)
+        return port.latency if port.burst else 0
+
+    @cached_property
+    def row(self) -> int:
+        """Cycles before each row of a transfer: none where the next is requested while one comes."""
+        return 0 if self.timing.channel(self.config).in_flight else self.latency
+
+    def step(self, step: Step) -> int:
+        """Of a GEMM or ALU instruction."""
+        once = self.timing.dispatch + self.timing.once(step.op, step.kernel.outer.extent)
+        return self.intervals.of(step.op, step.imm is not None) * step.kernel.micro_ops + once
+
+    def transfer(self, rows: int, tiles: int, tile_bytes: int) -> int:
+        """Of the port, for `tiles` in so many rows."""
+        return rows * self.row + -(-tiles * tile_bytes // self.beat)
+
+    def box(self, parts: Iterable[Transfer], chip: Sram) -> int:
+        """Of the port, for some transfers of a memory's tiles."""
+        return sum(self.transfer(part.rows, part.rows * part.length, chip.tile_bytes) for part in parts)
+
+    def joined(self, run: Run) -> tuple[Step, ...]:
+        """One step that takes as long as those of a run and lists as many micro-ops; it computes nothing.
+
+        What rescales stays as it is: its time depends on its operands.
+        """
+        if run not in self._joined:
+            self._joined[run] = self._join(run.steps)
+        return self._joined[run]
+
+    def _join(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        first, listed = steps[0], sum(len(step.kernel.dst) for step in steps)
+        memory = self.config.pipeline.uop_memory(alu=first.op is not None)
+        room = self.config.sram(memory).depth // 4
+        if len(steps) < 2 or listed > room or any(step.op in RESCALING for step in steps):
+            return steps
+        cycles = sum(map(self.step, steps)) // self.intervals.of(first.op, first.imm is not None)
+        nothing = np.zeros(listed, np.int64)
+        return (first._replace(kernel=Kernel(nothing, nothing, nothing, ONE, ONE, cycles)),)
+
+
+@lru_cache(maxsize=16)
+def costs_of(config: Config, name: str) -> Costs:
+    """The costs of a machine, whose runs are joined once."""
+    return Costs(config, name)

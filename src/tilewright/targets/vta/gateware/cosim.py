@@ -18,7 +18,7 @@ from tilewright.hdl.model import Compiled, Written
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
-from tilewright.targets.abilities import CosimCase
+from tilewright.targets.base import CosimCase
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.top import Vta
 from tilewright.targets.vta.isa.fields import REGIONS, Memory

@@ -1,20 +1,79 @@
-"""Parts of on-chip memories while a program is made: what each holds, and which steps the next user must follow."""
+"""What planners share: cutting and the search among cuts, slots of memories and whom their users follow, lifetimes."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.jit import compiled
 
+#: Numbers of parts that an extent is cut into.
+PARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
 #: Instead of a step: none.
 NOBODY = -1
 #: Microseconds of _followed for each step, uncompiled.
 STEP_US = 10
+T = TypeVar("T")
+
+
+def extents(total: int, limit: int | None = None) -> Array:
+    """The extents of equal parts (the last may be smaller) up to `limit`, largest first: int64 [cuts]."""
+    sizes = {-(-total // parts) for parts in PARTS if parts <= total} | {1}
+    return np.array(sorted((size for size in sizes if limit is None or size <= limit), reverse=True), np.int64)
+
+
+class Range(NamedTuple):
+    """`size` elements from `first`."""
+
+    first: int
+    size: int
+
+
+def ranges(total: int, size: int) -> list[Range]:
+    """Parts of `size`, the last of what is left."""
+    return [Range(first, min(size, total - first)) for first in range(0, total, size)]
+
+
+def to_and_fro(count: int, turn: int) -> range:
+    """The parts in order, every other turn from the last to the first: what was used last is used again first."""
+    return range(count - 1, -1, -1) if turn % 2 else range(count)
+
+
+def combinations(**axes: Array) -> dict[str, Array]:
+    """Every combination of the values of some axes, an array [combinations] an axis; the last axis is the fastest."""
+    mesh = np.meshgrid(*axes.values(), indexing="ij")
+    return {name: values.reshape(-1) for name, values in zip(axes, mesh, strict=True)}
+
+
+def finalists(
+    candidates: Iterable[tuple[float, T]],
+    time: Callable[[T], tuple[float, int]],
+    effort: int,
+    worth: float = 0.0,
+    least: int = 1,
+) -> list[tuple[float, T]]:
+    """(Time, candidate) of the first candidates whose bound is below the best time so far, best first.
+
+    `candidates`: (bound, candidate), the most promising first. `time` also returns the effort it took. The search
+    ends when `effort` is spent, but not before `least` candidates are timed. `worth`: the part of the best time that a
+    candidate must be able to gain. Of equal times the first comes first.
+    """
+    found: list[tuple[float, T]] = []
+    best = float("inf")
+    for bound, candidate in candidates:
+        if effort <= 0 and len(found) >= least:
+            break
+        if bound >= best * (1 - worth):
+            continue
+        cycles, took = time(candidate)
+        effort -= took
+        found.append((cycles, candidate))
+        best = min(best, cycles)
+    return sorted(found, key=lambda item: item[0])
 
 
 class Held:
@@ -107,3 +166,30 @@ def _followed(uses: Uses, overlaps: Array, needs: Array) -> Array:
                 writer[part] = behind[part] = step
             used[part, uses.unit[step]] = last[part] = step
     return needs
+
+
+class Lived(NamedTuple):
+    """`size` bytes, needed from time `first` to time `last`, both included."""
+
+    name: str
+    size: int
+    first: int
+    last: int
+
+
+def place(tensors: Iterable[Lived]) -> tuple[dict[str, int], int]:
+    """The offset of each tensor by name, and the end of all.
+
+    One by one, the largest first and equal ones as they come, each as low as those placed before it allow.
+    """
+    placed: list[tuple[int, Lived]] = []
+    for tensor in sorted(tensors, key=lambda tensor: -tensor.size):
+        offset = 0
+        together = (item for item in placed if item[1].first <= tensor.last and tensor.first <= item[1].last)
+        for other, held in sorted(together, key=lambda item: item[0]):
+            if offset + tensor.size <= other:
+                break
+            offset = max(offset, other + held.size)
+        placed.append((offset, tensor))
+    end = max((offset + tensor.size for offset, tensor in placed), default=0)
+    return {tensor.name: offset for offset, tensor in placed}, end

@@ -12,8 +12,8 @@ import pytest
 from tests.mlperf import FILES, model_path
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Quant, Tensor
-from tilewright.graph.text import dump
 from tilewright.model import load
+from tilewright.report.explain import graph_text
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,11 +31,11 @@ def tiny(scale: float = 0.1, code: int = 3, axis: int = -1) -> Graph:
 
 
 def test_the_digits_example(golden: Callable[[str, str], None]) -> None:
-    golden("digits.graph.txt", dump(load(ROOT / "examples" / "digits" / "digits.tflite")))
+    golden("digits.graph.txt", graph_text(load(ROOT / "examples" / "digits" / "digits.tflite")))
 
 
 def test_every_part_of_a_line() -> None:
-    assert dump(tiny().validate()).splitlines() == [
+    assert graph_text(tiny().validate()).splitlines() == [
         "graph tiny: 1 nodes, 0 MACs",
         'input "in put": int8[1,2] scale 0.1 zero -1',
         'concat_0: concat{activation=relu} ("in put", int8[1,1] scale 0.1 zero -1 sha256:084fed08)'
@@ -53,21 +53,21 @@ def test_windows_absent_inputs_and_scales_for_each_channel() -> None:
         Tensor("y", (1, 2, 2, 2), "int8", one),
     )
     conv = Node("conv", ops.Conv2D("none", ops.Window((3, 3), padding=(0, 0, 0, 0))), ("x", "w", ""), ("y",))
-    text = dump(Graph("g", {t.name: t for t in tensors}, (conv,), ("x",), ("y",)).validate())
+    text = graph_text(Graph("g", {t.name: t for t in tensors}, (conv,), ("x",), ("y",)).validate())
     assert "conv: conv2d{window={kernel=[3,3]}} (x, int8[2,3,3,1] 2 scales 0.125..0.25 zero 0 axis 0 #" in text
     assert ", -) -> int8[1,2,2,2] scale 0.5 zero 0\n" in text
 
 
 @pytest.mark.parametrize("changed", [tiny(scale=0.100001), tiny(code=4), tiny(axis=1)])
 def test_what_changes_a_result_changes_the_text(changed: Graph) -> None:
-    assert dump(changed) != dump(tiny())
-    assert dump(replace(tiny(), name="other")) != dump(tiny())
+    assert graph_text(changed) != graph_text(tiny())
+    assert graph_text(replace(tiny(), name="other")) != graph_text(tiny())
 
 
 @pytest.mark.parametrize("key", FILES)
 def test_one_line_a_node(shared: Path, key: str) -> None:
     graph = load(model_path(shared, key))
-    lines = dump(graph).splitlines()
+    lines = graph_text(graph).splitlines()
     assert len(lines) == 1 + len(graph.inputs) + len(graph.nodes) + len(graph.outputs)
     assert max(map(len, lines)) < 400
 

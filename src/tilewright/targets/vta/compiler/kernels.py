@@ -1,8 +1,8 @@
-"""Micro-kernels: how the sums of one tile become GEMM instructions, each a list of micro-ops and two loops.
+"""Instructions of the compute units relative to the slots that they work on, and how the sums of a tile become such.
 
-A rectangle of outputs for which the same taps are valid is a nest of affine dimensions (taps, input channels,
-rows, columns, output channels). Two of them become the instruction's loops, some may be left to separate
-instructions, the rest is listed as micro-ops.
+An instruction is a list of micro-ops and two loops. A rectangle of outputs for which the same taps are valid is a nest
+of affine dimensions (taps, input channels, rows, columns, output channels). Two of them become the instruction's loops,
+some may be left to separate instructions, the rest is listed as micro-ops.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import combinations, permutations
+from itertools import combinations, groupby, permutations
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.tile import Span
+from tilewright.targets.vta.compiler.layer import Layer, Span
+from tilewright.targets.vta.isa.alu import AluOp
 
 #: No accumulator tile may be written twice within this many micro-ops (upstream's runtime: VerifyDep).
 DISTANCE = 3
@@ -50,7 +50,7 @@ class Kernel:
     wgt: Array
     outer: Dim
     inner: Dim
-    joined: int = 0  # micro-ops of several instructions that are timed as one (see costs.joined)
+    joined: int = 0  # micro-ops of several instructions that are timed as one (see Costs.joined)
 
     @cached_property
     def micro_ops(self) -> int:
@@ -194,3 +194,39 @@ def _apart_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
     if inner.sums and inner.extent > 1:
         return False
     return not outer.sums or outer.extent == 1 or outputs * inner.extent >= DISTANCE
+
+
+class Step(NamedTuple):
+    """A GEMM (`op` None) or ALU instruction; `reset` GEMMs clear. `imm` None: two operands from acc.
+
+    `parameters`: the second operand is one; `factor`: of REQ, tiles from one outer iteration's factors to the next.
+    """
+
+    kernel: Kernel
+    op: AluOp | None = None
+    imm: int | None = None
+    reset: bool = False
+    parameters: bool = False
+    factor: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Steps of one unit with the same operands, one behind the other; one object wherever they recur."""
+
+    steps: tuple[Step, ...]
+
+
+@lru_cache(maxsize=4096)
+def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
+    """Steps as runs of equal operands, or each `apart`."""
+    if apart:
+        return tuple(Run((step,)) for step in steps)
+    return tuple(Run(tuple(run)) for _, run in groupby(steps, lambda step: (step.op is None, step.parameters)))
+
+
+@lru_cache(maxsize=1024)
+def over(tiles: int, first: int = 0) -> Kernel:
+    """Each of `tiles` tiles from the slot's tile `first`, in place."""
+    start = np.full(1, first, np.int64)
+    return Kernel(start, start, np.zeros(1, np.int64), ONE, Dim(tiles, 1, 1, 0, False))
