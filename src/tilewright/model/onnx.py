@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
-from tilewright.graph.ir import Graph, Node, Tensor
+from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.layout import channels_last
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_build import SAME, Builder, Coded, Fused
@@ -116,21 +116,17 @@ def _edge(builder: Builder, node: RawNode) -> bool:
 
 def codes_first(graph: Graph) -> Graph:
     """The same network; nodes that write no codes come as late as their readers allow. Needs a valid graph."""
-    ordered: list[Node] = []
-    delayed: dict[str, Node] = {}  # by what they write, in order
-    for node in graph.nodes:
+    writer = {name: place for place, node in enumerate(graph.nodes) for name in node.outputs}
+    ordered: dict[int, None] = {}  # places in the graph
+    for place, node in enumerate(graph.nodes):
         if all(graph.tensors[name].dtype not in CODES for name in node.outputs):
-            delayed |= dict.fromkeys(node.outputs, node)
             continue
-        needed: set[str] = set()
-        asked = list(node.inputs)
+        needed, asked = {place}, list(node.inputs)
         while asked:
-            writer = delayed.get(asked.pop())
-            if writer is not None and writer.name not in needed:
-                needed.add(writer.name)
-                asked += writer.inputs
-        if needed:
-            ordered += [earlier for earlier in dict.fromkeys(delayed.values()) if earlier.name in needed]
-            delayed = {name: earlier for name, earlier in delayed.items() if earlier.name not in needed}
-        ordered.append(node)
-    return replace(graph, nodes=(*ordered, *dict.fromkeys(delayed.values())))
+            before = writer.get(asked.pop())
+            if before is not None and before not in needed and before not in ordered:
+                needed.add(before)
+                asked += graph.nodes[before].inputs
+        ordered |= dict.fromkeys(sorted(needed))
+    ordered |= dict.fromkeys(range(len(graph.nodes)))  # those that are left
+    return replace(graph, nodes=tuple(graph.nodes[place] for place in ordered))
