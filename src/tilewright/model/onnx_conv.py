@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError
 from tilewright.graph import ops
-from tilewright.graph.ir import Quant, Tensor
+from tilewright.graph.ir import Node, Quant, Site, Tensor
 from tilewright.graph.ops import Window
 from tilewright.graph.rounding import Activation, Shift
 from tilewright.model.onnx_build import Builder, Fused
@@ -144,14 +144,10 @@ def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor)
 def _moved(builder: Builder, x: str, hint: str, op: ops.Op, shape: tuple[int, ...] = (), *more: str) -> str:
     """The name of what `op`, which moves codes, makes of x; `shape` where the operator does not tell it."""
     source = builder.tensors[x]
-    if isinstance(op, ops.Reshape):
-        shape = op.shape
-    elif isinstance(op, ops.Transpose):
-        shape = tuple(source.shape[axis] for axis in op.permutation)
-    elif isinstance(op, ops.Pad):
-        shape = tuple(extent + sum(pair) for extent, pair in zip(source.shape, op.padding, strict=True))
     made = replace(source, name=builder.fresh(f"{x}:{hint}"), shape=shape, data=None)
-    builder.emit(made.name, op, (x, *more), made)
+    node = Node(made.name, op, (x, *more), (made.name,))
+    (told,) = op.shapes(Site(node, (source,), (made,)))
+    builder.emit(node.name, op, node.inputs, replace(made, shape=told))
     return made.name
 
 

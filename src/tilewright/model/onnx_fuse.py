@@ -85,9 +85,8 @@ class _Patterns:
         if len(inputs) < count or None in inputs or None in outputs:
             return None
         coded, results = tuple(filter(None, inputs)), tuple(filter(None, outputs))
-        bias, rest = "", node.inputs[count:]
-        activation = self._activation(node)
-        made = Fused(node.name, node.op_type, node.attributes, coded, bias, rest, results, activation)
+        rest, activation = node.inputs[count:], self._activation(node)
+        made = Fused(node.name, node.op_type, node.attributes, coded, "", rest, results, activation)
         if not takes(self.known, made):
             return None
         if node.op_type not in ("Conv", "Gemm") or not any(rest):

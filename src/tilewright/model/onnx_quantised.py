@@ -13,6 +13,7 @@ from tilewright.graph.ort import MICROSOFT
 from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, padding_of
 from tilewright.model.onnx_conv import bias_of, convolve, window_of
 from tilewright.model.onnx_file import as_json
+from tilewright.model.onnx_values import type_of
 
 
 def translate(builder: Builder, fused: Fused) -> None:
@@ -187,10 +188,7 @@ def _resize(builder: Builder, fused: Fused) -> bool:
     factors = out.shape[2] // shape[2], out.shape[3] // shape[3]
     if (factors[0] * shape[2], factors[1] * shape[3]) != out.shape[2:]:
         return False
-    plain = tuple(
-        ort.ValueType(d.dtype.name, d.shape) if (d := known.get(i + 1)) is not None else None
-        for i in range(len(fused.plain))
-    )
+    plain = [type_of(known[1 + i]) if name else None for i, name in enumerate(fused.plain)]
     types = (ort.ValueType("float32", shape), *plain)
     call = ort.Call(fused.name, "Resize", "", builder.known.opset, as_json(fused.attributes), types, 1)
     places = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)
