@@ -12,7 +12,7 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.layout import channels_last
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
-from tilewright.model.onnx_build import SAME, Builder, Coded, Fused
+from tilewright.model.onnx_build import SAME, Builder, Coded, Fused, one_scale
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_fuse import fuse
 from tilewright.model.onnx_rewrite import rewritten
@@ -101,16 +101,14 @@ def _edge(builder: Builder, node: RawNode) -> bool:
     """QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale."""
     known = builder.known
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
-    quant = quantisation(known, node, codes)
-    if quant is None or quant.per_channel or known.types[codes].dtype not in CODES:
-        return False
-    if known.types[real].dtype != "float32":
+    coded = Coded(codes, quantisation(known, node, codes))
+    if not one_scale(known, coded) or known.types[real].dtype != "float32":
         return False
     if node.op_type == QUANTIZE:
-        builder.emit(node.name, ops.Quantize(), (builder.value(real),), builder.result(Coded(codes, quant)))
+        builder.emit(node.name, ops.Quantize(), (builder.value(real),), builder.result(coded))
     else:
         out = Tensor(real, known.types[real].shape, "float32")
-        builder.emit(node.name, ops.Dequantize(), (builder.coded(Coded(codes, quant)),), out)
+        builder.emit(node.name, ops.Dequantize(), (builder.coded(coded),), out)
     return True
 
 
