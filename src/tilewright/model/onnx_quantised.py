@@ -10,9 +10,10 @@ import numpy as np
 from tilewright.graph import ops, ort
 from tilewright.graph.ir import Tensor
 from tilewright.graph.ort import MICROSOFT
-from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, padding_of
+from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, one_scale, padding_of
 from tilewright.model.onnx_conv import bias_of, convolve, window_of
 from tilewright.model.onnx_file import as_json
+from tilewright.model.onnx_fuse import QOPERATORS
 from tilewright.model.onnx_values import type_of
 
 
@@ -62,9 +63,8 @@ def _product(builder: Builder, fused: Fused) -> bool:
 def _by_matrices(builder: Builder, fused: Fused) -> bool:
     """Whether both operands are as many matrices, of one scale each, and the second is computed."""
     a, b = (builder.shape(coded.tensor) for coded in fused.inputs)
-    scaled = (*fused.inputs, *fused.outputs)
     alike = len(a) == len(b) >= 2 and a[:-2] == b[:-2]
-    each = all(coded.quant is not None and not coded.quant.per_channel for coded in scaled)
+    each = all(one_scale(builder.known, coded) for coded in (*fused.inputs, *fused.outputs))
     return fused.op_type == "MatMul" and alike and each and builder.constant_of(fused.inputs[1].tensor) is None
 
 
@@ -221,17 +221,10 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Resize": _resize,
     **dict.fromkeys(SAME, _same),
 }
-#: onnxruntime's operator on codes, its domain, and whether the bias comes before the output's scale.
-_QLINEAR = {
-    "Conv": ("QLinearConv", "", False),
-    "MatMul": ("QLinearMatMul", "", False),
-    "Gemm": ("QGemm", MICROSOFT, True),
-    "AveragePool": ("QLinearAveragePool", MICROSOFT, False),
-    "GlobalAveragePool": ("QLinearGlobalAveragePool", MICROSOFT, False),
-    "LeakyRelu": ("QLinearLeakyRelu", MICROSOFT, False),
-    "Sigmoid": ("QLinearSigmoid", MICROSOFT, False),
-    "Softmax": ("QLinearSoftmax", MICROSOFT, False),
-}
+#: onnxruntime's operator on codes, and whether the bias comes before the output's scale.
+_QLINEAR = {op_type: (name, bias is not None and bias < out) for name, (op_type, _, out, bias) in QOPERATORS.items()}
+#: Those of ONNX itself; the others are onnxruntime's own.
+_STANDARD = ("QLinearConv", "QLinearMatMul")
 
 
 def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
@@ -243,7 +236,8 @@ def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
         op = ops.OnnxOp(fused.op_type, "", opset, as_json(attributes))
         builder.emit(fused.name, op, inputs, *outputs)
         return
-    op_type, domain, bias_first = _QLINEAR[fused.op_type]
+    op_type, bias_first = _QLINEAR[fused.op_type]
+    domain = "" if op_type in _STANDARD else MICROSOFT
     if fused.op_type == "Softmax":
         attributes |= {"opset": opset, "axis": attributes.get("axis", -1 if opset >= 13 else 1)}
     attributes.pop("beta", None)  # QGemm has none: the bias is not scaled
