@@ -101,7 +101,7 @@ def _edge(builder: Builder, node: RawNode) -> bool:
     """QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale."""
     known = builder.known
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
-    coded = Coded(codes, quantisation(known, node, codes))
+    coded = Coded(codes, quantisation(known, node))
     if not one_scale(known, coded) or known.types[real].dtype != "float32":
         return False
     if node.op_type == QUANTIZE:

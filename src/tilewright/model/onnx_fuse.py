@@ -106,11 +106,11 @@ class _Patterns:
         node = self.writer.get(name)
         if node is None or node.op_type != DEQUANTIZE or self.known.types[name].dtype != "float32":
             return None
-        return self._coded(node, node.inputs[0], node.inputs[0])
+        return self._coded(node, node.inputs[0])
 
-    def _coded(self, node: RawNode, codes: str, shaped: str) -> Coded | None:
+    def _coded(self, node: RawNode, codes: str) -> Coded | None:
         """Codes under the scale and zero point of a quantise or dequantise node."""
-        quant = quantisation(self.known, node, shaped)
+        quant = quantisation(self.known, node)
         return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
@@ -135,7 +135,7 @@ class _Patterns:
     def _codes_of(self, node: RawNode | None) -> Coded | None:
         if node is None or node.op_type != QUANTIZE or self.known.types[node.inputs[0]].dtype != "float32":
             return None
-        return self._coded(node, node.outputs[0], node.inputs[0])
+        return self._coded(node, node.outputs[0])
 
     def _implied(self, node: RawNode, codes: Coded) -> bool:
         """Whether quantising clips at least as much as a Relu or Clip does."""
@@ -166,7 +166,7 @@ class _Patterns:
         if node is None or node.op_type != DEQUANTIZE:
             return ""
         if made.op_type == "Conv":
-            scale, found = _product_scale(made.inputs), quantisation(self.known, node, name)
+            scale, found = _product_scale(made.inputs), quantisation(self.known, node)
             own = np.array(found.scale if found else [np.inf])
             if not (np.abs(own - scale) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * scale).all():
                 return ""
