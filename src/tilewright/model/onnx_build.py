@@ -210,10 +210,10 @@ class Builder:
                 self._made[key] = self.constant(f"{name}:nhwc", tensor.data.transpose(TO_NHWC), tensor.quant)
         return self._made[key]
 
-    def moved(self, name: str, hint: str, op: ops.Op, shape: tuple[int, ...] = (), *more: str) -> str:
-        """What `op`, which moves codes, makes of a tensor; `shape` where the operator does not tell it."""
+    def moved(self, name: str, hint: str, op: ops.Op, *more: str, **known: Any) -> str:
+        """What `op` makes of a tensor: one like it, of the shape that `op` tells; `known`: what else changes."""
         source = self.tensors[name]
-        made = replace(source, name=self.fresh(f"{name}:{hint}"), shape=shape, data=None)
+        made = replace(source, name=self.fresh(f"{name}:{hint}"), data=None, **known)
         node = Node(made.name, op, (name, *more), (made.name,))
         (told,) = op.shapes(Site(node, (source,), (made,)))
         self.emit(node.name, op, node.inputs, replace(made, shape=told))

@@ -128,7 +128,7 @@ def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor)
     places = np.arange(slices)[:, None] * window.stride[0] + np.arange(taps) * window.dilation[0]
     seen = builder.constant(f"{fused.name}:depths", places)
     gather = ops.OnnxOp("Gather", "", builder.known.opset, (("axis", "2"),))
-    stacked = builder.moved(padded, "depths", gather, (batch, channels, slices, taps, height, width), seen)
+    stacked = builder.moved(padded, "depths", gather, seen, shape=(batch, channels, slices, taps, height, width))
     apart = builder.moved(stacked, "slices", ops.Transpose((0, 2, 1, 3, 4, 5)))
     images = builder.moved(apart, "images", ops.Reshape((batch * slices, channels * taps, height, width)))
     inner = replace(out, name=builder.fresh(f"{out.name}:images"), shape=(batch * slices, outputs, *out.shape[3:]))

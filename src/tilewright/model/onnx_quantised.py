@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.graph import ops, ort
-from tilewright.graph.ir import Tensor
 from tilewright.graph.ort import MICROSOFT
 from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, one_scale, padding_of
 from tilewright.model.onnx_conv import bias_of, convolve, window_of
@@ -93,11 +92,7 @@ def _concat(builder: Builder, fused: Fused) -> bool:
     for coded in fused.inputs:
         name = builder.coded(coded)
         if coded.quant != out.quant:
-            again = Tensor(
-                builder.fresh(f"{name}:rescaled"), builder.shape(coded.tensor), builder.tensors[name].dtype, out.quant
-            )
-            builder.emit(again.name, ops.Quantize(), (name,), again)
-            name = again.name
+            name = builder.moved(name, "rescaled", ops.Quantize(), quant=out.quant)
         names.append(name)
     rank = len(builder.shape(out.tensor))
     axis = int(fused.attributes.get("axis", 1)) % max(1, rank)
