@@ -204,6 +204,15 @@ def test_external_data_stays_in_the_folder(tmp_path: Path) -> None:
             refused(folder, model, ModelError, "not in the model's folder")
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int64", "bool", "float16", "float32"])
+def test_constants_are_read_from_the_field_of_their_type(dtype: str, tmp_path: Path) -> None:
+    net, values = Net(1), np.array([0, 1, 1], dtype)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
+    net.constants.append(onnx.helper.make_tensor("c", kind, [3], values.tolist()))
+    graph = load(net.save(tmp_path / "n.onnx", net.op("Gather", "c", net.input((2,), np.int64))))
+    np.testing.assert_array_equal(graph.tensors["c"].data, values, strict=True)
+
+
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(network(1).SerializeToString())

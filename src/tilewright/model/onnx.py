@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph import ops
-from tilewright.graph.ir import Graph, Node, Tensor
+from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.layout import channels_last
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
-from tilewright.model.onnx_build import SAME, Builder, Coded, Fused
+from tilewright.model.onnx_build import SAME, Builder, Coded, Fused, one_scale
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_fuse import fuse
 from tilewright.model.onnx_rewrite import rewritten
@@ -101,36 +101,30 @@ def _edge(builder: Builder, node: RawNode) -> bool:
     """QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale."""
     known = builder.known
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
-    quant = quantisation(known, node, codes)
-    if quant is None or quant.per_channel or known.types[codes].dtype not in CODES:
-        return False
-    if known.types[real].dtype != "float32":
+    coded = Coded(codes, quantisation(known, node))
+    if not one_scale(known, coded) or known.types[real].dtype != "float32":
         return False
     if node.op_type == QUANTIZE:
-        builder.emit(node.name, ops.Quantize(), (builder.value(real),), builder.result(Coded(codes, quant)))
+        builder.emit(node.name, ops.Quantize(), (builder.value(real),), builder.result(coded))
     else:
         out = Tensor(real, known.types[real].shape, "float32")
-        builder.emit(node.name, ops.Dequantize(), (builder.coded(Coded(codes, quant)),), out)
+        builder.emit(node.name, ops.Dequantize(), (builder.coded(coded),), out)
     return True
 
 
 def codes_first(graph: Graph) -> Graph:
     """The same network; nodes that write no codes come as late as their readers allow. Needs a valid graph."""
-    ordered: list[Node] = []
-    delayed: dict[str, Node] = {}  # by what they write, in order
-    for node in graph.nodes:
+    writer = {name: place for place, node in enumerate(graph.nodes) for name in node.outputs}
+    ordered: dict[int, None] = {}  # places in the graph
+    for place, node in enumerate(graph.nodes):
         if all(graph.tensors[name].dtype not in CODES for name in node.outputs):
-            delayed |= dict.fromkeys(node.outputs, node)
             continue
-        needed: set[str] = set()
-        asked = list(node.inputs)
+        needed, asked = {place}, list(node.inputs)
         while asked:
-            writer = delayed.get(asked.pop())
-            if writer is not None and writer.name not in needed:
-                needed.add(writer.name)
-                asked += writer.inputs
-        if needed:
-            ordered += [earlier for earlier in dict.fromkeys(delayed.values()) if earlier.name in needed]
-            delayed = {name: earlier for name, earlier in delayed.items() if earlier.name not in needed}
-        ordered.append(node)
-    return replace(graph, nodes=(*ordered, *dict.fromkeys(delayed.values())))
+            before = writer.get(asked.pop())
+            if before is not None and before not in needed and before not in ordered:
+                needed.add(before)
+                asked += graph.nodes[before].inputs
+        ordered |= dict.fromkeys(sorted(needed))
+    ordered |= dict.fromkeys(range(len(graph.nodes)))  # those that are left
+    return replace(graph, nodes=tuple(graph.nodes[place] for place in ordered))

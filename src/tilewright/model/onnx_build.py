@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph import ops
-from tilewright.graph.ir import Graph, Named, Node, Quant, Tensor, fresh_name
+from tilewright.graph.ir import Graph, Named, Node, Quant, Site, Tensor, fresh_name
 from tilewright.graph.rounding import Activation
 from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, Known
 
@@ -62,12 +62,17 @@ class Fused(Named):
         return tuple(coded.tensor for coded in self.outputs)
 
 
+def one_scale(known: Known, coded: Coded) -> bool:
+    """Whether a tensor holds 8-bit codes under one scale."""
+    return known.types[coded.tensor].dtype in CODES and coded.quant is not None and not coded.quant.per_channel
+
+
 def takes(known: Known, made: Fused) -> bool:
     """Whether the types allow an integer kernel."""
     activations = made.inputs[:1] if made.op_type in LINEAR else made.inputs
     ends = (*activations, *(coded for coded in made.outputs if coded.quant))
     dtypes = {known.types[coded.tensor].dtype for coded in ends}
-    if len(dtypes) > 1 or not dtypes <= set(CODES) or not all(c.quant and not c.quant.per_channel for c in ends):
+    if len(dtypes) > 1 or not all(one_scale(known, coded) for coded in ends):
         return False
     if made.op_type in MOVES:
         return all(coded.quant == made.inputs[0].quant for coded in made.outputs) and _moves_codes(known, made)
@@ -183,7 +188,8 @@ class Builder:
     def emit_nhwc(self, name: str, op: ops.Op, inputs: Sequence[str], output: Tensor) -> None:
         """An operator on images: its first input and its output in channels-last layout, transposed around it."""
         first = self.nhwc(inputs[0])
-        inner = replace(output, name=self.fresh(f"{output.name}:nhwc"), shape=permuted(output.shape, TO_NHWC))
+        shape = tuple(output.shape[axis] for axis in TO_NHWC)
+        inner = replace(output, name=self.fresh(f"{output.name}:nhwc"), shape=shape)
         self.emit(name, op, (first, *inputs[1:]), inner)
         self.emit(self.fresh(f"{output.name}:nchw"), ops.Transpose(TO_NCHW), (inner.name,), output)
 
@@ -198,18 +204,20 @@ class Builder:
         key = (name, "nhwc")
         if key not in self._made:
             tensor = self.tensors[name]
-            self._made[key] = self.fresh(f"{name}:nhwc")
-            image = replace(tensor, name=self._made[key], shape=permuted(tensor.shape, TO_NHWC))
             if tensor.data is None:
-                self.emit(image.name, ops.Transpose(TO_NHWC), (name,), image)
+                self._made[key] = self.moved(name, "nhwc", ops.Transpose(TO_NHWC))
             else:
-                data = np.ascontiguousarray(tensor.data.transpose(TO_NHWC))
-                self.tensors[image.name] = replace(image, data=data)
+                self._made[key] = self.constant(f"{name}:nhwc", tensor.data.transpose(TO_NHWC), tensor.quant)
         return self._made[key]
+
+    def moved(self, name: str, hint: str, op: ops.Op, *more: str, **known: Any) -> str:
+        """What `op` makes of a tensor: one like it, of the shape that `op` tells; `known`: what else changes."""
+        source = self.tensors[name]
+        made = replace(source, name=self.fresh(f"{name}:{hint}"), data=None, **known)
+        node = Node(made.name, op, (name, *more), (made.name,))
+        (told,) = op.shapes(Site(node, (source,), (made,)))
+        self.emit(node.name, op, node.inputs, replace(made, shape=told))
+        return made.name
 
     def fresh(self, hint: str) -> str:
         return fresh_name(hint, self._names)
-
-
-def permuted(shape: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(shape[axis] for axis in permutation)

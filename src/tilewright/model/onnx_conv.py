@@ -112,9 +112,7 @@ def _row(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) ->
     shape = builder.tensors[x].shape
     inner = replace(out, name=builder.fresh(f"{out.name}:image"), shape=(*out.shape[:2], 1, out.shape[2]))
     made = replace(fused, attributes=_along(fused.attributes, (None, 0), 1))
-    _image(
-        builder, made, _moved(builder, x, "image", ops.Reshape((*shape[:2], 1, shape[2]))), weights[:, :, None], inner
-    )
+    _image(builder, made, builder.moved(x, "image", ops.Reshape((*shape[:2], 1, shape[2]))), weights[:, :, None], inner)
     builder.emit(builder.fresh(f"{out.name}:row"), ops.Reshape(out.shape), (inner.name,), out)
 
 
@@ -126,33 +124,19 @@ def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor)
     slices = out.shape[2]
     window = window_of(fused.where, slid, (taps, 1), (depths, 1), (slices, 1))
     around = ((0, 0), (0, 0), window.padding[:2], (0, 0), (0, 0))
-    padded = _moved(builder, x, "padded", ops.Pad(around)) if any(window.padding) else x
+    padded = builder.moved(x, "padded", ops.Pad(around)) if any(window.padding) else x
     places = np.arange(slices)[:, None] * window.stride[0] + np.arange(taps) * window.dilation[0]
     seen = builder.constant(f"{fused.name}:depths", places)
     gather = ops.OnnxOp("Gather", "", builder.known.opset, (("axis", "2"),))
-    stacked = _moved(builder, padded, "depths", gather, (batch, channels, slices, taps, height, width), seen)
-    apart = _moved(builder, stacked, "slices", ops.Transpose((0, 2, 1, 3, 4, 5)))
-    images = _moved(builder, apart, "images", ops.Reshape((batch * slices, channels * taps, height, width)))
+    stacked = builder.moved(padded, "depths", gather, seen, shape=(batch, channels, slices, taps, height, width))
+    apart = builder.moved(stacked, "slices", ops.Transpose((0, 2, 1, 3, 4, 5)))
+    images = builder.moved(apart, "images", ops.Reshape((batch * slices, channels * taps, height, width)))
     inner = replace(out, name=builder.fresh(f"{out.name}:images"), shape=(batch * slices, outputs, *out.shape[3:]))
     made = replace(fused, attributes=_along(fused.attributes, (1, 2), 3))
     _image(builder, made, images, weights.reshape(outputs, depth * taps, *weights.shape[3:]), inner)
     split = ops.Reshape((batch, slices, outputs, *out.shape[3:]))
-    volume = _moved(builder, inner.name, "split", split)
+    volume = builder.moved(inner.name, "split", split)
     builder.emit(builder.fresh(f"{out.name}:volume"), ops.Transpose((0, 2, 1, 3, 4)), (volume,), out)
-
-
-def _moved(builder: Builder, x: str, hint: str, op: ops.Op, shape: tuple[int, ...] = (), *more: str) -> str:
-    """The name of what `op`, which moves codes, makes of x; `shape` where the operator does not tell it."""
-    source = builder.tensors[x]
-    if isinstance(op, ops.Reshape):
-        shape = op.shape
-    elif isinstance(op, ops.Transpose):
-        shape = tuple(source.shape[axis] for axis in op.permutation)
-    elif isinstance(op, ops.Pad):
-        shape = tuple(extent + sum(pair) for extent, pair in zip(source.shape, op.padding, strict=True))
-    made = replace(source, name=builder.fresh(f"{x}:{hint}"), shape=shape, data=None)
-    builder.emit(made.name, op, (x, *more), made)
-    return made.name
 
 
 def _along(attributes: Mapping[str, Any], axes: tuple[int | None, ...], count: int) -> dict[str, Any]:

@@ -29,7 +29,6 @@ MAX_NAME = 1 << 10
 MAX_CONSTANT_BYTES = 1 << 32
 #: The domain of PULP's custom operators is not always written; the operator's name tells.
 CUSTOM = ("RequantShift",)
-_FIELDS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}  # others: int32_data
 #: The entry of a model's metadata that names its rounding mode, as `tilewright quantize` writes it.
 ROUNDING = "tilewright.rounding"
 
@@ -123,14 +122,10 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
             tensors[key] = _tensor(attribute.t, path, f"{where}: {key}")
         else:
             attributes[key] = _value(attribute, where)
-    inputs, outputs = tuple(map(_optional, node.input)), tuple(map(_optional, node.output))
+    inputs, outputs = (tuple(name(text) if text else "" for text in ends) for ends in (node.input, node.output))
     if not any(outputs):
         raise ModelError(where, f"{op_type} has no outputs")
     return RawNode(given, op_type, domain, inputs, outputs, attributes, tensors)
-
-
-def _optional(text: str) -> str:
-    return name(text) if text else ""
 
 
 def _value(attribute: Any, where: str) -> Any:
@@ -187,7 +182,7 @@ def _tensor(tensor: Any, path: Path, where: str) -> Array:
     elif tensor.HasField("raw_data"):
         content = tensor.raw_data
     else:
-        values = getattr(tensor, _FIELDS.get(dtype.name, "int32_data"))
+        values = getattr(tensor, package("onnx").helper.tensor_dtype_to_field(tensor.data_type))
         if len(values) != count:
             raise ModelError(where, f"holds {len(values)} values for the shape {list(shape)}")
         return _typed(np.array(values), dtype, where).reshape(shape)

@@ -13,9 +13,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.rounding import Activation
-from tilewright.model.onnx_build import MOVES, Coded, Fused, takes
+from tilewright.model.onnx_build import MOVES, Coded, Fused, one_scale, takes
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, Known, quant_of, quantisation
+from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, quant_of, quantisation
 
 #: QLinear node -> the operator, and where its inputs, the scale of its output and its bias are (a scale and zero point
 #: follow each input).
@@ -85,9 +85,8 @@ class _Patterns:
         if len(inputs) < count or None in inputs or None in outputs:
             return None
         coded, results = tuple(filter(None, inputs)), tuple(filter(None, outputs))
-        bias, rest = "", node.inputs[count:]
-        activation = self._activation(node)
-        made = Fused(node.name, node.op_type, node.attributes, coded, bias, rest, results, activation)
+        rest, activation = node.inputs[count:], self._clamp(node.outputs[0])
+        made = Fused(node.name, node.op_type, node.attributes, coded, "", rest, results, activation)
         if not takes(self.known, made):
             return None
         if node.op_type not in ("Conv", "Gemm") or not any(rest):
@@ -107,11 +106,11 @@ class _Patterns:
         node = self.writer.get(name)
         if node is None or node.op_type != DEQUANTIZE or self.known.types[name].dtype != "float32":
             return None
-        return self._coded(node, node.inputs[0], node.inputs[0])
+        return self._coded(node, node.inputs[0])
 
-    def _coded(self, node: RawNode, codes: str, shaped: str) -> Coded | None:
+    def _coded(self, node: RawNode, codes: str) -> Coded | None:
         """Codes under the scale and zero point of a quantise or dequantise node."""
-        quant = quantisation(self.known, node, shaped)
+        quant = quantisation(self.known, node)
         return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
@@ -120,31 +119,27 @@ class _Patterns:
         if node is not None and node.op_type in ("Relu", "Clip"):
             after = self.known.only_reader(node.outputs[0])
             codes = self._codes_of(after)
-            clips = codes is not None and (self._implied(node, codes) or self._clamps(node, name))
+            clips = codes is not None and (self._implied(node, codes) or self._clamp(name) != "none")
             return codes if clips else None
         return self._codes_of(node)
 
-    def _clamps(self, node: RawNode, name: str) -> bool:
-        """Whether a Relu, or a Clip from 0 to 6, is the clamp of a product or sum: pow2's way, not onnxruntime's."""
-        writer = self.writer.get(name)
-        if self.known.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED:
-            return False
-        return node.op_type == "Relu" or [self._bound(node, 1, "min"), self._bound(node, 2, "max")] == [0.0, 6.0]
-
-    def _activation(self, node: RawNode) -> Activation:
-        after = self.known.only_reader(node.outputs[0])
-        if after is None or after.op_type not in ("Relu", "Clip") or not self._clamps(after, node.outputs[0]):
+    def _clamp(self, name: str) -> Activation:
+        """A Relu, or Clip from 0 to 6, as the clamp of the product or sum that it reads: pow2's way alone."""
+        writer, node = self.writer.get(name), self.known.only_reader(name)
+        if self.known.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED or node is None:
             return "none"
-        return "relu" if after.op_type == "Relu" else "relu6"
+        if node.op_type == "Clip" and (self._bound(node, 1, "min"), self._bound(node, 2, "max")) == (0.0, 6.0):
+            return "relu6"
+        return "relu" if node.op_type == "Relu" else "none"
 
     def _codes_of(self, node: RawNode | None) -> Coded | None:
         if node is None or node.op_type != QUANTIZE or self.known.types[node.inputs[0]].dtype != "float32":
             return None
-        return self._coded(node, node.outputs[0], node.inputs[0])
+        return self._coded(node, node.outputs[0])
 
     def _implied(self, node: RawNode, codes: Coded) -> bool:
         """Whether quantising clips at least as much as a Relu or Clip does."""
-        if codes.quant is None or codes.quant.per_channel or self.known.types[codes.tensor].dtype not in CODES:
+        if codes.quant is None or not one_scale(self.known, codes):
             return False
         info = np.iinfo(self.known.types[codes.tensor].dtype)
         scale, zero = codes.quant.scale[0], codes.quant.zero_point[0]
@@ -171,7 +166,7 @@ class _Patterns:
         if node is None or node.op_type != DEQUANTIZE:
             return ""
         if made.op_type == "Conv":
-            scale, found = _product_scale(made.inputs), quantisation(self.known, node, name)
+            scale, found = _product_scale(made.inputs), quantisation(self.known, node)
             own = np.array(found.scale if found else [np.inf])
             if not (np.abs(own - scale) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * scale).all():
                 return ""
@@ -188,13 +183,7 @@ class _Patterns:
         if before is not None and before.op_type in ("Relu", "Clip") and codes and self._implied(before, codes):
             source = before.inputs[0]
         coded = self.dequantised(source)
-        if coded is None or codes is None:
-            return None
-        ends = (coded, codes)
-        if any(
-            end.quant is None or end.quant.per_channel or self.known.types[end.tensor].dtype not in CODES
-            for end in ends
-        ):
+        if coded is None or codes is None or not all(one_scale(self.known, end) for end in (coded, codes)):
             return None
         return Fused(node.name, "Requantize", {}, (coded,), "", (), (codes,))
 

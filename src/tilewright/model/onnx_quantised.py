@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.graph import ops, ort
-from tilewright.graph.ir import Tensor
 from tilewright.graph.ort import MICROSOFT
-from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, padding_of
+from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, one_scale, padding_of
 from tilewright.model.onnx_conv import bias_of, convolve, window_of
 from tilewright.model.onnx_file import as_json
+from tilewright.model.onnx_fuse import QOPERATORS
+from tilewright.model.onnx_values import type_of
 
 
 def translate(builder: Builder, fused: Fused) -> None:
@@ -61,9 +62,8 @@ def _product(builder: Builder, fused: Fused) -> bool:
 def _by_matrices(builder: Builder, fused: Fused) -> bool:
     """Whether both operands are as many matrices, of one scale each, and the second is computed."""
     a, b = (builder.shape(coded.tensor) for coded in fused.inputs)
-    scaled = (*fused.inputs, *fused.outputs)
     alike = len(a) == len(b) >= 2 and a[:-2] == b[:-2]
-    each = all(coded.quant is not None and not coded.quant.per_channel for coded in scaled)
+    each = all(one_scale(builder.known, coded) for coded in (*fused.inputs, *fused.outputs))
     return fused.op_type == "MatMul" and alike and each and builder.constant_of(fused.inputs[1].tensor) is None
 
 
@@ -92,11 +92,7 @@ def _concat(builder: Builder, fused: Fused) -> bool:
     for coded in fused.inputs:
         name = builder.coded(coded)
         if coded.quant != out.quant:
-            again = Tensor(
-                builder.fresh(f"{name}:rescaled"), builder.shape(coded.tensor), builder.tensors[name].dtype, out.quant
-            )
-            builder.emit(again.name, ops.Quantize(), (name,), again)
-            name = again.name
+            name = builder.moved(name, "rescaled", ops.Quantize(), quant=out.quant)
         names.append(name)
     rank = len(builder.shape(out.tensor))
     axis = int(fused.attributes.get("axis", 1)) % max(1, rank)
@@ -187,10 +183,7 @@ def _resize(builder: Builder, fused: Fused) -> bool:
     factors = out.shape[2] // shape[2], out.shape[3] // shape[3]
     if (factors[0] * shape[2], factors[1] * shape[3]) != out.shape[2:]:
         return False
-    plain = tuple(
-        ort.ValueType(d.dtype.name, d.shape) if (d := known.get(i + 1)) is not None else None
-        for i in range(len(fused.plain))
-    )
+    plain = [type_of(known[1 + i]) if name else None for i, name in enumerate(fused.plain)]
     types = (ort.ValueType("float32", shape), *plain)
     call = ort.Call(fused.name, "Resize", "", builder.known.opset, as_json(fused.attributes), types, 1)
     places = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)
@@ -223,17 +216,10 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Resize": _resize,
     **dict.fromkeys(SAME, _same),
 }
-#: onnxruntime's operator on codes, its domain, and whether the bias comes before the output's scale.
-_QLINEAR = {
-    "Conv": ("QLinearConv", "", False),
-    "MatMul": ("QLinearMatMul", "", False),
-    "Gemm": ("QGemm", MICROSOFT, True),
-    "AveragePool": ("QLinearAveragePool", MICROSOFT, False),
-    "GlobalAveragePool": ("QLinearGlobalAveragePool", MICROSOFT, False),
-    "LeakyRelu": ("QLinearLeakyRelu", MICROSOFT, False),
-    "Sigmoid": ("QLinearSigmoid", MICROSOFT, False),
-    "Softmax": ("QLinearSoftmax", MICROSOFT, False),
-}
+#: onnxruntime's operator on codes, and whether the bias comes before the output's scale.
+_QLINEAR = {op_type: (name, bias is not None and bias < out) for name, (op_type, _, out, bias) in QOPERATORS.items()}
+#: Those of ONNX itself; the others are onnxruntime's own.
+_STANDARD = ("QLinearConv", "QLinearMatMul")
 
 
 def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
@@ -245,7 +231,8 @@ def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
         op = ops.OnnxOp(fused.op_type, "", opset, as_json(attributes))
         builder.emit(fused.name, op, inputs, *outputs)
         return
-    op_type, domain, bias_first = _QLINEAR[fused.op_type]
+    op_type, bias_first = _QLINEAR[fused.op_type]
+    domain = "" if op_type in _STANDARD else MICROSOFT
     if fused.op_type == "Softmax":
         attributes |= {"opset": opset, "axis": attributes.get("axis", -1 if opset >= 13 else 1)}
     attributes.pop("beta", None)  # QGemm has none: the bias is not scaled

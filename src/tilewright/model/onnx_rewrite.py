@@ -294,7 +294,7 @@ def _scale(known: Known, node: RawNode) -> Array | None:
         source = known.writer.get(name)
         if source is None or source.op_type != DEQUANTIZE:
             return None
-        quants.append(quantisation(known, source, name))
+        quants.append(quantisation(known, source))
     x, w = quants
     axis = {"Conv": 0, "ConvTranspose": 1}.get(node.op_type, 0 if node.attributes.get("transB", 0) else 1)
     if x is None or w is None or x.per_channel or (w.per_channel and w.axis != axis):

@@ -69,11 +69,12 @@ class Known:
         )
 
 
-def quantisation(known: Known, node: RawNode, name: str) -> Quant | None:
-    """The constant scale and zero point of a QuantizeLinear or DequantizeLinear of `name`; None where it has others."""
+def quantisation(known: Known, node: RawNode) -> Quant | None:
+    """The constant scale and zero point of a QuantizeLinear or DequantizeLinear; None where it has others."""
     if node.attributes.get("block_size") or len(node.inputs) < 2:
         return None
-    return quant_of(known, node.inputs[1], node.input(2), int(node.attributes.get("axis", 1)), known.rank(name))
+    axis, rank = int(node.attributes.get("axis", 1)), known.rank(node.inputs[0])
+    return quant_of(known, node.inputs[1], node.input(2), axis, rank)
 
 
 def quant_of(known: Known, scale: str, zero: str, axis: int, rank: int) -> Quant | None:

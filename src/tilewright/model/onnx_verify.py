@@ -83,8 +83,6 @@ class Cut:
         self.real = HALF if half else REAL
         self.sites = {name: site for site in graph.sites() for name in site.node.outputs}
         self.writer = {name: node for node in model.graph.node for name in node.output}
-        constant = {tensor.name for tensor in model.graph.initializer}
-        self.fed = {value.name for value in model.graph.input if value.name not in constant}
         self.computed = self._computed()
         self.shared = {
             name: tensor
@@ -97,7 +95,7 @@ class Cut:
 
     def _computed(self) -> set[str]:
         """The values that depend on the inputs."""
-        found = set(self.fed)
+        found = set(self.graph.inputs)
         for node in self.model.graph.node:
             if found.intersection(node.input):
                 found.update(node.output)
@@ -143,9 +141,7 @@ class Cut:
             self.asked |= dict.fromkeys(self._sources(name))
         self.asked |= {value.name: None for value in body.output}
         del body.output[:]
-        constant = {tensor.name for tensor in body.initializer}
-        inputs = {value.name for value in body.input}
-        names = [name for name in self.asked if name not in constant and name not in inputs]
+        names = (name for name in self.asked if name in self.writer)
         body.output.extend(ort.package("onnx").ValueInfoProto(name=name) for name in names)
 
     def _sources(self, name: str) -> Iterable[str]:
@@ -165,7 +161,7 @@ class Cut:
 
     def compare(self, session: Any, values: Mapping[str, Array], found: Comparison) -> None:
         """One sample: `values` are the graph's."""
-        feed = {name: ort.aligned(values[name]) for name in self.fed}
+        feed = {name: ort.aligned(values[name]) for name in self.graph.inputs}
         for name, tensor in self.shared.items():
             feed[name + _GIVEN] = _real(values[name], tensor) if name in self.merged else ort.aligned(values[name])
         names = [output.name for output in session.get_outputs()]
