@@ -41,7 +41,7 @@ REFINED = 2
 #: What another plan must be able to gain, as a part of the best.
 WORTH = 0.001
 #: Groups that are timed at the end of a layer, and twice as many at its beginning.
-FEW = 4
+FEW = 3
 #: Slots tried, the most first: equal cuts differ in little else.
 INP_SLOTS, WGT_SLOTS = (4, 3, 2, 1), (64, 32, 16, 8, 4, 2, 1)
 #: Footprints say where data are, which times do not depend on.
