@@ -33,7 +33,7 @@ CHOICES = ("rows", "columns", "outs", "sums", "channels", "inp", "wgt", "acc")
 #: Instructions of the plans that are timed, and of the best of them with its first and last group in smaller pieces.
 EFFORT, REFINING = 1000, 600
 #: Plans that are timed, however long.
-LEAST = 3
+LEAST = 7
 #: Cycles that a chunk and a group are taken to cost besides, to say which plans are timed first: units wait for units.
 HANDOVER = 40
 #: The best plans that are so refined.
