@@ -10,7 +10,7 @@ from tilewright.targets.vta.isa.stream import COMMON_NAMES, Stream, groups
 
 LOAD, STORE, GEMM, FINISH, ALU = Opcode
 UOP, WGT, INP, ACC, OUT, ACC_8BIT, ALU_UOP, PAR = Memory
-MIN, MAX, ADD, SHR, MUL, MULH, RSHR, REQ = AluOp
+MIN, MAX, ADD, SHR, MUL, MULH, RSHR, REQ, *_ = AluOp
 
 
 def unit_of(record: Record, stages: int) -> int:

@@ -164,7 +164,7 @@ def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
 def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Iterator[Chain | HostStep]:
     """The graph's nodes in order, as chains and host steps."""
     context, chain = Context(config, rounding, timing), Chain()
-    chained = config.alu != "upstream" or rounding.elementwise == "pow2"  # else the host finishes almost all
+    chained = config.rescales or rounding.elementwise == "pow2"  # else the host finishes almost all
     for site in graph.sites():
         if chained and chain.view(site, config.block):
             continue

@@ -81,8 +81,8 @@ def lower(site: Site, context: Context) -> Lowered | str:
         if kind in REASONS:
             return f"{op.label} {REASONS[kind]}"
         return OnnxOp.real(site) or f"VTA has no operation for {op.label}"
-    if isinstance(op, Add | Mean | RealAveragePool2D) and config.alu == "upstream" and not _shifts(context):
-        return f"{op.label} rescales what it adds; the ALU of alu=upstream has no multiplier"
+    if isinstance(op, Add | Mean | RealAveragePool2D) and not config.rescales and not _shifts(context):
+        return f"{op.label} rescales what it adds; the ALU of alu={config.alu} has no rescaling multiplier"
     if config.inp.width != 8 or config.wgt.width != 8:
         return f"the machine's values have {config.inp.width} bits and its weights {config.wgt.width}; the codes 8"
     x = site.input(0)

@@ -125,6 +125,7 @@ def operate(op: AluOp, first: Array, second: Array, form: Form, out: Array | Non
     if op == AluOp.RSHR:
         amount = np.abs(second) & 31
         return np.where(second < 0, first << amount, rounding_divide_by_pot(first.astype(np.int64), amount))
+    assert op == AluOp.MUL, op
     return np.multiply(first, second, out=out) if form.rules.multiplies else first
 
 
