@@ -89,7 +89,7 @@ def integer_mac(v: Values) -> Array:
 
 
 def taylor(v: Values) -> Array:
-    """Return the sum of coefficients[k] * a**k by Horner's scheme; (1, c, 1, k) coefficients, or (k,) for all channels."""
+    """Return the sum of coefficients[k] * a**k by Horner's scheme. Coefficients: (1, c, 1, k), or (k,) for all c."""
     coefficients = np.moveaxis(v["coefficients"], -1, 0)[..., None]
     return e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])
 

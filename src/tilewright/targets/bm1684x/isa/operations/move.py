@@ -108,7 +108,7 @@ def gather_elements(v: Values) -> Array:
 
 
 def sort(v: Values) -> dict[str, Array]:
-    """Return the first K elements of x in stable sorted order, and their `numbers` (or their positions without them)."""
+    """Return the first K elements of x in stable sorted order, and their `numbers`, or positions without those."""
     key = widen(v["x"], F32) if v.types["x"] is F32 else v["x"].astype(np.int64)
     order = np.argsort(-key if v.attribute("descending") else key, kind="stable")[: v.shapes["y"][0]]
     return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
@@ -136,9 +136,9 @@ def hard_nms(v: Values) -> dict[str, Array]:
 def soft_nms(v: Values) -> dict[str, Array]:
     """Return the boxes to keep (i32), best first, and their count: an unverified **model** of soft suppression.
 
-    x (boxes * boxes) holds overlaps, `scores` (boxes) the scores, both f32; each operation rounds. The box with the best
-    score is kept, and the other scores are multiplied by 1 - overlap with it, until no score exceeds `threshold` or y
-    is full.
+    x (boxes * boxes) holds overlaps, `scores` (boxes) the scores, both f32; each operation rounds. The box with the
+    best score is kept, and the other scores are multiplied by 1 - overlap with it, until no score exceeds `threshold`
+    or y is full.
     """
     scores = v["scores"].copy()
     overlaps = v["x"].reshape(scores.size, scores.size)

@@ -20,7 +20,7 @@ from tilewright.targets.bm1684x.values.window import Window
 def _window(v: Values) -> Window:
     window: Window | None = v.attribute("window")
     if window is None:
-        raise MachineError("window", "the command has no window", "give window=Window((height, width), pads, stride, dilation)")
+        raise MachineError("window", "it is missing", "give window=Window((height, width), pads, stride, dilation)")
     return window
 
 
@@ -101,7 +101,10 @@ def _sides(v: Values) -> tuple[Array, Array]:
 
 
 def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Array, Array]:
-    """Return the factors as (M, K) and (K, N). With `both_transposed` their roles are swapped: y = R times L."""
+    """Return the factors as (M, K) and (K, N).
+
+    With `both_transposed` their roles are swapped: y (N, M) = R (N, K) times L (K, M).
+    """
     if attributes.get("both_transposed"):
         return right, left
     turned = attributes.get("left_transposed"), attributes.get("right_transposed")
@@ -129,7 +132,7 @@ def _accumulates_wide(found: Signature) -> str:
     """A result that is accumulated has the type of the accumulator: f32, or 32-bit integers."""
     wide = F32 if found.types.get("x", found.types.get("L", F32)).is_float else I32
     if "acc" in found.types and not {found.types["acc"], found.types["y"]} <= {wide, U32 if wide is I32 else wide}:
-        return f"an accumulated result is {wide}, not {found.types['y']}"
+        return f"an accumulated result must be {wide}, not {found.types['y']}"
     return ""
 
 
