@@ -92,7 +92,7 @@ def cycles(command: Command, config: Config) -> int:
 def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: bool = False) -> Trace:
     """Return when each command runs. Engines run in order; a command starts when the commands that it needs have ended.
 
-    `serial`: a command also waits for the one before it. `conflicts`: add the model of bank conflicts. Raises HazardError.
+    `serial`: a command also waits for the one before it. `conflicts`: add the bank-conflict model. Raises HazardError.
     """
     busy = np.array([cycles(command, config) for command in program.commands], np.int64)
     if conflicts:
