@@ -132,7 +132,7 @@ def test_out_of_bounds() -> None:
         np.testing.assert_array_equal(y, VALUES)
         np.testing.assert_array_equal(seen[0], [*VALUES.ravel(), *[np.nan if uninitialised == "nan" else 0] * 2])
         assert [finding.kind for finding in launched.findings] == [OUT_OF_RANGE] * 2
-        assert "dma command 0: dma_copy: 8 elements of x lie outside of the memory of the first element" in launched.findings[0].message
+        assert "dma command 0: dma_copy: 8 elements of x lie outside of its memory" in launched.findings[0].message
         assert "8 elements of y" in launched.findings[1].message
 
     @kernel

@@ -107,7 +107,7 @@ AR = (
     _integer(20, "int_mul", clamps=True),
     _integer(15, "int_add", clamps=True),
     _integer(16, "int_sub", clamps=True),
-    _ar(1, "xor", A, Computed("b", _ones), EITHER, operands=1),  # not
+    _ar(1, "xor", A, Computed("b", _ones), EITHER, operands=1),  # bitwise not
     _ar(12, "fp_div", STEPS, A, B, STRIDES, EITHER, operands=2, of=FLOAT),
     _ar(6, "logical_shift", MODE, A, COUNTS, EITHER, operands=2),
     _ar(21, "arithmetic_shift", MODE, A, COUNTS, EITHER, operands=2),

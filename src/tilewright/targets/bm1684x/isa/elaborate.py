@@ -1,8 +1,8 @@
 """Turn queues of commands into the step table that the simulator orders, checks and times.
 
 An encoded command names the number of one command of the other engine that it waits for; a command of a kernel may wait
-for one command of each other engine. Engines run in order, so such a dependency becomes a token. The named command
-pushes a token, and the first command that waits for it or a later one pops it; commands after it need no token.
+for one command of each other engine. Engines run in order, so tokens express these dependencies: if a command waits for
+a newer command than its predecessors do, that command pushes a token and the waiting command pops it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U32, DType
 
-#: Moves copy bits, so their types are unsigned: of DMA commands, and of compute commands.
+#: The types of moves, of DMA commands and of compute commands. Moves copy bits, so the types are unsigned.
 BITS, NEAR_BITS = Type("src_data_format"), Type("res0_prec")
 
 
@@ -59,7 +59,7 @@ def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None 
 
 
 class Table(Local):
-    """The operand that a gather reads: one row per channel, or one row per lane that all of its channels share."""
+    """The table that a gather reads: one per channel, or one per lane that all channels of the lane share."""
 
     def strides(self, encoded: Encoded) -> Layout | Stride:
         return _one_in_each_lane if encoded["opd0_str"] else layout.aligned
@@ -89,13 +89,13 @@ COMPUTE = (
             ),
             {"tsk_eu_typ": function},
         )
-        for function in (5, 13)  # the gathers that read each channel by an index of its own
+        for function in (5, 13)  # the gathers with an index per channel
     ),
 )
 
 
 def check(encoded: Encoded) -> None:
-    """Raises ProgramError if a transfer decompresses data or masks lanes, which is not modelled."""
+    """Check that a transfer is modelled. Raises ProgramError if it decompresses data or masks lanes."""
     if encoded["decompress_enable"]:
         raise ProgramError(str(encoded), "it decompresses data, which is not modelled")
     if not encoded["localmem_mask_l32"] == encoded["localmem_mask_h32"] == ALL_LANES:
@@ -180,10 +180,10 @@ def _tensor_moves() -> Iterator[Instruction]:
 
 @dataclass(frozen=True)
 class MatrixEnd:
-    """One end of a DMA_matrix: a grid outside of local memory, or a matrix in it with columns spread over lanes.
+    """One end of a DMA_matrix. One end is a grid outside of local memory, the other a matrix spread over lanes in it.
 
-    The other end is of the other kind. `transposed`: rows of the grid are columns of the matrix. In this format the
-    names of the fields for low and high address bits are swapped.
+    `transposed`: rows of the grid are columns of the matrix. In this format the names of the fields for low and high
+    address bits are swapped.
     """
 
     own: str
@@ -206,7 +206,8 @@ class MatrixEnd:
     def write(self, command: Command) -> Fields:
         operand, end = command[self.own], self.end
         if not isinstance(operand, Matrix | Grid):
-            raise refused(command, f"its {end} is not a matrix", "copy between a matrix in lanes and a grid() outside")
+            remedy = "copy between a matrix in lanes and the grid() of a tensor outside"
+            raise refused(command, f"its {end} is not a matrix", remedy)
         fields = _end_fields(end, operand.storage) | BITS.write(operand.dtype)
         fields[f"{end}_start_addr_h32"] = fields.pop(f"{end}_start_addr_l32")
         fields[f"{end}_start_addr_l8"] = fields.pop(f"{end}_start_addr_h8")

@@ -132,7 +132,7 @@ class _Shadow:
 def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Array:
     """Return the origin of each element of a result, in its shape.
 
-    If an element depends on several uninitialised reads, the latest step is its origin.
+    If an element depends on several uninitialised reads, the step with the highest number is its origin.
     """
     name, shape = command.operation.name, result.shape
     if name in MOVES and "x" in origins:

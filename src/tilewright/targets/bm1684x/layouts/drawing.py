@@ -79,8 +79,8 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
         if len(lines) > MOST_LINES:
             lines.append(f"... and {1 + sum(1 for _ in found)} more lines")
             break
-        what = f"{label(axes, run)} ({run.size} B)" if run.count else f"- free ({run.size} B)"
-        lines.append(f"{run.lane:4}  {run.offset // config.bank_bytes:4}  {run.offset:#07x}  {what}")
+        elements = f"{label(axes, run)} ({run.size} B)" if run.count else f"- free ({run.size} B)"
+        lines.append(f"{run.lane:4}  {run.offset // config.bank_bytes:4}  {run.offset:#07x}  {elements}")
     if addresses.size <= MOST_SHOWN:
         lines += ["", f"lane  offset   {SHOWN} elements per line; . is a free place"]
         lines += _elements(axes, addresses, dtype.bytes, config)

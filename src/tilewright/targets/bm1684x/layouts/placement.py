@@ -67,7 +67,7 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
     if stride is not None and len(stride) != 4:
         raise InputError("layout", f"{len(stride)} strides are given", "give four strides, --stride n,c,h,w")
     if width is not None and kind not in ("matrix", "vector"):
-        raise InputError("layout", f"{kind} takes no width", "leave out --width")
+        raise InputError("layout", f"{kind} takes no width", "leave --width out")
     element = dtype_of(wanted.dtype)
     operand: Tensor | Matrix | ConvWeights
     note = ""

@@ -302,5 +302,5 @@ class Tpu:
             addresses = operand.addresses
             outside = addresses[~self._memories.inside(addresses, operand.dtype.bytes)]
             if outside.size:
-                where = f"lie outside of the memory of the first element, from {outside.min():#x} on"
+                where = f"lie outside of its memory, from {outside.min():#x} on"
                 self.findings.append(Finding(OUT_OF_RANGE, f"{step}: {outside.size} elements of {name} {where}"))

@@ -48,7 +48,7 @@ class DType:
         return (1 << (self.bits - self.signed)) - 1
 
     def from_bits(self, bits: int) -> Array:
-        """A scalar of this type from its bit pattern (higher bits are dropped), as an array of shape ()."""
+        """Return the scalar with this bit pattern (higher bits are dropped), as an array of shape ()."""
         return np.array(bits & ((1 << self.bits) - 1), f"<u{self.bytes}").view(self.storage)
 
     def __str__(self) -> str:
