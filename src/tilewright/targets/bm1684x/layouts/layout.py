@@ -49,7 +49,7 @@ def slots(start: int, c: int, config: Config) -> int:
 
 
 def aligned(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return strides with each channel at a multiple of `eu_bytes` (64): the default of compute and stride helper."""
+    """Return strides with channels at multiples of `eu_bytes` (64), the default of compute engine and stride helper."""
     return _of_channel(shape, _up(shape.h * shape.w, config.eu_bytes // dtype.bytes), start, config)
 
 
@@ -139,7 +139,7 @@ class Drawn:
 
 
 def title(operand: Operand) -> str:
-    """Return a line with the type, shape, strides and begin of an operand."""
+    """Return a line with the type, shape, strides and start of an operand."""
     first = int(operand.addresses.flat[0])
     text = f"{operand.dtype} ({', '.join(map(str, operand.shape))})"
     if operand.stride:

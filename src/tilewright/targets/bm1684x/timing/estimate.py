@@ -183,7 +183,7 @@ def _elements(command: Command, config: Config) -> int:
 
 
 def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
-    """Return whether two tensors overlap in a lane; a channel counts as a multiple of `eu_bytes` (64) elements."""
+    """Return whether two tensors overlap in a lane. Channels of any type are rounded up to `eu_bytes` (64) elements."""
 
     def extent(tensor: Tensor) -> tuple[int, int]:
         n, c, h, w = tensor.shape

@@ -35,9 +35,9 @@ class Knobs(MachineConfig):
     `detect_uninitialised`: report reads of memory that neither the host nor a command has written.
     `out_of_bounds`: `raise` an error at an access outside of all memories; or `ignore` it: report a finding, drop
     writes, and read the bytes that `uninitialised` sets.
-    `uninitialised`: memories are `kept` as they are; or, with `nan`, all bits of local memory, L2 and new DDR are set
-    to 1 before each launch (NaN in every float type, -1 in signed integers), and the contents that earlier launches
-    left in local memory and L2 count as never written.
+    `uninitialised`: memories are `kept` as they are; or, with `nan`, all bits of new DDR, and before each launch those
+    of local memory and L2, are set to 1 (NaN in every float type, -1 in signed integers), and the contents that
+    earlier launches left in local memory and L2 count as never written.
     `dma_execution`: `eager` runs a transfer when it is called; `deferred` runs it as late as is allowed.
     `seed`: run the commands of a parallel region in a random legal order; None: in the order of the calls.
     `bank_conflicts`: add a model of bank conflicts to the times (`timing/estimate.py`); the model was never measured.
