@@ -258,13 +258,16 @@ def test_commands_of_compiled_networks_are_written_again(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (lambda tpu, x: tpu.bdc.fp_exp(tpu.local(x.shape, F32, 0), tpu.local(x.shape, F32, 1)), "it is a sequence"),
+        (
+            lambda tpu, x: tpu.bdc.fp_exp(tpu.local(x.shape, F32, 0), tpu.local(x.shape, F32, 1)),
+            "it stands for a sequence",
+        ),
         (
             lambda tpu, x: tpu.bdc.sign(tpu.local(x.shape, F32, 0), tpu.local(x.shape, F32, 1)),
-            "fields of such a command",
+            "its command format is not known",
         ),
         (lambda tpu, x: tpu.hau.sort(x, None, x), "format of the sorting engine"),
-        (lambda tpu, x: tpu.gdma.reverse(x, x, axis=2), "fields of such a command"),
+        (lambda tpu, x: tpu.gdma.reverse(x, x, axis=2), "its command format is not known"),
         (
             lambda tpu, x: tpu.bdc.cast(tpu.local(x.shape, I8, 0)[:, :, 0:2], tpu.local(x.shape, F32, 1)[:, :, 0:2]),
             "",

@@ -77,7 +77,7 @@ def encoded(command: Command, number: int, needs: int) -> Encoded:
     if name in SEQUENCES:
         remedy = "use runtime.functions, which issues them one by one"
         raise refused(command, "it stands for a sequence of commands", remedy)
-    why = refused(command, "the encoding of such a command is not known", "use other commands, or do not save it")
+    why = refused(command, "its command format is not known", "use other commands, or do not save it")
     for instruction in _of_operation.get(name, ()):
         if instruction.takes and not instruction.takes(command):
             continue
