@@ -289,7 +289,7 @@ class Config:
 
     @property
     def has_parameters(self) -> bool:
-        """Whether the ALU has REQ, and so the machine the parameter memory."""
+        """Whether the ALU has REQ, and the machine therefore a parameter memory."""
         return AluOp.REQ in self.alu_ops
 
     def sram(self, memory: Memory) -> Sram:

@@ -176,7 +176,7 @@ def encode(records: Sequence[Record], config: Config) -> Raw:
     for row, record in enumerate(records):
         if "opcode" not in record:
             known = ", ".join(record)
-            raise ProgramError(f"instruction {row}", f"has no opcode, only the fields {known}", "add opcode")
+            raise ProgramError(f"instruction {row}", f"has no opcode, only the fields {known}", "add opcode to it")
     raw = np.zeros((len(records), INSN_BYTES), np.uint8)
     opcode = np.array([record["opcode"] for record in records], np.int64)
     for _, layout, rows in groups(opcode, config):

@@ -157,11 +157,11 @@ def check_transfer(config: Config, item: Transfer) -> None:
     chip, (rows, columns) = config.sram(memory), shape
     tiles = (pads[0] + rows + pads[1]) * (pads[2] + columns + pads[3])
     if base < 0 or base + tiles > chip.depth:
-        reason = f"{tiles} tiles from sram_index {base} on do not fit into {chip.name}"
+        reason = f"sram_index {base} with {tiles} tiles is outside {chip.name}"
         raise ProgramError(call, reason, f"it has tiles 0..{chip.depth - 1}")
     if not rows or not columns:
         return
     end, size = offset + (rows - 1) * stride + columns, config.dram_tile_bytes(memory)
     if offset < 0 or end * size > buffer.size:
-        reason = f"{rows} rows of {columns} tiles, {stride} apart, from offset {offset} end at tile {end}"
+        reason = f"offset {offset} with {rows} rows of {columns} tiles, {stride} apart, reaches to tile {end}"
         raise ProgramError(call, reason, f"buffer '{buffer.name}' has {buffer.size // size} tiles of {size} bytes")

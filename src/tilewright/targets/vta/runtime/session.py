@@ -189,7 +189,7 @@ class Runtime:
     def synchronize(self) -> RunResult:
         """Run the recorded instructions to their end and write stores to their buffers; empty the micro-op cache.
 
-        FINISH, added at the end, waits for a token from every other unit; it runs on `compute`, or with four stages on
+        FINISH, added at the end, waits for tokens of all other units; it runs on `compute`, or with four stages on
         `activate`. FORCE_SERIAL replaces all tokens so that instructions run one after the other. Raises HazardError,
         with findings, for a deadlock.
         """

@@ -119,7 +119,7 @@ class UopRecorder:
             raise ProgramError("uop_loop_begin", "comes after uop_push", "begin the loops first")
         if len(self._loops) == MAX_LOOPS:
             reason = f"an instruction has at most {MAX_LOOPS} loops"
-            raise ProgramError("uop_loop_begin", reason, "push several kernels for the iterations of other loops")
+            raise ProgramError("uop_loop_begin", reason, "push the kernel once for each iteration of the others")
         if not 1 <= extent < 1 << ITER_BITS:
             raise ProgramError("uop_loop_begin", f"extent is {extent}, outside 1..{(1 << ITER_BITS) - 1}")
         self._loops.append(Loop(index(extent), index(dst), index(src), index(wgt)))

@@ -337,7 +337,7 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
     """Describe a lower bound for any schedule of the same instructions: only unit throughput and tokens limit it.
 
     It omits latencies, dispatch, fetch, pipelines, full command and token queues, and the write response. Each unit has
-    its own DRAM port. A transfer takes one cycle a beat (each row a whole number of beats) and one a tile of zeros.
+    its own DRAM port. A transfer takes one cycle a beat, with whole beats for each row, and padding one cycle a tile.
     """
     config, moved = program.config, program.moves
     beat = config.bus_bits // 8

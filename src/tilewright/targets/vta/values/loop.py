@@ -78,7 +78,10 @@ class Chips(NamedTuple):
 
 @compiled
 def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, out_memory: bool) -> None:
-    """Execute the steps on the machine's memories. Arithmetic is in 64 bits and wraps when a result is written."""
+    """Execute the steps on the machine's memories.
+
+    GEMM sums are exact floats; other arithmetic is in 64-bit integers. Results wrap when they are written.
+    """
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     values = np.zeros(max(batch, block) * block, np.int64)
     first, second, sums = np.zeros(block, np.int64), np.zeros(block, np.int64), np.zeros(block, chips.inp.dtype)
