@@ -378,7 +378,8 @@ def _check(c: Config) -> None:
     try:
         _ = c.formats
     except ConfigError as error:
-        refuse(f"index widths {c.index_bits._asdict()}: {error.where}: {error.reason}", "use smaller buffers")
+        widths = ", ".join(f"{name} {bits}" for name, bits in c.index_bits._asdict().items())
+        refuse(f"index bits are {widths}: {error.where}: {error.reason}", "use smaller memories")
 
 
 def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:

@@ -136,7 +136,7 @@ def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
     program = elaborate(decode(insns, config), config, dram, bases)
     relation = order(program.table)
     on_chip = [finding for finding in out_of_range(program.table) if finding.space != "DRAM"]
-    outside = [*unmapped(program, dram), *on_chip]  # DRAM has holes: its segments say more than its size
+    outside = [*unmapped(program, dram), *on_chip]  # DRAM has holes, so `unmapped` checks its segments
     stored = {} if outside else stored_resets(program, relation.sequence)
     if stored:
         program = program.with_operands(stored)
