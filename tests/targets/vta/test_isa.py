@@ -218,9 +218,9 @@ def test_the_default_layout_is_the_documented_one() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ({"opcode": 6}, "instruction 1: unknown opcode 6; there are LOAD 0"),
-        ({"opcode": 0, "memory_type": 7}, "instruction 1: unknown memory id 7; there are UOP 0"),
-        ({"opcode": 4, "alu_opcode": 5}, "instruction 1: unknown ALU opcode 5; there are MIN 0"),
+        ({"opcode": 6}, "instruction 1: unknown opcode 6; this machine has LOAD 0"),
+        ({"opcode": 0, "memory_type": 7}, "instruction 1: unknown memory id 7; this machine has UOP 0"),
+        ({"opcode": 4, "alu_opcode": 5}, "instruction 1: unknown ALU opcode 5; this machine has MIN 0"),
     ],
 )
 def test_unknown_codes_are_named_with_their_instruction(record: Record, reason: str) -> None:
