@@ -409,7 +409,7 @@ def test_every_function_says_what_it_takes(name: str) -> None:
         getattr(c, name)()
 
     first = FUNCTIONS[name].parameters.split()[0]
-    with pytest.raises(MachineError, match=f"{name}: 0 arguments are given; it has {first}"):
+    with pytest.raises(MachineError, match=f"{name}: 0 arguments are given; give {first}"):
         run(body, (1, 1, 1, 1), I8)
 
 

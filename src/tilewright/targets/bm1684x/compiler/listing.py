@@ -52,10 +52,10 @@ def _command(words: Sequence[Word]) -> tuple[str, str, bool, dict[str, int]]:
     """Parse a line of code into engine, format name, whether the format is short, and fields."""
     engine = choice((TIU, DMA)).read(words[0])
     if len(words) < 3:
-        words[-1].refuse("the name of a format and short or long after it")
+        words[-1].refuse("the name of a format, followed by short or long")
     name, short = words[1].text, choice(SIZES).read(words[2]) == "short"
     if (name, short) not in FORMATS:
-        words[1].refuse(f"a format that is {words[2].text}")
+        words[1].refuse(f"the name of a {words[2].text} format")
     return engine, name, short, _form(FORMATS[name, short]).read(words[3:])
 
 
@@ -139,7 +139,7 @@ def _explained(launch: Launch, config: Config) -> Iterator[str]:
     image, trace = known.image, known.trace
     constants = config.lane_bytes - image.values_end
     yield f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples a launch"
-    yield f"  each lane: {image.values_end} bytes of values, {constants} for {len(image.constants)} of constants"
+    yield f"  each lane: {image.values_end} bytes for values, {constants} for constants ({len(image.constants)} in DDR)"
     busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
     cycles = f"{trace.cycles} cycles a launch, {known.serial.cycles} without overlap"
     yield f"  {cycles} (timing model estimate); busy: {busy}"
@@ -173,7 +173,7 @@ def c_header(config: Config) -> str:
     groups: dict[str, dict[str, int | str]] = {
         "sizes": {key: value for key, value in config.to_dict().items() if isinstance(value, int)},
         "bus addresses": bases,
-        "element types, as the device API codes them": {f"dt_{dtype}": dtype.code for dtype in DTYPES.values()},
+        "element types: codes of the device API": {f"dt_{dtype}": dtype.code for dtype in DTYPES.values()},
         "rounding modes": {f"round_{mode.name}": int(mode) for mode in Rounding},
         "commands of the compute engine": {f"tiu_{name}".replace("&", "_"): n for n, name in TIU_TYPES.items()},
         "commands of the DMA engine": {name: code for code, name in DMA_TYPES.items()},
