@@ -57,7 +57,7 @@ class Config(MachineConfig):
             raise ConfigError("CFU config", "extensions and firmware must be text")
         for name in self.extension_names:
             if name not in EXTENSIONS:
-                raise ConfigError("CFU config", f"there is no extension '{name}'", f"choose of {', '.join(EXTENSIONS)}")
+                raise ConfigError("CFU config", f"unknown extension '{name}'", f"choose from {', '.join(EXTENSIONS)}")
         if self.extensions and self.array != 16:
             raise ConfigError("CFU config", "extensions need array=16", "leave out the extensions or set array=16")
         if self.l2_bytes < self.l2_line_bytes:

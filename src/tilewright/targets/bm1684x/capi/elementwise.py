@@ -25,8 +25,8 @@ def _each(names: tuple[str, ...], call: str, operation: str, parameters: str, op
 def _integer(name: str) -> dict[str, Function]:
     """Return the integer functions of an operation. The shift is one number or, in `pcs` functions, one per channel."""
     found, own = {}, f"int_{name}"
-    for kind, before, behind, shift in (("int_", "", "shift ", "shift"), ("int_pcs_", "shift_addr ", "", "shift_addr")):
-        tail = f"{behind}mode saturation"
+    for kind, before, after, shift in (("int_", "", "shift ", "shift"), ("int_pcs_", "shift_addr ", "", "shift_addr")):
+        tail = f"{after}mode saturation"
         two = f"dst src0 src1 {before}shape {S2} dst_dtype src0_dtype src1_dtype {tail}"
         one = f"dst src {before}C shape {S1} dst_dtype src_dtype C_dtype {tail}"
         found[f"{kind}{name}"] = function(two, own, f"{TWO} shift={shift}:i8")

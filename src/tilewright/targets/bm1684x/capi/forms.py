@@ -89,7 +89,7 @@ class Issuer:
         self.tpu.issue(Command(OPERATIONS[operation], operands, results, attributes or {}))
 
     def check(self, operation: str) -> None:
-        """Raises MachineError if tpu_initialize was not called."""
+        """Check that tpu_initialize was called. Raises MachineError if it was not."""
         if not self.initialised:
             raise MachineError(operation, "tpu_initialize was not called", "call it first")
 
@@ -157,7 +157,7 @@ def operand(
     WHERE is a letter of LAYOUTS or ELSEWHERE, or the parameter that says whether the operand is local. Without WHERE,
     a parameter `dst..`, `src..` or `shift_tensor` is a local address of a tensor of the call's shape, a parameter
     `.._addr` is a local address of one value per channel, and any other parameter is a constant. The stride and type
-    come from the parameters of the operand (`src0_stride`, `src0_dtype`), else from those of all operands. TYPE
+    come from the parameters of the operand (`src0_stride`, `src0_dtype`), else from the parameters of all operands. TYPE
     overrides the type: a type, or the parameter that gives it. `_shape` describes SHAPE.
     """
     dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)

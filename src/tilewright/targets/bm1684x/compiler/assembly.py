@@ -30,7 +30,7 @@ from tilewright.targets.bm1684x.layouts.tensor import LARGEST, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.values.dtypes import U8
 
-#: Granularity of dependences, in bytes of a lane.
+#: Granularity of dependencies, in bytes of a lane.
 UNIT = 64
 #: Alignment of segments in DDR, in bytes.
 PAGE = 4096
@@ -56,7 +56,7 @@ class Issued:
 
 
 class Stream:
-    """Commands with their dependences, before they are ordered."""
+    """Commands with their dependencies, before they are ordered."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -242,7 +242,7 @@ class Refused(Exception):
 
 
 def same_shapes(site: Site) -> None:
-    """Raises Refused if the shape of an operand differs from the shape of the result."""
+    """Check that all operands have the shape of the result. Raises Refused if one has not."""
     for tensor in site.inputs:
         if tensor is None or tensor.shape != site.output.shape:
             shapes = " and ".join(str(list(own.shape)) for own in site.inputs if own is not None)
@@ -274,7 +274,7 @@ class Writer:
     def add(self, operation: str, result: Into, mode: Rounding | None = None, **operands: Ref | Any) -> Ref:
         """Add an operation and return its result: a new buffer of a type, or the output.
 
-        Keyword arguments that are no Ref are attributes of the operation.
+        Keyword arguments of other types than Ref are attributes of the operation.
         """
         refs = {name: value for name, value in operands.items() if isinstance(value, Ref)}
         attributes = {name: value for name, value in operands.items() if name not in refs}

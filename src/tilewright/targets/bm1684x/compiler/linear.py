@@ -42,7 +42,7 @@ def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, 
         result = real(write, total, to.real32, stored, into)
     else:
         reason = f"the requantisation rule '{rule}' (docs/arithmetic.md) is not supported"
-        raise ir.Refused(f"{reason}: no sequence of operations gives it")
+        raise ir.Refused(f"{reason}: the machine has no operations for it")
     clamp(write, result, clamps, stored)
 
 

@@ -37,14 +37,14 @@ class Ring:
     def take(self, name: str, size: int, done: Iterable[str]) -> int:
         """Return the offset of a new block. Raises Full if it would overwrite a block that is not in `done`."""
         if size > self._end - self._begin:
-            raise Full(f"{size} bytes of constants a lane do not fit into {self._end - self._begin}")
+            raise Full(f"{size} bytes of constants per lane do not fit into {self._end - self._begin}")
         if self._next + size > self._end:
             self._next = self._begin
         offset, over = self._next, set(done)
         there = [held for held in self._held if held[0] < offset + size and offset < held[1]]
         for _, _, other in there:
             if other not in over:
-                raise Full(f"constants of {other} are needed where those of {name} should lie")
+                raise Full(f"the constants of {name} would overwrite the constants of {other}, which are still needed")
         self._held = [*(held for held in self._held if held not in there), (offset, offset + size, name)]
         self._next = offset + size
         return offset
@@ -89,7 +89,7 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
     if config.batch == 1:
         alone = [(index, index + 1) for index in range(len(cuts))]
         return _placed(cuts, alone, outside, frozenset(alone))
-    limit, failure = config.lane_bytes, Full("nothing was tried")
+    limit, failure = config.lane_bytes, Full("no plan was tried")
     while limit:
         groups = _groups(sizes, limit)
         try:

@@ -55,7 +55,7 @@ class Machine:
         return next(data for base, data in self._segments[1:] if base == address)
 
     def run(self, command: Command) -> None:
-        """Run one command. Raises MachineError if no compiled network has it, or if operands or memory do not fit."""
+        """Run one command. Raises MachineError if it is never compiled, or if its operands or result do not fit."""
         (name, place), *others = command.results.items()
         if others or command.operation.by_data:
             raise MachineError(command.operation.name, "is not an operation of compiled networks")
@@ -150,7 +150,7 @@ class Prepared:
 
     @cached_property
     def program(self) -> Elaborated:
-        """The commands in one legal order, with footprints. Raises ProgramError if no compiled network has one."""
+        """The commands in a legal order, with footprints. Raises ProgramError for a command that is never compiled."""
         found = elaborate(self.image.queues, self.config)
         for step in found.steps:
             if reason := oddity(step.command, self.config):

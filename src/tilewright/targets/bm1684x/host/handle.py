@@ -148,7 +148,7 @@ class Handle:
             return data
 
     def load(self, firmware: Firmware | str | Path | Sequence[Function], execute: bool = False) -> tuple[str, ...]:
-        """Replace the device's functions by those of a firmware, a firmware file or a sequence. Return their names.
+        """Replace the device's functions by the functions of a firmware, a firmware file or a sequence. Return their names.
 
         Firmware is Python code, which runs only with `execute`. Raises HostError DATA if the file is bad, PARAM if
         firmware is given without `execute`, BUSY while launches are queued.
@@ -270,7 +270,7 @@ def _in_kernel() -> bool:
 
 
 def _bytes_of(host: Any) -> Array:
-    """Return a view of a host buffer as bytes. Raises HostError PARAM if it has none, or gaps."""
+    """Return a view of a host buffer as bytes. Raises HostError PARAM if it is not a contiguous buffer."""
     try:
         if isinstance(host, np.ndarray):
             if not host.flags.c_contiguous:

@@ -107,7 +107,7 @@ def unpack(blob: Array) -> tuple[dict[str, int], list[dict[str, int]]]:
 
 
 def check(header: Mapping[str, int], records: Sequence[Mapping[str, int]]) -> None:
-    """Raises ProgramError if an operator would access bytes outside of the blob or the arena."""
+    """Check all operators. Raises ProgramError if one would access bytes outside of the blob or the arena."""
     for index, record in enumerate(records):
         where = f"operator {index}"
         if record["kind"] not in set(Kind):

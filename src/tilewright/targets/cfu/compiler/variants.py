@@ -83,7 +83,7 @@ def variant(name: str) -> Variant:
 
 
 def check_machine(chosen: Variant, config: Config) -> None:
-    """Raises ConfigError if the kernels of a variant cannot run on the configured array, buffers or extensions."""
+    """Check that a machine can run a variant. Raises ConfigError if array, buffers or extensions do not fit."""
     published = Config()
     if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
         reason = f"firmware '{chosen.name}' drives the published array ({', '.join(ARRAY_KEYS)} as in that preset)"

@@ -208,7 +208,7 @@ NAMES = (
 def decode(words: Array, address: int) -> Array:
     """Decode consecutive words from `address`, uint32 [n], to packed instructions, int64 [n].
 
-    Words that are no instruction become ILLEGAL. The immediate of custom-0 is funct7 << 3 | funct3; the immediate of a
+    Invalid words become ILLEGAL. The immediate of custom-0 is funct7 << 3 | funct3; the immediate of a
     CSR instruction is the number of the CSR.
     """
     word = words.astype(np.int64)
