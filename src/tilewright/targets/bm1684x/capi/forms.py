@@ -157,7 +157,7 @@ def operand(
     WHERE is a letter of LAYOUTS or ELSEWHERE, or the parameter that says whether the operand is local. Without WHERE,
     a parameter `dst..`, `src..` or `shift_tensor` is a local address of a tensor of the call's shape, a parameter
     `.._addr` is a local address of one value per channel, and any other parameter is a constant. The stride and type
-    come from the parameters of the operand (`src0_stride`, `src0_dtype`), else from the parameters of all operands. TYPE
+    come from the parameters of the operand (`src0_stride`, `src0_dtype`), else from the common parameters. TYPE
     overrides the type: a type, or the parameter that gives it. `_shape` describes SHAPE.
     """
     dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)

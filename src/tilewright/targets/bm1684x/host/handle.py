@@ -148,7 +148,7 @@ class Handle:
             return data
 
     def load(self, firmware: Firmware | str | Path | Sequence[Function], execute: bool = False) -> tuple[str, ...]:
-        """Replace the device's functions by the functions of a firmware, a firmware file or a sequence. Return their names.
+        """Replace the device's functions by a firmware, a firmware file or a sequence of functions. Return their names.
 
         Firmware is Python code, which runs only with `execute`. Raises HostError DATA if the file is bad, PARAM if
         firmware is given without `execute`, BUSY while launches are queued.
