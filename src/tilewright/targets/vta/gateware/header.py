@@ -190,7 +190,7 @@ def _fields(config: Config) -> dict[str, int | str]:
 
 
 def _bits(name: str, layout: Layout, count: int | None = None) -> dict[str, int | str]:
-    """Return the bit ranges of the first `count` fields, numbered as upstream does: 0 to 9, A on. Flags have one bit."""
+    """Return the bit ranges of the first `count` fields, numbered as upstream: 0 to 9, A on. Flags have one bit."""
     macros: dict[str, int | str] = {}
     for number, field in zip("0123456789ABCDEFG", layout.fields[:count], strict=False):
         low, flag = layout.offsets[field.name], field.name in FLAGS
