@@ -40,8 +40,9 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
     if isinstance(fields, str):
         return fields
     for name, value in fields.items():
-        if not LAYOUT.by_name[name].low <= value <= (high := LAYOUT.by_name[name].high):
-            return f"{name}={value} is not supported; the largest is {high}"
+        field = LAYOUT.by_name[name]
+        if not field.low <= value <= field.high:
+            return f"{name}={value} is not supported; {field.low}..{field.high} is"
     layer = Layer(config, {**dict.fromkeys(LAYOUT.by_name, 0), **fields})
     return walk.refusal(layer) or layer
 
