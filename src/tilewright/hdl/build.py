@@ -116,7 +116,7 @@ def _flags(engine: str, headers: Sequence[Path]) -> list[str]:
 
 
 def _keep(place: Path, command: list[str], folder: Path) -> None:
-    """Run a command, with the name of its output added, to make `place`. Atomic, so other processes may do the same."""
+    """Make the file `place` by a command that takes its name last. Atomic: other processes may be making it too."""
     place.parent.mkdir(parents=True, exist_ok=True)
     new = place.with_suffix(f".{os.getpid()}{place.suffix}")
     _call([*command, str(new)], folder)

@@ -22,11 +22,12 @@ PACKED_BITS, SHARED_BITS = 25, 18
 
 
 class MacArray(wiring.Component):
-    """Computes sums[b][o] = sum over i of inp[b][i] * wgt[o][i] exactly, in MAC_LATENCY cycles, each cycle anew.
+    """Computes sums[b][o] = sum over i of inp[b][i] * wgt[o][i] exactly.
 
-    Operands are row-major, with the first value in the low bits. Sums have `sum_bits`, enough for any operands.
-    `multipliers` changes neither the sums nor their timing. Raises ConfigError for unknown `multipliers`, and if
-    `packed` is chosen for operands too wide for two products in one block.
+    It takes new operands each cycle, and their sums follow MAC_LATENCY cycles later. Operands are row-major, with the
+    first value in the low bits. Sums have `sum_bits`, enough for any operands. `multipliers` changes neither the sums
+    nor their timing. Raises ConfigError if `multipliers` is unknown, or if two products of the operands are too wide
+    for one block with `packed`.
     """
 
     def __init__(self, batch: int, block: int, inp_bits: int, wgt_bits: int, multipliers: str = "single") -> None:

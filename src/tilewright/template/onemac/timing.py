@@ -32,7 +32,7 @@ MODELS = {
         dispatch=1,  # assumed: reading the command queue
         mac=1,  # by design: MACS_PER_CYCLE
         burst=256,  # AXI4
-        source=TimingModel("guess", "one MAC a cycle by design; everything else assumed, nothing measured"),
+        source=TimingModel("guess", "one MAC per cycle by design; everything else assumed, nothing measured"),
     )
 }
 

@@ -42,7 +42,7 @@ def nest(config: Config) -> data.StructLayout:
 
 
 class Sequencer(wiring.Component):
-    """Issues the micro-ops of a nest. `start` loads it; from the next cycle on, `valid` marks an `index` and `offset`.
+    """Issues the micro-ops of a nest, which `start` loads: from the next cycle on, `index` and `offset` while `valid`.
 
     `first` and `last` mark the first and last cycle of a micro-op, `ends` the last cycle of the nest. A nest without
     micro-ops issues nothing. Everything waits while `go` is low. Each outer iteration of REQ begins with its factors:
@@ -105,7 +105,7 @@ class Sequencer(wiring.Component):
         return m
 
 
-#: Cycles from the first cycle of a LOAD of acc until its receiver gets the placement: the core still writes acc.
+#: Cycles from the first cycle of a LOAD of acc until its receiver gets the placement. Before, the core writes acc.
 ACC_DRAIN = ACC_FILL_LEAD - 2
 
 
@@ -157,7 +157,7 @@ class Compute(wiring.Component):
         return m
 
     def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add GEMM and ALU. Returns whether the last micro-op has been issued, or with `rescale` whether it drained."""
+        """Add GEMM and ALU. Returns whether the last micro-op has been issued (MULH, RSHR, REQ: has drained)."""
         config = self.config
         m.submodules.sequencer = sequencer = Sequencer(config)
         m.submodules.core = core = self.core

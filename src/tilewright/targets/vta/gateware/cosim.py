@@ -94,7 +94,7 @@ def run(
 
 
 def contents(dram: Dram, more: int = 0) -> Array:
-    """Return DRAM by address for one sample, uint8, then whole pages for `more` bytes, and one page."""
+    """Return the DRAM of one sample by address, uint8, followed by whole pages for `more` bytes and one page."""
     top = max((segment.end for segment in dram.segments), default=0)
     memory = np.zeros((-(-top // PAGE) + -(-more // PAGE) + 1) * PAGE, np.uint8)
     for segment in dram.segments:

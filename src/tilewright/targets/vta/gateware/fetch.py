@@ -37,7 +37,7 @@ class Fetch(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
         size, room = batch_of(config), BATCHES * batch_of(config)
-        address, left, here = Signal(32), Signal(32), Signal(32)  # left to request; to pass on
+        address, left, here = Signal(32), Signal(32), Signal(32)  # next request; left to request, to pass on
         reserved, many = Signal(range(room + 1)), Signal(range(size + 1))
         granted, sent = Signal(), Signal()
         beat_bytes = config.bus_bits // 8

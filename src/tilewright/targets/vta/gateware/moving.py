@@ -111,7 +111,7 @@ def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
 
 
 class Load(wiring.Component):
-    """The load unit. A LOAD after one without padding starts when the last burst of that one is granted.
+    """The load unit. After a LOAD without padding, the next one starts as soon as the last burst has been granted.
 
     LOADs end in order.
     """

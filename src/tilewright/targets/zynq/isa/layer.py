@@ -5,11 +5,11 @@
     pool ic=64 rows=224 cols=224 ...               2x2, stride 2: the largest of four codes
     fc r=25088 l=4096 ...                          l outputs, each the sum of r products
 
-Convolutions are 3x3, stride 1, same padding. ic, oc, r, l are the document's IC, OC, R, L; its S is rows * cols, of the
-layer's input. A sum adds (x - zx) * (w - zw) and a bias; with `relu`, negative sums become 0. A result is
-clip(round(sum * factor) + zy, low, high), rounded by `rule`, with one factor per layer or per output channel.
-`x_signed`, `w_signed` and `y_signed`: the words are int8, otherwise uint8. `..._base`: the first block of an operand,
-in an address space of its own.
+Convolutions are 3x3, stride 1, same padding. ic, oc, r, l are the document's IC, OC, R, L. `rows` and `cols` are the
+sides of the layer's input; the document's S is rows * cols. A sum adds (x - zx) * (w - zw) and a bias; with `relu`,
+negative sums become 0. A result is clip(round(sum * factor) + zy, low, high), rounded by `rule`, with one factor per
+layer or per output channel. `x_signed`, `w_signed` and `y_signed`: the words are int8, otherwise uint8. `..._base`: the
+first block of an operand; each operand has an address space of its own.
 """
 
 from __future__ import annotations

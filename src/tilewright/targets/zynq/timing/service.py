@@ -31,14 +31,14 @@ PAGED, COMPUTE = "paged", "compute"
 MODELS = {
     PAGED: TimingModel(
         PAGED,
-        "states counted from the document; page services (handshake, words a cycle) assumed; nothing measured",
+        "states counted from the document; page services (handshake, words per cycle) assumed; nothing measured",
     ),
     COMPUTE: TimingModel(COMPUTE, "states counted from the document, every block there at once: a lower bound"),
 }
 
 
 class Service(NamedTuple):
-    """The services of the PS, in order, int64 [n]: cause, number of blocks, start and end cycle."""
+    """The work of the PS, in order, int64 [n]: cause, number of services, start and end cycle."""
 
     cause: Array
     times: Array

@@ -1,4 +1,4 @@
-"""When a layer uses its blocks, in engine cycles, in closed form; and the number of loads if blocks have no such order.
+"""When a layer uses its blocks, in closed form; and the number of loads for layouts in which it cannot be told.
 
 Engine cycles count the work of the engine, without waits. A *use* of a block lasts from `need`, the start of the first
 group of work that touches it, to `free`, the end of the last group. A group is the outputs that are summed together for
@@ -99,7 +99,7 @@ class ConvWalk:
         self.total = int(self.before[-1]) * layer["oc"]
 
     def group(self, outputs: Array | int) -> Array:
-        """Return the cycles of a group of `outputs`: its sums, then its writes (at once with `write_behind`)."""
+        """Return the cycles of a group of `outputs`: its sums, then its writes; with `write_behind` both overlap."""
         return np.maximum(self.sums, outputs) if self.behind else np.asarray(self.sums + outputs)
 
     def _channel(self, positions: int) -> int:
