@@ -72,7 +72,7 @@ class Model:
 
     def _port(self, name: str) -> Array:
         if name not in self.ports:
-            raise ConfigError("RTL model", f"there is no port named {name}", f"choose one of {', '.join(self.ports)}")
+            raise ConfigError("RTL model", f"there is no port {name}", f"choose one of {', '.join(self.ports)}")
         return self.ports[name]
 
     @property
