@@ -75,8 +75,8 @@ def test_other_windows_are_left_to_the_host(op: Conv2D | MaxPool2D, said: str) -
 @pytest.mark.parametrize(
     ("kind", "sizes", "config", "said"),
     [
-        ("conv", (8, 8, 20), {}, "neither up to 16 nor a multiple of 16"),
-        ("pool", (7, 8, 4), {}, "odd side"),
+        ("conv", (8, 8, 20), {}, "20 input channels are not supported; up to 16 or a multiple of 16 are"),
+        ("pool", (7, 8, 4), {}, "7x8 is not supported; even sides are"),
         ("pool", (2, 300, 4), {}, "shift register"),
         ("conv", (8, 200, 16), {"data_bits": 12}, "three rows of 3200 words exceed a data block"),
         ("conv", (8, 8, 64), {"weight_bits": 9}, "a kernel of 576 words exceeds"),
@@ -148,7 +148,7 @@ def test_a_bare_program_means_what_it_says() -> None:
         (".array bias int32 2", ".array bias int8 2", "column 13: found 'int8'; expected int32, the type of bias"),
         ("0109030405060708", "01090", "two hex digits"),
         ("high=255\n.array data", "high=256\n.array data", "found '256'; expected -256..255"),
-        ("rows=2 cols=4", "rows=1 cols=4", "odd side"),
+        ("rows=2 cols=4", "rows=1 cols=4", "even sides are"),
         ("ic=1", "ic=0", "ic is 0"),
         ("000000000000f03f", "000000000000f07f", "not finite"),
     ],
