@@ -239,7 +239,7 @@ def test_any_one_wrong_value_is_refused_or_makes_a_valid_program() -> None:
             "nowhere",
             "op 'conv': reads tensor 'nowhere' before anything has written it",
         ),
-        (("graph", "nodes", 1, "name"), "conv", "graph .*: has two nodes of one name"),
+        (("graph", "nodes", 1, "name"), "conv", "graph .*: has two nodes with the same name"),
         (("graph", "nodes", 0, "attributes", "window", "stride"), [2, 2], "op 'conv': output 'y' is declared"),
         (("graph", "tensors", 0, "dtype"), "object", r"graph\.tensors\[0\]: is of 'object'"),
         (("graph", "tensors", 0, "name"), "m", "graph.tensors: has two tensors of one name"),
