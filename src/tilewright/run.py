@@ -23,7 +23,7 @@ from tilewright.targets.base import Approximates, Batches, LaunchResult, Target
 #: of memory per value.
 TOGETHER_BYTES, BYTES_A_VALUE = 1 << 28, 24
 
-#: Called with (steps done, steps in all, name of the next step).
+#: Called with (steps done, steps in total, name of the next step).
 Progress = Callable[[int, int, str], None]
 
 

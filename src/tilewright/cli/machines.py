@@ -156,7 +156,7 @@ def layout(
 @click.option("-o", "--output", required=True, metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @options.as_json
 def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path, as_json: bool) -> None:
-    """Write the machine as Verilog, with the files that a board needs.
+    """Write the machine as Verilog, with a board's files.
 
     A line on stderr says if the design does not fit the board that the configuration names.
 

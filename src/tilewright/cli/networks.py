@@ -79,7 +79,7 @@ _reals = options.numbers(float, "a number, or one number per channel separated b
 
 @click.command()
 @click.argument("model")
-@click.option("--calibration", required=True, metavar="DATA", help="Samples: .npz, .npy, .png, or a folder of such files.")
+@click.option("--calibration", required=True, metavar="DATA", help="Samples: .npz, .npy, .png, or a folder of files.")
 @options.new_file("-o", "--output", metavar="OUT.onnx", about="The model to write [MODEL_SCHEME.onnx, here].")
 @click.option(
     "--scheme",

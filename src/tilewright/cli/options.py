@@ -210,7 +210,7 @@ def samples_of(program: Program, source: str | None) -> Samples | None:
     """
     if program.graph is None:
         if source:
-            raise InputError("--input", "this program has no network", "leave it out: the program contains its own data")
+            raise InputError("--input", "this program has no network", "leave it out: the program has its own data")
         return None
     from tilewright.model import inputs
 

@@ -68,7 +68,7 @@ def shifted_mean(site: Site, total: Array, count: int) -> Array:
 
 @dataclass(frozen=True)
 class AveragePool2D(Pool):
-    """The mean of the codes inside the image, rounded half away from zero (all TFLite integer kernels)."""
+    """The mean of each window's codes inside the image, rounded half away from zero (all TFLite integer kernels)."""
 
     kind = "average_pool_2d"
 
@@ -94,7 +94,7 @@ class AveragePool2D(Pool):
 
 @dataclass(frozen=True)
 class MaxPool2D(Pool):
-    """The largest code inside the image."""
+    """The largest code of each window inside the image."""
 
     kind = "max_pool_2d"
 
@@ -130,7 +130,7 @@ class RealAveragePool2D(Windowed):
         if self.count_padding:
             count = np.full_like(count, prod(self.window.kernel))
         mean = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
-        code = np.rint(mean / np.float32(out.scale) + np.float32(out.zero_point))  # the zero point comes first
+        code = np.rint(mean / np.float32(out.scale) + np.float32(out.zero_point))  # the zero point is added first
         return (clamped(code, out).reshape(x.shape[0], *out.shape),)
 
 
