@@ -168,7 +168,7 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
 
     machine = targets.get(target)
     if not isinstance(machine, Gateware):
-        raise ConfigError(target, "has no gateware that could be written")
+        raise ConfigError(target, "has no gateware", "choose a target with gateware")
     made = machine.config(config, overrides)
     files, excess = machine.rtl(made), machine.excess(made)
     if excess:
