@@ -272,7 +272,7 @@ class Shift:
     high: int = 127
 
     def check(self, where: str, dtype: str) -> None:
-        """Raises ModelError if the divisor is not in 1..2**31, or if the bounds are not a range of `dtype`."""
+        """Check the divisor (1..2**31) and the bounds (a range of `dtype`). Raises ModelError if one is wrong."""
         limits = np.iinfo(dtype)
         if not 0 < self.divisor <= 1 << 31 or not limits.min <= self.low <= self.high <= limits.max:
             reason = f"requantises to {dtype} by {self}; the divisor must be in 1..2**31, low..high within {dtype}"

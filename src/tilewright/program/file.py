@@ -202,7 +202,7 @@ def _finite(text: str) -> float:
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Raises a ProgramError of the block again, with the file's path in front of `where`."""
+    """Name the file in a ProgramError of the block; raises it again."""
     try:
         yield
     except ProgramError as error:

@@ -39,7 +39,7 @@ class Contents:
         self._launch, self.where = launch, f"launch '{launch.name}'"
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raises ProgramError, naming the launch."""
+        """Refuse the launch. Raises ProgramError with its name."""
         raise ProgramError(self.where, reason, "compile it again")
 
     def array(self, name: str, dtype: npt.DTypeLike, *shapes: Shape) -> Array:

@@ -32,7 +32,7 @@ class Word(NamedTuple):
         return Word(value, self.line, self.column + len(key) + len(mark))
 
     def refuse(self, expected: str) -> NoReturn:
-        """Raises ProgramError for this word, with what was expected instead."""
+        """Refuse this word. Raises ProgramError with the line, the column, and what was expected instead."""
         raise ProgramError(f"line {self.line}, column {self.column}", f"found '{self.text}'", f"expected {expected}")
 
 

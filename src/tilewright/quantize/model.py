@@ -59,7 +59,10 @@ def read(path: str | Path) -> ModelProto:
 
 
 def refuse(model: ModelProto, where: str) -> None:
-    """Raises UnsupportedError for a quantised model, custom operators, control flow, or a model without weights."""
+    """Check that the schemes can quantise a model.
+
+    Raises UnsupportedError if it is already quantised, has custom operators or control flow, or has no weighted node.
+    """
     for node in model.graph.node:
         what = f"node '{title(node)}' is {node.domain + '::' if node.domain else ''}{node.op_type}"
         if node.op_type in QUANTISED or node.op_type.startswith("QLinear") or node.op_type == "RequantShift":

@@ -94,7 +94,7 @@ class Passes:
         return (*found, *self._timed[2]) if options.timed else found
 
     def refuse(self, options: RunOptions) -> None:
-        """Raises HazardError if a deadlock or an access out of range leaves values undefined from some step on."""
+        """Check that all values are defined. Raises HazardError after a deadlock or an access out of range."""
         found = self.findings(options)
         for finding in found:
             if finding.kind in (DEADLOCK, OUT_OF_RANGE):

@@ -107,7 +107,7 @@ def json_file(path: str | Path) -> dict[str, Any]:
 
 
 def refuse_unknown(where: str, kind: type[Any], keys: Iterable[str]) -> None:
-    """Raises ConfigError if one of `keys` is not a field of the dataclass `kind`."""
+    """Check keys of a configuration. Raises ConfigError if one is not a field of the dataclass `kind`."""
     known = [field.name for field in fields(kind)]
     for key in keys:
         if key not in known:
@@ -184,7 +184,7 @@ def untrusted(launch: Launch) -> Iterator[None]:
 
 @contextmanager
 def named(launch: Launch) -> Iterator[None]:
-    """Raises a HazardError of the block again, with the launch's name in it and in its findings."""
+    """Name the launch in a HazardError of the block, and in its findings; raises it again."""
     try:
         yield
     except HazardError as error:

@@ -37,7 +37,7 @@ class Op(ABC):
         return tuple(tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None)
 
     def check_types(self, site: Site) -> None:
-        """Raises UnsupportedError if a tensor of `codes` is not quantised int8 or uint8."""
+        """Check the tensors' types. Raises UnsupportedError if a tensor of `codes` is not quantised int8 or uint8."""
         for tensor in self.codes(site):
             if tensor.dtype not in CODES or tensor.quant is None:
                 other = f"is {tensor.dtype}, not int8 or uint8"

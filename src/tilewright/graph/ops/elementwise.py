@@ -259,7 +259,7 @@ class IntegerAdd(Broadcast):
     kind = "integer_add"
 
     def check_types(self, site: Site) -> None:
-        """Raises UnsupportedError if an input is not int8, uint8 or int32, or the output is not int32."""
+        """Check the tensors' types: int8, uint8 or int32 in, int32 out. Raises UnsupportedError for others."""
         if {site.input(0).dtype, site.input(1).dtype} - set(_INTEGERS) or site.output.dtype != "int32":
             raise UnsupportedError(site.where, "adds types other than int8, uint8 and int32, or its sum is not int32")
 
@@ -276,7 +276,7 @@ class RequantShift(Broadcast):
     shift: Shift = Shift()
 
     def check_types(self, site: Site) -> None:
-        """Raises UnsupportedError if x is not int8, uint8 or int32, or a constant is not int64."""
+        """Check the tensors' types: x int8, uint8 or int32, constants int64. Raises UnsupportedError for others."""
         if site.input(0).dtype not in _INTEGERS or {site.input(1).dtype, site.input(2).dtype} != {"int64"}:
             reason = "requantises types other than int8, uint8 and int32, or by constants that are not int64"
             raise UnsupportedError(site.where, reason)

@@ -66,7 +66,10 @@ class OnnxOp(Op):
         return tuple(np.stack(parts) for parts in zip(*rows, strict=True))
 
     def _check_inferred(self, site: Site, call: ort.Call, outputs: tuple[ort.ValueType, ...]) -> None:
-        """Raises ModelError if onnx infers other output types: a saved program is untrusted and may declare any."""
+        """Check that onnx infers the declared output types; a saved program is untrusted and may declare any.
+
+        Raises ModelError if they differ.
+        """
         constants = ort.small({index: tensor.data for index, tensor in enumerate(site.inputs) if tensor is not None})
         if ort.infer(call, constants) != outputs:
             raise ModelError(call.where, f"{self.op_type} does not give outputs of the declared types")

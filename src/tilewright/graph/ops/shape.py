@@ -20,7 +20,7 @@ class Moved(Op):
     """An operator that moves values of any type without changing them."""
 
     def check_types(self, site: Site) -> None:
-        """Raises ModelError if input and output have different types."""
+        """Check the tensors' types. Raises ModelError if input and output have different types."""
         before, after = site.input(0).dtype, site.output.dtype
         if before != after:
             raise ModelError(site.where, f"moves {before} into a tensor of {after}; both must have one type")

@@ -160,7 +160,10 @@ def _worst(plan: Plan, step: Step, values: Array, exponent: int, x: int) -> floa
 
 
 def _check_range(plan: Plan, step: Step, groups: dict[str, int], weights: dict[str, int]) -> None:
-    """Raises UnsupportedError if int32 can overflow after all: after finer weights, or with two computed operands."""
+    """Check that int32 cannot overflow, as it may with weights made finer or with two computed operands.
+
+    Raises UnsupportedError if it can.
+    """
     if step.name in weights:
         values = plan.net.constant(weight_of(plan, step))
         reach = _worst(plan, step, values, weights[step.name], groups[plan.group[step.inputs[0]]])
