@@ -241,8 +241,8 @@ def test_unknown_codes_are_named_with_their_instruction(record: Record, reason: 
         ({"opcode": 2, "imm": 1}, "GEMM instruction 1: there is no field imm; the fields are opcode"),
         ({"opcode": 9}, r"instruction 1: opcode is 9, outside 0\.\.7"),
         ({"imm": 1}, "instruction 1: has no opcode"),
-        ({"opcode": 2, "reserved": 1}, "GEMM instruction 1: reserved bits cover fields"),
-        ({"opcode": 2, "reserved": -1}, "GEMM instruction 1: reserved bits cover fields"),
+        ({"opcode": 2, "reserved": 1}, "GEMM instruction 1: reserved bits overlap fields"),
+        ({"opcode": 2, "reserved": -1}, "GEMM instruction 1: reserved bits overlap fields"),
     ],
 )
 def test_records_that_cannot_be_encoded(record: Record, reason: str) -> None:

@@ -144,7 +144,7 @@ def test_a_bare_program_means_what_it_says() -> None:
         ("zx=1", "zx=256", "column 44: found '256'; expected -256..255"),
         ("rule=float", "rule=up", "one of float, double"),
         ("relu=1", "relu=1 relu=1", "relu only once"),
-        ("l=2 ", "l=3 ", "lacks 'weight', uint8 \\[12\\]"),
+        ("l=2 ", "l=3 ", "lacks the array 'weight', uint8 \\[12\\]"),
         (".array bias int32 2", ".array bias int8 2", "column 13: found 'int8'; expected int32, the type of bias"),
         ("0109030405060708", "01090", "two hex digits"),
         ("high=255\n.array data", "high=256\n.array data", "found '256'; expected -256..255"),
