@@ -270,7 +270,7 @@ def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start
 
 
 class Transfer(NamedTuple):
-    """`rows` x `length` tiles: in DRAM from tile `offset` of the tensor, `stride` apart; dense on chip from tile `at`."""
+    """`rows` x `length` tiles: in DRAM from the tensor's tile `offset`, `stride` apart; dense on chip from `at`."""
 
     at: int
     offset: int

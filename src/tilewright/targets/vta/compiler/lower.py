@@ -84,7 +84,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
     if isinstance(op, Add | Mean | RealAveragePool2D) and config.alu == "upstream" and not _shifts(context):
         return f"{op.label} rescales what it adds; the ALU of alu=upstream has no multiplier"
     if config.inp.width != 8 or config.wgt.width != 8:
-        return f"codes have 8 bits; this machine's values have {config.inp.width} bits and its weights {config.wgt.width}"
+        return f"codes have 8 bits, but the machine's values {config.inp.width} and its weights {config.wgt.width}"
     x = site.input(0)
     if x.dtype not in CODE_DTYPES:
         reason = f"{op.label} of {x.dtype} ('{x.name}') is not supported"
@@ -280,11 +280,11 @@ def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowe
     elif not shifts:
         return "its onnxruntime arithmetic adds real numbers in float32, one after the other; VTA adds integers"
     elif any(op.window.padding) and not op.count_padding:
-        return f"padding={list(op.window.padding)} is not supported for a mean: windows at the border hold fewer values than others"
+        return f"padding={list(op.window.padding)} is not supported for a mean: border windows hold fewer values"
     else:
         window = op.window
     if not context.codes:
-        return "its parameters do not fit the parameter memory of this machine"
+        return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     count = prod(window.kernel)
     lowered = _pooled(site, window, context, mean_factor(count)[0] if shifts else 1)
     made = parameters.of_average(site, count, lowered.layer, context.config, rounding)
