@@ -82,8 +82,8 @@ class Chain:
     def view(self, site: Site, block: int) -> bool:
         """Add a node as a view if members have written its result already; return whether it is one.
 
-    A concatenation is a view if the results that it joins can be made consecutive in DRAM.
-    """
+        A concatenation is a view if the results that it joins can be made consecutive in DRAM.
+        """
         op, out = site.node.op, site.output
         tensors = [tensor for tensor in site.inputs if tensor]
         found = [self.made[tensor.name] for tensor in tensors if tensor.name in self.made]

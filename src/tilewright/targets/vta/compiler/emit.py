@@ -232,7 +232,7 @@ def _part(builder: StreamBuilder, memory: Memory, region: Region, slot: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """A run on given slots: the numbers of its steps and lists; `rows`: its instructions, by the lists' on-chip bases."""
+    """A run on given slots: the numbers of its steps and lists; `rows`: its instructions, by bases of the lists."""
 
     unit: int
     memory: Memory
