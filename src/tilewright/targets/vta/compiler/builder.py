@@ -145,9 +145,9 @@ class Tokens(NamedTuple):
 class _State(NamedTuple):
     """The state of _link; a row is a step or a NOP in stream order.
 
-    `rows` [1]: the number of rows. `clock` [m, units]: the last row of each unit that has ended when a row runs (a
-    vector clock). `now` [units, units]: the same for the next row of each unit. `wants` [units]: the rows that the next
-    row must follow.
+    `rows` [1]: the number of rows. `clock` [m, units] (vector clocks): the last row of each unit that is known to have
+    ended when a row starts. `now` [units, units]: the same for the next row of each unit. `wants` [units]: the rows
+    that the next row must follow.
     """
 
     made: Tokens

@@ -92,7 +92,7 @@ def _launch(launch: Launch, config: Config, timing: str) -> list[str]:
         *cycles(launch, config, timing),
         f"{found['instructions']} instructions; micro-ops executed: {found['gemm_uops']} gemm, "
         f"{found['reset_uops']} reset, {found['alu_uops']} alu",
-        f"buffers used: {used}; {found['listed_uops']} micro-ops listed for a cache of {config.uop.depth}",
+        f"buffers used: {used}; {found['listed_uops']} listed micro-ops, the cache holds {config.uop.depth}",
         f"bytes moved: {bytes_}",
         *(line for index, _ in enumerate(launch.meta["layers"]) for line in _walk(launch, index, config)),
     ]

@@ -82,7 +82,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
             return f"{op.label} {REASONS[kind]}"
         return OnnxOp.real(site) or f"VTA has no operation for {op.label}"
     if isinstance(op, Add | Mean | RealAveragePool2D) and config.alu == "upstream" and not _shifts(context):
-        return f"{op.label} rescales what it adds; the ALU of alu=upstream has no multiplier"
+        return f"{op.label} rescales its operands; the ALU of alu=upstream has no multiplier"
     if config.inp.width != 8 or config.wgt.width != 8:
         return f"codes have 8 bits, but the machine's values {config.inp.width} and its weights {config.wgt.width}"
     x = site.input(0)

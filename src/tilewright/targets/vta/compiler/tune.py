@@ -56,7 +56,7 @@ class Timed(NamedTuple):
 
     @property
     def waits_much(self) -> bool:
-        """Whether another order of loads, or other plans, are worth a try."""
+        """Whether the chain waits long enough to try another order of loads or other plans."""
         return sum(self.waits().values()) >= WORTH * self.cycles
 
     def waits(self) -> dict[Layer, int]:

@@ -34,7 +34,7 @@ LEAST = -128
 
 
 class LoadInputs(NamedTuple):
-    """Load the input tiles of a chunk into an input slot."""
+    """A load of the input tiles of a chunk into an input slot."""
 
     slot: int
     group: Group
@@ -42,14 +42,14 @@ class LoadInputs(NamedTuple):
 
 
 class LoadParameters(NamedTuple):
-    """Load the parameters of some output channel tiles into a parameter slot."""
+    """A load of the parameters of some output channel tiles into a parameter slot."""
 
     slot: int
     outs: Range
 
 
 class LoadWeights(NamedTuple):
-    """Load some tiles of a weight chunk (see Plan.weight_chunks) into a weight slot."""
+    """A load of some tiles of a weight chunk (see Plan.weight_chunks) into a weight slot."""
 
     slot: int
     chunk: int
@@ -57,7 +57,7 @@ class LoadWeights(NamedTuple):
 
 
 class Compute(NamedTuple):
-    """Run steps on accumulator slot `acc`; `inp`, `wgt` and `par` are slots, or -1 where none is read."""
+    """A run of steps on accumulator slot `acc`; `inp`, `wgt` and `par` are slots, or -1 where none is read."""
 
     run: Run
     acc: int
@@ -67,7 +67,7 @@ class Compute(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Store the lowest byte of each output of a group, as byte plane `plane`."""
+    """A store of the lowest byte of each output of a group, as byte plane `plane`."""
 
     acc: int
     group: Group
