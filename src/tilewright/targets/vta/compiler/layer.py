@@ -91,7 +91,7 @@ class Layer:
     tensors of the same tiles. A `matrix` layer has no window: its rows (pixels, `batch` per tile) form one tile row.
 
     `size` and `out`: (rows, columns) of input and output tiles. `planes`: bytes of each accumulator that are stored.
-    `codes`: how the machine requantises sums; None if the host does. `shared`: one weight tile serves every tap and
+    `codes`: how the machine requantises sums; None if it does not. `shared`: one weight tile serves every tap and
     channel (pools). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see lowered.Fold); `size`,
     `out` and `window` count folded columns. `packing`: the layout as text for the report.
     """

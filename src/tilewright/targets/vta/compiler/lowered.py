@@ -32,7 +32,7 @@ class Lowered:
     `tiles` int8 [out tile, k, tap, block, block]: the weights; None if the host supplies them at every run.
     `correction` int32 [row class, column class, channel]: zero point times the sum of the weights whose taps lie inside
     the image; to be subtracted from the sums (zero for pools). `row_class` and `column_class` [row or column]: the
-    class of each output row and column. `parameters` (see parameters.py): None if the host requantises.
+    class of each output row and column. `parameters` (see parameters.py): None if the machine reads no parameters.
     """
 
     layer: Layer
