@@ -1,4 +1,4 @@
-"""What planners share: cutting and the search among cuts, slots of memories and whom their users follow, lifetimes."""
+"""Building blocks of planners: equal cuts, the search among candidates, slots, dependencies of steps, DRAM offsets."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.jit import compiled
 
-#: Numbers of parts that an extent is cut into.
+#: Candidate numbers of parts to cut an extent into.
 PARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
-#: Instead of a step: none.
+#: Stands for "no step" where a step's number is expected.
 NOBODY = -1
-#: Microseconds of _followed for each step, uncompiled.
+#: Microseconds that one step takes in _followed without compilation: decides whether to compile it.
 STEP_US = 10
 T = TypeVar("T")
 
 
 def extents(total: int, limit: int | None = None) -> Array:
-    """The extents of equal parts (the last may be smaller) up to `limit`, largest first: int64 [cuts]."""
+    """Return the part sizes that cut `total` into equal parts (the last may be smaller): int64 [cuts], largest first.
+
+    Sizes above `limit` are left out.
+    """
     sizes = {-(-total // parts) for parts in PARTS if parts <= total} | {1}
     return np.array(sorted((size for size in sizes if limit is None or size <= limit), reverse=True), np.int64)
 
@@ -34,17 +37,17 @@ class Range(NamedTuple):
 
 
 def ranges(total: int, size: int) -> list[Range]:
-    """Parts of `size`, the last of what is left."""
+    """Cut `total` elements into ranges of `size`; the last range takes the remainder."""
     return [Range(first, min(size, total - first)) for first in range(0, total, size)]
 
 
 def to_and_fro(count: int, turn: int) -> range:
-    """The parts in order, every other turn from the last to the first: what was used last is used again first."""
+    """Return 0..count-1 in order, or reversed when `turn` is odd, so that the part used last is reused first."""
     return range(count - 1, -1, -1) if turn % 2 else range(count)
 
 
 def combinations(**axes: Array) -> dict[str, Array]:
-    """Every combination of the values of some axes, an array [combinations] an axis; the last axis is the fastest."""
+    """Return all combinations of the axes' values, one array [combinations] per axis; the last axis varies fastest."""
     mesh = np.meshgrid(*axes.values(), indexing="ij")
     return {name: values.reshape(-1) for name, values in zip(axes, mesh, strict=True)}
 
@@ -56,11 +59,11 @@ def finalists(
     worth: float = 0.0,
     least: int = 1,
 ) -> list[tuple[float, T]]:
-    """(Time, candidate) of the first candidates whose bound is below the best time so far, best first.
+    """Time the promising candidates and return (time, candidate), best first; equal times keep their order.
 
-    `candidates`: (bound, candidate), the most promising first. `time` also returns the effort it took. The search
-    ends when `effort` is spent, but not before `least` candidates are timed. `worth`: the part of the best time that a
-    candidate must be able to gain. Of equal times the first comes first.
+    `candidates`: (lower bound of the time, candidate), the most promising first. A candidate is skipped unless its
+    bound is lower than the best time so far by more than the fraction `worth`. `time` returns the time and the effort
+    that timing took. The search ends when `effort` is spent and at least `least` candidates have been timed.
     """
     found: list[tuple[float, T]] = []
     best = float("inf")
@@ -77,28 +80,28 @@ def finalists(
 
 
 class Held:
-    """What the slots of a memory hold, the least recently used first."""
+    """The contents of a memory's slots, replaced least recently used first."""
 
     def __init__(self, slots: int) -> None:
         self._slot: OrderedDict[Hashable, int] = OrderedDict()
         self._empty = list(range(slots - 1, -1, -1))
 
     def find(self, key: Hashable) -> int | None:
-        """The slot that holds `key`, which is used now."""
+        """Return the slot that holds `key` and mark it as just used; None if no slot holds it."""
         slot = self._slot.get(key)
         if slot is not None:
             self._slot.move_to_end(key)
         return slot
 
     def take(self, key: Hashable) -> int:
-        """A slot for `key`: an empty one, else the least recently used."""
+        """Give `key` a slot: an empty one, else the least recently used."""
         slot = self._empty.pop() if self._empty else self._slot.popitem(last=False)[1]
         self._slot[key] = slot
         return slot
 
 
 class Parts:
-    """The parts of all memories that are in use, by number."""
+    """Numbers for the parts (ranges of elements) of all memories that steps use."""
 
     def __init__(self) -> None:
         self._number: dict[tuple[int, int, int], int] = {}
@@ -107,19 +110,19 @@ class Parts:
         return len(self._number)
 
     def of(self, memory: int, low: int, high: int) -> int:
-        """The number of elements low..high-1 of a memory."""
+        """Return the number of the part low..high-1 of a memory."""
         return self._number.setdefault((memory, low, high), len(self._number))
 
     def overlaps(self) -> Array:
-        """Which parts share elements, bool [parts, parts]."""
+        """Return which pairs of parts share elements, bool [parts, parts]."""
         memory, low, high = np.array([*self._number], np.int64).reshape(-1, 3).T
         return (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
 
 
 class Uses(NamedTuple):
-    """What n steps use: step s uses parts `part[first[s]:first[s + 1]]`, of which it writes those with `writes`.
+    """The parts that n steps use: step s uses `part[first[s]:first[s + 1]]`; `writes` tells writes from reads.
 
-    `unit` [n] runs the step; `after` [n]: another step that it must follow, NOBODY where there is none.
+    `unit` [n]: the unit that runs the step. `after` [n]: another step that it must follow, or NOBODY.
     """
 
     unit: Array
@@ -130,9 +133,9 @@ class Uses(NamedTuple):
 
 
 def followed(uses: Uses, parts: Parts, units: int) -> Array:
-    """The last step of each unit that each step must follow, int64 [n, units]: NOBODY where there is none.
+    """Return the last step of each unit that each step must follow, int64 [n, units], or NOBODY.
 
-    A reader follows the last writer of a part; a writer also the last readers of it, and of all that shares elements.
+    A reader follows the last writer of its part. A writer follows the last users of its part and of overlapping parts.
     """
     count = len(uses.unit)
     return _followed.of(count * STEP_US)(uses, parts.overlaps(), np.full((count, units), NOBODY))
@@ -143,7 +146,7 @@ def _followed(uses: Uses, overlaps: Array, needs: Array) -> Array:
     parts, units = overlaps.shape[0], needs.shape[1]
     used = np.full((parts, units), NOBODY)  # since the last write
     writer, last = np.full(parts, NOBODY), np.full(parts, NOBODY)
-    behind = np.full(parts, NOBODY)  # the step that followed all uses of what overlaps
+    settled = np.full(parts, NOBODY)  # the last step that followed all uses of overlapping parts
     for step in range(uses.unit.shape[0]):
         if uses.after[step] != NOBODY:
             needs[step, uses.unit[uses.after[step]]] = uses.after[step]
@@ -156,20 +159,20 @@ def _followed(uses: Uses, overlaps: Array, needs: Array) -> Array:
                     needs[step, unit] = max(needs[step, unit], writer[part])
                 continue
             for other in range(parts):
-                if other == part or (overlaps[part, other] and last[other] > behind[part]):
+                if other == part or (overlaps[part, other] and last[other] > settled[part]):
                     for unit in range(units):
                         needs[step, unit] = max(needs[step, unit], used[other, unit])
         for use in mine:
             part = uses.part[use]
             if uses.writes[use]:
                 used[part] = NOBODY
-                writer[part] = behind[part] = step
+                writer[part] = settled[part] = step
             used[part, uses.unit[step]] = last[part] = step
     return needs
 
 
 class Lived(NamedTuple):
-    """`size` bytes, needed from time `first` to time `last`, both included."""
+    """A tensor of `size` bytes that is needed from time `first` to time `last`, both included."""
 
     name: str
     size: int
@@ -178,9 +181,9 @@ class Lived(NamedTuple):
 
 
 def place(tensors: Iterable[Lived]) -> tuple[dict[str, int], int]:
-    """The offset of each tensor by name, and the end of all.
+    """Return the offset of each tensor by name, and the total size, in bytes.
 
-    One by one, the largest first and equal ones as they come, each as low as those placed before it allow.
+    Tensors are placed one by one, largest first (equal sizes in the given order), each at the lowest free offset.
     """
     placed: list[tuple[int, Lived]] = []
     for tensor in sorted(tensors, key=lambda tensor: -tensor.size):

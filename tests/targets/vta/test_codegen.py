@@ -161,7 +161,7 @@ def test_reasons() -> None:
 def test_explain_and_counts(shared: Path) -> None:
     program = compile_graph(load(model_path(shared, "ic")), config(), "tflm")
     text = explain(program, "hls")
-    assert "add_3: host, add rescales what it adds" in text
+    assert "add_3: host, add rescales its operands" in text
     assert "conv2d_1: vta" in text
     convolution = next(step for step in program.launches if step.name == "conv2d_1")
     found = counts(convolution, config())

@@ -107,7 +107,7 @@ def test_a_reset_forgets_the_bias() -> None:
         lines = rt.explain().splitlines()
     assert lines[1:5] == [
         "  2x1+3",
-        "outer walk, 2 gemm: the same of what one LOAD brings, by its dram_base",
+        "outer walk, 2 gemm: transfers of input x weight + bias, by dram_base",
         "  1x1+1",
         "  1x1+-",
     ]

@@ -189,7 +189,7 @@ def test_parameters_without_room_are_left_to_the_host(alu: str) -> None:
     tiny = config(alu=alu, LOG_PAR_BUFF_SIZE=7, LOG_ACC_BUFF_SIZE=9, LOG_INP_BUFF_SIZE=9)
     program = compile_graph(builder.graph(), tiny, "tflm")
     assert [step.reason for step in program.steps if isinstance(step, HostStep)] == [
-        "its parameters do not fit the memory that the machine has for them"
+        "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     ]
     (launch,) = check_graph(builder.graph(), tiny)
     assert launch.meta["layers"][0]["planes"] > 1

@@ -1,8 +1,8 @@
-"""The compiler's way to instructions: each names the slots that it reads and writes, and tokens follow from these.
+"""Build instruction streams: each step names the slots that it reads and writes, and the builder derives the tokens.
 
-Where a step must follow another unit's and nothing has ordered the two yet, a token is pushed by the one and popped by
-the other. Between units that are no neighbours, a step of the unit in between passes it on; a NOP where there is none.
-A queue's tokens are thereby pushed and popped in the same order, each of them needed, none left over.
+If a step must follow a step of another unit and nothing orders the two yet, the earlier step pushes a token and the
+later one pops it. Between units that are not neighbours, a step of the unit in between passes the token on, or a NOP
+if there is no such step. So a queue's tokens are pushed and popped in the same order, all are needed, and none is left.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tilewright.targets.vta.runtime.instructions import NO_PADS, InstructionBuff
 
 #: Bits of `Tokens.bits`, in the order of the instructions' fields.
 POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = 1, 2, 4, 8
-#: Microseconds of _link for each step, uncompiled.
+#: Microseconds that one step takes in _link without compilation: decides whether to compile it.
 STEP_US = 20
 
 
 class Operands(NamedTuple):
-    """Parts, by number, that a step reads and writes."""
+    """The numbers of the parts that a step reads and writes."""
 
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
@@ -37,9 +37,10 @@ class Operands(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """n instructions with their tokens: uint8 [n, 16]; of each the unit, the step and the distinct instruction.
+    """n instructions with their tokens: `code` uint8 [n, 16].
 
-    int64 [n] each; a NOP is of the step that follows it.
+    `unit`, `step` and `distinct` int64 [n]: the unit, the step and the distinct instruction of each one. A NOP belongs
+    to the step that follows it.
     """
 
     code: Raw
@@ -49,7 +50,7 @@ class Built:
 
 
 class StreamBuilder:
-    """Steps of one or more instructions of a unit that use the same parts, in stream order."""
+    """Collects steps in stream order; a step is one or more instructions of a unit that use the same parts."""
 
     def __init__(self, config: Config) -> None:
         self.config, self.line = config, config.pipeline
@@ -64,11 +65,11 @@ class StreamBuilder:
         self._nops = [self.distinct.transfer(*nop, 0, 0, (0, 0), 0) for nop in self.line.nops]
 
     def __len__(self) -> int:
-        """Steps so far."""
+        """Return the number of steps so far."""
         return len(self._units)
 
     def step(self, unit: int, rows: Sequence[int], operands: Operands, after: int = NOBODY) -> int:
-        """Instructions `rows` of `distinct`; `after`: a step that must have ended. Returns the number of the step."""
+        """Add a step of instructions `rows` of `distinct`, to run after step `after`; return its number."""
         self._units.append(unit)
         self._after.append(after)
         self._operands.append(self._known.setdefault(operands, len(self._known)))
@@ -79,26 +80,26 @@ class StreamBuilder:
     def load(
         self, memory: Memory, base: int, address: int, shape: tuple[int, int], stride: int, slot: int, after: int
     ) -> None:
-        """`shape` (rows, tiles a row) from DRAM tile `address` into tiles from `base`, of part `slot`."""
+        """Add a load of `shape` (rows, tiles per row) from DRAM tile `address` to tile `base`, in part `slot`."""
         row = self.distinct.transfer(Opcode.LOAD, memory, base, address, shape, stride, NO_PADS)
         self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands((), (slot,)), after)
 
     def load_uops(self, memory: Memory, base: int, address: int, count: int) -> None:
-        """`count` micro-ops."""
+        """Add a load of `count` micro-ops."""
         row = self.distinct.load_uops(memory, base, address, count)
         self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands())
 
     def store(self, base: int, address: int, shape: tuple[int, int], stride: int, out: int) -> int:
-        """Returns the number of the step."""
+        """Add a store of `shape` (rows, tiles per row) from tile `base`, in part `out`; return the step's number."""
         row = self.distinct.transfer(Opcode.STORE, Memory.OUT, base, address, shape, stride)
         return self.step(self.line.store, (row,), Operands((out,), ()))
 
     def finish(self) -> None:
-        """FINISH, after every store and every load."""
+        """Add FINISH, which follows every store and every load."""
         self.step(self.line.home, (self.distinct.finish(),), Operands((), tuple(range(len(self.parts)))))
 
     def build(self) -> Built:
-        """All instructions. Raises ProgramError where a value does not fit its field."""
+        """Return all instructions with their tokens. Raises ProgramError if a value does not fit its field."""
         unit, operands = np.array(self._units, np.int64), [*self._known]
         sizes = np.array([len(reads) + len(writes) for reads, writes in operands], np.int64)
         starts = np.cumsum(sizes) - sizes
@@ -128,13 +129,13 @@ class StreamBuilder:
 
 
 def _spread(first: Array, size: Array) -> tuple[Array, Array]:
-    """Runs first..first+size-1, one behind the other: where each starts (and the last ends), and all numbers."""
+    """Concatenate the runs first..first+size-1; return where each starts (and the last ends), and all numbers."""
     starts = np.concatenate([[0], np.cumsum(size)])
     return starts, np.arange(starts[-1]) + np.repeat(first - starts[:-1], size)
 
 
 class Tokens(NamedTuple):
-    """Steps and NOPs in stream order: `step` [m], NOBODY for a NOP, of `unit` [m], with its token `bits` [m]."""
+    """Steps and NOPs in stream order: `step` [m] (NOBODY for a NOP), `unit` [m] and token `bits` [m]."""
 
     step: Array
     unit: Array
@@ -142,9 +143,11 @@ class Tokens(NamedTuple):
 
 
 class _State(NamedTuple):
-    """`rows` [1]: how many there are. `clock` [m, units]: of each row, the last row of each unit known to have ended.
+    """The state of _link; a row is a step or a NOP in stream order.
 
-    `now` [units, units]: the same of what each unit does next. `wants` [units]: rows that the next one must follow.
+    `rows` [1]: the number of rows. `clock` [m, units] (vector clocks): the last row of each unit that is known to have
+    ended when a row starts. `now` [units, units]: the same for the next row of each unit. `wants` [units]: the rows
+    that the next row must follow.
     """
 
     made: Tokens
@@ -155,9 +158,9 @@ class _State(NamedTuple):
 
 
 def _linked(unit: Array, needs: Array) -> Tokens:
-    """Tokens for steps of `unit` [n] that must follow steps `needs` [n, units], NOBODY where there is none."""
+    """Return the tokens by which steps of `unit` [n] follow the steps `needs` [n, units] (or NOBODY)."""
     units = needs.shape[1]
-    room = len(unit) * max(1, units - 1)  # a NOP for each unit but the step's own and its neighbours, at most
+    room = len(unit) * max(1, units - 1)  # a step, and at most one NOP per unit that is not its own or its neighbour
     made = Tokens(np.full(room, NOBODY), np.zeros(room, np.int64), np.zeros(room, np.int64))
     clock, now, wants = np.full((room, units), NOBODY), np.full((units, units), NOBODY), np.full(units, NOBODY)
     state = _State(made, np.zeros(1, np.int64), clock, now, wants)
@@ -167,7 +170,7 @@ def _linked(unit: Array, needs: Array) -> Tokens:
 
 @compiled
 def _link(state: _State, unit: Array, needs: Array, row: Array) -> None:
-    """`row` [n]: that of each step, as it becomes known."""
+    """Fill `state`, and `row` [n] with the row of each step."""
     units = needs.shape[1]
     for step in range(unit.shape[0]):
         u = unit[step]
@@ -188,7 +191,7 @@ def _link(state: _State, unit: Array, needs: Array, row: Array) -> None:
 
 @part
 def _carrier(state: _State, unit: int, other: int, need: int) -> int:
-    """The first row of `unit` that follows row `need` of its neighbour `other`; a NOP where there is none yet."""
+    """Return the first row of `unit` that follows row `need` of its neighbour `other`; add a NOP if there is none."""
     found = NOBODY
     for row in range(state.rows[0] - 1, need, -1):
         if state.made.unit[row] == unit:
@@ -204,7 +207,7 @@ def _carrier(state: _State, unit: int, other: int, need: int) -> int:
 
 @part
 def _put(state: _State, unit: int, step: int) -> int:
-    """A row for a step or a NOP, behind the rows of its neighbours that it wants to follow."""
+    """Add a row for a step or a NOP, with tokens from the neighbours' rows that it must follow; return its number."""
     made, now, row, units = state.made, state.now, state.rows[0], state.wants.shape[0]
     for other in (unit - 1, unit + 1):
         if other < 0 or other >= units or state.wants[other] <= now[unit, other]:

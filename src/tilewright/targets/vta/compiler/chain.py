@@ -1,4 +1,4 @@
-"""Which layers become one launch: neighbours that finish on chip and hand each other tensors as they lie in DRAM."""
+"""Join layers to one launch: neighbours that requantise on chip and read each other's tensors from DRAM as they are."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tilewright.targets.vta.config import Config
 
 
 class Layout(NamedTuple):
-    """How a tensor lies in DRAM: channels of a pixel, their tiles, tiles of pixels, and what shares a tile."""
+    """The layout of a tensor in DRAM."""
 
     channels: int
     channel_tiles: int
-    pixels: int
-    fold: int
-    columns: int  # of pixels in a row, where several share a tile
+    pixels: int  # tiles per channel tile
+    fold: int  # neighbouring pixels in one tile
+    columns: int  # pixels in a row if `fold` is above 1, else 0
     rows: bool  # several rows of a matrix share a tile
-    host: bool = False  # as only the host lays it out
+    host: bool = False  # a layout that only the host can write
 
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A node on the machine; `reads`: for each tensor that it reads, the members that make it; (): the host."""
+    """A node on the machine; `reads`: for each tensor that it reads, the members that write it; () for the host."""
 
     site: Site
     lowered: Lowered
@@ -43,7 +43,7 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A node whose result lies where members have made it, one behind the other: no instructions."""
+    """A node without instructions: its result is the results of members, consecutive in DRAM."""
 
     site: Site
     made: tuple[int, ...]
@@ -52,9 +52,10 @@ class View:
 
 @dataclass(eq=False)
 class Chain:
-    """Members in order, and the views between them; `made`: what the next ones may read, by tensor.
+    """Members in order, and the views between them.
 
-    `segments`: members whose results lie behind each other in DRAM.
+    `made`: the tensors that later members may read, with the members that write them and the layout.
+    `segments`: groups of members whose results are consecutive in one DRAM segment.
     """
 
     members: list[Member] = field(default_factory=list)
@@ -68,18 +69,21 @@ class Chain:
         self.members.append(Member(site, lowered, plan, reads))
         self.nodes.append(self.members[-1])
         self.segments.append(own)
-        if lowered.layer.closed and not isinstance(site.node.op, MatMul):  # matrices lie beside each other
+        if lowered.layer.closed and not isinstance(site.node.op, MatMul):  # its matrices are in tiles of their own
             self.made[site.output.name] = own, written(lowered.layer, site, batch)
 
     def replan(self, plans: Sequence[Plan]) -> list[Member]:
-        """Give the members other plans."""
+        """Give the members other plans, one each; return the new members."""
         made = {id(old): replace(old, plan=plan) for old, plan in zip(self.members, plans, strict=True)}
         self.members = [made[id(member)] for member in self.members]
         self.nodes = [made.get(id(node), node) for node in self.nodes]
         return self.members
 
     def view(self, site: Site, block: int) -> bool:
-        """Whether a node's result lies in DRAM already, or does when results of members lie behind each other."""
+        """Add a node as a view if members have written its result already; return whether it is one.
+
+        A concatenation is a view if the results that it joins can be made consecutive in DRAM.
+        """
         op, out = site.node.op, site.output
         tensors = [tensor for tensor in site.inputs if tensor]
         found = [self.made[tensor.name] for tensor in tensors if tensor.name in self.made]
@@ -102,7 +106,7 @@ class Chain:
         return True
 
     def _join(self, parts: list[tuple[int, ...]]) -> bool:
-        """Have the results of some members lie behind each other; whole segments only, each once."""
+        """Make the results of some members consecutive in DRAM; False if a part is no whole segment or occurs twice."""
         if len(set(parts)) < len(parts) or not set(parts) <= set(self.segments):
             return False
         self.segments = [segment for segment in self.segments if segment not in parts]
@@ -111,26 +115,27 @@ class Chain:
 
 
 def operands(site: Site, layer: Layer) -> list[str]:
-    """The tensors that a layer reads as tiles."""
+    """Return the names of the tensors that a layer reads as tiles."""
     return [site.input(index).name for index in range(layer.operands)]
 
 
 def lies(layer: Layer, channels: int, size: tuple[int, int], tiles: int, columns: int, batch: int) -> Layout:
-    """How a layer's input or result lies; `columns`: pixels in a row of the image."""
+    """Return the layout of a layer's input or result; `columns`: pixels in a row of the image."""
     shares = layer.matrix and batch > 1
     return Layout(channels, tiles, size[0] * size[1], layer.fold, columns if layer.fold > 1 else 0, shares)
 
 
 def read(layer: Layer, site: Site, batch: int) -> Layout:
-    channels = site.input(1 if isinstance(site.node.op, FullyConnected) else 0).shape[-1]  # of a row of a product
+    """Return the layout in which a layer reads its input."""
+    channels = site.input(1 if isinstance(site.node.op, FullyConnected) else 0).shape[-1]  # of a matrix row
     lying = lies(layer, channels, layer.size, layer.in_tiles, columns_of(site.input(0).shape), batch)
     return lying._replace(host=_laid_out_by_host(layer, site))
 
 
 def _laid_out_by_host(layer: Layer, site: Site) -> bool:
-    """Whether a layer reads patches, or zeros beyond the last of the pixels that share a tile.
+    """Return whether a layer reads im2col patches, or relies on zeros after the last pixel of a row's last tile.
 
-    Where a layer writes such tiles there is something behind the last pixel.
+    Only the host writes those zeros; a layer leaves other values there.
     """
     op = site.node.op
     if not isinstance(op, Conv2D | DepthwiseConv2D):
@@ -143,28 +148,29 @@ def _laid_out_by_host(layer: Layer, site: Site) -> bool:
 
 
 def written(layer: Layer, site: Site, batch: int) -> Layout:
+    """Return the layout in which a layer writes its result."""
     return lies(layer, site.output.shape[-1], layer.out, layer.out_tiles, columns_of(site.output.shape), batch)
 
 
 def placed(site: Site, context: Context) -> tuple[Lowered, Plan] | str:
-    """The layer of a node and its plan, or why the host takes it."""
+    """Return the layer of a node and its plan, or the reason why the node falls back to the host."""
     lowered = lower(site, context)
     if isinstance(lowered, str):
         return lowered
     if found := best(lowered.layer, context.config, context.timing):
         return lowered, found
-    if lowered.layer.codes:  # its parameters do not fit: the host finishes
+    if lowered.layer.codes:  # its parameters do not fit: the host requantises
         return placed(site, context._replace(codes=False))
     depths = ", ".join(
         f"{chip.depth} {chip.name}" for chip in (context.config.inp, context.config.wgt, context.config.acc)
     )
-    return f"no tile of it fits the buffers ({depths} tiles)"
+    return f"not even its smallest tile fits the buffers ({depths} tiles)"
 
 
 def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Iterator[Chain | HostStep]:
-    """The graph's nodes in order, as chains and host steps."""
+    """Yield the graph's nodes in order, as chains and host steps."""
     context, chain = Context(config, rounding, timing), Chain()
-    chained = config.rescales or rounding.elementwise == "pow2"  # else the host finishes almost all
+    chained = config.rescales or rounding.elementwise == "pow2"  # else the host requantises almost every layer
     for site in graph.sites():
         if chained and chain.view(site, config.block):
             continue
@@ -182,7 +188,7 @@ def chains(graph: Graph, config: Config, rounding: Rounding, timing: str) -> Ite
 
 
 def _joined(chain: Chain, site: Site, found: tuple[Lowered, Plan], context: Context) -> tuple[Lowered, Plan] | None:
-    """The layer and plan with which a node can be the chain's next member; None where it cannot."""
+    """Return the layer and plan with which a node can be the chain's next member; None if it cannot."""
     own = {node.site.output.name for node in chain.nodes}
     for single in (False, True):
         candidate = placed(site, context._replace(single=True)) if single else found
@@ -190,7 +196,7 @@ def _joined(chain: Chain, site: Site, found: tuple[Lowered, Plan], context: Cont
             continue
         layer = candidate[0].layer
         if isinstance(site.node.op, MatMul) and own.intersection(site.node.inputs):
-            return None  # the host lays out both
+            return None  # the host lays out both operands
         names = [name for name in operands(site, layer) if name in own]
         if all(name in chain.made and chain.made[name][1] == read(layer, site, context.config.batch) for name in names):
             return candidate

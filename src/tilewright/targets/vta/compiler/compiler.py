@@ -1,6 +1,6 @@
-"""From a graph to a program: launches for the layers that VTA takes, a host step with its reason for the others.
+"""Compile a graph to a program: launches for the layers that VTA runs, host steps with a reason for the others.
 
-A launch keeps its tensors in segments of DRAM, and says what the host must know of them.
+A launch keeps its tensors in DRAM segments. Its `meta` describes their layout to the host (see pack.py).
 """
 
 from __future__ import annotations
@@ -31,22 +31,25 @@ from tilewright.targets.vta.passes import prepare
 from tilewright.targets.vta.timing import DEFAULT
 
 TARGET = "vta"
-#: Tokens that a compiled program may have in one queue.
+#: Smallest token_depth: a compiled program keeps up to this many tokens in one queue.
 TOKENS = 2
-#: Token queues of so many never filled in thousands of random networks; shorter ones are tried out.
+#: Token queues of this depth never filled in thousands of random networks; with shorter ones each launch is checked.
 AMPLE = 64
 
 
 def plan(site: Site, config: Config, timing: str = DEFAULT) -> Plan | str:
-    """The plan of a node under a timing model, or why VTA does not take it."""
+    """Return the plan of a node under a timing model, or the reason why the node falls back to the host."""
     found = placed(site, Context(config, rounding_mode("tflm"), timing))
     return found if isinstance(found, str) else found[1]
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str, timing: str = DEFAULT) -> Program:
-    """The program of a network, planned for a timing model; steps are in the order of the graph's nodes."""
+    """Compile a network for a timing model; steps are in the order of the graph's nodes.
+
+    Raises ConfigError if the token queues are too short.
+    """
     if config.token_depth < TOKENS:
-        reason = f"token_depth is {config.token_depth}; the compiler keeps up to {TOKENS} tokens in a queue"
+        reason = f"token_depth is {config.token_depth}; compiled programs need {TOKENS} tokens in a queue"
         raise ConfigError("VTA config", reason, f"set token_depth to {TOKENS} or more")
     mode = rounding_mode(rounding)
     steps: list[Launch | HostStep] = []
@@ -57,9 +60,9 @@ def compile_graph(graph: Graph, config: Config, rounding: str, timing: str = DEF
 
 
 def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
-    """The launch of a node under a plan of the caller's: `plan(site, config)` with other numbers that fit.
+    """Compile a node with a given plan: that of `plan(site, config)`, or one with other numbers that fit the config.
 
-    Raises ProgramError where the node is the host's.
+    Raises ProgramError if the node falls back to the host.
     """
     found = placed(site, Context(config, rounding_mode("tflm"), DEFAULT))
     if isinstance(found, str):
@@ -70,14 +73,14 @@ def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
 
 
 def _launches(chain: Chain, graph: Graph, config: Config, timing: str) -> list[Launch | HostStep]:
-    """One launch for a chain, or one for each member where the token queues are too short for it."""
+    """Compile a chain to one launch, or to one per member if the token queues are too short for the whole chain."""
     launch = _launch(chain, graph, config, timing)
     if len(chain.members) == 1 or config.token_depth >= AMPLE or _ends(launch, config):
         return [launch]
     alone: list[Launch | HostStep] = []
     for node in chain.nodes:
         if isinstance(node, View):
-            alone.append(HostStep(node.site.node.name, "moves no data between launches of one layer"))
+            alone.append(HostStep(node.site.node.name, "moves data only; token_depth is too small for one launch"))
             continue
         single = Chain()
         single.add(node.site, node.lowered, node.plan, config.batch)
@@ -86,7 +89,7 @@ def _launches(chain: Chain, graph: Graph, config: Config, timing: str) -> list[L
 
 
 def _ends(launch: Launch, config: Config) -> bool:
-    """Whether no queue fills for good."""
+    """Return whether the launch runs to its end, without a deadlock on a full queue."""
     image = image_of(launch)
     options = RunOptions(timing="hls", check=False, values=False)
     known = prepare(image.insns, config, image.dram({}, 1), image.bases, options)
@@ -94,7 +97,7 @@ def _ends(launch: Launch, config: Config) -> bool:
 
 
 def _launch(chain: Chain, graph: Graph, config: Config, timing: str) -> Launch:
-    """The launch of a chain; what only its own members read stays on the machine."""
+    """Compile a chain to a launch; tensors that only its own nodes read stay in the machine's DRAM."""
     own = {node.site.node.name for node in chain.nodes}
     wanted = {name for node in graph.nodes if node.name not in own for name in node.inputs} | set(graph.outputs)
     return _launch_of(chain, wanted, config, timing)
@@ -139,10 +142,13 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, repl
 def _code(
     stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str, replan: bool
 ) -> tuple[tuple[Stage, ...], Code]:
-    """The stages with their final plans, and their code. Equal layers share it: weights and zero points are data."""
+    """Return the stages with their final plans, and their code; equal layers share both.
+
+    Weights and zero points are data, so the code does not depend on them.
+    """
     try:
         best = tuned(stages, names, config, timing, replan)
-    except HazardError:  # short token queues: such a chain is divided, see _launches
+    except HazardError:  # deadlock on short token queues: _launches splits such a chain
         walk = walked(stages, config, timing)
         return stages, emit(draft(stages, names, listing(walk, early(walk.loads)), config), config)
     made = best.draft if best.walk.apart else draft(best.stages, names, best.draft.listing, config)
@@ -150,7 +156,7 @@ def _code(
 
 
 def _places(chain: Chain) -> dict[int, Place]:
-    """The place of each member's result: a segment of its own, or behind others in one."""
+    """Return the DRAM place of each member's result: its own segment, or after other results in a shared one."""
     number = len(chain.members) > 1
     found = {}
     for members in chain.segments:
@@ -165,7 +171,7 @@ def _places(chain: Chain) -> dict[int, Place]:
 
 
 def _names(index: int, member: Member, members: Sequence[Member], where: Mapping[int, Place]) -> Names:
-    """The segments of a member, numbered where there are several members."""
+    """Name the segments of a member; names are numbered if the chain has several members."""
     number = str(index) if len(members) > 1 else ""
     inputs = tuple(
         where[made[0]] if made else Place(f"x{number}{'b' * operand}") for operand, made in enumerate(member.reads)
@@ -174,7 +180,7 @@ def _names(index: int, member: Member, members: Sequence[Member], where: Mapping
 
 
 def _kinds(chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wanted: set[str]) -> dict[str, str]:
-    """What each segment is to the host: it gives back those with a result that is wanted."""
+    """Return the kind of each segment: const, input, scratch, or output for results that the host needs."""
     found = {"uop": "const"}
     for member, name in zip(chain.members, named, strict=True):
         found |= {name.weights: "input" if member.lowered.tiles is None else "const", name.parameters: "const"}
@@ -189,7 +195,7 @@ def _kinds(chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wan
 def _layers(
     chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wanted: set[str], config: Config
 ) -> list[dict[str, Any]]:
-    """What the host must know of each node: how its input and its result lie, and for people its plan."""
+    """Describe each node to the host: the layout of its inputs and its result, and its plan as text."""
     found = []
     for position, node in enumerate(chain.nodes):
         first = _first(chain, position)
@@ -202,7 +208,7 @@ def _layers(
 
 
 def _first(chain: Chain, position: int) -> int:
-    """The number of the first member that makes a node's result."""
+    """Return the index of the first member that computes a node's result."""
     node = chain.nodes[position]
     return node.made[0] if isinstance(node, View) else chain.members.index(node)
 
@@ -246,5 +252,5 @@ def _view(view: View) -> dict[str, Any]:
         "out_pixels": layout.pixels,
         "planes": 1,
         "fold": 1,
-        "plan": "where it is read, no instructions",
+        "plan": "a view of data in DRAM, no instructions",
     }

@@ -1,9 +1,9 @@
-"""Additions, and codes of one scale to another: element by element, through identity weights into the accumulators.
+"""Lower additions and rescaling, element by element; identity weights copy codes into the accumulators.
 
-Factors in float32 are found by trial and proven on all codes. onnxruntime adds two tensors by fused multiply-adds; REQ
-multiplies one accumulator. Both round the sum of a constant and two multiples of codes, with errors of their own:
-results can differ near a tie only. Constants that stand the test of all 65,536 pairs of codes (of all 256 codes, for
-one operand) are used; there may be none.
+The float ALU's factors are found by trial and proven on all codes. onnxruntime adds two tensors with fused
+multiply-adds; REQ multiplies one accumulator. Both round the sum of a constant and two multiples of codes, with
+different rounding errors, so results can differ only near a tie. Constants are used only if they are right for all
+65,536 pairs of codes (for one operand: all 256 codes). If no constants pass, the host runs the operator.
 """
 
 from __future__ import annotations
@@ -34,67 +34,68 @@ from tilewright.targets.vta.compiler.lowered import (
 from tilewright.targets.vta.compiler.parameters import Parameters, Requantised, Scaling, float_bits
 from tilewright.targets.vta.isa.alu import requantise_float
 
-#: Operands are scaled by a power of two that keeps their sum within so many bits.
+#: Bits of the sum of both operands, after they are scaled by the largest power of two that fits.
 BITS = 30
-#: Constants tried with each of so many powers of two, from that one down; after so many, factors are varied too.
+#: Constants tried per power of two; powers of two tried, from the largest down; tries before factors vary too.
 TRIES, EXPONENTS, FIRST = 1000, 3, 50
-#: Steps from a tie within which the trials look; the proof looks everywhere.
+#: Trials test only the results this close to a tie, in output codes; the proof then tests all results.
 NEAR = 2.0**-10
-#: For one operand: the factor and its nearest neighbours, up or down.
+#: For one operand: float32 neighbours of the factor that are tried, in each direction.
 NEIGHBOURS = 8
+#: All codes as the machine holds them.
 HELD = np.arange(-128, 128, dtype=np.int32)
 
 
 def add(site: Site, op: Add, context: Context) -> Lowered | str:
-    """Elements of both tensors side by side."""
+    """Lower an addition of two tensors of one shape, or return the reason for the fallback."""
     config, rounding, out, other = context.config, context.rounding, site.output, site.input(1)
     if {tensor.shape for tensor in (site.input(0), other)} != {out.shape} or other.data is not None:
-        return "its operands are not two tensors of one shape"
+        return "its operands must be two tensors of the output's shape, neither constant"
     if other.dtype not in CODE_DTYPES or out.dtype not in CODE_DTYPES:
         return f"it adds {other.dtype} to {out.dtype}; VTA's buffers hold int8"
     if not context.codes:
-        return "its parameters do not fit the memory that the machine has for them"
+        return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     width = _width(site, context)
     if rounding.elementwise == "pow2" and not config.has_parameters:
         shifted = parameters.of_add_shift(site, op, width)
         if shifted is None:
-            return "its operands differ in scale, or have zero points: not only a shift"
+            return "its operands differ in scale or have zero points, so a shift alone cannot rescale the sum"
         made = Parameters(None, shifted)
     elif config.alu == "float":
         parts = proven_sum(site, op, rounding)
         if parts is None:
-            return f"no factors of this ALU give what rounding {rounding.name} does for all pairs of codes"
+            return f"no factors of this ALU give the results of rounding {rounding.name} for all pairs of codes"
         made = parameters.of_all(parts, width, config)
     elif rounding.elementwise != "tflite":
-        return f"rounding {rounding.name} adds by another rule than TFLite's kernels"
+        return f"rounding {rounding.name} adds by another rule than TFLite's kernels, which this ALU follows"
     else:
         made = parameters.of_add(site, op, width, config)
     return _elements(site, made, "add", context)
 
 
 def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
-    """Codes times a constant, as codes of another scale."""
+    """Lower codes times a constant, as codes of another scale, or return the reason for the fallback."""
     config, rounding, x, out = context.config, context.rounding, site.input(0), site.output
     if x.dtype not in CODE_DTYPES:
         return f"{op.label} of real numbers is not supported"
     if config.alu != "float":
-        return "it rescales codes, for which only the ALU float has a multiplier"
+        return "it rescales codes; only alu=float has a multiplier for that"
     if isinstance(op, Mul) and (site.input(1).data is None or site.input(1).size > 1 or x.shape != out.shape):
-        return "the ALU multiplies by one constant only"
+        return "the ALU can multiply only by one constant"
     if not context.codes:
-        return "its parameters do not fit the memory that the machine has for them"
+        return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     real = x.scale / out.scale
     if isinstance(op, Mul):
         real *= site.input(1).scale * (int(site.constant(1).item()) - site.input(1).zero_point)
     parts = proven_one(site, real, rounding) if real else None
     if parts is None:
-        return f"no factor of this ALU gives what rounding {rounding.name} does for all codes"
+        return f"no factor of this ALU gives the results of rounding {rounding.name} for all codes"
     tiles = -(-out.shape[-1] // config.block)
     return _elements(site, parameters.of_all(parts, _width(site, context), config, tiles), "sum", context)
 
 
 def _width(site: Site, context: Context) -> int:
-    """Tiles of a channel tile: pixels, `batch` a tile."""
+    """Return the tiles per channel tile: one for every `batch` pixels."""
     out = site.output
     return -(-(out.size // out.shape[-1]) // context.config.batch)
 
@@ -121,13 +122,13 @@ def _elements(site: Site, made: Parameters, kind: Literal["add", "sum"], context
 
 
 def proven_sum(site: Site, op: Add, rounding: Rounding) -> tuple[Requantised, ...] | None:
-    """For each operand and for their sum; None where no constants are right for all pairs."""
+    """Return the requantisations of both operands and of their sum; None if no constants are right for all pairs."""
     tensors = [_Codes.of(tensor) for tensor in (site.input(0), site.input(1), site.output)]
     return _proven_sum(op, tensors[0], tensors[1], tensors[2], rounding)
 
 
 def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Requantised, ...] | None:
-    """For an operator of one tensor, about real * (code - zero point); None where no factor is right for all codes."""
+    """Return the requantisation of real * (code - zero point); None if no factor is right for all codes."""
     x, out = site.input(0), site.output
     wanted = _results(site.node.op, (x,), site.inputs[1:], out, (HELD,), rounding)
     bounds = int(wanted.min()), int(wanted.max())
@@ -143,7 +144,7 @@ def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Requantised
 
 
 class _Codes(NamedTuple):
-    """What matters of a tensor of codes."""
+    """The type of a tensor of codes: a key for the search."""
 
     dtype: str
     scale: float
@@ -162,7 +163,7 @@ def _results(
     held: tuple[Array, ...],
     rounding: Rounding,
 ) -> Array:
-    """What the reference makes of codes as the machine holds them, and as it would hold the results: int64."""
+    """Run the reference on codes as the machine holds them; return the results as it would hold them, int64."""
     shapes = [values.shape for values in held]
     tensors = [replace(tensor, shape=shape, data=None) for tensor, shape in zip(operands, shapes, strict=True)]
     result = replace(out, shape=np.broadcast_shapes(*shapes), data=None)
@@ -174,7 +175,7 @@ def _results(
 
 
 def _applied(part: Requantised, acc: Array) -> Array:
-    """int64 of any shape, by the machine's own function."""
+    """Requantise accumulators of any shape with the machine's own function."""
     low, high = part.scaling.bounds or (1, 0)
     words = part.bias, int(part.scaling.multiplier), part.scaling.zero_point << 16, (low & 0xFFFF) | high << 16
     return requantise_float(acc.astype(np.int32), *(np.array([word]).astype(np.int32) for word in words))
@@ -213,7 +214,7 @@ def _tensor(kind: _Codes) -> Tensor:
 def _candidates(
     left: float, right: float, constant: float, bounds: tuple[int, int]
 ) -> Iterator[tuple[Requantised, Requantised, Requantised]]:
-    """Factors and constants from the plain ones on, in the same order always."""
+    """Yield factors and constants, starting with the plain ones; the order is deterministic."""
     rng = np.random.default_rng(0)
     most = floor(BITS - log2(256 * (left + right) + abs(constant)))
     for exponent in range(most, most - EXPONENTS, -1):

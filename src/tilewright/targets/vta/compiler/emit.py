@@ -1,4 +1,4 @@
-"""A schedule as instructions: addresses, slots and the micro-op cache filled in."""
+"""Turn a schedule into instructions, with DRAM addresses, slots and loads of micro-ops."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.runtime.instructions import ONCE, Loop, UopCache, UopLists, ahead
 
-#: Segments start at multiples of a page, the largest tile that is legal; the first page stays empty.
+#: Alignment of DRAM segments, bytes: the size of the largest legal tile. The first page stays empty.
 PAGE = 4096
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Byte addresses and sizes in DRAM; control registers hold 0, so a DRAM index is address / tile bytes."""
+    """DRAM segments: sizes and addresses in bytes. Base registers hold 0, so a DRAM index is address / tile bytes."""
 
     sizes: dict[str, int]
 
@@ -46,14 +46,14 @@ class Segments:
 
 
 class Place(NamedTuple):
-    """A tensor in DRAM: from tile `first` of a segment."""
+    """The place of a tensor in DRAM: it starts at tile `first` of a segment."""
 
     segment: str
     first: int = 0
 
 
 class Names(NamedTuple):
-    """The segments of one layer: weights, parameters, what it reads (an add: two) and its result."""
+    """The segments of one layer: weights, parameters, inputs (two for an add) and result."""
 
     weights: str
     parameters: str
@@ -63,7 +63,7 @@ class Names(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """n instructions: of which item of the listing each is, and which of `steps` it runs (-1: none), int64 [n] each."""
+    """n instructions; `item` and `step` int64 [n]: the listing's item that each belongs to, and its step (-1: none)."""
 
     built: Built
     listing: Listing
@@ -75,7 +75,7 @@ class Draft:
 
     @property
     def instructions(self) -> Array:
-        """Instructions of each item of the listing, those that are joined too: int64 [items]."""
+        """Instructions of each item of the listing, as if none were joined: int64 [items]."""
         items = self.listing.items
         steps = np.array([len(item.run.steps) if isinstance(item, Compute) else 1 for _, item in items], np.int64)
         return np.maximum(np.bincount(self.item, minlength=len(items)), steps)
@@ -83,7 +83,7 @@ class Draft:
 
 @dataclass(frozen=True, eq=False)
 class Code:
-    """Instructions uint8 [n, 16], the layer of each int64 [n], micro-ops uint8 [m, 4], and DRAM segments."""
+    """Instructions uint8 [n, 16], the layer of each int64 [n], micro-ops uint8 [m, 4], and the DRAM segments."""
 
     insns: Raw
     layer: Array
@@ -92,7 +92,7 @@ class Code:
 
 
 def emit(draft: Draft, config: Config) -> Code:
-    """The code of a draft. Raises ProgramError where a value does not fit its field."""
+    """Encode a draft. Raises ProgramError if a value does not fit its field."""
     uops = np.concatenate([part.encode(config) for part in draft.lists])
     layers = np.array([layer for layer, _ in draft.listing.items], np.int64)
     return Code(draft.built.code, layers[draft.item], uops, draft.segments)
@@ -101,9 +101,9 @@ def emit(draft: Draft, config: Config) -> Code:
 def draft(
     stages: Sequence[Stage], names: Sequence[Names], order: Listing, config: Config, costs: Costs | None = None
 ) -> Draft:
-    """The instructions of some layers in the order of a listing, with addresses, tokens and loads of micro-ops.
+    """Return the instructions of layers in the order of a listing, with addresses, tokens and loads of micro-ops.
 
-    `costs`: to be timed only, the steps of a run joined where that takes as long.
+    `costs`: the draft is only timed, so steps of a run are joined where the cycles stay the same (Costs.joined).
     """
     builder = StreamBuilder(config)
     runs = _Runs(builder, order.regions, costs)
@@ -138,7 +138,7 @@ def draft(
 
 
 def alone(plan: Plan, walk: Walk, config: Config) -> Draft:
-    """The draft of a layer by itself, to be timed only."""
+    """Return the draft of a single layer, for timing only."""
     inputs = tuple(Place(f"x{operand}") for operand in range(plan.layer.operands))
     order = listing(walk, early(walk.loads))
     costs = walk.costs if plan.layer.planes == 1 else None
@@ -146,7 +146,7 @@ def alone(plan: Plan, walk: Walk, config: Config) -> Draft:
 
 
 def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
-    """Bytes of a layer's segments."""
+    """Return the sizes of a layer's segments, bytes."""
     layer = plan.layer
     sizes = {names.weights: _weight_tiles(plan)[-1] * config.wgt.tile_bytes}
     if layer.parameters:
@@ -160,13 +160,13 @@ def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
 
 
 def _weight_tiles(plan: Plan) -> list[int]:
-    """The first tile of each weight chunk in DRAM, and their number in all."""
+    """Return the first tile of each weight chunk in DRAM, then the total number of tiles."""
     counts = [plan.weight_tiles(chunk) for chunk in range(len(plan.weight_chunks))]
     return [0, *(int(tile) for tile in np.cumsum(counts))]
 
 
 class _Mover:
-    """The loads and stores of one layer."""
+    """Emits the loads and stores of one layer."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class _Mover:
         builder: StreamBuilder,
     ) -> None:
         self.plan, self.where, self.names, self.segments = plan, where, names, segments
-        self.stored = stored  # of each segment with results: the step that stores each tile
+        self.stored = stored  # by segment with results: the step that stores each tile
         self.builder, self.config = builder, builder.config
         self.weights = _weight_tiles(plan)
 
@@ -209,7 +209,7 @@ class _Mover:
             self._store(item)
 
     def _load(self, memory: Memory, region: Region, slot: int, base: int, address: int, count: int) -> None:
-        """`count` tiles in a row."""
+        """Load `count` consecutive tiles."""
         part = _part(self.builder, memory, region, slot)
         self.builder.load(memory, base, address, (1, count), count, part, NOBODY)
 
@@ -232,7 +232,7 @@ def _part(builder: StreamBuilder, memory: Memory, region: Region, slot: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """A run on some slots: its steps, by number, the micro-op list of each, and its instructions by where these are."""
+    """A run on given slots: the numbers of its steps and lists; `rows`: its instructions, by bases of the lists."""
 
     unit: int
     memory: Memory
@@ -243,7 +243,7 @@ class _Known:
 
 
 class _Runs:
-    """GEMM and ALU instructions: their micro-op lists, and where these are on chip."""
+    """Emits GEMM and ALU instructions, and loads their micro-op lists into the on-chip cache."""
 
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
         self._builder, self._where, self._costs = builder, where, costs
@@ -252,12 +252,12 @@ class _Runs:
         self._operands: dict[Hashable, Operands] = {}
         self.lists = {memory: UopLists() for memory in UOP_MEMORIES}
         self.steps: dict[Step, int] = {}
-        self.step_of: dict[int, int] = {}  # of an instruction
+        self.step_of: dict[int, int] = {}  # by instruction
         self._caches: dict[Memory, UopCache] = {}
         self._known: dict[tuple[int, Compute], _Known] = {}
 
     def of(self, layer: int, item: Compute) -> _Known:
-        """What is known of an item, its lists now in order of use."""
+        """Return the run of an item; the first use of a run adds its micro-op lists."""
         if (known := self._known.get((layer, item))) is None:
             known = self._known[layer, item] = self._of(self._where[layer], item)
         return known
@@ -282,7 +282,7 @@ class _Runs:
         return _Known(self._line.gemm if gemm else self._line.alu, memory, operands, each, numbers)
 
     def open(self, start: int) -> None:
-        """Begin with empty memories of micro-ops, whose lists are in DRAM from micro-op `start`."""
+        """Start with empty micro-op caches; the lists are in DRAM, starting at micro-op `start`."""
         for memory, lists in self.lists.items():
             load = partial(self._load, memory, start)
             self._caches[memory] = UopCache(lists.offsets, self._builder.config.sram(memory).depth, load, ahead)
@@ -292,7 +292,7 @@ class _Runs:
         self._builder.load_uops(memory, base, start + at, count)
 
     def emit(self, known: _Known) -> None:
-        """A run, with loads of the lists that are not on chip."""
+        """Emit a run, with loads of the micro-op lists that are not on chip."""
         cache = self._caches[known.memory]
         places = cache.places(known.lists)
         if places is not None:
@@ -312,7 +312,7 @@ class _Runs:
         self._builder.step(known.unit, rows, known.operands)
 
     def _row(self, number: int, uops: range) -> int:
-        """The instruction of a step."""
+        """Return the instruction of a step."""
         distinct, step = self._builder.distinct, self._all[number]
         outer, inner = (_loop(dim) for dim in (step.kernel.outer, step.kernel.inner))
         if step.op is None:
@@ -325,14 +325,14 @@ class _Runs:
 
     @cached_property
     def _all(self) -> tuple[Step, ...]:
-        """The steps, once all are known."""
+        """All steps; to be read only when all are known."""
         return tuple(self.steps)
 
 
 def _used(
     where: Regions, item: Compute, parameters: Memory, both: bool
 ) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-    """The slots that a run reads, and those that it writes: memory, first tile, one past the last."""
+    """Return the slots that a run reads and the slots that it writes, as (memory, first tile, one past the last)."""
     gemm, step = item.run.steps[0].op is None, item.run.steps[0]
     reads: tuple[tuple[Memory, Region, int], ...] = ()
     if gemm and item.inp >= 0:
@@ -348,7 +348,7 @@ def _used(
 
 
 def _micro_ops(step: Step, item: Compute, where: Regions) -> bytes:
-    """The list of a step on its slots."""
+    """Return the micro-op list of a step on given slots, as the bytes of int64 [3, m]."""
     acc = where.acc.at(item.acc)
     if step.op is None:
         return _listed(step.kernel, acc, where.inp.at(max(item.inp, 0)), where.wgt.at(max(item.wgt, 0)))
@@ -358,18 +358,18 @@ def _micro_ops(step: Step, item: Compute, where: Regions) -> bytes:
 
 @lru_cache(maxsize=1 << 16)
 def _listed(kernel: Kernel, dst: int, src: int, wgt: int | None) -> bytes:
-    """The micro-ops of a kernel on slots from these tiles; `wgt` None: it has no third operand."""
+    """Return the micro-ops of a kernel, with slots that start at these tiles; `wgt` None: no third operand."""
     listed = np.stack([kernel.dst, kernel.src, kernel.wgt * (wgt is not None)])
     return (listed + np.array([dst, src, wgt or 0])[:, None]).tobytes()
 
 
 def _loop(dim: Dim) -> Loop:
-    """The instruction's loop; one of a single step has no factors."""
+    """Return the instruction's loop; a loop of one step has no factors."""
     return Loop(dim.extent, dim.dst, dim.src, dim.wgt) if dim.extent > 1 else ONCE
 
 
 def weight_image(plan: Plan, tiles: Array) -> Array:
-    """Weight tiles [out tile, k, tap, block, block] in the order of the plan's chunks: uint8, flat."""
+    """Return weight tiles [out tile, k, tap, block, block] in the order of the plan's chunks: uint8, flat."""
     parts: Sequence[Array] = [
         tiles[outs.first : outs.first + outs.size, sums.first : sums.first + sums.size].reshape(-1)
         for outs, sums in plan.weight_chunks

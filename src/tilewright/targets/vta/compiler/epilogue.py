@@ -1,7 +1,7 @@
-"""Sums to codes on chip: TFLite's requantisation and its ADD, as instructions of either extended ALU.
+"""The epilogue of a group: ALU instructions that requantise sums to codes, or add and requantise (ADD), on chip.
 
-Parameters of a channel tile lie behind each other: a bias for each class, then the factors. With REQ these are
-multipliers, scaling and bounds; without, multipliers and the shifts to the left (negated) and to the right.
+The parameters of a channel tile are consecutive: one bias tile per class, then the factors. With REQ, the factors are
+multipliers, scaling and bounds; without, they are multipliers, left shifts (negated) and right shifts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Layer, Words
 from tilewright.targets.vta.compiler.plan import Group
 from tilewright.targets.vta.isa.alu import AluOp
 
-#: TFLite's ADD works with so many more bits (add.h).
+#: Bits by which TFLite's ADD shifts its operands to the left before it rescales them (add.h).
 ADD_LEFT_SHIFT = 20
 
 
 class Patch(NamedTuple):
-    """Rows top..bottom-1 and columns left..right-1 of a group, whose tiles have the bias of one class."""
+    """Rows top..bottom-1 and columns left..right-1 of a group; all its tiles use bias tile `bias`."""
 
     top: int
     bottom: int
@@ -33,7 +33,7 @@ class Patch(NamedTuple):
 
 
 def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """The steps for one group, whose sums are in the first tiles of its slot. `limit`: micro-ops in a list."""
+    """Return the steps for one group, whose sums are in the first tiles of its slot; `limit`: micro-ops in a list."""
     codes = layer.codes
     assert codes
     if layer.kind == "add" and layer.shifts:
@@ -53,7 +53,7 @@ def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
 
 
 def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """(first, one past the last, class) of each run of equal classes."""
+    """Yield (first, one past the last, class) of each run of equal classes."""
     at = 0
     for value, run in groupby(classes):
         length = len(list(run))
@@ -62,7 +62,7 @@ def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
 
 
 def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
-    """The parts of a patch whose lists (see _tiles) are short enough."""
+    """Cut a patch into parts with at most `limit` listed micro-ops (see _tiles)."""
     top, bottom, left, right, _ = patch
     if right - left == width:
         yield patch
@@ -76,7 +76,7 @@ def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
 
 @lru_cache(maxsize=1024)
 def _add(words: Words, tiles: int) -> tuple[Step, ...]:
-    """Both operands rescaled, added, rescaled: each a set of parameters."""
+    """Return the steps that rescale both operands, add them and rescale the sum, with a set of parameters for each."""
     whole = (Patch(0, 1, 0, tiles, 0),)
     start = np.zeros(1, np.int64)
     total = Kernel(start, start + tiles, start, ONE, Dim(tiles, 1, 1, 0, False))
@@ -96,12 +96,12 @@ def _requantise(
     parameters: int,
     to_codes: bool = True,
 ) -> tuple[Step, ...]:
-    """Tiles from `first` of the slot, `outs` channel tiles of `pixels` in rows of `width`."""
+    """Requantise `outs` channel tiles of `pixels` tiles in rows of `width`, from the slot's tile `first` on."""
     channels = Dim(outs, pixels, words.tiles, 0, False) if outs > 1 else ONE
     factors = parameters + words.biases
 
     def tensor(op: AluOp, patch: Patch, source: int) -> Step:
-        """An operation with a tile of parameters for each channel tile."""
+        """Return the step of an operation whose second operand is a parameter tile of each channel tile."""
         dst, inner = _tiles(patch, width)
         one = np.ones_like(dst)
         return Step(
@@ -130,7 +130,7 @@ def _requantise(
 
 @lru_cache(maxsize=1024)
 def _shifted(words: Words, tiles: int, rounds: bool) -> tuple[Step, ...]:
-    """A shift to the right and the bounds; `rounds`: the rounding half has to be added."""
+    """Return the steps that shift to the right and clamp; `rounds`: add the rounding half first."""
     assert words.immediates
     left = words.immediates.shift or 0
     steps = [Step(over(tiles), AluOp.ADD, 1 << (left - 1))] if rounds and left else []
@@ -143,7 +143,7 @@ def _shifted(words: Words, tiles: int, rounds: bool) -> tuple[Step, ...]:
 
 
 def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
-    """Listed tiles of a patch and the loop over the others: short lists."""
+    """Return the listed tiles of a patch and the loop over its other tiles; the shorter side is listed."""
     rows, columns = patch.bottom - patch.top, patch.right - patch.left
     start = patch.top * width + patch.left
     if columns == width or rows == 1:

@@ -1,4 +1,4 @@
-"""A program's plans as text: what runs where and why, volumes, counts and buffer use of each layer."""
+"""A program as text: where each layer runs and why, its plan, cycles, transferred bytes, counts and buffer use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.targets.vta.passes import run_passes
 
 
 def explain(program: Program, timing: str) -> str:
-    """One paragraph a step, behind the memories of the machine; cycles are by a timing model."""
+    """Return the machine's memories, then one paragraph per step; `timing`: the timing model of the cycles."""
     config = Config.from_json(program.config)
     parts = explain_walk.memory_map(config)
     for step in program.steps:
@@ -28,7 +28,7 @@ def explain(program: Program, timing: str) -> str:
 
 
 def counts(launch: Launch, config: Config) -> dict[str, int]:
-    """Instructions and executed micro-ops by kind, bytes moved by memory, distinct micro-ops."""
+    """Count instructions, executed micro-ops by kind, transferred bytes by memory, tiles used, and listed micro-ops."""
     stream = decode(launch.arrays["insns"], config)
     loads, stores = stream.opcode == Opcode.LOAD, stream.opcode == Opcode.STORE
     gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
@@ -61,7 +61,7 @@ def _bytes(stream: Stream, mine: Array, memory: Memory, config: Config) -> int:
 
 
 def _high_water(stream: Stream) -> dict[str, int]:
-    """Tiles of each memory up to the highest that is loaded or, for acc, stored."""
+    """Return the highest tile of each memory that is loaded (acc: stored), plus 1."""
     end = stream.mem.sram_base + stream.mem.x_size * stream.mem.y_size
     rows = {
         "inp": (stream.opcode == Opcode.LOAD) & (stream.mem.memory_type == Memory.INP),
@@ -72,7 +72,7 @@ def _high_water(stream: Stream) -> dict[str, int]:
 
 
 def cycles(launch: Launch, config: Config, timing: str) -> Iterator[str]:
-    """What a run of the launch takes under a timing model, and each node of it."""
+    """Yield the cycles of a launch under a timing model, then those of each of its nodes."""
     image = image_of(launch)
     options = RunOptions(timing=timing, check=False, values=False)
     found = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
@@ -92,7 +92,7 @@ def _launch(launch: Launch, config: Config, timing: str) -> list[str]:
         *cycles(launch, config, timing),
         f"{found['instructions']} instructions; micro-ops executed: {found['gemm_uops']} gemm, "
         f"{found['reset_uops']} reset, {found['alu_uops']} alu",
-        f"buffers used: {used}; {found['listed_uops']} micro-ops listed for a cache of {config.uop.depth}",
+        f"buffers used: {used}; {found['listed_uops']} listed micro-ops, the cache holds {config.uop.depth}",
         f"bytes moved: {bytes_}",
         *(line for index, _ in enumerate(launch.meta["layers"]) for line in _walk(launch, index, config)),
     ]
@@ -103,7 +103,7 @@ def _plan(layer: Mapping[str, Any], named: bool) -> list[str]:
 
 
 def _walk(launch: Launch, index: int, config: Config) -> list[str]:
-    """The block walk of a layer that is a product of matrices."""
+    """Return the block walk of a layer, if it is a matrix product."""
     layer = launch.meta["layers"][index]
     if not layer["matrix"]:
         return []
@@ -113,5 +113,5 @@ def _walk(launch: Launch, index: int, config: Config) -> list[str]:
 
 
 def _under(layer: Mapping[str, Any], lines: list[str], named: bool) -> list[str]:
-    """Lines about a layer, under its name where its launch has several."""
+    """Put a layer's lines under its name, if its launch has several layers."""
     return [f"{layer['node']}:", *(f"  {line}" for line in lines)] if named else lines

@@ -1,7 +1,7 @@
-"""How a launch walks through its data, block by block: what GEMM instructions multiply, where LOADs take it from.
+"""The block walk of a launch as text: the blocks that GEMM instructions multiply, and the LOADs that bring them.
 
-Blocks are tiles, numbered from 1 in the order of a buffer in DRAM; `a x b + c` is input block a by weight block b,
-added to block c of the bias, or of the output where no bias is loaded. `-` is none: padding, or nothing loaded.
+Blocks are tiles, numbered from 1 in the order of their DRAM buffer. `a x b + c` is input block a times weight block b,
+added to block c of the bias, or of the output if no bias is loaded. `-` is no block: padding, or nothing loaded.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.steps.micro_kernel import GemmKernel
 from tilewright.targets.vta.steps.moves import Move
 
-#: Lines of a table (and of a short one) and entries of a line; of longer ones the first few and the last are shown.
+#: Most lines of a table, lines of a short table, and entries of a line. Longer ones show the first few and the last.
 LINES, SHORT, ENTRIES = 9, 4, 6
 OPERANDS = (Memory.INP, Memory.WGT, Memory.ACC)
+#: Stands for "no block".
 NOWHERE = -1
 
-#: (input, weight, bias or output), each a number from 1, or 0 for none.
+#: (input, weight, bias or output), each a number from 1, or 0 for no block.
 Entry = tuple[int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """`gemms` are the steps of accumulating GEMMs in order; `blocks` int64 [micro-ops, 3] are those of the
-    `first` ones, which work on the same LOADs.
+    """The block walk of a launch.
 
-    `outer` int64 [gemms, 3] numbers the LOADs (or STOREs) whose tiles the first micro-op of each one uses, by
-    their DRAM base; `moves` are the first LOAD of each memory and the first STORE. `biased`: some sums start as loaded.
+    `gemms`: the steps of the accumulating GEMMs, in order. `blocks` int64 [micro-ops, 3]: the blocks of the `first`
+    of these, which work on the same LOADs. `outer` int64 [gemms, 3]: for the first micro-op of each GEMM, the LOADs (or
+    STOREs) of its operands, numbered by DRAM base. `moves`: the first LOAD of each memory and the first STORE.
+    `biased`: some sums start from a loaded bias.
     """
 
     gemms: tuple[int, ...]
@@ -49,9 +51,9 @@ class Walk:
 
 
 def walk(launch: Launch, config: Config, short: bool = False, layer: int | None = None) -> str:
-    """The tables of a launch, or of one layer of several; `short`: few lines, without the memory map.
+    """Return the tables of a launch, or of one of its layers; empty if nothing is multiplied.
 
-    Empty where nothing is multiplied.
+    `short`: few lines, without the memory map.
     """
     image = image_of(launch)
     dram = image.dram({}, 1)
@@ -66,7 +68,7 @@ def walk(launch: Launch, config: Config, short: bool = False, layer: int | None 
     sums = "bias" if found.biased else "output"
     parts = [f"inner walk, {which}: input x weight + {sums} block"]
     parts += _indented(_table(_lines([tuple(row) for row in found.blocks.tolist()], False), lines))
-    parts.append(f"outer walk, {len(found.gemms)} gemm: the same of what one LOAD brings, by its dram_base")
+    parts.append(f"outer walk, {len(found.gemms)} gemm: transfers of input x weight + {sums}, by dram_base")
     parts += _indented(_table(_lines([tuple(row) for row in found.outer.tolist()], True), lines))
     if not short:
         parts += memory_map(config)
@@ -76,7 +78,7 @@ def walk(launch: Launch, config: Config, short: bool = False, layer: int | None 
 
 
 def memory_map(config: Config) -> list[str]:
-    """The on-chip memories as the bus sees them: word bits x tiles x words a tile."""
+    """Describe the on-chip memories as the bus sees them: bits per word x tiles x words per tile."""
     rows = []
     extensions = [config.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in config.memories]
     for chip in (config.inp, config.wgt, config.acc, config.out, config.uop, *extensions):
@@ -84,15 +86,15 @@ def memory_map(config: Config) -> list[str]:
         shape = f"{width} x {chip.depth}" + (f" x {words}" if words > 1 else "")
         rows.append(f"{chip.name}  {shape} bit")
     return [
-        f"on-chip memories in words of the {config.bus_bits}-bit bus: word x tiles x words a tile",
+        f"on-chip memories in words of the {config.bus_bits}-bit bus: bits per word x tiles x words per tile",
         *_indented(rows),
     ]
 
 
 def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> Walk:
-    """Follow each tile of inp, wgt and acc from the LOAD that brings it, or to the STORE that takes it.
+    """Trace each tile of inp, wgt and acc back to the LOAD that brings it, or on to the STORE that takes it.
 
-    `mine` bool [n]: the instructions that the walk is about; None: all.
+    `mine` bool [n]: the instructions to report; None: all.
     """
     relation = order(program.table)
     steps = relation.sequence.tolist() if relation.complete else list(range(len(program.table)))
@@ -134,13 +136,13 @@ def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> Walk:
 
 
 def _ranks(bases: Array) -> Array:
-    """Each base's place among the distinct ones, from 1; 0 for NOWHERE."""
+    """Number the distinct bases in ascending order from 1; NOWHERE is 0."""
     known, index = np.unique(bases, return_inverse=True)
     return index.reshape(-1) + int(NOWHERE not in known)
 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
-    """For each GEMM the (block, first block of the STORE) to which its acc tiles go next, int64 [depth, 2]."""
+    """Return, by GEMM, the (block, first block of the STORE) to which each acc tile goes next: int64 [depth, 2]."""
     each, kernel = program.moves.each, program.kernel.tolist()
     at, found = np.full((program.config.acc.depth, 2), NOWHERE), {}
     for step in reversed(steps):
@@ -154,7 +156,7 @@ def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, 
 
 
 def _tiles(move: Move, config: Config, dram: Dram, pads: bool) -> Array:
-    """For each tile on chip its block in DRAM, from 0 at its segment's start, and the transfer's first block."""
+    """Return the DRAM block of each tile on chip, from 0 at its segment's start, and the transfer's first block."""
     size = config.dram_tile_bytes(Memory(move.memory))
     first = (move.address - _start(move, dram)) // size
     shape = (move.height, move.width) if pads else (move.rows, move.columns)
@@ -166,14 +168,14 @@ def _tiles(move: Move, config: Config, dram: Dram, pads: bool) -> Array:
 
 
 def _start(move: Move, dram: Dram) -> int:
-    """The address of the segment that a transfer begins in."""
+    """Return the address of the segment in which a transfer begins."""
     return max((segment.address for segment in dram.segments if segment.address <= move.address), default=0)
 
 
 def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
-    """Runs of entries with one input block (or else one weight block); `by_sum`: with one bias block.
+    """Group consecutive entries with the same input block, or the same weight block; `by_sum`: the same bias block.
 
-    Equal entries in a row are one: some sums are several instructions.
+    Consecutive equal entries count as one, because some sums take several instructions.
     """
     lines: list[list[Entry]] = []
     shared = -1
@@ -200,7 +202,7 @@ def _table(lines: Sequence[Sequence[Entry]], limit: int) -> list[str]:
 
 
 def _rows(move: Move, config: Config, dram: Dram) -> Iterator[str]:
-    """A transfer row by row: DRAM base in bus words from the buffer's start, blocks, and tiles on chip."""
+    """Yield a transfer row by row: DRAM base in bus words from the buffer's start, blocks, and tiles on chip."""
     memory = Memory(move.memory)
     chip, size = config.sram(memory), config.dram_tile_bytes(memory)
     at, bus = move.address - _start(move, dram), config.bus_bits // 8
@@ -208,7 +210,7 @@ def _rows(move: Move, config: Config, dram: Dram) -> Iterator[str]:
     stride = move.stride // size
     yield (
         f"first {name} {chip.name}: y_size={move.rows} x_size={move.columns} x_stride={stride}, "
-        f"{move.row_bytes} bytes a row; dram in bus words"
+        f"{move.row_bytes} bytes per row; dram offsets in bus words"
     )
     shown = []
     for row in range(move.rows):
@@ -223,7 +225,7 @@ def _range(first: int, count: int) -> str:
 
 
 def _words(chip: Sram, config: Config) -> tuple[int, int]:
-    """Bits of a word, words of a tile; a tile narrower than the bus is one word."""
+    """Return the bits per word and the words per tile; a tile narrower than the bus is one word."""
     bits = chip.tile_bytes * 8
     return min(bits, config.bus_bits), max(1, bits // config.bus_bits)
 

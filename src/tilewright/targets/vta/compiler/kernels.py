@@ -1,8 +1,8 @@
-"""Instructions of the compute units relative to the slots that they work on, and how the sums of a tile become such.
+"""GEMM and ALU instructions, relative to the slots that they work on, and the mapping of a tile's sums to them.
 
-An instruction is a list of micro-ops and two loops. A rectangle of outputs for which the same taps are valid is a nest
-of affine dimensions (taps, input channels, rows, columns, output channels). Two of them become the instruction's loops,
-some may be left to separate instructions, the rest is listed as micro-ops.
+An instruction is a list of micro-ops and two loops. A rectangle of outputs with the same valid taps is a nest of affine
+dimensions (taps, input channels, rows, columns, output channels). Two dimensions become the instruction's loops, some
+may become separate instructions, and the others are listed as micro-ops.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tilewright.array import Array
 from tilewright.targets.vta.compiler.layer import Layer, Span
 from tilewright.targets.vta.isa.alu import AluOp
 
-#: No accumulator tile may be written twice within this many micro-ops (upstream's runtime: VerifyDep).
+#: Least distance in micro-ops between two writes of an accumulator tile (upstream's runtime: VerifyDep).
 DISTANCE = 3
-#: Assumed cycles of an instruction besides its micro-ops: 1 in HLS. For choices only.
+#: Assumed cycles of an instruction besides its micro-ops, to compare alternatives; HLS takes 1.
 OVERHEAD = 3
-#: Assumed cost of a listed micro-op, cycles: loading it takes a half, and lists are used again.
+#: Assumed cycles of a listed micro-op: loading takes half a cycle, and lists are reused.
 LISTED = 0.2
 
 
 class Dim(NamedTuple):
-    """`extent` steps that move the three tile indices; `sums`: a reduction, every step adds to one output."""
+    """A loop of `extent` steps and the strides of the three tile indices; `sums`: a reduction into the same outputs."""
 
     extent: int
     dst: int
@@ -43,14 +43,14 @@ ONE = Dim(1, 0, 0, 0, False)
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One instruction relative to its slots: listed micro-ops (int64 [m] each) under two loops."""
+    """One instruction relative to its slots: listed micro-ops (int64 [m] per tile index) inside two loops."""
 
     dst: Array
     src: Array
     wgt: Array
     outer: Dim
     inner: Dim
-    joined: int = 0  # micro-ops of several instructions that are timed as one (see Costs.joined)
+    joined: int = 0  # micro-ops, if it stands for several instructions when timed (see Costs.joined)
 
     @cached_property
     def micro_ops(self) -> int:
@@ -58,14 +58,14 @@ class Kernel:
 
 
 class Block(NamedTuple):
-    """Channel tiles of one instruction group: `outs` output and `sums` input channel tiles (1 when diagonal)."""
+    """Channel tiles of one chunk of a group: `outs` output and `sums` input channel tiles (1 if diagonal)."""
 
     outs: int
     sums: int
 
 
 def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> tuple[Kernel, ...]:
-    """The GEMM instructions that add one chunk of input channels to a tile; `limit`: longest list allowed."""
+    """Return the GEMM instructions that add one chunk of input channels to a tile; `limit`: micro-ops in a list."""
     return _sum_kernels(
         layer.window.kernel[1],
         layer.window.stride,
@@ -81,7 +81,7 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
 
 
 def rectangles(rows: Span, columns: Span) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
-    """(first tap row, taps, low, high, first tap column, taps, low, high) of every rectangle."""
+    """Yield every rectangle of outputs with the same valid taps: two Taps, for rows and columns, as one tuple."""
     for vertical in rows.taps:
         for horizontal in columns.taps:
             yield (*vertical, *horizontal)
@@ -122,7 +122,7 @@ def _sum_kernels(
 
 
 def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Dimensions of one step dropped, and neighbours joined where together they are one affine dimension."""
+    """Drop dimensions of extent 1, and merge pairs that together are one affine dimension."""
     kept = [dim for dim in dims if dim.extent > 1]
     for outer, inner in permutations(kept, 2):
         if outer.sums == inner.sums and outer[1:4] == tuple(inner.extent * step for step in inner[1:4]):
@@ -132,7 +132,7 @@ def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[Kernel]:
-    """Instructions for all steps of `dims` from the tile indices `base`."""
+    """Return the instructions that cover all steps of `dims`, starting at the tile indices `base`."""
     choice = _choose(dims, limit)
     kernels = []
     for start in _offsets(choice.apart, base).T:
@@ -144,7 +144,7 @@ def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[
 
 
 def _offsets(dims: tuple[Dim, ...], base: Sequence[int]) -> Array:
-    """Tile indices int64 [3, product of extents], the last dimension fastest."""
+    """Return tile indices int64 [3, product of extents]; the last dimension varies fastest."""
     total = np.array(base, np.int64)[:, None]
     for dim in dims:
         steps = np.array(dim[1:4], np.int64)[:, None] * np.arange(dim.extent)
@@ -153,7 +153,7 @@ def _offsets(dims: tuple[Dim, ...], base: Sequence[int]) -> Array:
 
 
 class Choice(NamedTuple):
-    """Which dimensions are separate instructions, loops and listed micro-ops (reductions first)."""
+    """The dimensions that become separate instructions, loops, and listed micro-ops (reductions first)."""
 
     apart: tuple[Dim, ...]
     outer: Dim
@@ -163,7 +163,7 @@ class Choice(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
-    """The cheapest legal choice: few instructions, short lists, no accumulator tile written again too soon."""
+    """Return the cheapest legal choice: few instructions, short lists, writes of a tile DISTANCE micro-ops apart."""
     sums = [dim for dim in dims if dim.sums]
     best, best_cost = None, float("inf")
     for count in range(len(sums) + 1):
@@ -179,13 +179,13 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
                 if cost < best_cost and length <= limit and _apart_enough(listed, outer, inner):
                     order = (*(d for d in listed if d.sums), *(d for d in listed if not d.sums))
                     best, best_cost = Choice(apart, outer, inner, order), cost
-    if best is None:  # only the limit forbids: single sums, their lists split
+    if best is None:  # only the limit rules all out: one instruction per sum, with split lists
         best = Choice(tuple(sums), ONE, ONE, tuple(dim for dim in dims if not dim.sums))
     return best
 
 
 def _apart_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
-    """Whether writes of one output are DISTANCE micro-ops apart; listed reductions are outside listed outputs."""
+    """Return whether writes of one output are DISTANCE micro-ops apart; listed outputs are inside listed reductions."""
     outputs = prod(dim.extent for dim in listed if not dim.sums)
     if outputs >= DISTANCE:
         return True
@@ -197,9 +197,10 @@ def _apart_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
 
 
 class Step(NamedTuple):
-    """A GEMM (`op` None) or ALU instruction; `reset` GEMMs clear. `imm` None: two operands from acc.
+    """A GEMM (`op` None) or ALU instruction.
 
-    `parameters`: the second operand is one; `factor`: of REQ, tiles from one outer iteration's factors to the next.
+    `reset`: the GEMM clears its tiles. `imm` None: the ALU's second operand is a tile. `parameters`: the second
+    operand is a parameter tile. `factor` (REQ only): tiles between the factors of consecutive outer iterations.
     """
 
     kernel: Kernel
@@ -212,14 +213,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Steps of one unit with the same operands, one behind the other; one object wherever they recur."""
+    """Consecutive steps of one unit with the same operands; equal runs are one object."""
 
     steps: tuple[Step, ...]
 
 
 @lru_cache(maxsize=4096)
 def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
-    """Steps as runs of equal operands, or each `apart`."""
+    """Group steps into runs with the same operands; `apart`: a run for each step."""
     if apart:
         return tuple(Run((step,)) for step in steps)
     return tuple(Run(tuple(run)) for _, run in groupby(steps, lambda step: (step.op is None, step.parameters)))
@@ -227,6 +228,6 @@ def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
 
 @lru_cache(maxsize=1024)
 def over(tiles: int, first: int = 0) -> Kernel:
-    """Each of `tiles` tiles from the slot's tile `first`, in place."""
+    """Return the kernel that updates `tiles` tiles in place, starting at the slot's tile `first`."""
     start = np.full(1, first, np.int64)
     return Kernel(start, start, np.zeros(1, np.int64), ONE, Dim(tiles, 1, 1, 0, False))

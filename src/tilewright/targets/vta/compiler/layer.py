@@ -1,8 +1,8 @@
-"""What a layer asks of the machine, in tiles: the one form that convolutions, products and pools come down to.
+"""The geometry of a layer in tiles: one form for convolutions, matrix products and pools.
 
-A layer reads a grid of input tiles [channel tile][row][column] through a window and sums (or takes the maximum
-of) products with weight tiles into a grid of output tiles of the same layout. Of one output tile: the input that it
-reads, which taps are valid where, and the transfers that move it.
+A layer reads a grid of input tiles [channel tile][row][column] through a window. It sums products with weight tiles
+(or takes a maximum) into a grid of output tiles of the same layout. Spans and transfers describe a part of that grid:
+the inputs that it reads, the taps that are valid at each position, and the DRAM transfers that move it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from tilewright.array import Array
 from tilewright.graph.ops import Window
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
-#: HLS reads five signed bits.
+#: Largest immediate of SHR: the HLS design reads it as five signed bits.
 LARGEST_SHIFT = 15
-#: Which input tiles an output tile reads: all; its own; or a range of its own (`bands`).
+#: The input channel tiles that an output channel tile reads: all; the one with the same index; or a range (`bands`).
 Link = Literal["dense", "diagonal", "banded"]
-#: x_size, y_size and x_stride have 16 bits.
+#: Largest x_size, y_size and x_stride of a transfer, tiles: the fields have 16 bits.
 LARGEST_SIZE = (1 << 16) - 1
 
 
 @dataclass(frozen=True)
 class Codes:
-    """How sums become codes on chip. An output tile's bias depends on which taps lie inside the image: its class.
+    """The parameters that requantise sums to codes on chip.
 
-    `rows`, `columns`: the class of each row and column of output tiles. The parameters of a channel tile are a bias
-    for each pair of classes, then the factors. `immediates`: what an ALU without REQ has in its instructions.
+    The bias of an output tile depends on its class: which taps lie inside the image. `rows` and `columns` are the
+    classes of the rows and columns of output tiles. A channel tile has one bias tile per pair of classes, then
+    `factors` tiles of factors. `immediates`: the constants in the instructions of an ALU without REQ.
     """
 
     rows: tuple[int, ...]
@@ -46,22 +47,22 @@ class Codes:
 
     @property
     def biases(self) -> int:
-        """Bias tiles of a channel tile."""
+        """Bias tiles per channel tile."""
         return self.classes[0] * self.classes[1]
 
     @property
     def tiles(self) -> int:
-        """Parameter tiles of a channel tile."""
+        """Parameter tiles per channel tile."""
         return self.biases + self.factors
 
     @cached_property
     def words(self) -> Words:
-        """What instructions depend on besides the classes: short, so that it is a quick key."""
+        """The fields that instructions depend on besides the classes: a small key for caches."""
         return Words(self.biases, self.tiles, self.immediates)
 
 
 class Words(NamedTuple):
-    """Bias tiles and all parameter tiles of a channel tile; immediates."""
+    """Bias tiles and parameter tiles per channel tile, and the immediates."""
 
     biases: int
     tiles: int
@@ -69,9 +70,10 @@ class Words(NamedTuple):
 
 
 class Immediates(NamedTuple):
-    """Zero point and bounds of the output codes; whether any channel shifts to the left first.
+    """Zero point and bounds of the output codes.
 
-    `shift`: sums are only shifted to the right by so much, ties upwards: no factors, and no zero point.
+    `left`: some channel shifts to the left before it multiplies. `shift`: sums are only shifted to the right by this
+    many bits, ties rounded up, without factors and zero point.
     """
 
     zero_point: int
@@ -83,15 +85,15 @@ class Immediates(NamedTuple):
 
 @dataclass(frozen=True)
 class Layer:
-    """Geometry of one layer in tiles; equal layers have equal plans and instruction streams.
+    """The geometry of one layer, in tiles; equal layers have equal plans and instruction streams.
 
-    A `repeat` layer writes each input tile `repeat` (rows, columns) times, side by side.
-    An `add` layer reads two tensors of the same tiles. `codes` None: sums leave as `planes` bytes each.
+    A `repeat` layer writes each input tile `repeat` (rows, columns) times, side by side. An `add` layer reads two
+    tensors of the same tiles. A `matrix` layer has no window: its rows (pixels, `batch` per tile) form one tile row.
 
-    A `matrix` layer has no window: its rows (pixels, `batch` a tile) lie along one row of tiles. `shared`: one
-    weight tile serves every tap and channel (pools). `planes`: bytes of an accumulator that are stored.
-    `clamp`: what the ALU clips a maximum to. `fold`: pixels side by side in one tile (see lowered.Fold); `size`, `out`
-    and `window` count folded columns. `packing` says it all for people.
+    `size` and `out`: (rows, columns) of input and output tiles. `planes`: bytes of each accumulator that are stored.
+    `codes`: how the machine requantises sums; None if it does not. `shared`: one weight tile serves every tap and
+    channel (pools). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see lowered.Fold); `size`,
+    `out` and `window` count folded columns. `packing`: the layout as text for the report.
     """
 
     kind: Literal["sum", "max", "add", "repeat"]
@@ -113,7 +115,7 @@ class Layer:
 
     @cached_property
     def canonical(self) -> Layer:
-        """The layer without the constants that plans do not depend on: equal for layers that are planned alike."""
+        """The layer without the constants that do not affect plans: equal for layers that get the same plan."""
         if self.codes is None or self.codes.immediates is None:
             return self if self.clamp is None else replace(self, clamp=(0, 0))
         known = self.codes.immediates
@@ -123,28 +125,28 @@ class Layer:
 
     @property
     def closed(self) -> bool:
-        """Whether the result is codes, with nothing left for the host."""
+        """Whether the machine computes the final codes, with nothing left for the host."""
         return self.codes is not None or self.kind in ("max", "repeat")
 
     @property
     def operands(self) -> int:
-        """Input tensors."""
+        """The number of input tensors."""
         return 2 if self.kind == "add" else 1
 
     @property
     def shifts(self) -> bool:
-        """Whether sums become codes by a shift alone: upstream's ALU can do that."""
+        """Whether a shift alone turns sums into codes, as upstream's ALU can."""
         return self.codes is not None and self.codes.immediates is not None and self.codes.immediates.shift is not None
 
     @property
     def parameters(self) -> int:
-        """Parameter tiles of an output channel tile; of all for an `add`: a set for each operand, one for the sum."""
+        """Parameter tiles per output channel tile; an `add` has three sets in all: one per operand, one for the sum."""
         if self.kind == "add" and self.shifts:
             return 0
         return self.codes.tiles * (3 if self.kind == "add" else 1) if self.codes else 0
 
     def parameter_tiles(self, outs: int) -> int:
-        """Parameter tiles of some output channel tiles."""
+        """Return the parameter tiles of `outs` output channel tiles."""
         return self.parameters * (1 if self.kind == "add" else outs)
 
     @property
@@ -153,7 +155,7 @@ class Layer:
 
     @property
     def depth(self) -> int:
-        """Input tiles that one output tile reads, at most."""
+        """Input channel tiles that one output tile reads, at most."""
         if self.link == "diagonal":
             return 1
         return self.in_tiles if self.link == "dense" else max(high - low for low, high in self.bands)
@@ -163,7 +165,7 @@ class Layer:
         return self.out[0] * self.out[1]
 
     def valid_taps(self) -> int:
-        """(output pixel, tap) pairs whose input lies inside the image."""
+        """Count the (output pixel, tap) pairs whose input lies inside the image."""
         total = 1
         for axis in (0, 1):
             w = self.window
@@ -176,7 +178,7 @@ class Layer:
         return total
 
     def gemm_uops(self) -> int:
-        """Micro-ops that the sums need, without resets."""
+        """Count the GEMM micro-ops of the sums, without resets."""
         if self.kind == "repeat":
             return self.out_tiles * self.out_pixels
         reads = self.out_tiles * self.in_tiles if self.link == "dense" else self.out_tiles
@@ -186,12 +188,12 @@ class Layer:
 
 
 def columns_of(shape: tuple[int, ...]) -> int:
-    """Pixels in a row of an image; 1 where a tensor has no rows of pixels."""
+    """Return the pixels in a row of an image; 1 if a tensor has no rows of pixels."""
     return shape[-2] if len(shape) > 2 else 1
 
 
 class Taps(NamedTuple):
-    """Taps first..first+size-1 are valid for exactly the outputs low..high-1 of the tile."""
+    """Taps first..first+size-1, which are valid for exactly the outputs low..high-1 of the tile."""
 
     first: int
     size: int
@@ -202,7 +204,7 @@ class Taps(NamedTuple):
 class Span(NamedTuple):
     """A tile along one axis: outputs start..start+extent-1 read inputs first..first+size-1.
 
-    Output r of the tile reads, for tap k, input r * stride + k * dilation + offset of those it has loaded.
+    For tap k, output r of the tile reads loaded input r * stride + k * dilation + offset.
     """
 
     start: int
@@ -214,18 +216,18 @@ class Span(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int, tuple[Taps, ...]]:
-        """What micro-kernels depend on: equal for tiles that differ in position only."""
+        """The fields that kernels depend on: equal for tiles that differ in position only."""
         return self.extent, self.size, self.offset, self.taps
 
 
 def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
-    """The tiles of `extent` outputs along axis 0 (rows) or 1 (columns); the last takes what is left."""
+    """Cut axis 0 (rows) or 1 (columns) into tiles of `extent` outputs; the last takes the remainder."""
     out = layer.out[axis]
     return [span(layer, axis, start, min(extent, out - start)) for start in range(0, out, extent)]
 
 
 def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared: bool) -> list[Span]:
-    """A tile cut into tiles of `sizes` outputs along its axis; `shared`: each has the input of the whole."""
+    """Cut a tile into tiles of `sizes` outputs along its axis; `shared`: each keeps the input of the whole tile."""
     starts = accumulate(sizes, initial=whole.start)
     parts = [span(layer, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
     if not shared:
@@ -239,7 +241,7 @@ def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared:
 
 
 def span(layer: Layer, axis: int, start: int, extent: int) -> Span:
-    """The tile of `extent` outputs from `start`; where inputs are repeated f times, output r reads (r + offset) / f."""
+    """Return the tile of `extent` outputs from `start`; if inputs repeat f times, output r reads (r + offset) // f."""
     w, times = layer.window, layer.repeat[axis]
     if times > 1:
         first = start // times
@@ -268,7 +270,7 @@ def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start
 
 
 class Transfer(NamedTuple):
-    """`rows` x `length` tiles from DRAM tile `offset` of the tensor, `stride` apart; `at`: first tile of the slot."""
+    """`rows` x `length` tiles: in DRAM from the tensor's tile `offset`, `stride` apart; dense on chip from `at`."""
 
     at: int
     offset: int
@@ -279,7 +281,7 @@ class Transfer(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def covered(part: Transfer) -> Array:
-    """The tensor's tiles that a transfer moves, int64 [rows * length]."""
+    """Return the tensor's tiles that a transfer moves, int64 [rows * length]."""
     rows = part.offset + np.arange(part.rows)[:, None] * part.stride
     tiles: Array = (rows + np.arange(part.length)).reshape(-1)
     return tiles
@@ -289,7 +291,7 @@ def covered(part: Transfer) -> Array:
 def transfers(
     size: tuple[int, int], channel: int, channels: int, row: int, rows: int, column: int, columns: int
 ) -> tuple[Transfer, ...]:
-    """A box of a [channel tile][row][column] tensor of `size` rows and columns, packed on chip."""
+    """Return the transfers of a box of a [channel tile][row][column] tensor; `size`: its rows and columns."""
     return tuple(_transfers(size, channel, channels, row, rows, column, columns))
 
 
@@ -299,7 +301,7 @@ def _transfers(
     plane = size[0] * size[1]
     start = channel * plane + row * size[1] + column
     run = rows * columns
-    if (columns == size[1] or rows == 1) and run <= LARGEST_SIZE:  # each channel tile's part is one run
+    if (columns == size[1] or rows == 1) and run <= LARGEST_SIZE:  # each channel tile is one contiguous run
         if run == plane and channels * run <= LARGEST_SIZE:
             yield Transfer(0, start, 1, channels * run, channels * run)
         elif plane <= LARGEST_SIZE or channels == 1:
@@ -309,6 +311,6 @@ def _transfers(
                 yield Transfer(c * run, start + c * plane, 1, run, run)
         return
     if rows == 1 or columns > LARGEST_SIZE or size[1] > LARGEST_SIZE:
-        raise ValueError(f"a row of {size[1]} tiles is beyond the 16 bits of x_size and x_stride")
+        raise ValueError(f"a row of {size[1]} tiles does not fit the 16 bits of x_size and x_stride")
     for c in range(channels):
         yield Transfer(c * run, start + c * plane, rows, columns, size[1])

@@ -1,7 +1,7 @@
-"""From a graph node to a layer with its weight tiles and what finishes it, or the reason why not.
+"""Lower a graph node to a layer with weight tiles and parameters, or give the reason why the host runs it.
 
-Convolutions and products; pools, averages and repeated pixels, for which identity weights bring codes, or sums times a
-factor, into accumulators. elementwise.py has what adds and rescales.
+Handles convolutions and matrix products. Pools, averages and upsampling use identity weights, which copy codes (for
+averages: codes times a factor) into accumulators. elementwise.py handles additions and rescaling.
 """
 
 from __future__ import annotations
@@ -55,26 +55,26 @@ from tilewright.targets.vta.compiler.lowered import (
     windowed,
 )
 
-#: Why the host takes an operator of another kind, or of ONNX.
+#: The reason why the host runs an operator, by the kind of operator or its ONNX type.
 REASONS = {
     kind: reason
     for reason, kinds in {
-        "rescales; VTA's ALU has no multiplier for it": "clamp",
+        "rescales codes, and VTA's ALU has no multiplier for that": "clamp",
         "needs exponentials and a division": "softmax Softmax QLinearSoftmax",
         "moves no data": "reshape",
         "moves data only": "pad concat transpose Slice Split Gather Resize DepthToSpace SpaceToDepth",
-        "gives real numbers": "dequantize",
-        "is a curve; VTA has no table of codes": "Sigmoid QLinearSigmoid HardSwish Gelu Erf",
+        "outputs real numbers; VTA computes on int8": "dequantize",
+        "needs a lookup table, which VTA does not have": "Sigmoid QLinearSigmoid HardSwish Gelu Erf",
         "needs variances, roots and a division": "LayerNormalization SkipLayerNormalization",
     }.items()
     for kind in kinds.split()
 }
-#: The operators that VTA takes, on some machines and under some arithmetic.
+#: The operators that VTA can run, depending on the config and the rounding mode.
 TAKEN = (Linear, MatMul, AveragePool2D, MaxPool2D, Mean, RealAveragePool2D, Upsample, Add, Mul, Quantize)
 
 
 def lower(site: Site, context: Context) -> Lowered | str:
-    """The layer of a node, or why VTA does not take it."""
+    """Return the layer of a node, or the reason why the node falls back to the host."""
     op, config = site.node.op, context.config
     if not isinstance(op, TAKEN):
         kind = op.op_type if isinstance(op, OnnxOp) else op.kind
@@ -82,9 +82,9 @@ def lower(site: Site, context: Context) -> Lowered | str:
             return f"{op.label} {REASONS[kind]}"
         return OnnxOp.real(site) or f"VTA has no operation for {op.label}"
     if isinstance(op, Add | Mean | RealAveragePool2D) and not config.rescales and not _shifts(context):
-        return f"{op.label} rescales what it adds; the ALU of alu={config.alu} has no rescaling multiplier"
+        return f"{op.label} rescales its operands; the ALU of alu={config.alu} has no rescaling multiplier"
     if config.inp.width != 8 or config.wgt.width != 8:
-        return f"the machine's values have {config.inp.width} bits and its weights {config.wgt.width}; the codes 8"
+        return f"codes have 8 bits, but the machine's values {config.inp.width} and its weights {config.wgt.width}"
     x = site.input(0)
     if x.dtype not in CODE_DTYPES:
         reason = f"{op.label} of {x.dtype} ('{x.name}') is not supported"
@@ -93,9 +93,9 @@ def lower(site: Site, context: Context) -> Lowered | str:
         return f"the constant input '{x.name}' is not supported"
     if not isinstance(op, FullyConnected | MatMul | Add | Mul | Quantize):
         if len(x.shape) == 4 and x.shape[0] != 1:
-            return f"a batch of {x.shape[0]} in the model is not supported; one image is"
+            return f"a batch of {x.shape[0]} in the model is not supported, only a batch of 1"
         if len(x.shape) == 4 and max(x.shape[2], site.output.shape[-2]) > LARGEST_SIZE:
-            return f"a row of its image is longer than the {LARGEST_SIZE} tiles of LOAD's x_stride"
+            return f"a row of its image has more than {LARGEST_SIZE} tiles, the limit of LOAD's x_stride"
     try:
         return _lowered(site, op, context)
     except TilewrightError as error:
@@ -103,7 +103,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
 
 
 def _shifts(context: Context) -> bool:
-    """Whether sums become codes by shifts, with what upstream's ALU has."""
+    """Return whether upstream's ALU requantises by shifts alone."""
     return context.rounding.elementwise == "pow2" and not context.config.has_parameters
 
 
@@ -127,7 +127,7 @@ def _lowered(site: Site, op: Op, context: Context) -> Lowered | str:
 
 
 def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
-    """The layer of a sum of products, or why VTA does not take it."""
+    """Lower a sum of products, or return the reason for the fallback."""
     config = context.config
     bias = site.optional(2)
     if bias is not None and bias.data is None:
@@ -136,7 +136,7 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
         return f"its weights are {site.input(1).dtype}; VTA multiplies int8"
     centred = centre(site.constant(1), site.input(1)).astype(np.int32)
     if centred.min() < CODE_MIN or centred.max() > CODE_MAX:
-        return "its weights less their zero point do not fit int8"
+        return "its weights minus their zero point do not fit int8"
     shape = site.input(0).shape
     if isinstance(op, FullyConnected):
         rows = site.input(0).size // centred.shape[1]
@@ -163,7 +163,7 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
 
 
 def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Lowered:
-    """A product of `rows` rows with w (O, 1, K)."""
+    """Lower a product of `rows` rows with w (O, 1, K); `what`: the rows, for the report."""
     config = context.config
     planes = planes_of(w, config)
     block = config.block
@@ -189,7 +189,7 @@ def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Low
 
 
 def _spatial(site: Site, w: Array, start: Array, window: Window, context: Context) -> Lowered:
-    """A window over the image; output channel o reads w.shape[2] channels from start[o]."""
+    """Lower a window over the image; output channel o reads w.shape[2] channels from start[o] on."""
     config = context.config
     out = site.output.shape[1:3]
     (row_class, rows), (column_class, columns) = classes_of(site.input(0).shape[1:3], out, window)
@@ -205,7 +205,7 @@ def _spatial(site: Site, w: Array, start: Array, window: Window, context: Contex
 
 
 def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
-    """The same layer with its requantisation, where the machine does that."""
+    """Add the requantisation to a layer, if the machine does it."""
     op, layer = site.node.op, lowered.layer
     assert isinstance(op, Linear)
     columns = np.zeros(layer.out[1] * layer.fold, np.int64) if layer.matrix else lowered.column_class
@@ -221,7 +221,7 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
 
 
 def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
-    """All products as one layer: the matrices are channels side by side, each in tiles of its own."""
+    """Lower all products to one layer: the matrices are channels side by side, each in its own tiles."""
     config, block = context.config, context.config.block
     count, rows, depth, columns = matrices(site)
     if site.input(1).dtype not in CODE_DTYPES or site.output.dtype not in CODE_DTYPES:
@@ -255,7 +255,7 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
 
 
 def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
-    """Codes side by side, for the ALU to compare."""
+    """Lower a maximum: identity weights copy the codes into accumulators, where the ALU compares them."""
     lowered = _pooled(site, op.window, context, None)
     out = site.output
     bounds = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
@@ -265,26 +265,26 @@ def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
 
 
 def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
-    """Sums of codes, which the host divides."""
+    """Lower an average to sums of codes, which the host divides."""
     return _pooled(site, op.window, context, 1)
 
 
 def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowered | str:
-    """A mean that the machine finishes: sums, then one requantisation."""
+    """Lower a mean to sums and one requantisation on the machine, or return the reason for the fallback."""
     shape, rounding = site.input(0).shape, context.rounding
     shifts = rounding.elementwise == "pow2"
     if isinstance(op, Mean):
         if len(shape) != 4 or set(op.axes) != {1, 2}:
-            return f"axes={list(op.axes)} of {list(shape)} is not supported; a mean over rows and columns is"
+            return f"axes={list(op.axes)} of {list(shape)} is not supported; only a mean over rows and columns is"
         window = Window((shape[1], shape[2]))
     elif not shifts:
-        return "onnxruntime averages real numbers, added in float32 one after the other"
+        return "its onnxruntime arithmetic adds real numbers in float32, one after the other; VTA adds integers"
     elif any(op.window.padding) and not op.count_padding:
-        return f"padding={list(op.window.padding)} is not supported for a mean: windows at the border hold fewer values"
+        return f"padding={list(op.window.padding)} is not supported for a mean: border windows hold fewer values"
     else:
         window = op.window
     if not context.codes:
-        return "its parameters do not fit the memory that the machine has for them"
+        return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     count = prod(window.kernel)
     lowered = _pooled(site, window, context, mean_factor(count)[0] if shifts else 1)
     made = parameters.of_average(site, count, lowered.layer, context.config, rounding)
@@ -292,14 +292,14 @@ def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowe
 
 
 def _upsample(site: Site, op: Upsample, context: Context) -> Lowered:
-    """Each pixel in several places."""
+    """Lower an upsampling: each input tile is written to several output tiles."""
     lowered = _pooled(site, Window(), context, None)
     out = site.output.shape[1], site.output.shape[2]
     return replace(lowered, layer=replace(lowered.layer, kind="repeat", out=out, repeat=op.factors))
 
 
 def _pooled(site: Site, window: Window, context: Context, factor: int | None) -> Lowered:
-    """A window over each channel: sums of codes times `factor`; None: no sums."""
+    """Lower a window over each channel that sums codes times `factor`; None: it copies codes without summing."""
     config, shape = context.config, site.input(0).shape
     out = window.output_size(site.node.name, *shape[1:3])
     (row_class, rows), (column_class, columns) = classes_of(shape[1:3], out, window)

@@ -1,6 +1,6 @@
-"""What lowering makes of a node: a `Layer` with its weight tiles and what finishes the sums.
+"""The result of lowering a node: a `Layer` with its weight tiles and the constants that finish its sums.
 
-How codes, weights and neighbouring pixels lie in tiles is here too.
+The layout of codes, weights and neighbouring pixels in tiles is here too.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from tilewright.targets.vta.config import Config
 
 CODE_DTYPES = ("int8", "uint8")
 CODE_MIN, CODE_MAX = -128, 127
-#: Cycles that an output tile takes besides its sums, roughly: reset, two shifts.
+#: Assumed cycles of an output tile besides its sums: a reset and two shifts. Decides whether folding pays off.
 TILE_CYCLES = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """`tiles` int8 [out tile, k, tap, block, block], None where the host brings them at every run.
+    """A layer and its constants.
 
-    `correction` int32 [row class, column class, channel], the classes of output rows and columns: which taps lie inside
-    the image. The host subtracts it, zero point times the sum of the weights used; pools have none. `parameters` (see
-    parameters.py) are there where the machine finishes by itself.
+    `tiles` int8 [out tile, k, tap, block, block]: the weights; None if the host supplies them at every run.
+    `correction` int32 [row class, column class, channel]: zero point times the sum of the weights whose taps lie inside
+    the image; to be subtracted from the sums (zero for pools). `row_class` and `column_class` [row or column]: the
+    class of each output row and column. `parameters` (see parameters.py): None if the machine reads no parameters.
     """
 
     layer: Layer
@@ -43,11 +44,10 @@ class Lowered:
 
 
 class Context(NamedTuple):
-    """`timing`: the model that plans are timed by.
+    """The conditions under which a node is lowered.
 
-    `single`: no pixels share a tile and no patches are laid out, because the input comes from another layer.
-
-    `codes`: sums become codes on the machine, if it can do that.
+    `timing`: the timing model that ranks plans. `single`: one pixel per tile and no im2col, because another layer on
+    the machine writes the input. `codes`: the machine requantises sums where it can.
     """
 
     config: Config
@@ -65,11 +65,11 @@ def windowed(
     planes: int,
     out: tuple[int, int] | None = None,
 ) -> Layer:
-    """A window over an image; `out`: rows and columns of the output, where its shape does not say so."""
+    """Return the layer of a window over an image; `out`: rows and columns of the output, if not those of its shape."""
     block, pixels, w = config.block, fold.pixels, fold.weights
     (height, width), (out_height, out_width) = site.input(0).shape[1:3], out or site.output.shape[1:3]
     in_tiles, out_tiles = -(-site.input(0).shape[3] * pixels // block), -(-w.shape[0] // block)
-    bands: tuple[tuple[int, int], ...] = ((0, 1),)  # folded: one tile
+    bands: tuple[tuple[int, int], ...] = ((0, 1),)  # folded pixels fill one tile
     if pixels == 1:
         first, last = start // block, (start + w.shape[2] - 1) // block + 1
         edges = np.arange(0, w.shape[0], block)
@@ -98,11 +98,12 @@ def windowed(
 
 
 def packing(what: str, pixels: int, rows: str) -> str:
+    """Describe the layout of a layer's input for the report."""
     return ", ".join(part for part in (what, f"{pixels} pixels side by side" if pixels > 1 else "", rows) if part)
 
 
 def held_offset(tensor: Tensor) -> int:
-    """How much less than in the graph codes are held, zero points and bounds too: the machine has int8 only."""
+    """Return the offset to subtract from codes, zero points and bounds: the machine holds uint8 as int8."""
     return 128 if tensor.dtype == "uint8" else 0
 
 
@@ -111,19 +112,19 @@ def held_zero_point(tensor: Tensor) -> int:
 
 
 def held_codes(codes: Array) -> Array:
-    """int8 of the same shape."""
+    """Convert codes to the int8 that the machine holds."""
     return codes if codes.dtype == np.int8 else (codes ^ np.uint8(128)).view(np.int8)
 
 
 def given_back(codes: Array, tensor: Tensor) -> Array:
-    """Codes of the tensor's dtype from int8, as the machine held them."""
+    """Convert int8 codes from the machine to the tensor's dtype."""
     return codes if tensor.dtype == "int8" else codes.view(np.uint8) ^ np.uint8(128)
 
 
 def planes_of(w: Array, config: Config) -> int:
-    """Bytes that hold every sum of products of w (O, T, K) with codes, whichever taps take part.
+    """Return the bytes that hold every sum of products of w (O, T, K) with codes, for any subset of the taps.
 
-    Raises UnsupportedError where the accumulators do not.
+    Raises UnsupportedError if the accumulators are too narrow.
     """
     positive = np.maximum(w, 0).sum(axis=(1, 2), dtype=np.int64)
     negative = np.maximum(-w, 0).sum(axis=(1, 2), dtype=np.int64)
@@ -136,7 +137,7 @@ def planes_of(w: Array, config: Config) -> int:
 
 
 def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
-    """w (O, T, K) as weight tiles int8 [out tile, k, tap, block, block]; k counts from the tile's first input tile."""
+    """Lay out w (O, T, K) as int8 [out tile, k, tap, block, block]; k counts from the out tile's first input tile."""
     outputs, taps, depth = w.shape
     wide = np.zeros((layer.out_tiles * block, taps, layer.depth * block), np.int8)
     lows = np.zeros(layer.out_tiles, np.int64)
@@ -153,9 +154,10 @@ def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
 
 
 def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[tuple[Array, Array]]:
-    """For rows and columns: the class of each output position, and each class's taps inside the image (0 or 1).
+    """Classify output rows, then columns, by the taps that lie inside the image.
 
-    Raises UnsupportedError where a class has none.
+    Each of the two: the class of every position, int64 [positions], and the mask of its taps, int64 [class, tap].
+    Raises UnsupportedError if a window lies wholly in the padding.
     """
     found = []
     for axis in (0, 1):
@@ -170,11 +172,10 @@ def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[
 
 
 class Fold(NamedTuple):
-    """Several neighbouring pixels in one tile, where one pixel's channels would leave half of it or more empty.
+    """A layout with p neighbouring pixels in one tile, for pixels whose channels fill at most half of a tile.
 
-    `p` pixels of C channels are seen as one of p * C; a linear layer stays linear, with wider weights. Its tiles, and
-    with them resets, shifts and stores, become p times fewer. `weights` (p * O, taps, p * C); for an image, the window
-    over folded columns.
+    p pixels of C channels count as one pixel of p * C. A linear layer stays linear, with wider weights, and needs
+    p times fewer tiles, resets, shifts and stores. `weights` (p * O, taps, p * C); `window` is over folded columns.
     """
 
     pixels: int
@@ -183,9 +184,9 @@ class Fold(NamedTuple):
 
 
 def folded_rows(w: Array, count: int, config: Config, single: bool = False) -> Fold:
-    """A product of `count` rows with w (O, 1, K): as many rows to a tile as their outputs leave room for.
+    """Fold a product of `count` rows with w (O, 1, K), if that saves more cycles than loading the wider weights takes.
 
-    `single`: one, because the input lies so.
+    `single`: one row per tile, the layout in which another layer writes the input.
     """
     outputs, _, depth = w.shape
     pixels = 1 if single else min(config.block // outputs, count)
@@ -203,13 +204,16 @@ def folded_rows(w: Array, count: int, config: Config, single: bool = False) -> F
 def folded_columns(
     w: Array, start: Array, channels: int, window: Window, width: int, config: Config, single: bool = False
 ) -> Fold:
-    """A window over an image of `width` output columns; output o reads w.shape[2] of `channels` from start[o]."""
+    """Fold a window over `width` output columns, unless the folded window has too many taps to pay off.
+
+    Output o reads w.shape[2] of `channels` channels from start[o] on. `single`: see folded_rows.
+    """
     outputs, _, depth = w.shape
     pixels = 1 if single else min(config.block // max(channels, outputs), width)
     if pixels < 2:
         return Fold(1, w, window)
     (high, wide), stride, dilation, left = window.kernel, window.stride[1], window.dilation[1], window.padding[2]
-    # Output pixel j of a tile reads, for tap k, the pixel at[j, k] from the tile's first.
+    # For tap k, output pixel j of a tile reads the input pixel at[j, k], counted from the first pixel of the tile.
     at = np.arange(pixels)[:, None] * stride + np.arange(wide) * dilation - left
     first = int(at.min() // pixels)
     taps = int(at.max() // pixels) - first + 1

@@ -1,6 +1,7 @@
-"""What enters and leaves a launch: codes as tiles, byte planes as accumulators. Runs at every inference.
+"""Convert tensors to a launch's input segments, and output segments to tensors, at every inference.
 
-The second operand of a product is laid out as weights; its matrices are channels side by side, in tiles of their own.
+Codes are laid out as tiles; byte planes are joined to accumulators. The second operand of a matrix product is laid out
+as weights. Its matrices are channels side by side, each in its own tiles.
 """
 
 from __future__ import annotations
@@ -21,23 +22,26 @@ from tilewright.program.program import Launch
 from tilewright.targets.vta.compiler.layer import columns_of
 from tilewright.targets.vta.compiler.lowered import given_back, held_codes, held_offset, held_zero_point
 
-#: What the host subtracts from sums: by row class, column class and channel.
+#: Arrays of the correction that the host subtracts from sums, by row class, column class and channel.
 TABLES = ("correction", "row_class", "column_class")
 
 
 def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
-    """What the host gives: uint8 (S, size) by segment; tiles [channel tile][row][column][batch][block], 0 beyond."""
+    """Return the input segments, uint8 (S, size) by name: tiles [channel tile][row][column][batch][block], zero padded.
+
+    Raises ProgramError if the launch does not fit its segments, or a tensor has no value.
+    """
     sizes = {segment["name"]: segment["size"] for segment in launch.meta["segments"]}
     packed = {}
     for form in launch.meta["layers"]:
         site = graph.site(graph.node(form["node"]))
         for name, tensor in zip(form["inputs"], form["tensors"], strict=True):
             if form["in_tiles"] * form["in_pixels"] * form["batch"] * form["block"] != sizes[name]:
-                raise ProgramError(
-                    f"launch '{launch.name}'", "its layout does not fit its input segment", "compile it again"
-                )
+                reason = f"the size of its input segment '{name}' does not match its layout"
+                raise ProgramError(f"launch '{launch.name}'", reason, "compile it again")
             if not 0 < form["fold"] <= form["block"]:
-                raise ProgramError(f"launch '{launch.name}'", "its layout has no legal fold", "compile it again")
+                reason = f"the fold of its layout is {form['fold']}, not 1..{form['block']}"
+                raise ProgramError(f"launch '{launch.name}'", reason, "compile it again")
             packed[name] = _tiles(site, _held(launch, graph, values, tensor), form)
         if form["weights"] is not None:
             tiles = _product_weights(site, _held(launch, graph, values, site.input(1).name), form["block"])
@@ -47,23 +51,22 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
             ]
             packed[form["weights"]] = np.concatenate(parts, axis=1).view(np.uint8)
             if packed[form["weights"]].shape[1] != sizes[form["weights"]]:
-                raise ProgramError(
-                    f"launch '{launch.name}'", "its weights do not fit their segment", "compile it again"
-                )
+                reason = f"the size of its weight segment '{form['weights']}' does not match its layout"
+                raise ProgramError(f"launch '{launch.name}'", reason, "compile it again")
     samples = max((len(data) for data in packed.values()), default=1)
     return {name: np.broadcast_to(data, (samples, data.shape[1])) for name, data in packed.items()}
 
 
 def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str) -> Array:
-    """A tensor's codes as the machine holds them, int8 (S, *shape)."""
+    """Return a tensor's codes as the machine holds them, int8 (S, *shape)."""
     value = value_of(graph, values, tensor)
     if value is None:
-        raise ProgramError(f"launch '{launch.name}'", f"reads '{tensor}', which has no value", "compile it again")
+        raise ProgramError(f"launch '{launch.name}'", f"it reads '{tensor}', which has no value", "compile it again")
     return held_codes(value)
 
 
 def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
-    """Codes int8 (S, *shape) as tiles, uint8 (S, size)."""
+    """Lay out codes int8 (S, *shape) as tiles, uint8 (S, size)."""
     samples, batch, block = held.shape[0], form["batch"], form["block"]
     in_tiles, pixels = form["in_tiles"], form["in_pixels"]
     if form["matrix"]:
@@ -84,7 +87,7 @@ def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
 
 
 def _rows(site: Site, held: Array, block: int) -> Array:
-    """The rows of a matrix layer, int8 (S, M, K): what each output pixel reads; padding is the zero point."""
+    """Return the rows of a matrix layer, int8 (S, M, K): the inputs of each output pixel; padding is the zero point."""
     op = site.node.op
     samples = held.shape[0]
     if isinstance(op, FullyConnected):
@@ -99,7 +102,7 @@ def _rows(site: Site, held: Array, block: int) -> Array:
 
 
 def _folded(pixels: Array, fold: int) -> Array:
-    """(N, W, C) as (N, ceil(W / fold), fold * C), zeros behind the last pixel."""
+    """Fold (N, W, C) to (N, ceil(W / fold), fold * C), with zeros after the last pixel."""
     count, width, channels = pixels.shape
     if width % fold:
         pixels = np.pad(pixels, ((0, 0), (0, -width % fold), (0, 0)))
@@ -109,9 +112,9 @@ def _folded(pixels: Array, fold: int) -> Array:
 def unpack(
     launch: Launch, graph: Graph, values: Mapping[str, Array], outputs: Mapping[str, Array], rounding: str
 ) -> dict[str, Array]:
-    """The codes of each node's result that is wanted, {name: (S, *shape)}, from their segments.
+    """Return the codes of the launch's results from its output segments, {name: (S, *shape)}.
 
-    `values` are those that `pack` was given.
+    `values`: the tensors that `pack` was given. Raises ProgramError if the launch lacks tables that it needs.
     """
     found = {}
     for index, form in enumerate(launch.meta["layers"]):
@@ -133,7 +136,7 @@ def unpack(
 
 
 def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
-    """What a result's byte planes hold, lowest first: (S, *out_shape)."""
+    """Join a result's byte planes, lowest first, to accumulators (S, *out_shape)."""
     samples, batch, block, planes = data.shape[0], form["batch"], form["block"], form["planes"]
     stored = data.reshape(samples, planes, form["out_tiles"], form["out_pixels"], batch, block)
     stored = stored.reshape(samples, planes, form["out_tiles"], -1, block) if form["matrix"] else stored[:, :, :, :, 0]
@@ -157,30 +160,30 @@ def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
 
 
 def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], rounding: str) -> Array:
-    """Codes from sums int32 (S, *out_shape): what is left to the host."""
+    """Requantise sums int32 (S, *out_shape) to codes on the host."""
     op = site.node.op
     if isinstance(op, Linear):
         correction, rows, columns = (tables[name] for name in TABLES)
         if correction is None or rows is None or columns is None:
-            raise ProgramError(f"op '{site.node.name}'", "lacks the tables that finish its sums", "compile it again")
+            raise ProgramError(f"op '{site.node.name}'", "its launch lacks the correction tables", "compile it again")
         if correction.any():
             one_class = correction.shape[:2] == (1, 1)
             acc = acc - (correction[0, 0] if one_class else correction[rows[:, None], columns])
         return op.finish(site, acc, rounding_mode(rounding))
     if not isinstance(op, AveragePool2D):
-        raise ProgramError(f"op '{site.node.name}'", f"is a {op.kind}, which leaves no sums", "compile it again")
+        raise ProgramError(f"op '{site.node.name}'", f"a {op.kind} leaves no sums to the host", "compile it again")
     return op.finish(site, acc + held_offset(site.input(0)) * op.counts(site))[0]
 
 
 def _product_rows(site: Site, held: Array, block: int) -> Array:
-    """The first operand, int8 (S, *shape), as rows of the layer: int8 (S, M, matrices * K in whole tiles)."""
+    """Lay out the first operand, int8 (S, *shape), as rows of the layer: int8 (S, M, matrices * K in whole tiles)."""
     count, rows, depth, _ = matrices(site)
     parts = np.pad(held.reshape(-1, count, rows, depth), ((0, 0),) * 3 + ((0, -depth % block),))
     return np.ascontiguousarray(parts.swapaxes(1, 2)).reshape(len(parts), rows, -1)
 
 
 def _product_weights(site: Site, held: Array, block: int) -> Array:
-    """The second operand as weight tiles: int8 [S, output tile, k, block, block]."""
+    """Lay out the second operand as weight tiles: int8 [S, output tile, k, block, block]."""
     count, _, depth, columns = matrices(site)
     parts = np.pad(
         held.reshape(-1, count, depth, columns), ((0, 0), (0, 0), (0, -depth % block), (0, -columns % block))
@@ -190,14 +193,14 @@ def _product_weights(site: Site, held: Array, block: int) -> Array:
 
 
 def _product_result(site: Site, acc: Array, block: int) -> Array:
-    """Results (S, M, matrices * N in whole tiles) as the operator gives them: (S, *out_shape)."""
+    """Reshape results (S, M, matrices * N in whole tiles) to the operator's output: (S, *out_shape)."""
     count, rows, _, columns = matrices(site)
     parts = acc.reshape(len(acc), rows, count, -(-columns // block) * block)[..., :columns]
     return parts.swapaxes(1, 2).reshape(len(acc), *site.output.shape)
 
 
 def _product_correction(site: Site, left: Array, right: Array) -> Array:
-    """What zero points add to sums of codes as they are held: int32 (S, *out_shape) or broadcasting to it."""
+    """Return the zero points' share of the sums, to be added: int32 (S, *out_shape) or broadcasting to it."""
     za, zb = (held_zero_point(site.input(index)) for index in (0, 1))
     depth = left.shape[-1]
     rows, columns = left.sum(-1, dtype=np.int32)[..., None], right.sum(-2, dtype=np.int32)[..., None, :]

@@ -1,4 +1,4 @@
-"""Parameters of requantisation on chip, as tiles of 32-bit words: a bias for each class, then the factors."""
+"""The parameters of on-chip requantisation, as tiles of 32-bit words: one bias tile per class, then the factors."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer
 from tilewright.targets.vta.compiler.lowered import CODE_DTYPES, held_offset, held_zero_point
 from tilewright.targets.vta.config import Config
 
-#: The rule of requantisation that each ALU follows; upstream's has none.
+#: The requantisation rule of each ALU; upstream's ALU cannot requantise.
 RULES: dict[str, RequantRule] = {"rounding": "double", "fused": "double", "float": "float"}
 
 
 class Scaling(NamedTuple):
-    """TFLite's multipliers and shifts (positive: left), int64 [n] or []; zero point and bounds, None for none."""
+    """Multipliers and shifts as in TFLite (positive: left), int64 [n] or []; zero point and bounds of the result.
+
+    The float ALU's multiplier is the bits of a float32. `extra_left`: a further left shift. `bounds` None: no clamp.
+    """
 
     multiplier: Array
     shift: Array
@@ -41,7 +44,7 @@ class Scaling(NamedTuple):
 
 
 class Requantised(NamedTuple):
-    """One requantisation, the same for all channels: what it adds to the accumulator, then its factors."""
+    """One requantisation, the same for all channels: the bias added to the accumulator, then the factors."""
 
     bias: int
     scaling: Scaling
@@ -64,9 +67,9 @@ def of_linear(
     config: Config,
     rounding: Rounding,
 ) -> Parameters | None:
-    """What turns sums of products of codes into output codes; None where this machine does not round so.
+    """Return the parameters that turn sums of products into codes; None if the ALU rounds by another rule.
 
-    `correction` int32 [row class, column class, channel] is subtracted; `fold` pixels share a tile.
+    `correction` int32 [row class, column class, channel] is subtracted from the sums. `fold` pixels share a tile.
     """
     if op.rule(rounding) != RULES.get(config.alu) or site.output.dtype not in CODE_DTYPES:
         return None
@@ -91,15 +94,15 @@ def of_linear(
 def of_product_shift(
     site: Site, activation: Activation, correction: Array, layer: Layer, config: Config
 ) -> Parameters | None:
-    """A shift to the right, ties upwards: one tile a channel tile, the bias with the rounding half.
+    """Return the parameters of a shift to the right, ties rounded up: per channel tile, one tile of bias plus half.
 
-    None where sums need more than that: factors of each channel, zero points, a memory for parameters.
+    None unless one shift of 0..30 bits serves all channels, without zero points, on 3 stages and an ALU without REQ.
     """
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, activation)
     shift = np.unique(-power_of_two(requant.real, f"op '{site.node.name}'"))
     if correction.any() or out.zero_point or out.dtype != "int8" or config.has_parameters or config.stages == 4:
-        return None  # with four stages the bias would lie in a part of acc that gemm uses
+        return None  # with four stages the bias would be in a part of acc that gemm uses
     if shift.size > 1 or not 0 <= shift[0] < 31:
         return None
     channels = correction.shape[2]
@@ -111,7 +114,10 @@ def of_product_shift(
 
 
 def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters:
-    """What turns sums of `count` codes (of `pow2`: times a factor) into their mean. Raises UnsupportedError."""
+    """Return the parameters that turn sums of `count` codes (under `pow2`, times a factor) into their mean.
+
+    Raises UnsupportedError if the result is not int8 or uint8, or the machine's ALU cannot rescale the mean.
+    """
     x, out = site.input(0), site.output
     if out.dtype not in CODE_DTYPES:
         raise UnsupportedError("VTA", f"its result is {out.dtype}; VTA's buffers hold int8")
@@ -121,12 +127,13 @@ def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: R
         shift = mean_factor(count)[1] - int(power_of_two(x.scale / out.scale, f"op '{site.node.name}'"))
         zeros = (held_zero_point(x), held_zero_point(out))
         if config.has_parameters or config.stages == 4 or any(zeros) or not 0 <= shift < 31:
-            raise UnsupportedError("VTA", "it is finished by a shift, for which this machine has no bias")
+            reason = "a mean under pow2 needs zero points of 0, a shift of 0..30, stages=3 and an alu without REQ"
+            raise UnsupportedError("VTA", reason)
         words, immediates = np.array([[(1 << shift) >> 1]]), Immediates(0, low, high, False, shift)
     else:
         scaling = _mean(site, count, config, rounding)
         if scaling is None:
-            raise UnsupportedError("VTA", f"rounding {rounding.name} rescales a mean as this machine's ALU cannot")
+            raise UnsupportedError("VTA", f"this machine's ALU cannot rescale a mean under rounding {rounding.name}")
         scaling = scaling._replace(zero_point=held_zero_point(out), bounds=(low, high))
         bias = np.full((1, 1), -count * held_zero_point(x))
         words, immediates = np.concatenate([bias, factors(scaling, config)]), _immediates([scaling], config)
@@ -136,7 +143,7 @@ def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: R
 
 
 def _mean(site: Site, count: int, config: Config, rounding: Rounding) -> Scaling | None:
-    """The factor from centred sums to codes; None where the ALU follows another rule."""
+    """Return the factor from centred sums to codes; None if the ALU follows another rule."""
     rule = RULES.get(config.alu)
     if rule == "float" and rounding.elementwise == "ort":
         return Scaling(float_bits(Mean.factor32(site, count)), np.array(0))
@@ -147,12 +154,12 @@ def _mean(site: Site, count: int, config: Config, rounding: Rounding) -> Scaling
 
 
 def float_bits(factor: np.float32) -> Array:
-    """The bits of a float32, int64 []."""
+    """Return the bits of a float32, int64 []."""
     return np.array(factor).view(np.int32).astype(np.int64)
 
 
 def of_add_shift(site: Site, op: Add, pixels: int) -> Codes | None:
-    """Operands of one scale: their sum is only shifted. None for others."""
+    """Return the codes of an addition of operands of one scale, whose sum is only shifted; None for other operands."""
     out = site.output
     left, right, up = op.shifts(site)
     if left or right or not 0 <= -up < 31 or any(tensor.zero_point for tensor in (site.input(0), site.input(1), out)):
@@ -162,7 +169,7 @@ def of_add_shift(site: Site, op: Add, pixels: int) -> Codes | None:
 
 
 def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
-    """Two operands and their sum, each a bias and factors; equal for all channels."""
+    """Return a bias and factors for each operand and for their sum, equal for all channels."""
     out = site.output
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     twice = 2 * max(scales)
@@ -175,7 +182,7 @@ def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
 
 
 def of_all(parts: Sequence[Requantised], pixels: int, config: Config, channel_tiles: int = 1) -> Parameters:
-    """Requantisations one after the other, equal for all channels and for the `pixels` of a row."""
+    """Return the parameters of consecutive requantisations, equal for all channels and all `pixels` of a row."""
     rows = [np.concatenate([np.full((1, 1), part.bias), factors(part.scaling, config)]) for part in parts]
     lanes = np.broadcast_to(np.concatenate(rows), (sum(map(len, rows)), channel_tiles * config.block))
     immediates = _immediates([part.scaling for part in parts], config)
@@ -183,7 +190,7 @@ def of_all(parts: Sequence[Requantised], pixels: int, config: Config, channel_ti
 
 
 def factors(scaling: Scaling, config: Config) -> Array:
-    """int64 [FACTOR_TILES, n]: words for REQ, or the operands of MULH and RSHR."""
+    """Return int64 [FACTOR_TILES, n]: the words of REQ, or the operands of MULH and RSHR."""
     multiplier, shift = np.atleast_1d(scaling.multiplier), np.atleast_1d(scaling.shift)
     left, right = np.maximum(shift, 0) + scaling.extra_left, np.maximum(-shift, 0)
     if config.alu == "rounding":
@@ -201,14 +208,14 @@ def _immediates(parts: list[Scaling], config: Config) -> Immediates | None:
 
 
 def _folded(column_class: Array, fold: int) -> tuple[Array, Array]:
-    """(Classes of a tile's pixels [n, fold], the class of each column of tiles) where `fold` pixels share a tile."""
+    """Return the distinct class patterns of `fold` pixels in a tile [n, fold], and the pattern of each tile column."""
     padded = np.pad(column_class, (0, -len(column_class) % fold), mode="edge").reshape(-1, fold)
     patterns, columns = np.unique(padded, axis=0, return_inverse=True)
     return patterns, columns.reshape(-1)
 
 
 def _tiles(lanes: Array, config: Config) -> Array:
-    """Words [word, lanes] as tiles int32 [channel tile, word, rows, block]; in acc each row of a tile has them."""
+    """Lay out words [word, lanes] as int32 [channel tile, word, rows, block]; in acc each row of a tile has a copy."""
     block, rows = config.block, 1 if config.has_parameters else config.batch
     count = -(-lanes.shape[1] // block)
     wide = np.zeros((lanes.shape[0], count * block), np.int64)

@@ -1,4 +1,4 @@
-"""The plan of a layer: how it is cut into tiles, which buffers hold what, and where its slots are."""
+"""The plan of a layer: its cut into groups and chunks, the order of groups, and the slots in each memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tilewright.targets.vta.isa.fields import Memory
 
 
 class Chunk(NamedTuple):
-    """One load of inputs and weights: input channel tiles, and which weight chunk goes with them."""
+    """One load of inputs and weights: a range of input channel tiles, and the number of its weight chunk."""
 
     inputs: Range
     weights: int
 
 
 class Needs(NamedTuple):
-    """Tiles that a slot holds at most."""
+    """Tiles that one slot of each memory must hold."""
 
     inp: int
     wgt: int
@@ -31,7 +31,7 @@ class Needs(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Output tiles that are summed together in one accumulator slot."""
+    """The output tiles that are summed together in one accumulator slot."""
 
     rows: Span
     columns: Span
@@ -44,26 +44,26 @@ class Group(NamedTuple):
 
     @property
     def tiles(self) -> int:
-        """Output tiles of the group: what a STORE takes."""
+        """Output tiles of the group, which are stored together."""
         return self.outs.size * self.pixels
 
     def loads(self, layer: Layer, inputs: Range) -> tuple[Transfer, ...]:
-        """The input that the group reads of some channel tiles."""
+        """Return the transfers that load the input channel tiles `inputs` of the group."""
         return transfers(layer.size, *inputs, self.rows.first, self.rows.size, self.columns.first, self.columns.size)
 
     def stores(self, layer: Layer) -> tuple[Transfer, ...]:
-        """The output, of one byte plane."""
+        """Return the transfers that store one byte plane of the group."""
         rows, columns = self.rows, self.columns
         return transfers(layer.out, *self.outs, rows.start, rows.extent, columns.start, columns.extent)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Tiles of rows x columns outputs, `outs` output and `sums` input channel tiles at a time.
+    """The cut of a layer: a group is rows x columns pixels of `outs` output channel tiles.
 
-    `outside`: the outer loop, over image tiles ("space") or output channels. `inp`, `wgt`, `acc`: slots, equal
-    parts of each memory. `head`, `tail`: the first and the last group are cut into smaller ones, so that sums start
-    earlier and less is left to store when they end.
+    A chunk is `sums` input channel tiles. `outside`: whether the outer loop is over image tiles ("space") or output
+    channels. `inp`, `wgt`, `acc`: the number of equal slots in each memory. `head`, `tail`: whether the first or last
+    group is cut into smaller ones, so that sums start earlier and less is left to store at the end.
     """
 
     layer: Layer
@@ -80,12 +80,12 @@ class Plan:
 
     @property
     def tapers(self) -> bool:
-        """Whether `head` and `tail` make a difference."""
+        """Whether groups are large enough for `head` and `tail` to cut them."""
         return (self.columns if self.layer.matrix else self.rows) > 2
 
     @cached_property
     def weight_chunks(self) -> tuple[tuple[Range, Range], ...]:
-        """(output tiles, tiles of the sum) of each contiguous run of weight tiles, in the order of DRAM."""
+        """(Output tiles, input tiles) of each weight chunk, a contiguous run of weight tiles, in DRAM order."""
         if self.layer.shared:
             return ((Range(0, 1), Range(0, 1)),)
         return tuple(
@@ -95,7 +95,7 @@ class Plan:
         )
 
     def weight_tiles(self, chunk: int) -> int:
-        """Weight tiles of a chunk."""
+        """Return the number of weight tiles in a chunk."""
         outs, sums = self.weight_chunks[chunk]
         return outs.size * sums.size * (1 if self.layer.shared else self.layer.taps)
 
@@ -106,7 +106,7 @@ class Plan:
         return self.layer.depth
 
     def groups(self) -> Iterator[Group]:
-        """In order of execution; inner loops run to and fro, so that what is loaded last is used again first."""
+        """Yield the groups in execution order; inner loops alternate in direction, to reuse the last loads."""
         layer = self.layer
         tiles = [(r, c) for r in spans(layer, 0, self.rows) for c in spans(layer, 1, self.columns)]
         channels = ranges(layer.out_tiles, self.outs)
@@ -129,16 +129,16 @@ class Plan:
 
     @property
     def period(self) -> int:
-        """Groups after which loads and sums repeat, borders of the image excepted."""
+        """The number of groups after which loads and sums repeat, except at the borders of the image."""
         columns = -(-self.layer.out[1] // self.columns)
         if self.outside == "space":
             return columns * -(-self.layer.out_tiles // self.outs)
         return columns * -(-self.layer.out[0] // self.rows)
 
     def _cut(self, group: Group, growing: bool) -> Iterator[Group]:
-        """A group as three: a half of it and two quarters, the half last when `growing`.
+        """Cut a group into a half and two quarters; if `growing`, the half comes last.
 
-        The pieces load their own inputs when growing, so that the first starts early, else those of the whole.
+        If `growing`, each piece loads its own inputs, so that the first starts early; else all use the whole input.
         """
         axis = 1 if self.layer.matrix else 0
         whole = group.columns if axis else group.rows
@@ -165,7 +165,7 @@ class Plan:
         return Block(group.outs.size, 1 if self.layer.link == "diagonal" else chunk.inputs.size)
 
     def needs(self) -> Needs:
-        """Tiles that a slot of each memory must hold."""
+        """Return the tiles that one slot of each memory must hold."""
         layer, rows, columns = self.layer, spans(self.layer, 0, self.rows), spans(self.layer, 1, self.columns)
         box = max(row.size for row in rows) * max(column.size for column in columns)
         pixels = max(row.extent for row in rows) * max(column.extent for column in columns)
@@ -175,26 +175,26 @@ class Plan:
         return Needs(box * carried * layer.operands, weights, held * self.outs, layer.parameter_tiles(self.outs))
 
     def dump(self) -> str:
-        """One line a choice, for people."""
+        """Return the plan as text for the report."""
         layer = self.layer
         return (
             f"packed as {layer.packing}; {layer.planes} byte plane{'s' if layer.planes > 1 else ''}\n"
             f"tile {self.rows}x{self.columns} pixels x {self.outs} of {layer.out_tiles} output channel tiles, "
-            f"{self.sums} of {layer.depth} input channel tiles a chunk, {self.outside} outside\n"
+            f"{self.sums} of {layer.depth} input channel tiles a chunk, outer loop over {self.outside}\n"
             f"{'first group cut in three; ' if self.head else ''}{'last group cut in three; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
         )
 
 
 class Region(NamedTuple):
-    """`slots` slots, `stride` tiles apart, from tile `base`."""
+    """A memory region of `slots` slots, `stride` tiles apart, starting at tile `base`."""
 
     base: int
     stride: int
     slots: int
 
     def at(self, slot: int) -> int:
-        """The first tile of a slot."""
+        """Return the first tile of a slot."""
         return self.base + slot * self.stride
 
     @property
@@ -203,7 +203,7 @@ class Region(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """The slots of each memory; `par` is in the accumulators where there is no memory for parameters."""
+    """The slots of a layer in each memory; `par` is a part of acc if the machine has no parameter memory."""
 
     inp: Region
     wgt: Region
@@ -212,13 +212,13 @@ class Regions(NamedTuple):
 
 
 def accumulator_tiles(config: Config, layer: Layer) -> int:
-    """Tiles of acc that hold sums: without a memory for parameters, those take a quarter of it."""
+    """Return the tiles of acc that hold sums; without a parameter memory, parameters take a quarter of acc."""
     taken = layer.parameters > 0 and not config.has_parameters
     return config.acc.depth - config.acc.depth // 4 if taken else config.acc.depth
 
 
 def parameter_memory(config: Config) -> tuple[Memory, int, int]:
-    """The memory that parameters are in, its first tile for them and how many there are."""
+    """Return the memory that holds parameters, its first tile for them, and the number of those tiles."""
     if config.has_parameters:
         return Memory.PAR, 0, config.par.depth
     size = config.acc.depth // 4
@@ -226,9 +226,9 @@ def parameter_memory(config: Config) -> tuple[Memory, int, int]:
 
 
 class Places:
-    """The regions of one layer after another: beside each other, so that the next one's loads need not wait.
+    """Places the regions of consecutive layers side by side, so that the next layer's loads need not wait.
 
-    A layer that stands alone has each memory whole.
+    A layer that is alone in its launch gets the whole of each memory.
     """
 
     def __init__(self, config: Config, alone: bool) -> None:
@@ -236,7 +236,7 @@ class Places:
         self._next = dict.fromkeys(("inp", "wgt", "par"), 0)
 
     def take(self, plan: Plan) -> Regions:
-        """The slots of the next layer."""
+        """Return the regions of the next layer."""
         config, needs = self._config, plan.needs()
         _, first, depth = parameter_memory(config)
         par = Region(0, 0, 0)

@@ -1,6 +1,6 @@
-"""Finds the plan of a layer: every way of cutting it by a bound, the best few by the machine's own time pass.
+"""Find the plan of a layer: rank all cuts by a lower bound, then time the best few with the machine's own time pass.
 
-The bound, what a layer takes at least, is a formula over arrays of choices: all cuts that fit the buffers.
+The lower bound of the cycles is a formula over arrays of choices, for all cuts that fit the buffers at once.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from tilewright.targets.vta.steps.moves import moves
 from tilewright.targets.vta.timing import MODELS, Intervals
 
 CHOICES = ("rows", "columns", "outs", "sums", "channels", "inp", "wgt", "acc")
-#: Instructions of the plans that are timed, and of the best of them with its first and last group in smaller pieces.
+#: Budgets of instructions to time: for plans, and for variants of the best with the first or last group cut.
 EFFORT, REFINING = 1000, 600
-#: Plans that are timed, however long.
+#: Plans that are timed even if they exceed the budget.
 LEAST = 7
-#: Cycles that a chunk and a group are taken to cost besides, to say which plans are timed first: units wait for units.
+#: Assumed cycles that units wait for each other per chunk and group. Only orders the plans to time.
 HANDOVER = 40
-#: The best plans that are so refined.
+#: Number of best plans whose variants are timed.
 REFINED = 2
-#: What another plan must be able to gain, as a part of the best.
+#: Fraction of the best score that a plan must be able to gain, or it is not timed.
 WORTH = 0.001
-#: Groups that are timed at the end of a layer, and twice as many at its beginning.
+#: Least number of groups timed at the end of a layer; at the start, twice as many.
 FEW = 3
-#: Slots tried, the most first: equal cuts differ in little else.
+#: Numbers of slots to try, largest first: of equal bounds, the first is taken.
 INP_SLOTS, WGT_SLOTS = (4, 3, 2, 1), (64, 32, 16, 8, 4, 2, 1)
-#: Footprints say where data are, which times do not depend on.
+#: Empty footprints: times do not depend on where data are.
 NOWHERE = Footprints.of(())
 
 
 def best(layer: Layer, config: Config, timing: str) -> Plan | None:
-    """The plan of the lowest score under a timing model; None where no tile fits the buffers."""
+    """Return the plan with the lowest score under a timing model; None if no tile fits the buffers."""
     return next(iter(ranked(layer, config, timing)), None)
 
 
 def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
-    """The plans that were timed, the lowest score first."""
+    """Return the plans that were timed, lowest score first."""
     return tuple(replace(plan, layer=layer) for plan in _ranked(layer.canonical, config, timing))
 
 
@@ -67,9 +67,10 @@ def _ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
 
 
 def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
-    """Cycles, with what each instruction costs besides (of equals the shorter program is better), and instructions.
+    """Time a plan; return its score and the number of instructions that were timed.
 
-    Of many equal groups only the first and the last are timed.
+    The score is cycles plus OVERHEAD per instruction, which prefers the shorter of equally fast programs. Only the
+    first and last of many equal groups are timed.
     """
     groups = tuple(plan.groups())
     first, last = (plan.period * max(least, -(-FEW * least // plan.period)) for least in (2, 1))
@@ -79,9 +80,9 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
     walk = sampled(plan, groups[:first] + groups[len(groups) - last :], config, timing)
     made = alone(plan, walk, config)
     known = trace_of(made, config, timing)
-    ends = np.cumsum(made.instructions)  # of items
+    ends = np.cumsum(made.instructions)  # by item
     cycles = known.cycles + OVERHEAD * int(ends[-1])
-    if left_out:  # each like the last of the first ones
+    if left_out:  # each takes as long as the last of the first groups
         turn = first // plan.period // 2 * plan.period
         begin, end = (made.listing.work.index(walk.stores[group]) for group in (first - 1 - turn, first - 1))
         spent = known.end[np.searchsorted(made.item, end)] - known.end[np.searchsorted(made.item, begin)]
@@ -90,13 +91,13 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
 
 
 def _variants(plan: Plan) -> Iterator[Plan]:
-    """The first and last group in smaller pieces."""
+    """Yield the plan with the first, the last or both groups cut into smaller ones."""
     for head, tail in ((False, True), (True, False), (True, True)) if plan.tapers else ():
         yield replace(plan, head=head, tail=tail)
 
 
 def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[float, Plan]]:
-    """Plans that fit and their bounds, the most promising first; each cut once, with its best order and slots."""
+    """Yield bounds and plans that fit, the most promising first; each cut once, with its best loop order and slots."""
     grid = _choices(layer, config)
     bounds = _bounds(layer, config, timing, grid)
     seen: set[tuple[int, ...]] = set()
@@ -109,12 +110,12 @@ def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[flo
 
 
 def _choices(layer: Layer, config: Config) -> dict[str, Array]:
-    """Every combination that fits the buffers, one array a choice."""
+    """Return every combination of choices that fits the buffers, as one array per choice."""
     rows, columns = extents(layer.out[0]), extents(layer.out[1])
     outs = np.ones(1, np.int64) if layer.link == "banded" else extents(layer.out_tiles, config.acc.depth)
     sums = extents(layer.depth, config.inp.depth)
     tiles = combinations(rows=rows, columns=columns)
-    if not layer.matrix:  # narrow tiles only where a full row is too much: they cost a transfer a channel and row
+    if not layer.matrix:  # full rows if any fit: a narrow tile takes a transfer per channel tile and row
         wide = tiles["columns"] == columns[0]
         if (wide & _fits_image(layer, config, tiles, 1, 1)).any():
             tiles = {name: values[wide] for name, values in tiles.items()}
@@ -138,20 +139,20 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     )
     fits &= layer.parameters * sets <= parameter_memory(config)[2]
     one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
-    fits &= (grid["channels"] == 0) | ~(one_tile | (grid["outs"] == layer.out_tiles))  # else the orders are the same
-    fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load is a token at most
-    fits &= grid["acc"] <= config.token_depth  # and so is a store
+    fits &= (grid["channels"] == 0) | ~(one_tile | (grid["outs"] == layer.out_tiles))  # else both orders are the same
+    fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load pushes at most a token
+    fits &= grid["acc"] <= config.token_depth  # and so does a store
     return {name: values[fits] for name, values in grid.items()}
 
 
 def _acc_slots(config: Config) -> tuple[int, ...]:
-    """No two slots share a part of acc that one unit uses at a time, and no queue fills: a slot is a token."""
+    """Return the numbers of acc slots to try, whose tokens fit a queue. With four stages, no two slots share a bank."""
     counts = (3, 2, 1) if config.stages == 3 else tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0)
     return tuple(n for n in counts if n <= config.token_depth)
 
 
 def _input(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
-    """Rows and columns of input that a tile reads, at most."""
+    """Return the rows and columns of input that a tile reads, at most."""
     extents = []
     for axis, name in enumerate(("rows", "columns")):
         w = layer.window
@@ -172,9 +173,9 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
 
 
 def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -> Array:
-    """Cycles of each candidate of a grid under a timing model, at the least, and OVERHEAD for each instruction.
+    """Return a lower bound of each candidate's score: cycles under a timing model, plus OVERHEAD per instruction.
 
-    The longest of loads, sums and stores, with what stands alone before and behind it.
+    The bound is the longest of loads, sums and stores, with the time before and after it that nothing overlaps.
     """
     model = MODELS[timing]
     own = model.intervals(config)
@@ -190,12 +191,12 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     gemm = (macs * layer.operands + cleared) * own.gemm
     alu = outputs * _alu_cycles(layer, own)
     compute = (gemm + alu if config.stages == 3 else max(gemm, alu)) + instructions * model.dispatch
-    # What no other unit hides.
+    # The first loads and the last stores overlap with no other work.
     port = model.channel(config)
     waiting = port.latency if port.burst else 0
     first = inp + wgt + waiting
     last = layer.planes * out + (layer.planes - 1) * own.alu_immediate * tiles + waiting
-    # What is held for several groups is overwritten during the last of them: the next loads find no time but that.
+    # Data held for several groups are replaced during the last of these groups; only that group hides the loads.
     group, outside = compute / groups, grid["channels"] == 1
     exposed = np.where(
         outside,
@@ -210,22 +211,22 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
 
 
 def _handovers(layer: Layer, grid: dict[str, Array]) -> Array:
-    """How often one unit takes over from another: chunks that are loaded, and groups that are stored."""
+    """Count the handovers between units: loaded chunks and stored groups."""
     _, _, groups, chunks = _counts(layer, grid)
     return np.asarray(groups * (chunks + 1))
 
 
 def _counts(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array, Array, Array]:
-    """Tiles of the image, of channels, groups, and chunks of a group."""
+    """Return the numbers of image tiles, channel ranges, groups, and chunks per group."""
     channel = -(-layer.out_tiles // grid["outs"])
     spatial = -(-layer.out[0] // grid["rows"]) * -(-layer.out[1] // grid["columns"])
     return spatial, channel, spatial * channel, -(-layer.depth // grid["sums"])
 
 
 def _transfers(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -> tuple[Array, Array, Array]:
-    """Cycles of the DRAM port for one load of inputs, one of weights and one store of a byte plane."""
+    """Return the DRAM port's cycles for one load of inputs, one load of weights and one store of a byte plane."""
     port = MODELS[timing].channel(config)
-    row = 0 if port.burst == 0 or port.in_flight else port.latency  # before each row of a transfer
+    row = 0 if port.burst == 0 or port.in_flight else port.latency  # cycles before each row of a transfer
     height, width = _input(layer, grid)
     box, pixels = height * width, grid["rows"] * grid["columns"]
     carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
@@ -240,7 +241,7 @@ def _transfers(layer: Layer, config: Config, timing: str, grid: dict[str, Array]
 
 
 def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array, chunks: Array) -> tuple[Array, Array]:
-    """How many loads of inputs and of weights there are: fewer where slots keep what is used again."""
+    """Count the loads of inputs and of weights; data that stay in a slot until their next use are not loaded again."""
     again = spatial * channel * chunks
     inputs = again
     if layer.link == "dense":
@@ -256,7 +257,7 @@ def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array,
 
 
 def _alu_cycles(layer: Layer, own: Intervals) -> int:
-    """Cycles of the ALU on one output tile."""
+    """Return the ALU's cycles for one output tile."""
     cycles = (layer.planes - 1) * own.alu_immediate
     if layer.kind == "max":
         cycles += own.alu_immediate * (1 + 2 * bool(layer.clamp)) + own.alu * layer.taps
@@ -271,9 +272,9 @@ def _alu_cycles(layer: Layer, own: Intervals) -> int:
 
 
 def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array:
-    """Instructions that the sums of a chunk take, roughly: border tiles have more rectangles.
+    """Estimate the instructions for the sums of a chunk; tiles at the border have more rectangles.
 
-    Where a chunk has fewer outputs than a sum may be written again after, each sum is one of its own.
+    A chunk with fewer than DISTANCE outputs needs one instruction per input channel tile.
     """
     if layer.taps == 1:
         few = grid["rows"] * grid["columns"] * grid["outs"] < DISTANCE
@@ -283,7 +284,7 @@ def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array
 
 
 def trace_of(draft: Draft, config: Config, model: str) -> Trace:
-    """The trace of a draft under timing model `model`. Raises HazardError where a queue fills for good."""
+    """Return the trace of a draft under timing model `model`. Raises HazardError if a queue fills for good."""
     stream, line = decode(draft.built.code, config), config.pipeline
     pops, pushes = line.tokens(stream)
     kernel, kernels = draft.step, _kernels(draft.steps, config)
@@ -304,14 +305,14 @@ def trace_of(draft: Draft, config: Config, model: str) -> Trace:
 
 
 def _kernels(steps: Sequence[Step], config: Config) -> Kernels:
-    """Steps as the machine knows them, relative to their slots."""
+    """Convert steps to the machine's kernels, relative to their slots."""
     fields = np.array(list(map(_fields, steps)), np.int64).reshape(-1, len(FIELDS))
     lists = [np.stack([step.kernel.dst, step.kernel.src, step.kernel.wgt], axis=1) for step in steps]
     return Kernels(fields, lists, SEMANTICS[config.semantics])
 
 
 def _fields(step: Step) -> tuple[int, ...]:
-    """FIELDS of a step."""
+    """Return the FIELDS of a step."""
     outer, inner = step.kernel.outer, step.kernel.inner
     if step.kernel.joined:
         return (

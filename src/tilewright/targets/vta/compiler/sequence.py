@@ -1,7 +1,7 @@
-"""The order of the instructions of some layers, as it follows from their slots; no times.
+"""Put the instructions of layers in order, by their slots alone and without timing them.
 
-What compute and store units do is in the order of the plans. A load goes behind the last user of what it overwrites
-and behind the stores that it reads: as early as it may.
+Work of the compute and store units is in the order of the plans. Each load goes as early as possible: after the last
+user of the data that it overwrites, and after the stores that it reads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tilewright.targets.vta.isa.fields import Opcode
 
 
 class Stage(NamedTuple):
-    """A layer's plan, and of each tensor that layers before it write, their numbers in the order of its channels."""
+    """A layer's plan; `reads`: for each input that earlier layers write, their numbers, in channel order."""
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
@@ -46,8 +46,8 @@ class Stage(NamedTuple):
 class Load(NamedTuple):
     """A load of layer `layer`, placed ahead of `work[at]`.
 
-    It may not go before `work[free]`, behind the last user of what it overwrites, nor before `work[stored]`, the last
-    store that it reads (-1: it reads none), has been put; nor behind `work[need]`, the first item that uses it.
+    Earliest: `work[free]`, which follows the last user of the data that it overwrites, and after `work[stored]`, the
+    last store that it reads (-1: none). Latest: `work[need]`, the first item that may use it.
     """
 
     at: int
@@ -59,13 +59,13 @@ class Load(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The first place that it may have."""
+        """The earliest legal `at`."""
         return max(self.free, self.stored + 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """(Layer, item) in stream order, the number of each in Walk.work (of a load: -1), and the slots of each layer."""
+    """(Layer, item) in stream order, the index of each in Walk.work (-1 for a load), and the slots of each layer."""
 
     items: list[tuple[int, Item]]
     work: list[int]
@@ -73,7 +73,7 @@ class Listing:
 
 
 class _Waiting(NamedTuple):
-    """A group whose next byte plane may be shifted down from `ready` on."""
+    """A group whose byte plane `plane` may be shifted down from cycle `ready` on."""
 
     ready: int
     group: Group
@@ -82,9 +82,9 @@ class _Waiting(NamedTuple):
 
 
 class Planes:
-    """Where a layer's byte planes behind the first are shifted down: as soon as the store of the plane before is done.
+    """Places the shifts for a layer's second and later byte planes: as soon as the store of the plane before is done.
 
-    That is told by what sums, shifts and stores take, as if sums never waited for loads.
+    That moment is estimated from the cycles of sums, shifts and stores, as if sums never waited for loads.
     """
 
     def __init__(self, plan: Plan, costs: Costs) -> None:
@@ -93,10 +93,10 @@ class Planes:
         self._gemm, self._alu, self._store = line.gemm, line.alu, line.store
         self._time = [0] * len(line.units)
         self._waiting: deque[_Waiting] = deque()
-        self._free = [0] * plan.acc  # when an accumulator slot is
+        self._free = [0] * plan.acc  # cycle from which each accumulator slot is free
 
     def before(self, acc: int) -> Iterator[Item]:
-        """Shifts ahead of a group in slot `acc`: those that free the slot, and those that can be made meanwhile."""
+        """Yield the shifts and stores before a group in slot `acc`: those that free it, and those that are ready."""
         while any(waiting.acc == acc for waiting in self._waiting):
             yield from self._shift()
         while self._waiting and self._waiting[0].ready <= max(self._time[self._alu], self._free[acc]):
@@ -104,7 +104,7 @@ class Planes:
         self._time[self._gemm] = max(self._time[self._gemm], self._free[acc])
 
     def placed(self, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1) -> Iterator[Item]:
-        """Runs of GEMM, and the shifts that are due between them."""
+        """Yield the GEMM runs, and between them the shifts and stores that are ready."""
         for run in sums:
             while self._waiting and self._waiting[0].ready <= max(self._time[self._gemm], self._time[self._alu]):
                 yield from self._shift()
@@ -113,13 +113,13 @@ class Planes:
             yield Compute(run, acc, inp, wgt)
 
     def stored(self, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[Item]:
-        """The store of a group's first byte plane, behind `steps` of the ALU."""
+        """Yield the store of a group's first byte plane, which follows the ALU's `steps`."""
         if self._planes > 1:
             self._run(steps, self._time[self._gemm])
         return self._put(group, acc, 0)
 
     def rest(self) -> Iterator[Item]:
-        """All that is left."""
+        """Yield all remaining shifts and stores."""
         while self._waiting:
             yield from self._shift()
 
@@ -141,15 +141,15 @@ class Planes:
             done = self._time[self._store] = max(self._time[self._store], self._time[self._alu]) + spent
             if plane + 1 < self._planes:
                 self._waiting.append(_Waiting(done, group, acc, plane + 1))
-            else:  # where one unit writes the results too, it waits for them
+            else:  # a single compute unit also writes out: the slot is busy until stored
                 self._free[acc] = done if self._gemm == self._alu else self._time[self._alu]
 
 
 class Walk:
-    """What compute and store units do for layers, one behind the other, and the loads of these."""
+    """The work of the compute and store units for consecutive layers, and the loads that it needs."""
 
     def __init__(self, costs: Costs, regions: tuple[Regions, ...], apart: bool = False) -> None:
-        """`apart`: each step is an item of its own, so that loads may go between any two."""
+        """`apart`: make each step its own item, so that loads may go between any two steps."""
         self.costs, self._config, self.regions, self.apart = costs, costs.config, regions, apart
         self._alone = len(regions) == 1
         self.port_bytes = costs.beat
@@ -158,15 +158,15 @@ class Walk:
         self.loads: list[Load] = []
         config = self._config
         depth = max(config.acc.depth, config.inp.depth, config.wgt.depth, config.par.depth)
-        self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}  # behind whom a tile is free
-        self._stored: list[Array] = []  # by layer: of each tile of its result the number of the group that stores it
-        self._cleared: list[int] = []  # of each group, where its clearing ends
-        self.stores: list[int] = []  # and its last store
+        self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}  # one past a tile's last user
+        self._stored: list[Array] = []  # by layer: the group that stores each tile of its result
+        self._cleared: list[int] = []  # by group: one past its clearing, in `work`
+        self.stores: list[int] = []  # by group: the store of its first byte plane, in `work`
         self._plans: list[Plan] = []
         self._now = -1
 
     def layer(self, stage: Stage, where: Regions, groups: Iterable[Group]) -> None:
-        """Walk through a layer, or through some of its groups."""
+        """Append the work and loads of a layer, or of some of its groups."""
         self._now += 1
         self._plan, self._where = stage.plan, where
         self._plans.append(stage.plan)
@@ -219,7 +219,7 @@ class Walk:
         return slot
 
     def _parameters(self, group: Group) -> int:
-        """The slot with the parameters of a group's output channels."""
+        """Return the slot with the parameters of a group's output channels (-1: none), loaded if needed."""
         layer = self._plan.layer
         if not layer.parameters:
             return -1
@@ -235,11 +235,14 @@ class Walk:
         return slot
 
     def _load(self, name: str, slot: int, item: Item, group: int = -1) -> None:
-        """`group`: the last group whose results are loaded; who clears its slot has waited for its store."""
+        """Append a load; `group`: the last group of other layers whose results it reads, or -1.
+
+        Such a load goes after the work that next clears that group's slot, because this has waited for its store.
+        """
         region: Region = getattr(self._where, name)
         free = int(self._used[name][region.at(slot) : region.at(slot + 1)].max())
         need = at = len(self.work)
-        if group < 0:  # the first list of micro-ops comes first
+        if group < 0:  # after the first clearing, so that its micro-ops are loaded first
             self.loads.append(Load(max(free, self._cleared[0]), need, self._now, item, free))
         else:
             again, stored = group + self._plan.acc, self.stores[group]
@@ -251,7 +254,7 @@ class Walk:
         self._used[name][region.at(slot) : region.at(slot + 1)] = len(self.work)
 
     def _source(self, group: Group, chunk: Chunk) -> int:
-        """The last group of other layers whose results a chunk of inputs reads, -1 where there is none."""
+        """Return the last group of other layers whose results a chunk of inputs reads, -1 if there is none."""
         if not self._sources:
             return -1
         box = group.loads(self._plan.layer, chunk.inputs)
@@ -265,11 +268,11 @@ class Walk:
 
     @property
     def steps(self) -> int:
-        """Steps of all runs."""
+        """The number of steps in all runs."""
         return sum(len(item.run.steps) for _, item in self.work if isinstance(item, Compute))
 
     def load_cycles(self, load: Load) -> int:
-        """What a load takes of the DRAM port."""
+        """Return the cycles that a load takes of the DRAM port."""
         layer, config, item = self._plans[load.layer].layer, self._config, load.item
         if isinstance(item, LoadInputs):
             return self.costs.box(item.group.loads(layer, item.chunk.inputs), config.inp) * layer.operands
@@ -281,7 +284,7 @@ class Walk:
 
 
 def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = False) -> Walk:
-    """What some layers take, for a timing model. The plans must fit the config."""
+    """Return the walk through layers, whose plans must fit the config; `timing` places the shifts of byte planes."""
     places = Places(config, len(stages) == 1)
     walk = Walk(costs_of(config, timing), tuple(places.take(stage.plan) for stage in stages), apart)
     for stage, where in zip(stages, walk.regions, strict=True):
@@ -290,7 +293,7 @@ def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = F
 
 
 def sampled(plan: Plan, groups: Sequence[Group], config: Config, timing: str) -> Walk:
-    """Some groups of a layer by itself, to be timed only."""
+    """Return the walk through some groups of a single layer, for timing only."""
     where = Places(config, alone=True).take(plan)
     walk = Walk(costs_of(config, timing), (where,))
     walk.layer(Stage(plan), where, groups)
@@ -298,7 +301,7 @@ def sampled(plan: Plan, groups: Sequence[Group], config: Config, timing: str) ->
 
 
 def early(loads: Sequence[Load]) -> list[Load]:
-    """Loads in the order of the unit; those of a layer behind all of the layer before."""
+    """Return loads in the order of the load unit; a layer's loads follow all loads of the layer before."""
     found: list[Load] = []
     floor = last = layer = 0
     for load in loads:
@@ -310,7 +313,7 @@ def early(loads: Sequence[Load]) -> list[Load]:
 
 
 def listing(walk: Walk, loads: Iterable[Load]) -> Listing:
-    """Work and loads in stream order."""
+    """Merge the work and the loads in stream order."""
     made = Listing([], [], walk.regions)
     at = 0
     for load in loads:

@@ -1,7 +1,7 @@
-"""A chain of layers timed as a whole: the order of its loads, and plans that are better beside their neighbours'.
+"""Tune a chain of layers as a whole: reorder its loads, and try plans that are better in combination.
 
-Loads are moved to where the load unit has to wait, as the trace of a draft shows it: inputs that other layers store as
-soon as they are stored; weights and parameters of later layers, weights in pieces too, while the unit waits.
+The trace of a draft shows where the load unit waits. Inputs that other layers store are loaded as soon as they are
+stored. While the unit waits, it loads weights (also in pieces) and parameters of later layers.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from tilewright.targets.vta.compiler.sequence import Load, Stage, Walk, early, l
 from tilewright.targets.vta.compiler.work import Compute, LoadInputs, LoadParameters, LoadWeights
 from tilewright.targets.vta.config import Config
 
-#: Ways of moving loads ahead, in the order of their worth (see _loads_ahead), and how many are tried without a gain.
+#: Ways to move loads ahead, most useful first: `first`, `reads` of _loads_ahead; tries without a gain before the end.
 WAYS, ORDERS = ((False, True), (True, True), (False, False), (True, False)), 3
-#: Steps of a program of which one order is enough; of one whose loads may go between any two steps.
+#: Steps above which a program gets fewer orders and no other plans; above which loads go between runs, not steps.
 LONG, FINE = 4000, 40_000
-#: Instructions that are timed to choose between plans, the plans of a layer that are tried, and layers without a gain.
+#: Budget of instructions to time in each search; plans tried per layer; layers without a gain before the end.
 EFFORT, TRIED, LAYERS = 20_000, 6, 2
-#: Loads that wait, of those closest before a late one, ahead of which it is tried.
+#: A late load is tried ahead of this many earlier loads that wait, the closest first.
 NEAR = 3
-#: As parts of the chain's cycles: the waits of a layer that are worth a try, and what is a gain.
+#: Fractions of the chain's cycles: waits that are worth a try, and the least change that counts as a gain.
 WORTH, GAIN = 0.006, 0.0005
-#: Weight tiles that are worth a load of their own.
+#: Least number of weight tiles that get their own load.
 PIECE = 4
-#: Trace.cause of GEMM that waits for a load.
+#: Trace.cause of a step that waits for a load: a token of queue 0.
 OF_LOADS = 2
 
 
 class Timed(NamedTuple):
-    """A chain in some order, and when its instructions run."""
+    """A chain with an order of its loads, and the trace of its instructions."""
 
     stages: tuple[Stage, ...]
     walk: Walk
@@ -56,11 +56,11 @@ class Timed(NamedTuple):
 
     @property
     def waits_much(self) -> bool:
-        """Whether another order of loads, or other plans, are worth trying."""
+        """Whether the chain waits long enough to try another order of loads or other plans."""
         return sum(self.waits().values()) >= WORTH * self.cycles
 
     def waits(self) -> dict[Layer, int]:
-        """Cycles that the busier of the compute units waits, by layer; equal ones together."""
+        """Return the cycles that the busier compute unit waits, by canonical layer; equal layers are added up."""
         layer = np.array([layer for layer, _ in self.draft.listing.items], np.int64)[self.draft.item]
         waits = min(
             (
@@ -77,7 +77,10 @@ class Timed(NamedTuple):
 
 
 def tuned(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str, replan: bool) -> Timed:
-    """The stages in the best order found; `replan`: with plans that are good beside each other. Raises HazardError."""
+    """Return the stages in the best order found; `replan`: other plans may be chosen.
+
+    Raises HazardError if a queue fills for good.
+    """
     chain = _Chain(names, config, timing)
     first = chain.timed(stages)
     best = chain.ordered(first)
@@ -87,7 +90,7 @@ def tuned(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, t
 
 
 class _Chain:
-    """Layers one behind the other whose tensors are in segments `names`, under timing model `timing`."""
+    """Times consecutive layers, whose tensors are in segments `names`, under timing model `timing`."""
 
     def __init__(self, names: tuple[Names, ...], config: Config, timing: str) -> None:
         self.names, self.config, self.timing = names, config, timing
@@ -98,7 +101,7 @@ class _Chain:
         return Timed(stages, walk, loads, made, trace_of(made, self.config, self.timing))
 
     def timed(self, stages: tuple[Stage, ...]) -> Timed:
-        """Stages with loads where they are needed, then ahead."""
+        """Time stages with early loads, then with loads moved ahead; return the better."""
         walk = walked(stages, self.config, self.timing)
         if walk.steps <= FINE:
             walk = walked(stages, self.config, self.timing, apart=True)
@@ -108,12 +111,12 @@ class _Chain:
         return min(found, self.ahead(found, *WAYS[0]), key=lambda known: known.cycles)
 
     def ahead(self, known: Timed, first: bool, reads: bool) -> Timed:
-        """The same with loads moved ahead."""
+        """Move loads ahead and time the result."""
         walk, made = _by_time(known.walk, known.draft, known.trace)
         return self._timed(known.stages, walk, _loads_ahead(walk, made, known.trace, first, reads))
 
     def ordered(self, best: Timed) -> Timed:
-        """The best order found, each way of moving loads ahead by the best trace so far."""
+        """Return the best order found. Each try moves loads ahead by the best trace so far."""
         ways, idle = cycle(WAYS), 0
         while best.waits_much and idle < (ORDERS if best.walk.steps <= LONG else 1):
             other = self.ahead(best, *next(ways))
@@ -139,7 +142,7 @@ class _Chain:
         return best
 
     def planned(self, best: Timed) -> Timed:
-        """Other plans for the layers that wait the most, equal layers alike."""
+        """Try other plans for the layers that wait the most; equal layers get the same plan."""
         left, seen, idle = EFFORT, set[Layer](), 0
         while left > 0:
             waits = {layer: cycles for layer, cycles in best.waits().items() if layer not in seen}
@@ -184,9 +187,9 @@ def _swaps(known: Timed) -> Iterator[tuple[Load, Load, list[Load]]]:
 
 
 class _Times(NamedTuple):
-    """Of each item of work, int64 [work]: when it, or one before it, starts, and when it has ended.
+    """Start and end cycle of each item of work, int64 [work]; starts never decrease.
 
-    `reads`: when micro-ops are read, and how long that takes of the DRAM port.
+    `reads`: (cycle, cycles) of each read of micro-ops, which occupies the DRAM port.
     """
 
     starts: Array
@@ -194,19 +197,19 @@ class _Times(NamedTuple):
     reads: deque[tuple[int, int]]
 
     def free(self, load: Load) -> int:
-        """When the last user of what a load overwrites has ended."""
+        """Return the cycle in which the last user of the data that a load overwrites ends."""
         return int(self.ends[load.free - 1]) if load.free else 0
 
     def place(self, load: Load, at: int, cycle: int) -> int:
-        """Where a load that starts in some cycle goes, `at` or behind: work is not to wait for what it waits for."""
+        """Return the place of a load that starts in `cycle`, `at` or later: before the work that starts then."""
         return max(at, min(max(load.first, int(np.searchsorted(self.starts, cycle))), load.need))
 
 
 def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
-    """The same with the work in the order of its starts: a load has one place among the work of all units.
+    """Reorder the work of a walk and its draft by start, because a load has one place among the work of all units.
 
-    Each unit's own order stays, and so does every dependency: what depends on an item starts later. An item starts with
-    its first step or store. The loads of its micro-ops and its NOPs run earlier, before what it depends on.
+    The order within each unit and all dependencies stay: an item starts after those on which it depends. The start of
+    an item is that of its first step or store; loads of its micro-ops and its NOPs may run before its dependencies.
     """
     if walk.line.gemm == walk.line.alu:
         return walk, draft
@@ -235,7 +238,7 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
 
 
 def _user(walk: Walk, load: Load) -> int:
-    """The first item of work that uses what is loaded."""
+    """Return the first item of work that uses the loaded data."""
     item = load.item
     assert isinstance(item, LoadInputs | LoadWeights | LoadParameters)
     for index in range(load.need, len(walk.work)):
@@ -248,9 +251,9 @@ def _user(walk: Walk, load: Load) -> int:
 
 
 def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: bool) -> list[Load]:
-    """The loads of `walk` in a new order, as if work went on as in the trace of a draft, but did not wait for loads.
+    """Return the loads of `walk` in a new order, for work that runs as traced but never waits for loads.
 
-    `first`: it waits for the first of them. `reads`: the port is busy while micro-ops are read.
+    `first`: the wait for the first load stays. `reads`: the DRAM port is busy while micro-ops are read.
     """
     times = _times(walk, draft, trace, first)
     if not reads:
@@ -272,7 +275,7 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
             while queue and queue[0] <= number:
                 queue.popleft()
         heads = [queue for queue in queues if queue]
-        while heads:  # what can start first, and of that what is needed first
+        while heads:  # of the loads that can start first, the one needed first
             queue = min(heads, key=lambda queue: (max(now, times.free(left[queue[0]])), queue[0]))
             moved = left[queue[0]]
             begin = max(now, times.free(moved))
@@ -291,15 +294,15 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
         at = times.place(mine, at, now)
         made.append(mine._replace(at=at))
         now += walk.load_cycles(mine)
-    assert all(load.first <= load.at <= load.need for load in made), "a load lies where its data are not there"
+    assert all(load.first <= load.at <= load.need for load in made), "a load is placed too early or too late"
     return made
 
 
 def _times(walk: Walk, draft: Draft, trace: Trace, first: bool) -> _Times:
-    """Those of a trace, less the waits for loads so far: some will go, and loads are not to come late for that."""
+    """Return a trace's times without its waits for loads, since work needs its loads earlier when these waits go."""
     items, work = draft.item, np.array(draft.listing.work)
     starts, ends, waits, read = np.zeros((4, len(work)), np.int64)
-    starts[items[::-1]] = trace.start[::-1]  # of an item's first instruction
+    starts[items[::-1]] = trace.start[::-1]  # the start of an item's first instruction
     np.maximum.at(ends, items, trace.end)
     np.add.at(read, items, trace.bytes_read)
     np.add.at(waits, items, trace.wait * (trace.cause == OF_LOADS))
@@ -316,7 +319,7 @@ def _times(walk: Walk, draft: Draft, trace: Trace, first: bool) -> _Times:
 
 
 def _within(walk: Walk, load: Load, cycles: int) -> tuple[Load | None, Load | None]:
-    """What of a load fits in some cycles, and what is left of it."""
+    """Split a load into the part that fits in `cycles` and the rest; None for an empty part."""
     if walk.load_cycles(load) <= cycles:
         return load, None
     if not isinstance(load.item, LoadWeights):

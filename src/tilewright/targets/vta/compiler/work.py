@@ -1,4 +1,4 @@
-"""What a schedule is made of: items, the steps that one group of output tiles takes, and their cycles."""
+"""The items of a schedule, the steps that compute one group of output tiles, and their cycles."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.timing import MODELS, Intervals, Timing
 
-#: The code below all others: the maximum of nothing.
+#: The smallest code, with which a maximum starts.
 LEAST = -128
 
 
 class LoadInputs(NamedTuple):
-    """The input tiles of a chunk, into an input slot."""
+    """A load of the input tiles of a chunk into an input slot."""
 
     slot: int
     group: Group
@@ -42,14 +42,14 @@ class LoadInputs(NamedTuple):
 
 
 class LoadParameters(NamedTuple):
-    """The parameters of some output channel tiles, into a parameter slot."""
+    """A load of the parameters of some output channel tiles into a parameter slot."""
 
     slot: int
     outs: Range
 
 
 class LoadWeights(NamedTuple):
-    """Some tiles of a weight chunk (see Plan.weight_chunks), into a weight slot."""
+    """A load of some tiles of a weight chunk (see Plan.weight_chunks) into a weight slot."""
 
     slot: int
     chunk: int
@@ -57,7 +57,7 @@ class LoadWeights(NamedTuple):
 
 
 class Compute(NamedTuple):
-    """Steps on accumulator slot `acc`; `inp`, `wgt` and `par` are slots, -1 where the steps do not read them."""
+    """A run of steps on accumulator slot `acc`; `inp`, `wgt` and `par` are slots, or -1 where none is read."""
 
     run: Run
     acc: int
@@ -67,7 +67,7 @@ class Compute(NamedTuple):
 
 
 class Store(NamedTuple):
-    """The lowest byte of each of a group's outputs, as byte plane `plane`."""
+    """A store of the lowest byte of each output of a group, as byte plane `plane`."""
 
     acc: int
     group: Group
@@ -79,16 +79,16 @@ Item = LoadInputs | LoadWeights | LoadParameters | Compute | Store
 
 @lru_cache(maxsize=1024)
 def clear(tiles: int) -> Step:
-    """Zero tiles from the slot's first."""
+    """Return the step that clears the first `tiles` tiles of a slot."""
     start = np.zeros(1, np.int64)
     return Step(Kernel(start, start, start, ONE, Dim(tiles, 1, 0, 0, False)), reset=True)
 
 
 @lru_cache(maxsize=1024)
 def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
-    """The next byte of each accumulator becomes the lowest.
+    """Return the steps that shift accumulators right by 8 bits, so that the next byte is the lowest.
 
-    HLS reads a shift as a signed number of LOG_ACC_WIDTH bits: with 16-bit accumulators 7 is the largest.
+    HLS reads a shift as a signed number of LOG_ACC_WIDTH bits, so the largest is 7 with 16-bit accumulators.
     """
     largest = (1 << (log_acc_width - 1)) - 1
     amounts = [8] if largest >= 8 else [largest] * (8 // largest) + [8 % largest] * bool(8 % largest)
@@ -96,7 +96,7 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
 
 
 def opening(layer: Layer, group: Group) -> tuple[Step, ...]:
-    """What needs no data: the group's slot cleared, the outputs and the codes that are compared or added."""
+    """Return the step that clears a group's slot: the outputs, and the space for codes that are compared or added."""
     tiles = group.tiles
     if layer.kind == "max":
         tiles += _compared(group)
@@ -110,13 +110,13 @@ def _compared(group: Group) -> int:
 
 
 def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]:
-    """What one chunk of inputs and weights adds. `limit`: micro-ops in a list."""
+    """Return the GEMM steps for one chunk of inputs and weights; `limit`: micro-ops in a list."""
     layer = plan.layer
     if layer.kind == "sum":
         kernels = sum_kernels(layer, group.rows, group.columns, plan.block(group, chunk), limit)
         return tuple(Step(kernel) for kernel in kernels)
     if layer.kind == "add":
-        outs, box = group.outs.size, group.columns.size  # a part of a group may have the input of the whole
+        outs, box = group.outs.size, group.columns.size  # a piece of a group may hold the input of the whole
         dims = (
             Dim(2, 0 if layer.shifts else group.tiles, outs * box, 0, layer.shifts),
             Dim(outs, group.pixels, box, 0, False),
@@ -129,7 +129,7 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
 
 
 def _repeated(layer: Layer, group: Group, limit: int) -> list[Kernel]:
-    """Each input tile into all of its places: an instruction for each place in the pattern."""
+    """Return kernels that copy each input tile to all its output tiles: one per position in the repeat pattern."""
     (tall, wide), rows, columns = layer.repeat, group.rows, group.columns
     kernels = []
     for y, x in np.ndindex(min(tall, rows.extent), min(wide, columns.extent)):
@@ -144,9 +144,9 @@ def _repeated(layer: Layer, group: Group, limit: int) -> list[Kernel]:
 
 
 def closing(layer: Layer, group: Group, limit: int, copies: bool) -> tuple[Step, ...]:
-    """What the ALU does with the sums before they are stored.
+    """Return the ALU steps on a group's sums before the store.
 
-    `copies`: where it has nothing to do it copies their lowest byte into the out memory.
+    `copies`: without other steps, the ALU must copy the sums' lowest byte to the out memory.
     """
     if layer.kind == "max":
         return _maximum(layer, group, limit)
@@ -161,7 +161,7 @@ def copy(tiles: int) -> Step:
 
 
 def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """The ALU compares, tap by tap, codes that identity weights have brought into accumulators."""
+    """Return the ALU steps that compare, tap by tap, the codes that identity weights copied into accumulators."""
     rows, columns, outs = group.rows, group.columns, group.outs.size
     window, plane, first = layer.window, group.rows.size * group.columns.size, group.tiles
     steps = [Step(over(group.tiles), AluOp.MIN, LEAST)]
@@ -185,7 +185,7 @@ def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """Of a machine under timing model `name`."""
+    """The cycles of instructions and transfers on a machine, under timing model `name`."""
 
     config: Config
     name: str
@@ -201,37 +201,37 @@ class Costs:
 
     @cached_property
     def beat(self) -> int:
-        """Bytes that the DRAM port moves in a cycle."""
+        """Bytes that the DRAM port moves in one cycle."""
         return self.timing.channel(self.config).beat_bytes
 
     @cached_property
     def latency(self) -> int:
-        """Cycles before the first data of a transfer."""
+        """Cycles from the request of a transfer to its first data."""
         port = self.timing.channel(self.config)
         return port.latency if port.burst else 0
 
     @cached_property
     def row(self) -> int:
-        """Cycles before each row of a transfer: none where the next is requested while one comes."""
+        """Cycles before the first data of each row; 0 if the next row is requested while one arrives."""
         return 0 if self.timing.channel(self.config).in_flight else self.latency
 
     def step(self, step: Step) -> int:
-        """Of a GEMM or ALU instruction."""
+        """Return the cycles of a GEMM or ALU instruction."""
         once = self.timing.dispatch + self.timing.once(step.op, step.kernel.outer.extent)
         return self.intervals.of(step.op, step.imm is not None) * step.kernel.micro_ops + once
 
     def transfer(self, rows: int, tiles: int, tile_bytes: int) -> int:
-        """Of the port, for `tiles` in so many rows."""
+        """Return the cycles that the DRAM port takes for `tiles` tiles in `rows` rows."""
         return rows * self.row + -(-tiles * tile_bytes // self.beat)
 
     def box(self, parts: Iterable[Transfer], chip: Sram) -> int:
-        """Of the port, for some transfers of a memory's tiles."""
+        """Return the cycles that the DRAM port takes for transfers to or from memory `chip`."""
         return sum(self.transfer(part.rows, part.rows * part.length, chip.tile_bytes) for part in parts)
 
     def joined(self, run: Run) -> tuple[Step, ...]:
-        """One step that takes as long as those of a run and lists as many micro-ops; it computes nothing.
+        """Return, for timing only, one step with the same cycles and listed micro-ops as a run; it computes nothing.
 
-        What rescales stays as it is: its time depends on its operands.
+        Runs with rescaling steps stay as they are, because their time depends on the operands.
         """
         if run not in self._joined:
             self._joined[run] = self._join(run.steps)
@@ -250,5 +250,5 @@ class Costs:
 
 @lru_cache(maxsize=16)
 def costs_of(config: Config, name: str) -> Costs:
-    """The costs of a machine, whose runs are joined once."""
+    """Return the costs of a machine; cached, so that each run is joined only once."""
     return Costs(config, name)
