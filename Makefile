@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test check bench size picture clean install
+.PHONY: help demo test check bench size cycles picture clean install
 
 help:            ## this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -36,6 +36,9 @@ bench: install   ## figures as ratios from one run
 
 size:            ## lines of each room of the source, beside those of main (BASE=REV)
 	$(PYTHON) -m tests.structure.size $(or $(BASE),main)
+
+cycles: install  ## cycles of small networks on all targets, where they differ from tests/golden/cycles.txt
+	$(BIN)/python -m tests.structure.cycles
 
 picture: install ## docs/run.svg, the README's picture
 	$(BIN)/python docs/picture.py

@@ -22,7 +22,7 @@ from tilewright.sim.findings import Finding
 
 
 def check(program: Program) -> tuple[Finding, ...]:
-    """Hazards of every launch, and where it leaves what all implementations of the target agree on."""
+    """Return the hazards of every launch, and uses of behaviour that differs between the target's implementations."""
     return tuple(targets.get(program.target).check(program))
 
 
@@ -39,11 +39,11 @@ def compile(
     cache: bool | str | Path = False,
     timing: str | None = None,
 ) -> Program:
-    """The program of a network for a target. `config` is a preset's name, a JSON file or its content.
+    """Compile a network for a target. `config` is a preset's name, a JSON file, or the content of such a file.
 
-    `rounding` names a rounding mode [the model's own]; `timing` the timing model that plans are made for [the target's
-    first]. `cache`: whether programs are kept, and found again, in the
-    user's cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright), or the folder for that.
+    `rounding` names a rounding mode [default: the model's own]. `timing` names the timing model that the compiler plans
+    for [default: the target's first]. `cache` reuses programs compiled before: True keeps them in the user's cache
+    folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright), a path in that folder.
     """
     graph = model if isinstance(model, Graph) else load(model)
     machine = targets.get(target)

@@ -1,4 +1,4 @@
-"""Array types, the one function through which every exact integer product goes, and what slows runs turned off."""
+"""The array type, exact integer matrix products, and contexts that run without BLAS threads or garbage collection."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-#: float32 holds every integer of magnitude up to 2**24, so a sum that stays within it is exact in any order.
+#: Largest magnitude up to which every integer is exact in float32 and float64: a sum within it is exact in any order.
 FLOAT32_EXACT, FLOAT64_EXACT = 1 << 24, 1 << 53
 
 
 def among(column: Array, codes: Collection[int]) -> Array:
-    """Where a column has one of a few codes, bool [n]: np.isin, which takes 30 times as long for a short column."""
+    """Return where a column equals one of a few codes, bool [n]. np.isin takes 30 times as long for a short column."""
     return reduce(or_, (column == int(code) for code in codes), np.zeros(len(column), np.bool_))
 
 
 def float_for(a_max: int, b_max: int) -> type[np.float32] | type[np.float64]:
-    """The narrowest float in which products of integers up to these magnitudes, and short sums of them, are exact."""
+    """Return the narrowest float type that is exact for products of integers up to these magnitudes, and sums of 64."""
     return np.float32 if 64 * a_max * b_max <= FLOAT32_EXACT else np.float64
 
 
 def exact_matmul(a: Array, b: Array, a_max: int = 128, b_max: int = 128) -> Array:
-    """The integer matrix product ``a @ b`` as int32 (wrapping), computed by floating-point BLAS without rounding.
+    """Return the integer matrix product ``a @ b`` as int32 (wrapping), computed exactly by floating-point BLAS.
 
-    `a` (..., M, K) and `b` (..., K, N) hold integers, in an integer dtype or already as `float_for` gives;
-    `a_max` and `b_max` bound their magnitudes. Sums that would leave the exact range are split.
+    `a` (..., M, K) and `b` (..., K, N) hold integers, in an integer dtype or in the type that `float_for` returns.
+    `a_max` and `b_max` bound their magnitudes. Sums that would leave the exact range are split along K.
     """
     dtype = float_for(a_max, b_max)
     terms = max(1, (FLOAT32_EXACT if dtype is np.float32 else FLOAT64_EXACT) // (a_max * b_max))
@@ -49,9 +49,10 @@ def exact_matmul(a: Array, b: Array, a_max: int = 128, b_max: int = 128) -> Arra
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """BLAS on one thread within: products here are many and short, with work between that lets other threads sleep.
+    """Return a context in which BLAS uses one thread.
 
-    Waking them took milliseconds a product on a busy machine: 5 s of ResNet-18's first run.
+    The products here are many and short, and BLAS's threads fall asleep between them. Waking the threads took
+    milliseconds per product on a busy machine: 5 s of ResNet-18's first run.
     """
     return _controller().limit(limits=1, user_api="blas")
 
@@ -64,16 +65,17 @@ def _controller() -> Any:
 
 
 def to_int32(x: Array) -> Array:
-    """Integral floats as int32, modulo 2**32."""
+    """Convert floats that hold integers to int32, modulo 2**32."""
     return x.astype(np.int32) if x.dtype == np.float32 else x.astype(np.int64).astype(np.int32)
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the collector: a launch or a design makes 100,000s of objects that stay, and few cycles.
+    """Run the block without the cyclic garbage collector.
 
-    Looking through them and all that is imported took a sixth of ResNet-18's first run, and a quarter of the time in
-    which a 16x16 machine of Amaranth becomes RTLIL.
+    A launch or a gateware design creates hundreds of thousands of objects that stay alive, and few reference cycles.
+    The collector's scans took a sixth of ResNet-18's first run, and a quarter of the time in which Amaranth converts a
+    16x16 machine to RTLIL.
     """
     was_enabled = gc.isenabled()
     gc.disable()

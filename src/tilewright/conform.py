@@ -16,14 +16,14 @@ from tilewright.program.program import HostStep, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import ConformCase, CosimCase, Gateware, Target
 
-#: Cycles of a waveform on either side of a difference.
+#: Cycles that a waveform shows before and after the first difference.
 AROUND = 100
 
 
 def replay(target: Target, paths: Sequence[str | Path]) -> Iterator[ConformCase]:
-    """Each vector's outcome; folders are searched for .npz. Raises InputError where a path holds none.
+    """Yield the outcome of each golden vector. Folders are searched for .npz files.
 
-    A vector that cannot be read is one that did not pass.
+    A vector that cannot be read counts as not passed. Raises InputError if a path is not a file or holds no .npz file.
     """
     for path in _vectors(paths):
         try:
@@ -48,9 +48,9 @@ def _vectors(paths: Sequence[str | Path]) -> list[Path]:
 
 @dataclass(frozen=True)
 class Wave:
-    """A file for the waveform of the first launch that differs, around its first difference, or `whole`.
+    """A file for the waveform of the first launch that differs: around its first difference, or of the `whole` launch.
 
-    `whole` where none differs: the first launch's.
+    If no launch differs, `whole` shows the first launch; otherwise no file is written.
     """
 
     path: Path
@@ -60,9 +60,9 @@ class Wave:
 def cosim(
     program: Program, inputs: Mapping[str, Array] | None, engine: str, wave: Wave | None = None
 ) -> Iterator[CosimCase]:
-    """Each launch on the first sample of `inputs` (None: a bare program).
+    """Yield the comparison of each launch, run on the first sample of `inputs` (None for a bare program).
 
-    Raises ConfigError where the target has no gateware, HazardError for a program that cannot run.
+    Raises ConfigError if the target has no gateware, and HazardError if the program cannot run.
     """
     target = targets.get(program.target)
     if not isinstance(target, Gateware):

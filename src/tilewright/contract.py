@@ -1,7 +1,7 @@
-"""What every target promises, as checks to run on one: `for check in CHECKS: check(target)`.
+"""Checks of the contract that every target keeps: `for check in CHECKS: check(target)`.
 
-Each raises AssertionError, or what the target raised. A target's tests run them all; so do Tilewright's own on every
-target that it finds.
+A check raises AssertionError, or passes on the error that the target raised. A target's own tests run all checks, and
+Tilewright's tests run them on every target that is installed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SAMPLES = 5
 
 
 def says_what_it_is(target: Target) -> None:
-    """Presets have a peak and a clock, timing models their evidence, configurations a header."""
+    """Presets have a peak and a clock, timing models state their evidence, and configurations give a C header."""
     assert target.name.isidentifier() and target.title and target.timing_models
     assert all(model.evidence for model in target.timing_models)
     for preset in target.presets:
@@ -43,7 +43,7 @@ def says_what_it_is(target: Target) -> None:
 
 
 def configurations_round_trip(target: Target) -> None:
-    """What a program keeps of a configuration is all of it; an unknown key is a ConfigError."""
+    """A configuration saved as JSON is read back equal, and an unknown key raises ConfigError."""
     for preset in (None, *target.presets):
         config = target.config(preset, {})
         again = target.config(json.loads(json.dumps(config.to_dict())), {})
@@ -54,11 +54,14 @@ def configurations_round_trip(target: Target) -> None:
             target.config(source, {key: "1"} if key else {})
         except ConfigError:
             continue
-        raise AssertionError(f"a configuration with an unknown key is taken: {source or key}")
+        raise AssertionError(f"a configuration with an unknown key is accepted: {source or key}")
 
 
 def outputs_equal_the_reference(target: Target) -> None:
-    """Bit for bit, without hazards, under every rounding mode; every step has cycles, or a reason to be the host's."""
+    """Outputs equal the reference bit for bit, without hazards, under every rounding mode.
+
+    Every layer has cycles, or a reason why it ran on the host.
+    """
     for rounding in ("tflm", "litert", "xnnpack", "ort"):
         program = target.compile(network(), target.config(None, {}), rounding)
         result = program.run(inputs())
@@ -66,19 +69,19 @@ def outputs_equal_the_reference(target: Target) -> None:
         assert result.findings == (), result.findings[0]
         nodes = [name for step in program.steps for name in (step.nodes if isinstance(step, Launch) else [step.node])]
         assert [layer.name for layer in result.layers] in (nodes, [step.name for step in program.steps])
-        assert any(layer.where == target.name for layer in result.layers), "the target takes no layer"
+        assert any(layer.where == target.name for layer in result.layers), "no layer runs on the target"
         for layer in result.layers:
             assert (layer.where == "host") == bool(layer.reason), layer.name
             assert layer.where == "host" or layer.cycles > 0, layer.name
             assert layer.executed_macs <= layer.cycles * layer.macs_per_cycle, (
-                f"{layer.name}: more MACs than its cycles"
+                f"{layer.name}: more MACs than the array can do in its cycles"
             )
             assert layer.where == "host" or bool(layer.executed_macs) >= bool(layer.macs), f"{layer.name}: no MACs"
             assert not layer.serial_cycles or layer.cycles <= layer.serial_cycles, layer.name
 
 
 def a_saved_program_is_the_same_program(target: Target) -> None:
-    """A file holds all that a run needs."""
+    """A program loaded from its file gives the same outputs, cycles and explanation."""
     program = _program(target)
     with tempfile.TemporaryDirectory() as folder:
         file.save(program, Path(folder) / "p.twp")
@@ -89,7 +92,7 @@ def a_saved_program_is_the_same_program(target: Target) -> None:
 
 
 def explain_counts_the_cycles_of_a_run(target: Target) -> None:
-    """By every timing model, and by that of `run` where none is named."""
+    """The text names the cycles of each launch, under every timing model and under the default one."""
     program = _program(target)
     for model in (None, *(known.name for known in target.timing_models)):
         text = target.explain(program, model)
@@ -104,7 +107,7 @@ def explain_counts_the_cycles_of_a_run(target: Target) -> None:
 
 
 def tracks_of_units_and_layers_agree(target: Target) -> None:
-    """The layers of a launch take what its trace takes, and every step of a unit lies in its launch."""
+    """The layers of a launch add up to the cycles of its trace, and the steps of one unit do not overlap."""
     result = _program(target).run(inputs()[:1])
     ends: list[tuple[int, int]] = []
     for layer in result.layers:
@@ -116,21 +119,21 @@ def tracks_of_units_and_layers_agree(target: Target) -> None:
         assert layers == launch, f"layers take {layers} cycles, their launch {launch}"
     shown = timeline(result)
     for event in shown.events:
-        assert event.start + (event.duration or 0) <= result.cycles, f"{event.name} ends behind the run"
+        assert event.start + (event.duration or 0) <= result.cycles, f"{event.name} ends after the run"
     for track in range(len(shown.tracks)):
         mine = [(one.start, one.start + one.duration) for one in shown.events if one.track == track and one.duration]
         assert all(a[1] <= b[0] for a, b in pairwise(mine)), f"steps of {shown.tracks[track]} overlap"
 
 
 def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
-    """By time, and four random ones; a target without this pass refuses them."""
+    """Outputs are the same in order of time and in four random orders. A target without the order pass refuses them."""
     program = _program(target)
     if "order" not in target.passes:
         try:
             program.run(inputs(), order="random")
         except InputError:
             return
-        raise AssertionError("an order is taken although the target has no such pass")
+        raise AssertionError("an order is accepted although the target has no order pass")
     expected = program.run(inputs()).outputs
     orders: list[dict[str, Any]] = [{"order": "time"}, *({"order": "random", "seed": seed} for seed in range(4))]
     for options in orders:
@@ -138,7 +141,7 @@ def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
 
 
 def samples_do_not_influence_each_other(target: Target) -> None:
-    """Alone or together, values are the same, and so are cycles where they do not depend on values."""
+    """A sample gives the same values alone and with others, and the same cycles where they do not depend on values."""
     program = _program(target)
     together = program.run(inputs())
     for index in range(SAMPLES):
@@ -149,7 +152,7 @@ def samples_do_not_influence_each_other(target: Target) -> None:
 
 
 def text_is_read_back_exactly(target: Target) -> None:
-    """Disassembled and assembled again, with and without the lines that name the machine."""
+    """Disassembled text assembles to the same instructions, with and without the lines that name the machine."""
     program = _program(target)
     text = target.disassemble(program)
     for source in (text, file.with_machine(program, text)):
@@ -164,7 +167,7 @@ def check_finds_nothing_in_compiled_programs(target: Target) -> None:
 
 
 def json_is_stable(target: Target) -> None:
-    """The keys that scripts rely on."""
+    """A result as JSON has the keys that scripts rely on."""
     found = json.loads(json.dumps(_program(target).run(inputs()).to_json()))
     keys = "model target config rounding timing samples cycles macs utilization seconds matches_reference hazards"
     assert {*keys.split(), "layers"} <= set(found)
@@ -223,7 +226,7 @@ def network() -> Graph:
 
 @cache
 def inputs() -> Array:
-    """Random codes for `network`, int8 (SAMPLES, 1, 6, 6, 3)."""
+    """Random input codes for `network`, int8 (SAMPLES, 1, 6, 6, 3)."""
     return np.random.default_rng(1).integers(-128, 128, (SAMPLES, 1, 6, 6, 3)).astype(np.int8)
 
 

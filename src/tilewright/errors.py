@@ -1,7 +1,7 @@
-"""The one family of errors that a user can cause.
+"""The errors that a user can cause.
 
-Each says where (file, op, field or instruction), why, and what to do. The command line prints it as one
-line on stderr and exits with status 2; anything else that escapes is a defect of Tilewright.
+Each error says where (file, op, field or instruction), why, and what to do. The command line prints it as one line on
+stderr and exits with status 2. Any other exception that escapes is a bug in Tilewright.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 
 class TilewrightError(Exception):
-    """Bad input, named: `where` it is, the `reason`, and the `remedy` (may be empty)."""
+    """Bad input: `where` it is, the `reason`, and the `remedy` (may be empty)."""
 
     def __init__(self, where: str | Path, reason: str, remedy: str = "") -> None:
         super().__init__(str(where), reason, remedy)
@@ -24,7 +24,7 @@ class TilewrightError(Exception):
         return f"{text}; {self.remedy}" if self.remedy else text
 
     def within(self, path: Path) -> Self:
-        """The same error, its place in a file."""
+        """Return the same error with the file's path in front of `where`."""
         where = self.where if str(path) in self.where else f"{path}: {self.where}".removesuffix(": ")
         return type(self)(where, self.reason, self.remedy)
 
@@ -42,7 +42,7 @@ class InputError(TilewrightError):
 
 
 class ConfigError(TilewrightError):
-    """A machine configuration that is illegal; the reason is the rule that it breaks."""
+    """An illegal machine configuration; the reason is the rule that it breaks."""
 
 
 class ProgramError(TilewrightError):
@@ -50,11 +50,11 @@ class ProgramError(TilewrightError):
 
 
 class MachineError(TilewrightError):
-    """A program that a machine cannot run: deadlock, out-of-range access, missing FINISH."""
+    """A program that the machine cannot run: deadlock, out-of-range access, missing FINISH."""
 
 
 class HazardError(MachineError):
-    """A program whose values are undefined: the check's findings, not the user's input, stop it."""
+    """A program whose values are undefined. `findings` are the hazards that stopped it."""
 
     def __init__(self, where: str | Path, reason: str, remedy: str = "", findings: tuple[Any, ...] = ()) -> None:
         super().__init__(where, reason, remedy)

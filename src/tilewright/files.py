@@ -1,4 +1,4 @@
-"""Where files are kept; input files, which are regular files; output files, written whole or not at all; archives."""
+"""The cache folder, input files (regular files only), output files (written whole or not at all) and .npz archives."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from platformdirs import user_cache_path
 from tilewright.array import Array
 from tilewright.errors import InputError, TilewrightError
 
-#: Keys of a file that an error lists, so that the place of a missing one is found.
+#: Number of existing keys that an error lists, so that the user finds the place of the missing one.
 SHOWN = 3
-#: What wrong types and values of a file raise where they are used.
+#: Exceptions that a file's wrong types and values raise where they are used.
 _WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-#: What is found in the place of a file, by the type of its inode.
+#: Names of the inode types that are not regular files.
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -32,16 +32,15 @@ KINDS = {
 
 
 def user_folder() -> Path:
-    """$TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
+    """Return $TILEWRIGHT_CACHE_DIR, else `tilewright` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
     given = os.environ.get("TILEWRIGHT_CACHE_DIR")
     return Path(given) if given else user_cache_path("tilewright", appauthor=False)
 
 
 def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path:
-    """The path of an input file, which must be a regular one or a link to one. Raises `error` naming what it is.
+    """Return the path of an input file. Raises `error` if it is not a regular file or a link to one.
 
-    Every file that a user names is checked here before it is opened: a pipe may never be written to, and a device may
-    never end.
+    Every file that a user names is checked here before it is opened: a pipe may block, and a device may never end.
     """
     path = Path(path)
     try:
@@ -57,9 +56,9 @@ def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes the place of `path` when the block ends without an error.
+    """Open a binary file that replaces `path` when the block ends without an error.
 
-    What is no plain file (a pipe, /dev/null) is written in place. Raises InputError where it cannot be written.
+    A pipe or a device such as /dev/null is written in place. Raises InputError if the file cannot be written.
     """
     path = Path(path)
     temporary = None
@@ -82,27 +81,28 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def arrays(path: Path) -> dict[str, Array]:
-    """The arrays of an .npz. Raises InputError for what is no regular file.
+    """Return the arrays of an .npz file, by name.
 
-    Raises ValueError for another file, where NumPy's error advises to load it unsafely.
+    Raises InputError if the path is not a regular file, and ValueError if the file is not an .npz archive. NumPy's own
+    error would advise the user to allow pickles, which is unsafe.
     """
     with regular(path).open("rb") as file:
         if file.read(4) not in (b"PK\3\4", b"PK\5\6"):
-            raise ValueError("it is no .npz archive")
+            raise ValueError("it is not an .npz archive")
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
 
 
 def printable(text: str) -> str:
-    """Text of a file that an error can print on one line."""
+    """Replace unprintable characters by question marks, so that an error can print text from a file on one line."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 class Entries(dict[str, Any]):
     """The entries of a file, or of a JSON object in it, by name.
 
-    Raises InputError naming the file and the entry for one that it does not have; `what` is what entries are called.
+    Reading a missing entry raises InputError, which names the file and the entry. `what` is the word for an entry.
     """
 
     def __init__(self, path: Path, what: str, remedy: str, values: Mapping[str, Any]) -> None:
@@ -111,12 +111,15 @@ class Entries(dict[str, Any]):
 
     def __missing__(self, name: str) -> NoReturn:
         beside = ", ".join([*list(self)[:SHOWN], *["..."] * (len(self) > SHOWN)]) or "nothing"
-        raise InputError(self._path, f"has no {self._what} '{name}' (beside {beside})", self._remedy)
+        raise InputError(self._path, f"has no {self._what} '{name}' (found: {beside})", self._remedy)
 
 
 @contextmanager
 def untrusted(path: Path, remedy: str) -> Iterator[None]:
-    """Raise InputError where values that were read from a file cannot be what they stand for."""
+    """Turn the exceptions of malformed file content in the block into InputError.
+
+    Raises InputError if an entry is missing, or has a type or value that the block cannot use.
+    """
     try:
         yield
     except _WRONG as error:
@@ -125,9 +128,9 @@ def untrusted(path: Path, remedy: str) -> Iterator[None]:
 
 
 def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:
-    """An .npz with `outputs` (N, ...), the first output; with several outputs, also each by its name.
+    """Write an .npz with the first output as `outputs`. If there are several outputs, each is also written by name.
 
-    `outputs` are (N, *shape); a model batch axis of 1 is dropped.
+    Arrays are (N, *shape) for N samples; a model batch axis of 1 is dropped.
     """
     arrays = {name: _without_batch(array) for name, array in outputs.items()}
     first = next(iter(arrays.values()), np.zeros(0, np.int8))

@@ -19,10 +19,11 @@ from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import Approximates, Batches, LaunchResult, Target
 
-#: Samples run together until the values of one step take so many bytes; host steps take up to so many a value.
+#: Samples run together as long as one step's values fit in TOGETHER_BYTES. A host step uses up to BYTES_A_VALUE bytes
+#: of memory per value.
 TOGETHER_BYTES, BYTES_A_VALUE = 1 << 28, 24
 
-#: Called with (steps done, steps in all, name of the next step).
+#: Called with (steps done, steps in total, name of the next step).
 Progress = Callable[[int, int, str], None]
 
 
@@ -39,9 +40,9 @@ def run(
 ) -> Result:
     """Run S samples through a compiled network.
 
-    `check` looks for hazards, `compare` for differences from `graph.reference`. `timing` names a timing model
-    (None: the target's first). Raises InputError for inputs that do not fit and for another `order` than the stream's
-    on a target without this pass, MachineError for a program that cannot run.
+    `check` looks for hazards; `compare` compares outputs with `graph.reference`. `timing` names a timing model
+    (None: the target's first). Raises InputError if the inputs do not fit the network, or if `order` is not "stream"
+    and the target has no order pass. Raises MachineError if the program cannot run.
     """
     graph, job = _graph(program), _Job(program, timing, check, order, seed)
     target = job.target
@@ -83,9 +84,9 @@ RUNNER[:] = [run]
 
 
 def run_bare(program: Program, *, timing: str | None = None, check: bool = True) -> Result:
-    """Run a program that has no network: assembled text, whose launches carry their own data.
+    """Run each launch once of a program that has no network: assembled text, whose launches carry their own data.
 
-    One run of every launch; outputs are what the launches give back. Raises MachineError as `run` does.
+    The outputs are the values that the launches return. Raises MachineError if the program cannot run.
     """
     job = _Job(program, timing, check)
     layers: list[Layer] = []
@@ -98,17 +99,17 @@ def run_bare(program: Program, *, timing: str | None = None, check: bool = True)
         findings.extend(finding.inside(step.name) for finding in result.findings)
         layers.append(replace(layer, macs=layer.executed_macs))
     name = program.launches[0].name if program.launches else "program"
-    return job.result(name, "", outputs, layers, findings)  # nothing is requantised by the host, and nothing compared
+    return job.result(name, "", outputs, layers, findings)  # no rounding mode: the host requantises nothing
 
 
 def samples_together(graph: Graph) -> int:
-    """How many samples run together: as many as keep the largest step's values within TOGETHER_BYTES."""
+    """Return how many samples run together: at least 1, and no more than fit the widest step into TOGETHER_BYTES."""
     widest = max(sum(tensor.size for tensor in (*site.inputs, *site.outputs) if tensor) for site in graph.sites())
     return max(1, TOGETHER_BYTES // (BYTES_A_VALUE * widest))
 
 
 def timing_model(target: Target, name: str | None) -> str | None:
-    """The timing model called `name`, or the target's first. Raises InputError naming those that exist."""
+    """Return `name`, or the target's first timing model. Raises InputError if the target has no such timing model."""
     known = [model.name for model in target.timing_models]
     if name is None:
         return known[0] if known else None
@@ -118,7 +119,7 @@ def timing_model(target: Target, name: str | None) -> str | None:
 
 
 class _Job:
-    """A run under way: the program, its target, how it runs and since when."""
+    """A run in progress: the program, its target, the options and the start time."""
 
     def __init__(self, program: Program, timing: str | None, check: bool, order: str = "stream", seed: int = 0) -> None:
         self.began = perf_counter()
@@ -127,7 +128,7 @@ class _Job:
         self.peak = int(self.target.describe(self.target.config(program.config, {}))["macs_per_cycle"])
 
     def launch(self, step: Launch, values: Mapping[str, Array], op: str, macs: int = 0) -> tuple[Layer, LaunchResult]:
-        """Run a launch; the report's row of it as a whole."""
+        """Run a launch. Return the report's row for the whole launch, and the target's result."""
         began = perf_counter()
         result = self.target.launch(self.program, step, values, self.options)
         trace = result.trace
@@ -154,7 +155,7 @@ class _Job:
     def result(
         self, model: str, rounding: str, outputs: dict[str, Array], layers: list[Layer], findings: list[Finding]
     ) -> Result:
-        """What one sample gave that was compared with nothing."""
+        """Return the result for one sample, not yet compared with the reference."""
         timing = self.options.timing
         return Result(
             model=model,
@@ -176,12 +177,12 @@ class _Job:
 def _block(
     job: _Job, graph: Graph, samples: Mapping[str, Array], progress: Progress | None
 ) -> tuple[dict[str, Array], list[Layer], list[Finding]]:
-    """Outputs, layers and findings of some samples; a value is dropped once nothing needs it any more."""
+    """Return outputs, layers and findings of some samples. A value is dropped after its last use."""
     steps = [(step, (step.node,) if isinstance(step, HostStep) else step.nodes) for step in job.program.steps]
     values: dict[str, Array] = dict(samples)
     last_use = {name: node.name for node in graph.nodes for name in node.inputs}
     ran = {name for _, nodes in steps for name in nodes}
-    passed_over = (node for node in graph.nodes if node.name not in ran)  # their readers read what they would
+    passed_over = (node for node in graph.nodes if node.name not in ran)  # readers of their outputs read their inputs
     kept = {*graph.outputs, *(name for node in passed_over for name in node.inputs)}
     layers: list[Layer] = []
     findings: list[Finding] = []
@@ -206,7 +207,7 @@ def _graph(program: Program) -> Graph:
 
 
 def _host(program: Program, graph: Graph, step: HostStep, values: dict[str, Array]) -> Layer:
-    """Add the results of a step on the host to `values`; its row."""
+    """Run a host step, add its results to `values`, and return its row of the report."""
     began = perf_counter()
     values.update(reference.run_node(graph, step.node, values, program.rounding))
     node = graph.node(step.node)
@@ -215,7 +216,10 @@ def _host(program: Program, graph: Graph, step: HostStep, values: dict[str, Arra
 
 
 def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> tuple[list[Layer], Sequence[Finding]]:
-    """Add the results of a launch to `values`; a row for each of its layers that is known by itself, and findings."""
+    """Run a launch and add its results to `values`. Return its rows of the report and its findings.
+
+    There is one row per layer if the target reports the layers apart, else one row for the whole launch.
+    """
     nodes = [graph.node(name) for name in step.nodes]
     macs = [node.op.macs(graph.site(node)) for node in nodes]
     whole, result = job.launch(step, values, "+".join(node.op.label for node in nodes), sum(macs))
@@ -245,5 +249,5 @@ def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> 
 
 
 def _utilization(executed: int, cycles: int, peak: int) -> float:
-    """The executed multiply-accumulates over those that the array could do in these cycles: at most 1."""
+    """Return executed multiply-accumulates divided by the most that the array could do in these cycles: at most 1."""
     return executed / (cycles * peak) if cycles else 0.0

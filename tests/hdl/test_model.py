@@ -149,7 +149,7 @@ def test_what_is_not_there_is_named() -> None:
     model = compiled.model()
     with pytest.raises(ConfigError, match="no port nothing"):
         model["nothing"]
-    with pytest.raises(ConfigError, match="no AXI4 ports axi"):
+    with pytest.raises(ConfigError, match="no AXI4 ports named axi"):
         model.attach("axi", np.zeros(8, np.uint8), 1)
     with pytest.raises(ConfigError, match="unknown engine 'icarus'"):
         Compiled(Copier(), engine="icarus")

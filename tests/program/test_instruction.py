@@ -85,8 +85,8 @@ def test_signed_ranges_and_given_row_numbers() -> None:
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"f0": [1]}, "columns and fields differ: f1"),
-        ({"f0": [1], "f1": [1], "f2": [1]}, "columns and fields differ: f2"),
+        ({"f0": [1]}, "columns are missing or unknown: f1"),
+        ({"f0": [1], "f1": [1], "f2": [1]}, "columns are missing or unknown: f2"),
         ({"f0": [1, 2], "f1": [1]}, "column f1 is int64 \\[1\\]; give 2 integers"),
         ({"f0": [1], "f1": [0.5]}, "column f1 is float64"),
     ],
@@ -113,7 +113,7 @@ def test_an_unsigned_field_has_1_to_63_bits(widths: tuple[int, ...]) -> None:
         layout(*widths)
     with pytest.raises(ValueError, match="word_bits"):
         layout(3, word_bits=24)
-    with pytest.raises(ValueError, match="one name"):
+    with pytest.raises(ValueError, match="the same name"):
         Layout("test", (Field("a", 1), Field("a", 1)))
 
 

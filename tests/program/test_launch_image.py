@@ -50,7 +50,7 @@ def segment(**changes: Any) -> dict[str, Any]:
     [
         ({"segments": None}, "segments: is None"),
         ({"segments": [7]}, r"segments\[0\]: is 7, not an object"),
-        (segment(kind="rom"), "of the kind 'rom'"),
+        (segment(kind="rom"), "has the kind 'rom'"),
         (segment(name=3), "name: is 3, not str"),
         (segment(address=-1), "the address of segment 'x' is -1"),
         (segment(address="8"), "address: is '8', not int"),

@@ -89,7 +89,7 @@ def test_any_name_comes_back(name: str, kind: WordType) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("add", "line 1, column 1: found 'add'; expected .launch in front of everything else"),
+        ("add", "line 1, column 1: found 'add'; expected .launch before everything else"),
         (".launch a", "line 1, column 9: found 'a'; expected a version after it"),
         (".launch a 1 2", "line 1, column 13: found '2'; expected the end of the line"),
         (".launch a x", "line 1, column 11: found 'x'; expected a number, decimal or 0x.."),

@@ -37,10 +37,10 @@ def test_lines_say_every_operand_and_the_flags_that_are_set() -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"code": 2}, "instruction 1: 02000000 is not legal"),
-        ({"code": 0, "mode": 1}, r"instruction 1: .* is not legal \(add has no mode\)"),
-        ({"code": 1, "mode": 2}, "instruction 1: .* is not legal"),
-        ({"code": 0, "reserved": 1 << 31}, "instruction 1: .* is not legal"),
+        ({"code": 2}, "instruction 1: 02000000 is not a legal instruction"),
+        ({"code": 0, "mode": 1}, r"instruction 1: .* is not a legal instruction \(add has no mode\)"),
+        ({"code": 1, "mode": 2}, "instruction 1: .* is not a legal instruction"),
+        ({"code": 0, "reserved": 1 << 31}, "instruction 1: .* is not a legal instruction"),
     ],
 )
 def test_code_that_means_nothing_is_refused(row: dict[str, int], said: str) -> None:
@@ -66,7 +66,7 @@ def test_errors_name_the_word(line: str, said: str) -> None:
     assert str(raised.value) == said
 
 
-@pytest.mark.parametrize(("row", "said"), [({"z": 1}, "there is no field z"), ({"reserved": 1}, "cover fields")])
+@pytest.mark.parametrize(("row", "said"), [({"z": 1}, "there is no field z"), ({"reserved": 1}, "overlap fields")])
 def test_rows_that_cannot_be_encoded(row: dict[str, int], said: str) -> None:
     with pytest.raises(ProgramError, match=f"instruction 1: .*{said}"):
         LAYOUT.encode_rows([{}, row])

@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         samples.read(tmp_path / "x.npy", graph(1, 5))
     np.save(tmp_path / "x.npy", np.zeros((2, 5), np.float32))
     (tmp_path / "labels").write_text("1 2 3")
-    with pytest.raises(InputError, match=r"int64\[3\]; give one integer a sample, 2 in all"):
+    with pytest.raises(InputError, match=r"int64\[3\]; give 2 integers, one per sample"):
         samples.read(tmp_path / "x.npy", graph(1, 5), labels=tmp_path / "labels")
     (tmp_path / "labels").write_text("cat dog")
     with pytest.raises(InputError, match="cannot be read as labels"):

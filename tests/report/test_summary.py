@@ -132,7 +132,7 @@ def test_macs_on_the_machine_come_first_and_no_time_is_given_where_the_host_comp
     assert found["MACs"] == "0 of 12.5 M MACs ran on fake (0 %)"
     assert "time" not in found
     assert (
-        found["cycles"] == "50 a sample, of 1 layer on fake only; no time of the network: 12.5 M MACs ran on the host"
+        found["cycles"] == "50 per sample, of 1 layer on fake only; not the network's time: 12.5 M MACs ran on the host"
     )
     assert not any(" us" in text or "MHz" in text for text in found.values())
     page = render.page(Summary(result(HOST_CONV, reshape), "1 sample", 75.0))
@@ -144,7 +144,7 @@ def test_macs_on_the_machine_come_first_and_no_time_is_given_where_the_host_comp
 def test_a_network_whose_macs_all_ran_on_the_machine_has_a_time() -> None:
     found = facts(replace(LAUNCH, executed_macs=64), SOFTMAX)
     assert found["MACs"] == "64 of 64 MACs ran on fake (100 %)"
-    assert found["time"] == "50 cycles a sample = 0.67 us at 75 MHz (host steps not counted)"
+    assert found["time"] == "50 cycles per sample = 0.67 us at 75 MHz (host steps not counted)"
     assert "cycles" not in found
 
 
@@ -152,7 +152,7 @@ def test_a_network_without_macs_is_judged_by_its_layers() -> None:
     pool = replace(LAUNCH, name="pool", op="max_pool_2d", macs=0)
     assert facts(pool)["MACs"] == "none to run; 1 of 1 layers ran on fake"
     assert "time" in facts(pool)
-    assert facts(pool, SOFTMAX)["cycles"].endswith("no time of the network: the host ran the other layers")
+    assert facts(pool, SOFTMAX)["cycles"].endswith("not the network's time: the host ran the other layers")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,8 @@ def lines(revision: str | None) -> Counter[str]:
 
 def main() -> None:
     revision = sys.argv[1] if len(sys.argv) > 1 else "main"
-    before, now = lines(revision), lines(None)
+    known = subprocess.run(["git", "rev-parse", "--quiet", "--verify", revision], capture_output=True, check=False)
+    before, now = lines(revision) if known.returncode == 0 else Counter[str](), lines(None)
     rows = [*((name, before[name], now[name]) for name in sorted(before | now)), ("all", before.total(), now.total())]
     print(f"{'room':<36}{revision[:12]:>12}{'now':>8}{'change':>8}")
     for name, old, new in rows:

@@ -99,3 +99,43 @@ def _components(edges: dict[str, set[str]]) -> list[tuple[str, ...]]:
         if module not in index:
             visit(module)
     return found
+
+
+def unsaid_errors(path: Path) -> list[str]:
+    """Public functions of a file that raise an error in their own body, and whose docstring does not say `Raises`."""
+    found: list[str] = []
+    for node in _public(tree(path)):
+        raised = {_error(inner) for inner in _own(node) if isinstance(inner, ast.Raise) and inner.exc} - INTERNAL
+        if any(name[:1].isupper() for name in raised) and "aises" not in (ast.get_docstring(node) or ""):
+            found.append(f"{node.name} (line {node.lineno}) raises {', '.join(sorted(raised))}")
+    return found
+
+
+#: Raised for other code, not for a user.
+INTERNAL = {"AssertionError", "AttributeError", "NotImplementedError", "StopIteration"}
+
+
+def _public(scope: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    """Functions of a scope and of its classes whose names do not begin with an underscore."""
+    for node in scope.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            if isinstance(node, ast.FunctionDef):
+                yield node
+            else:
+                yield from _public(node)
+
+
+def _own(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """The statements of a function without those of functions and classes inside it."""
+    left: list[ast.AST] = list(function.body)
+    while left:
+        node = left.pop()
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+            yield node
+            left.extend(ast.iter_child_nodes(node))
+
+
+def _error(node: ast.Raise) -> str:
+    """The class that a raise statement names."""
+    named = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+    return ast.unparse(named).split(".")[-1] if named else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure.source import FILES, SOURCE, cycles, imports, module_of, tree
+from tests.structure.source import FILES, SOURCE, cycles, imports, module_of, tree, unsaid_errors
 
 #: Lines of a file, of a function, and of a compiled loop (a factory counts as its loop).
 FILE, FUNCTION, LOOP = 500, 100, 160
@@ -87,6 +87,11 @@ def test_files_and_functions_are_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= FILE
     long = [f"{name} has {lines} lines" for name, lines, limit in functions(path) if lines > limit]
     assert not long, f"{module_of(path)}: {', '.join(long)}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_docstrings_name_the_errors_that_functions_raise(path: Path) -> None:
+    assert not unsaid_errors(path)
 
 
 def test_a_test_imports_no_test_file() -> None:

@@ -98,8 +98,8 @@ def test_the_report_of_a_network_that_the_host_computed_in_part(
 
     found = said("vta")
     assert found["MACs"] == "12.5 M of 12.5 M MACs ran on vta (100 %), which executed 11.7 M"
-    assert "cycles a sample = " in found["time"]
+    assert "cycles per sample = " in found["time"]
     found = said("zynq")
     assert found["MACs"] == "9.88 M of 12.5 M MACs ran on zynq (79.0 %), which executed 9.10 M"
-    assert found["cycles"].endswith("6 layers on zynq only; no time of the network: 2.62 M MACs ran on the host")
+    assert found["cycles"].endswith("6 layers on zynq only; not the network's time: 2.62 M MACs ran on the host")
     assert "time" not in found

@@ -139,7 +139,7 @@ def test_a_folder_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFix
     config = tmp_path / "a" / "b" / "tilewright_npu" / "config.py"
     config.write_text("mine")
     assert main(arguments) == 2
-    assert "exists, and is not overwritten" in capsys.readouterr().err
+    assert "already exists, and files are never overwritten" in capsys.readouterr().err
     assert config.read_text() == "mine"
 
 

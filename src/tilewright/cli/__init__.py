@@ -1,6 +1,6 @@
-"""The command `tilewright`: status 0 done, 1 a finding, 2 bad usage or input (one line on stderr), 130 interrupted.
+"""The command `tilewright`. Status 0: done, 1: a finding, 2: bad usage or input (one line on stderr), 130: interrupted.
 
-A defect of Tilewright itself shows its traceback and ends with status 70.
+A bug in Tilewright itself shows a traceback and ends with status 70.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ FOUND, BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 1, 2, 70, 130, 141
 
 
 class Interrupted(click.ClickException):
-    """Ctrl-C, taken before click prints a line of its own."""
+    """Ctrl-C, caught before click prints its own message."""
 
 
 class Commands(click.Group):
     """The group of all commands."""
 
     def invoke(self, ctx: click.Context) -> object:
+        """Run the chosen command. Raises Interrupted on Ctrl-C."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -57,9 +58,9 @@ for module in (machines, networks, programs):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line (None: the process's own); the exit status."""
+    """Run a command line (None: the process's own) and return the exit status."""
     try:
-        # Not cli.main: it turns a closed pipe into status 1, which is a finding here.
+        # Not cli.main: it exits with status 1 for a closed pipe, which means a finding here.
         with cli.make_context("tilewright", list(sys.argv[1:] if arguments is None else arguments)) as context:
             status = cli.invoke(context) or 0
         if sys.stdout:
@@ -87,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(f"not enough memory: {error or 'fewer samples may fit'}", BAD)
     except OSError as error:
         return _refuse(f"{error.filename or 'input or output'}: {error.strerror or error}", BAD)
-    except Exception:  # a defect of ours: not status 1, which is a finding
+    except Exception:  # a bug in Tilewright: not status 1, which means a finding
         traceback.print_exc()
         return DEFECT
 

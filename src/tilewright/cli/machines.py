@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 def targets(target: str | None, config: str | None, overrides: dict[str, str], as_json: bool) -> None:
     """List the targets: presets, sizes, timing models.
 
-    Each timing model comes with the evidence behind it. With TARGET, that one's presets, or the machine that -c and
-    --set name.
+    Each timing model is shown with its evidence. With TARGET, show only its presets, or the machine that -c and --set
+    describe.
+
+    \f
+    Raises InputError if there is no such target, or if -c or --set come without TARGET.
     """
     from tilewright import targets as found
 
@@ -37,7 +40,7 @@ def targets(target: str | None, config: str | None, overrides: dict[str, str], a
         except InputError as error:
             if target:
                 raise
-            click.echo(f"tilewright: {error}", err=True)  # a package that is called like a target and is none
+            click.echo(f"tilewright: {error}", err=True)  # a package named like a target that is not one
     about = [_to_json(machine, config, overrides) for machine in machines]
     if as_json:
         click.echo(json.dumps({"targets": about}))
@@ -51,9 +54,9 @@ def targets(target: str | None, config: str | None, overrides: dict[str, str], a
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @options.as_json
 def conform(target: str, paths: tuple[str, ...], as_json: bool) -> int:
-    """Replay golden vectors and count what passes.
+    """Replay golden vectors and count how many pass.
 
-    PATH is an .npz file, or a folder that is searched for them.
+    PATH is an .npz file, or a folder that is searched for .npz files.
     """
     from tilewright import targets as found
     from tilewright.conform import replay
@@ -74,12 +77,12 @@ def conform(target: str, paths: tuple[str, ...], as_json: bool) -> int:
 @click.command()
 @click.argument("target")
 @options.machine
-@options.new_file("-o", "--output", metavar="FILE.h", about="Where to write it [the terminal].")
+@options.new_file("-o", "--output", metavar="FILE.h", about="The header to write [the terminal].")
 @options.as_json
 def header(target: str, config: str | None, overrides: dict[str, str], output: Path | None, as_json: bool) -> None:
     """Print a machine as a C header.
 
-    Sizes, codes and bits of instructions, for gateware, drivers and runtimes.
+    It has sizes, codes and instruction bit fields, for gateware, drivers and runtimes.
     """
     from tilewright import targets
     from tilewright.files import replacing
@@ -95,7 +98,7 @@ def header(target: str, config: str | None, overrides: dict[str, str], output: P
     options.answer(as_json, {"target": target, "config": chosen.to_dict(), **written}, said)
 
 
-_integers = options.numbers(lambda text: int(text, 0), "integers with commas between them")
+_integers = options.numbers(lambda text: int(text, 0), "a list of integers separated by commas")
 
 
 @click.command()
@@ -103,10 +106,10 @@ _integers = options.numbers(lambda text: int(text, 0), "integers with commas bet
 @click.argument("shape", callback=_integers)
 @click.argument("dtype", metavar="TYPE")
 @options.target
-@click.option("--start-lane", "start", type=int, default=0, metavar="LANE", help="Where channel 0 lies [0].")
-@click.option("--offset", type=int, default=0, metavar="BYTES", help="Where it begins in its lane [0].")
-@click.option("--stride", callback=_integers, metavar="N,C,H,W", help="Of the layout free: elements.")
-@click.option("--width", type=int, metavar="COLUMNS", help="Of a matrix or vector: columns a channel [all].")
+@click.option("--start-lane", "start", type=int, default=0, metavar="LANE", help="Lane of channel 0 [0].")
+@click.option("--offset", type=int, default=0, metavar="BYTES", help="Start of the tensor in its lane [0].")
+@click.option("--stride", callback=_integers, metavar="N,C,H,W", help="For the layout free: strides in elements.")
+@click.option("--width", type=int, metavar="COLUMNS", help="For a matrix or vector: columns per channel [all].")
 @options.new_file("--svg", metavar="FILE.svg", about="Draw a picture.")
 @options.as_json
 def layout(
@@ -125,7 +128,10 @@ def layout(
 ) -> None:
     """Show where each element of a tensor lies in local memory.
 
-    SHAPE is as N,C,H,W. Example: tilewright layout aligned 2,3,4,5 f16 -t bm1684x --set lanes=4 --start-lane 2
+    SHAPE is N,C,H,W. Example: tilewright layout aligned 2,3,4,5 f16 -t bm1684x --set lanes=4 --start-lane 2
+
+    \f
+    Raises InputError if the target has no layouts.
     """
     from tilewright import targets
     from tilewright.files import replacing
@@ -150,16 +156,19 @@ def layout(
 @click.option("-o", "--output", required=True, metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @options.as_json
 def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path, as_json: bool) -> None:
-    """Write the machine as Verilog, with what a board needs around it.
+    """Write the machine as Verilog, with a board's files.
 
-    A line on stderr says where the design does not fit the board that the configuration names.
+    A line on stderr says if the design does not fit the board that the configuration names.
+
+    \f
+    Raises ConfigError if the target has no gateware.
     """
     from tilewright import targets
     from tilewright.targets.base import Gateware
 
     machine = targets.get(target)
     if not isinstance(machine, Gateware):
-        raise ConfigError(target, "has no gateware")
+        raise ConfigError(target, "has no gateware", "choose a target with gateware")
     made = machine.config(config, overrides)
     files, excess = machine.rtl(made), machine.excess(made)
     if excess:
@@ -180,13 +189,13 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
     metavar="DIR",
-    help="The folder to write it into [the current one].",
+    help="The folder to write the package into [the current one].",
 )
 @options.as_json
 def new_target(name: str, folder: Path, as_json: bool) -> None:
     """Write a tested target to start from.
 
-    A machine of one multiply-accumulate a cycle, as the package tilewright_NAME.
+    It is a machine that does one multiply-accumulate per cycle, in the package tilewright_NAME.
     """
     from tilewright.template import new_target as write
 

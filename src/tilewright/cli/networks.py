@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilewright.program.program import Program
     from tilewright.quantize.samples import Pixels
 
-#: Of a network that was not quantised.
+#: Share of MACs on real numbers past which a network counts as not quantised, and the user is told to quantise it.
 MOSTLY = 0.5
 
 
@@ -26,7 +26,7 @@ MOSTLY = 0.5
 def run(compilation: Compilation, simulation: Simulation, verify: bool) -> int:
     """Run a model, compare with the reference, report each layer.
 
-    Without -i it runs one sample of random codes. -o writes `outputs` (N, ...).
+    Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...).
     """
     return simulation.run(_compiled(compilation, simulation.timing), compilation.model if verify else None)
 
@@ -55,9 +55,9 @@ def compile_(compilation: Compilation, output: Path, timing: str | None, as_json
 @options.timing
 @options.as_json
 def explain(compilation: Compilation, timing: str | None, as_json: bool) -> None:
-    """Show what runs where and why, and each compile stage.
+    """Show which layer runs where and why, and each compile stage.
 
-    Cycles are those of the timing model that `run` uses. On cfu they depend on data: --timing runs a sample of zeros.
+    Cycles are from the timing model that `run` uses. On cfu they depend on data: --timing runs a sample of zeros.
     """
     from tilewright import targets
     from tilewright.report import explain as report
@@ -74,19 +74,19 @@ def explain(compilation: Compilation, timing: str | None, as_json: bool) -> None
         report.show(program, text)
 
 
-_reals = options.numbers(float, "a number, or one a channel with commas")
+_reals = options.numbers(float, "a number, or one number per channel separated by commas")
 
 
 @click.command()
 @click.argument("model")
-@click.option("--calibration", required=True, metavar="DATA", help="Samples: .npz, .npy, .png, or a folder of them.")
+@click.option("--calibration", required=True, metavar="DATA", help="Samples: .npz, .npy, .png, or a folder of files.")
 @options.new_file("-o", "--output", metavar="OUT.onnx", about="The model to write [MODEL_SCHEME.onnx, here].")
 @click.option(
     "--scheme",
     type=click.Choice(["affine", "pow2"]),
     default="affine",
     show_default=True,
-    help="Any scales and zero points, or powers of two and shifts only.",
+    help="affine: any scales and zero points; pow2: powers of two, shifts only.",
 )
 @click.option(
     "--activations", type=click.Choice(["int8", "uint8"]), default="int8", show_default=True, help="affine only."
@@ -98,8 +98,8 @@ _reals = options.numbers(float, "a number, or one a channel with commas")
     show_default=True,
     help="How ranges of activations are found; affine only.",
 )
-@click.option("--evaluation", metavar="DATA", help="What to measure on [the calibration samples].")
-@click.option("--labels", metavar="FILE", help="True classes of those: .npy, or one number a line.")
+@click.option("--evaluation", metavar="DATA", help="Samples to measure on [the calibration samples].")
+@click.option("--labels", metavar="FILE", help="Their true classes: .npy, or one number per line.")
 @click.option("--mean", callback=_reals, metavar="X[,Y,Z]", help="For images: (pixel - mean) / std.")
 @click.option("--std", callback=_reals, metavar="X[,Y,Z]", help="For images.")
 @click.option("--bgr", is_flag=True, help="For images: the model takes blue, green, red.")
@@ -107,7 +107,7 @@ _reals = options.numbers(float, "a number, or one a channel with commas")
     "--verify/--no-verify",
     default=True,
     show_default=True,
-    help="Compare what `run` makes of the file with onnxruntime.",
+    help="Compare the outputs of the written file in `run` with onnxruntime.",
 )
 @options.as_json
 def quantize(
@@ -128,7 +128,7 @@ def quantize(
     """Quantise a float ONNX model to int8.
 
     Writes a QDQ model and reports how far each tensor is from the float model's. See docs/quantize.md. The exit status
-    is 1 where the written file, as `run` reads it, differs from what onnxruntime makes of it.
+    is 1 if the written file gives different outputs in `run` and in onnxruntime.
     """
     from tilewright.quantize import Options, require
     from tilewright.quantize import quantize as quantised
@@ -148,7 +148,7 @@ def quantize(
 
 
 def _compiled(asked: Compilation, timing: str | None = None) -> Program:
-    """The program of a model; a line on stderr where it should have been quantised first."""
+    """Compile a model. Print a line on stderr if it should be quantised first."""
     from tilewright import compile as compile_model
     from tilewright.program.program import HostStep
     from tilewright.report.summary import real_share, weightiest
@@ -159,13 +159,13 @@ def _compiled(asked: Compilation, timing: str | None = None) -> Program:
     share = real_share(program.graph, on_host) if program.graph else 0.0
     if share > MOSTLY and program.graph:
         advice = _advice(program, asked.model, weightiest(program.graph, on_host))
-        said = f"{share:.0%} of its MACs are of real numbers, which the host computes"
+        said = f"{share:.0%} of its MACs are on real numbers, which the host computes"
         click.echo(f"tilewright: {asked.model}: {said}{advice}", err=True)
     return program
 
 
 def _advice(program: Program, model: str, reason: str) -> str:
-    """What to do about real numbers on the host: int8 is no advice where the machine was asked to compute them."""
+    """Return advice on real numbers on the host: not int8 if the user asked the machine to compute real numbers."""
     from tilewright import targets
     from tilewright.targets.base import Approximates
 
@@ -174,7 +174,7 @@ def _advice(program: Program, model: str, reason: str) -> str:
     if not isinstance(target, Approximates):
         return f"; {int8}"
     if target.takes_real(target.config(program.config, {})):
-        return f", for the most part because {reason}"
+        return f", mostly because {reason}"
     return f"; {target.real_option} computes them on {program.target}, or {int8}"
 
 

@@ -1,4 +1,4 @@
-"""What several commands share: options, of which each decorator adds a group, and how a run goes."""
+"""Options that several commands share, in decorators that each add a group of options; and the run of a program."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
-    """Print what a command has to say: one JSON object, or lines of text."""
+    """Print the answer of a command: one JSON object, or lines of text."""
     for line in [json.dumps(told)] if as_json else lines:
         click.echo(line)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
-    """A callback that draws a bar on stderr, or None where stderr is no terminal."""
+    """Yield a callback that draws a progress bar on stderr, or None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -45,14 +45,14 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
 
 
 def _writable(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse now what could not be written after a long run."""
+    """Refuse a file in a missing folder now, not after a long run."""
     if path is not None and not path.resolve().parent.is_dir():
         raise click.BadParameter(f"the folder {path.parent} does not exist", ctx, param)
     return path
 
 
 def new_file(*names: str, metavar: str, about: str, required: bool = False) -> Callable[[Command], Command]:
-    """An option that names a file to write."""
+    """Return an option that names a file to write."""
     kind = click.Path(dir_okay=False, path_type=Path)
     return click.option(*names, type=kind, callback=_writable, metavar=metavar, help=about, required=required)
 
@@ -60,7 +60,7 @@ def new_file(*names: str, metavar: str, about: str, required: bool = False) -> C
 def numbers(
     kind: Callable[[str], float], what: str
 ) -> Callable[[click.Context, click.Parameter, str | None], tuple[float, ...] | None]:
-    """A callback for numbers with commas between them, each read by `kind`; an error says that they are not `what`."""
+    """Return a callback for numbers separated by commas, each read by `kind`. An error calls the list `what`."""
 
     def read(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, ...] | None:
         try:
@@ -86,7 +86,7 @@ def _all(*decorators: Callable[[Command], Command]) -> Callable[[Command], Comma
 
 
 def _bundle(name: str, kind: type[Any], *decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Options that a command takes as one argument, an object of the dataclass `kind`."""
+    """Return a decorator that adds options and passes them as one argument, an object of the dataclass `kind`."""
 
     def decorate(command: Command) -> Any:
         @wraps(command)
@@ -108,7 +108,7 @@ target = _all(
 rounding = click.option(
     "--rounding",
     metavar="MODE",
-    help="Whose requantisation: tflm, litert, xnnpack, ort [.onnx: ort, else tflm].",
+    help="Requantise as this runtime: tflm, litert, xnnpack, ort [.onnx: ort, else tflm].",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 timing = click.option("--timing", metavar="MODEL", help="The timing model [the target's first].")
@@ -116,7 +116,7 @@ timing = click.option("--timing", metavar="MODEL", help="The timing model [the t
 
 @dataclass(frozen=True)
 class Compilation:
-    """A model, and how it becomes a program."""
+    """A model, and the options for compiling it."""
 
     model: str
     target: str
@@ -136,14 +136,14 @@ compilation = _bundle(
         "--no-cache",
         is_flag=True,
         envvar="TILEWRIGHT_NO_CACHE",
-        help="Compile anew; keep nothing in the user's cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright).",
+        help="Always compile; do not use the user's cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright).",
     ),
 )
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """Which samples run, how, and where the results go."""
+    """The samples of a run, its options, and the files for its results."""
 
     source: str | None
     output: Path | None
@@ -154,9 +154,9 @@ class Simulation:
     check: bool
 
     def run(self, program: Program, model: str | None = None) -> int:
-        """Run a program and write what was asked for; return the exit status.
+        """Run a program, write the requested files and return the exit status.
 
-        `model` is the file to verify the import against, by its own framework.
+        `model` is the file whose own framework verifies the import.
         """
         try:
             return self._run(program, model)
@@ -204,10 +204,13 @@ class Simulation:
 
 
 def samples_of(program: Program, source: str | None) -> Samples | None:
-    """The samples in a file, or random ones; None for a program without a network."""
+    """Return the samples in a file, or a random sample; None for a program without a network.
+
+    Raises InputError if a program without a network is given samples.
+    """
     if program.graph is None:
         if source:
-            raise InputError("--input", "this program has no network", "its data is in the program itself")
+            raise InputError("--input", "this program has no network", "leave it out: the program has its own data")
         return None
     from tilewright.model import inputs
 
@@ -223,7 +226,7 @@ simulation = _bundle(
     new_file("-o", "--output", metavar="OUT.npz", about="Write the output values."),
     timing,
     new_file("--html", metavar="FILE", about="Write the report as one HTML file."),
-    new_file("--trace", metavar="FILE", about="Write a timeline for ui.perfetto.dev (.json: Chrome's)."),
+    new_file("--trace", metavar="FILE", about="Write a timeline for ui.perfetto.dev (.json: Chrome's format)."),
     as_json,
     click.option("--check/--no-check", default=True, show_default=True, help="Look for races and other hazards."),
 )

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @click.command(name="exec")
 @click.argument("path", metavar="FILE.twp|FILE.elf")
-@click.option("-t", "--target", metavar="TARGET", help="Whose processor runs FILE.elf.")
+@click.option("-t", "--target", metavar="TARGET", help="The target whose processor runs FILE.elf.")
 @options.machine
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after so many instructions.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after N instructions.")
 @options.new_file("--profile", metavar="FILE", about="Write FILE.elf's profile for speedscope.app.")
 @options.simulation
 def exec_(
@@ -34,14 +34,18 @@ def exec_(
     profile: Path | None,
     simulation: Simulation,
 ) -> int:
-    """Run a saved program on the machine it was compiled for, or an ELF file on a target's processor."""
+    """Run a saved program on the machine it was compiled for, or an ELF file on a target's processor.
+
+    \f
+    Raises InputError if an option does not fit the kind of file, or if the target has no processor.
+    """
     for_elf = {"--target": target, "--config": config, "--set": overrides, "--limit": limit, "--profile": profile}
     run = simulation
     for_program = {"--input": run.source, "--output": run.output, "--html": run.html, "--trace": run.trace}
     if not _is_elf(path):
-        _refuse(for_elf, "is for ELF files: a program names its machine")
+        _refuse(for_elf, "is for ELF files only: a program file names its own machine")
         return run.run(load(path))
-    _refuse(for_program, "an ELF file has none")
+    _refuse(for_program, "is for program files only, not for ELF files")
 
     from tilewright import targets
     from tilewright.files import replacing
@@ -49,7 +53,7 @@ def exec_(
     from tilewright.targets.base import Executes
 
     if target is None:
-        raise InputError("--target", "an ELF file does not say on what it runs", "give -t cfu, say")
+        raise InputError("--target", "is missing: an ELF file does not name its target", "give one, such as -t cfu")
     machine = targets.get(target)
     if not isinstance(machine, Executes):
         raise InputError("--target", f"{target} has no processor that runs ELF files", "compile a model for it instead")
@@ -68,7 +72,7 @@ def exec_(
 def check(path: str, as_json: bool) -> int:
     """Look for races, deadlocks and other hazards.
 
-    Also for what is not portable between implementations. Status 1 where there is anything.
+    It also looks for behaviour that differs between implementations. Status 1 if there is any finding.
     """
     from tilewright import targets
     from tilewright.report.render import show_findings
@@ -108,7 +112,10 @@ def asm(
 ) -> None:
     """Assemble text into a bare program.
 
-    Its first lines may name target and config, as `disasm` prints them.
+    The first lines may name target and config, as `disasm` prints them.
+
+    \f
+    Raises ProgramError if the text does not name its target and TARGET is missing.
     """
     from tilewright import targets
     from tilewright.program import file
@@ -127,17 +134,20 @@ def asm(
 
 @click.command()
 @click.argument("path", metavar="FILE.twp")
-@click.option("-i", "--input", "source", metavar="FILE", help="Samples, of which the first is run [random codes].")
+@click.option("-i", "--input", "source", metavar="FILE", help="Samples; only the first is run [random codes].")
 @click.option("--engine", metavar="ENGINE", default="verilator", show_default=True, help="verilator or cxxrtl.")
 @options.new_file(
-    "--wave", metavar="FILE.vcd", about="A waveform around the first difference (by cxxrtl, whichever compares)."
+    "--wave", metavar="FILE.vcd", about="Write a waveform around the first difference (by cxxrtl, for any ENGINE)."
 )
-@click.option("--whole", is_flag=True, help="The waveform of that whole launch; of the first one where none differs.")
+@click.option("--whole", is_flag=True, help="Show that whole launch, or the first launch if none differs.")
 @options.as_json
 def cosim(path: str, source: str | None, engine: str, wave: Path | None, whole: bool, as_json: bool) -> int:
-    """Run a program on the compiled gateware and compare cycles and what every STORE writes with the simulator.
+    """Run a program on the compiled gateware and compare cycles and the data of every STORE with the simulator.
 
-    Status 1 where there is a difference; the first is named by instruction, cycle and signal.
+    Status 1 if there is a difference; the first one is named by instruction, cycle and signal.
+
+    \f
+    Raises InputError if --whole comes without --wave.
     """
     from tilewright.conform import Wave
     from tilewright.conform import cosim as compare
@@ -146,7 +156,7 @@ def cosim(path: str, source: str | None, engine: str, wave: Path | None, whole: 
     samples = options.samples_of(program, source)
     found = []
     if whole and wave is None:
-        raise InputError("--whole", "says how long a waveform is", "give a file with --wave")
+        raise InputError("--whole", "needs --wave: it sets the length of the waveform", "give a file with --wave")
     for case in compare(program, samples.values if samples else None, engine, Wave(wave, whole) if wave else None):
         found.append(case)
         if not as_json:
@@ -165,7 +175,7 @@ def cosim(path: str, source: str | None, engine: str, wave: Path | None, whole: 
 
 
 def _is_elf(path: str) -> bool:
-    """By its first bytes, whatever it is called."""
+    """Return whether a file is an ELF file, by its first bytes and not by its name."""
     from tilewright.files import regular
 
     with regular(path, ProgramError).open("rb") as file:
@@ -179,7 +189,7 @@ def _refuse(options: Mapping[str, object], reason: str) -> None:
 
 
 def load(path: str) -> Program:
-    """A program for a machine that exists; errors name the file."""
+    """Load a program. Raises ProgramError, naming the file, if it is malformed or its machine does not exist."""
     from tilewright import targets
     from tilewright.graph.rounding import rounding_mode
     from tilewright.program import file

@@ -19,9 +19,9 @@ from tilewright.errors import ModelError
 if TYPE_CHECKING:
     from tilewright.graph.ops.base import Op
 
-#: Larger tensors are refused before anything is allocated: model files are untrusted.
+#: Elements of the largest constant. Larger ones are refused before anything is allocated: model files are untrusted.
 MAX_ELEMENTS = 1 << 28
-#: What is computed takes up to 64 bytes an element while it is evaluated.
+#: Elements of the largest computed tensor: its evaluation takes up to 64 bytes per element.
 MAX_COMPUTED = 1 << 24
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
 
@@ -30,7 +30,7 @@ DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "flo
 class Quant:
     """Affine quantisation, real = scale * (code - zero_point).
 
-    `scale` holds float32 values exactly; it has one entry, or one for each index of `axis` (per channel).
+    `scale` holds float32 values exactly. It has one entry, or one entry per index of `axis` (per channel).
     """
 
     scale: tuple[float, ...]
@@ -62,12 +62,12 @@ class Tensor:
 
     @property
     def scale(self) -> float:
-        """The per-tensor scale. Raises ModelError where the tensor has none, or has one a channel."""
+        """The per-tensor scale. Raises ModelError if the tensor has no scale, or one per channel."""
         return self._single().scale[0]
 
     @property
     def zero_point(self) -> int:
-        """The per-tensor zero point; errors as for `scale`."""
+        """The per-tensor zero point. Raises ModelError if the tensor has no zero point, or one per channel."""
         return self._single().zero_point[0]
 
     def _single(self) -> Quant:
@@ -79,19 +79,19 @@ class Tensor:
 
 
 class Named:
-    """Whatever has the name of an operator."""
+    """Base of objects that carry an operator's name."""
 
     name: str
 
     @property
     def where(self) -> str:
-        """What errors call it."""
+        """The operator's name as errors print it."""
         return f"op '{self.name}'"
 
 
 @dataclass(frozen=True)
 class Node(Named):
-    """One operation: `op` holds its kind and attributes; an empty input name is an absent optional input."""
+    """One operation. `op` holds its kind and attributes; an empty input name means an absent optional input."""
 
     name: str
     op: Op
@@ -101,7 +101,7 @@ class Node(Named):
 
 @dataclass(frozen=True)
 class Site:
-    """A node with its tensors looked up: all that a shape rule or a kernel needs to know."""
+    """A node with its tensors looked up, for shape rules and kernels."""
 
     node: Node
     inputs: tuple[Tensor | None, ...]
@@ -115,13 +115,14 @@ class Site:
         return self.inputs[index] if index < len(self.inputs) else None
 
     def input(self, index: int) -> Tensor:
+        """Return a required input. Raises ModelError if it is absent."""
         tensor = self.optional(index)
         if tensor is None:
             raise ModelError(self.where, f"input {index} is missing")
         return tensor
 
     def constant(self, index: int) -> Array:
-        """The values of an input that must be constant, without a sample axis."""
+        """Return the values of a constant input, without a sample axis. Raises ModelError if it is not constant."""
         tensor = self.input(index)
         if tensor.data is None:
             raise ModelError(self.where, f"input {index} ('{tensor.name}') must be constant")
@@ -136,7 +137,7 @@ class Site:
 class Graph:
     """A network: every tensor by name, nodes in execution order, and the names of inputs and outputs.
 
-    `rounding`: the mode of the runtime that the model was made for, see graph.rounding.
+    `rounding` is the rounding mode of the runtime that the model was made for (see graph.rounding).
     """
 
     name: str
@@ -154,19 +155,22 @@ class Graph:
         )
 
     def node(self, name: str) -> Node:
-        """The node called `name`."""
+        """Return the node called `name`."""
         return next(node for node in self.nodes if node.name == name)
 
     def sites(self) -> Iterator[Site]:
         return (self.site(node) for node in self.nodes)
 
     def pruned(self) -> Graph:
-        """The same network without the tensors that nothing uses."""
+        """Return the network without unused tensors."""
         used = {*self.inputs, *self.outputs, *(n for node in self.nodes for n in (*node.inputs, *node.outputs))}
         return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name in used})
 
     def validate(self) -> Graph:
-        """Check names, types, order, sizes and every node's shape rule; returns self or raises ModelError."""
+        """Check names, types, order, sizes and every node's shape rule, and return self.
+
+        Raises ModelError if the graph is malformed, and UnsupportedError if an operator does not support its types.
+        """
         where = f"graph '{self.name}'"
         for name, tensor in self.tensors.items():
             if name != tensor.name or not name:
@@ -174,7 +178,7 @@ class Graph:
             _check_tensor(tensor)
         names = [node.name for node in self.nodes]
         if len(set(names)) < len(names) or not self.outputs:
-            raise ModelError(where, "has two nodes of one name, or no outputs")
+            raise ModelError(where, "has two nodes with the same name, or no outputs")
         for name in (*self.inputs, *self.outputs):
             if name not in self.tensors:
                 raise ModelError(where, f"input or output '{name}' is not a tensor of the graph")
@@ -207,7 +211,7 @@ class Graph:
 
 
 def fresh_name(hint: str, names: set[str]) -> str:
-    """`hint`, with a number where that is one of `names`; added to them."""
+    """Return `hint`, with a number appended if `names` already has it, and add the result to `names`."""
     name, count = hint, 2
     while name in names:
         name, count = f"{hint}{count}", count + 1
@@ -222,7 +226,7 @@ def _check_tensor(tensor: Tensor) -> None:
     limit = MAX_COMPUTED if tensor.data is None else MAX_ELEMENTS
     least = 1 if tensor.data is None else 0  # an empty constant may stand for an absent operand
     if any(extent < least for extent in tensor.shape) or tensor.size > limit:
-        reason = f"has the shape {list(tensor.shape)}; extents must be positive, with at most {limit} elements in all"
+        reason = f"has the shape {list(tensor.shape)}; extents must be positive, with at most {limit} elements in total"
         raise ModelError(where, reason)
     if tensor.data is not None and (tensor.data.shape != tensor.shape or str(tensor.data.dtype) != tensor.dtype):
         actual = f"{tensor.data.dtype}{list(tensor.data.shape)}"

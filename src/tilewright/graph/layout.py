@@ -1,7 +1,7 @@
-"""Transposes moved down the graph until they cancel or meet an operator that depends on the order of axes.
+"""Removes transposes: moves each one down the graph until it cancels, or meets an operator that depends on axis order.
 
-A transposed value is kept as a view (base, permutation) and no node is emitted for it before something needs its
-elements in order. A convolutional network is left with a transpose at its input and at most one at its output.
+A transposed value is kept as a view (base, permutation). A transpose node is emitted only when an operator needs the
+elements in order. A convolutional network keeps one transpose at its input and at most one at its output.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Site, Tensor, fresh_name
 
-#: Operators of ONNX that treat each element alike, wherever it lies: exact operations and tables of codes.
+#: Element-wise ONNX operators whose result does not depend on the order of elements: exact operations, code tables.
 _EACH_ALIKE = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinearSigmoid", "QLinearLeakyRelu"))
 
 
@@ -30,12 +30,12 @@ class View(NamedTuple):
 
 
 def channels_last(graph: Graph) -> Graph:
-    """The same network with as few transposes as moving them down leaves; needs a valid graph."""
+    """Return the network with its transposes moved down and cancelled where possible. The graph must be valid."""
     return _Layout(graph).run()
 
 
 class _Layout:
-    """The new nodes and tensors, and what is known of values that are only views so far."""
+    """The new nodes and tensors, and the values that so far exist only as views."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -58,7 +58,7 @@ class _Layout:
         return replace(self.graph, tensors=self.tensors, nodes=tuple(self.nodes)).pruned()
 
     def real(self, name: str) -> str:
-        """A tensor that holds the value's elements in its own order."""
+        """Return the name of a tensor that holds the value's elements in their order; emit a transpose if needed."""
         view = self.views.get(name)
         if view is None:
             return name
@@ -70,7 +70,7 @@ class _Layout:
         return self.made[view]
 
     def _own(self, name: str) -> None:
-        """A graph output under its own name: that of the tensor which holds it, or of a copy."""
+        """Give a graph output its own name: rename the tensor that holds it, or copy it."""
         held = self.real(name)
         if held != name and held not in (*self.graph.inputs, *self.graph.outputs) and self.tensors[held].data is None:
             self._rename(held, name)
@@ -86,7 +86,7 @@ class _Layout:
         self.views = {name: view._replace(base=new) if view.base == old else view for name, view in self.views.items()}
 
     def _reorder(self, view: View, result: Tensor) -> None:
-        """Emit a transpose; a reshape where it moves no element."""
+        """Emit a transpose, or a reshape if it moves no element."""
         shape = self.tensors[view.base].shape
         order = [axis for axis in view.permutation if shape[axis] > 1]
         op = ops.Reshape(result.shape) if order == sorted(order) else ops.Transpose(view.permutation)
@@ -99,7 +99,7 @@ class _Layout:
         return self.views.get(name) or View(name, tuple(range(len(self.tensors[name].shape))))
 
     def _view(self, site: Site) -> bool:
-        """A transpose, or a reshape that changes nothing, becomes a view."""
+        """Turn a transpose, or a reshape that changes nothing, into a view. Return whether this was possible."""
         op, x, out = site.node.op, site.optional(0), site.output
         if x is None or x.data is not None:
             return False
@@ -113,7 +113,10 @@ class _Layout:
         return False
 
     def _moved(self, site: Site) -> bool:
-        """An operator that does not mind the order of axes runs on the bases, and its result becomes a view."""
+        """Run an operator that works in any axis order on its inputs' bases; its result becomes a view.
+
+        Return whether this was possible.
+        """
         views = {self.views[name] for name in site.node.inputs if name in self.views}
         permutations = {view.permutation for view in views if not view.plain}
         if len(permutations) != 1:
@@ -131,7 +134,7 @@ class _Layout:
                 inputs.append(self._constant(name, permutation) if name else "")
             else:
                 return False
-        inner = self._fresh(f"{site.output.name}:nhwc")  # its view under the permutation is the output
+        inner = self._fresh(f"{site.output.name}:nhwc")  # the output is this tensor, permuted
         shape = tuple(site.output.shape[axis] for axis in np.argsort(permutation))
         self.tensors[inner] = replace(site.output, name=inner, shape=shape)
         self.nodes.append(replace(site.node, op=op, inputs=tuple(inputs), outputs=(inner,)))
@@ -139,7 +142,7 @@ class _Layout:
         return True
 
     def _constant(self, name: str, permutation: tuple[int, ...]) -> str:
-        """A constant operand that broadcasts against the base as `name` does against the view."""
+        """Return a constant operand that broadcasts against the base as `name` broadcasts against the view."""
         tensor = self.tensors[name]
         if tensor.size == 1 or tensor.data is None:
             return name
@@ -150,7 +153,10 @@ class _Layout:
         return made
 
     def _absorbed(self, site: Site) -> bool:
-        """An image flattened only for products with constant weights: their columns are permuted instead."""
+        """Flatten an image in its base order if only fully connected layers read it: permute their constant weights.
+
+        Return whether this was possible.
+        """
         x, out = site.optional(0), site.output
         view = self.views.get(x.name) if x else None
         if not isinstance(site.node.op, ops.Reshape) or x is None or view is None or view.plain:
@@ -159,7 +165,7 @@ class _Layout:
         readers = self._products(out.name)
         if not flat or not readers:
             return False
-        # Columns in the order of the base: its axis j is the view's axis back[j].
+        # Reorder the columns to the base's order: axis j of the base is axis back[j] of the view.
         back = np.argsort(view.permutation)
         for weights in {reader.inputs[1] for reader in readers}:
             tensor = self.tensors[weights]
@@ -170,7 +176,7 @@ class _Layout:
         return True
 
     def _products(self, name: str) -> list[Node]:
-        """The readers of a value where all are products whose weights nothing else reads; else none."""
+        """Return the fully connected layers that read a value; [] if anything else reads it or shares their weights."""
         found = []
         for node in self.readers.get(name, []):
             op, shape = node.op, self.graph.tensors[node.outputs[0]].shape
@@ -192,7 +198,7 @@ class _Layout:
 
 
 def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
-    """The operator of a node for inputs whose views under `permutation` it reads; None where it minds the order."""
+    """Return the operator that does the same work on inputs before `permutation`; None if it depends on axis order."""
     op, rank = site.node.op, len(permutation)
     if isinstance(op, ops.Quantize | ops.Dequantize | ops.Clamp):
         return op

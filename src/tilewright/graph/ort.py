@@ -1,7 +1,7 @@
-"""One ONNX operator: its output types by onnx's own inference, its values by onnxruntime itself.
+"""Runs one ONNX operator: onnx infers its output types, onnxruntime computes its values.
 
-Both packages are imported when first needed. What is asked for may come from a damaged file, so attributes and
-sizes are bounded before either package sees them.
+Both packages are imported when first needed. A call may come from a damaged file, so attributes and sizes are checked
+before either package sees them.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from tilewright.errors import ModelError, UnsupportedError
 from tilewright.files import printable
 from tilewright.graph.ir import DTYPES, MAX_COMPUTED, Named
 
-#: onnxruntime's own operators.
+#: The domain of onnxruntime's own operators.
 MICROSOFT = "com.microsoft"
 DOMAINS = ("", MICROSOFT)
 MAX_OPSET = 30
-#: Constants of at most so many elements are shown to shape inference: shapes, axes, sizes.
+#: Elements of the largest constant that shape inference sees: shapes, axes and sizes are smaller.
 SMALL = 1 << 10
-#: Constants of so many bytes are part of a session; sessions are kept up to so many, with so many bytes in all.
+#: Bytes of the largest constant that is built into a session; number of sessions kept; bytes of their constants.
 MAX_INSIDE, MAX_SESSIONS, MAX_HELD = 1 << 28, 1 << 11, 1 << 30
-#: Bytes; a cache line, and the widest vector of x86-64.
+#: Alignment of inputs in bytes: a cache line, and the widest vector of x86-64.
 ALIGNMENT = 64
-#: Attributes that kernels divide by or step by.
+#: Attributes that kernels divide by or step by: they must be positive.
 _STEPS = frozenset(("strides", "kernel_shape", "dilations", "blocksize", "group"))
 #: Attributes where the largest integer means "to the end".
 _OPEN = frozenset(("starts", "ends"))
 _IR_VERSION = 10
-#: Before this opset onnx counts windows that start behind the image (`ceil_mode`), which no runtime does.
+#: Before this opset, onnx's shape inference with `ceil_mode` counts windows that start past the image; no runtime does.
 POOL_OPSET, _POOLS = 22, ("MaxPool", "AveragePool", "LpPool")
 _ORT_TYPES = {f"tensor({name})": name for name in DTYPES} | {
     "tensor(float)": "float32",
@@ -54,7 +54,7 @@ class ValueType:
 
 @dataclass(frozen=True)
 class Call(Named):
-    """An operator with the types of its inputs (None: absent); `attributes` are (name, JSON value)."""
+    """An operator and the types of its inputs (None: absent). `attributes` are pairs of name and JSON value."""
 
     name: str
     op_type: str
@@ -66,7 +66,7 @@ class Call(Named):
 
 
 def package(name: str) -> Any:
-    """The package `onnx` or `onnxruntime`. Raises UnsupportedError where it is not installed."""
+    """Import the package `onnx` or `onnxruntime`. Raises UnsupportedError if it is not installed."""
     try:
         return import_module(name)
     except ImportError:
@@ -75,13 +75,13 @@ def package(name: str) -> Any:
 
 
 def least_outputs(op_type: str, domain: str, opset: int) -> int:
-    """How many outputs an operator has at least; 1 where onnx does not know it."""
+    """Return the least number of outputs of an operator; 1 if onnx does not know it."""
     schema = _schema(op_type, domain, opset)
     return 1 if schema is None else max(1, int(schema.min_output))
 
 
 def _schema(op_type: str, domain: str, opset: int) -> Any:
-    """What onnx knows of an operator; None where there is no such one."""
+    """Return onnx's schema of an operator, or None if onnx does not know it."""
     onnx = package("onnx")
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
@@ -90,7 +90,7 @@ def _schema(op_type: str, domain: str, opset: int) -> Any:
 
 
 def session(model: Any, **settings: Any) -> Any:
-    """A session of onnxruntime that computes each node as it is written, without optimisations or messages."""
+    """Return an onnxruntime session that runs each node as written, without graph optimisations or log messages."""
     runtime = package("onnxruntime")
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -101,9 +101,10 @@ def session(model: Any, **settings: Any) -> Any:
 
 
 def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED) -> tuple[ValueType, ...]:
-    """The output types of a call, given small constant inputs by position; none has more than `limit` elements.
+    """Return the output types of a call. `constants` are its small constant inputs, by position.
 
-    Raises ModelError where the operator does not take such inputs, UnsupportedError where values decide on shapes.
+    Raises ModelError if the operator does not accept the inputs, or if an output has more than `limit` elements.
+    Raises UnsupportedError if onnx does not know the operator, or if output shapes depend on values.
     """
     onnx = package("onnx")
     if call.domain != "":
@@ -115,34 +116,37 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
     model = _model(call, None, constants)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=False)
-    except Exception as error:  # onnx raises several of its own; none of them is ours
+    except Exception as error:  # onnx raises several exception types of its own
         raise ModelError(call.where, f"{call.op_type} is not valid: {one_line(error)}") from None
     by_name = {value.name: value.type for value in inferred.graph.output}
     return tuple(_checked(call, by_name.get(f"y{index}"), limit) for index in range(call.outputs))
 
 
 def _pool(call: Call) -> Call:
-    """A pool as onnx infers its shape rightly. Raises UnsupportedError where onnxruntime's own differs."""
+    """Return a pool at an opset whose shape inference is right.
+
+    Raises UnsupportedError if onnxruntime computes another shape than onnx.
+    """
     given = {name: _attribute(call, name, text) for name, text in call.attributes}
     dilations = given.get("dilations", [])
     if str(given.get("auto_pad")).startswith("SAME") and any(d != 1 for d in np.atleast_1d(dilations)):
-        reason = "is dilated and padded by auto_pad: onnxruntime leaves dilation out of the padding"
+        reason = "has dilations and auto_pad: onnxruntime ignores dilations when it computes the padding"
         raise UnsupportedError(call.where, reason, "give the padding as pads")
     return replace(call, opset=max(POOL_OPSET, call.opset)) if given.get("ceil_mode") == 1 else call
 
 
 def small(constants: Mapping[int, Array | None]) -> dict[int, Array]:
-    """Those of the constants that shape inference needs to see."""
+    """Return the constants that are small enough for shape inference."""
     return {index: data for index, data in constants.items() if data is not None and data.size <= SMALL}
 
 
 def run(
     call: Call, outputs: tuple[ValueType, ...], values: Sequence[Array | None], constants: Mapping[int, Array]
 ) -> list[Array]:
-    """The outputs for one sample, of exactly the types `outputs`. Raises ModelError where onnxruntime refuses.
+    """Compute the outputs for one sample, of exactly the types `outputs`.
 
-    `constants` are by position, and `values` not looked at there: kernels prepare constant weights, and may then
-    add in another order.
+    `constants`, by position, replace the `values` there. A kernel packs constant weights, and may then add in another
+    order. Raises ModelError if onnxruntime cannot run the operator or returns other types.
     """
     inside = {index: data for index, data in constants.items() if data.nbytes <= MAX_INSIDE}
     kernel = _held(call, outputs, inside)
@@ -160,9 +164,10 @@ def run(
 
 
 def aligned(value: Array) -> Array:
-    """The value at an address that is a multiple of ALIGNMENT: a copy where it is not there already.
+    """Return the value at an address that is a multiple of ALIGNMENT; copy it if it is elsewhere.
 
-    Kernels of onnxruntime peel off what comes before such an address, and so add in an order that depends on it.
+    onnxruntime's kernels process the elements before an aligned address apart, so the order of their additions depends
+    on the address.
     """
     array = np.ascontiguousarray(value).reshape(np.shape(value))
     if not array.ctypes.data % ALIGNMENT:
@@ -174,12 +179,12 @@ def aligned(value: Array) -> Array:
     return copy
 
 
-#: Sessions by call and by the identity of their constants, which stay alive with them.
+#: Sessions by call and by the identity of their constants. The constants are kept alive so that identities stay unique.
 _HELD: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
 
 
 def _held(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
-    """The session of a call, of which as many are kept as the limits allow."""
+    """Return the session of a call, made or cached. All sessions are dropped when they exceed the limits."""
     key = (call, outputs, tuple((index, id(data)) for index, data in sorted(constants.items())))
     if key not in _HELD:
         kept = (*constants.values(), *(data for _, arrays in _HELD.values() for data in arrays))
@@ -194,15 +199,16 @@ def _session(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mappi
     try:
         return session(_model(call, outputs, constants), **settings)
     except Exception as error:
-        raise ModelError(call.where, f"onnxruntime does not take {call.op_type}: {one_line(error)}") from None
+        raise ModelError(call.where, f"onnxruntime does not accept {call.op_type}: {one_line(error)}") from None
 
 
 def _model(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
-    """A model of one node with inputs x0, x1, .. and outputs y0, y1, .."""
+    """Build a model of one node with inputs x0, x1, .. and outputs y0, y1, .."""
     onnx = package("onnx")
     helper = onnx.helper
     if call.domain not in DOMAINS or not 1 <= call.opset <= MAX_OPSET or not 1 <= call.outputs <= 1 << 10:
-        raise UnsupportedError(call.where, f"{call.op_type} is of the domain '{call.domain}' at opset {call.opset}")
+        reason = f"{call.op_type} of the domain '{call.domain}' at opset {call.opset} is not supported"
+        raise UnsupportedError(call.where, reason)
     names = [f"x{index}" if given is not None else "" for index, given in enumerate(call.inputs)]
     typed = [
         helper.make_tensor_value_info(f"x{index}", _element(onnx, given.dtype), given.shape)
@@ -232,7 +238,7 @@ def _attribute(call: Call, name: str, text: str) -> Any:
     many = value if isinstance(value, list) else [value]
     kinds = {type(item) for item in many}
     if len(kinds) > 1 or not kinds <= {int, float, str} or len(many) > SMALL:
-        raise ModelError(call.where, f"has an attribute {name} that is neither numbers nor text")
+        raise ModelError(call.where, f"has the attribute {name}, whose value is neither numbers nor text")
     bound = 1 << 15 if name in _STEPS else 1 << 63 if name in _OPEN else 1 << 31
     if int in kinds and not all(-bound <= item <= bound for item in many):
         raise ModelError(call.where, f"has the attribute {name} = {text[:40]}, which is out of range")
@@ -246,7 +252,7 @@ def _element(onnx: Any, dtype: str) -> int:
 
 
 def _checked(call: Call, given: Any, limit: int) -> ValueType:
-    """An inferred type, its shape complete and its size bounded."""
+    """Return an inferred type after checking that its shape is complete and its size within `limit`."""
     tensor = given.tensor_type if given is not None and given.HasField("tensor_type") else None
     if tensor is None or not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
         remedy = "make its shapes constant (onnxsim does)"
@@ -256,7 +262,7 @@ def _checked(call: Call, given: Any, limit: int) -> ValueType:
 
 
 def bounded(call: Call, value: ValueType, limit: int = MAX_COMPUTED) -> ValueType:
-    """The type itself, where a tensor of it may be computed."""
+    """Return `value`. Raises ModelError if an extent is negative or the tensor has more than `limit` elements."""
     if any(extent < 0 for extent in value.shape) or prod(value.shape) > limit:
         reason = f"{call.op_type} gives {list(value.shape)}; {limit} elements is the limit"
         raise ModelError(call.where, reason)
@@ -264,7 +270,7 @@ def bounded(call: Call, value: ValueType, limit: int = MAX_COMPUTED) -> ValueTyp
 
 
 def dtype_of(number: int, where: str) -> str:
-    """The dtype of one of ONNX's element types. Raises UnsupportedError for one that the graph does not hold."""
+    """Return the dtype of an ONNX element type. Raises UnsupportedError if the graph has no such dtype."""
     onnx = package("onnx")
     try:
         name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name
@@ -277,7 +283,7 @@ def dtype_of(number: int, where: str) -> str:
 
 
 def _declared(call: Call) -> tuple[ValueType, ...]:
-    """The output types of one of onnxruntime's own operators, which onnx does not know: a session tells."""
+    """Return the output types of one of onnxruntime's own operators. Only a session knows them; onnx does not."""
     found = []
     for output in _held(call, None, {}).get_outputs():
         dtype = _ORT_TYPES.get(output.type, "")
@@ -288,6 +294,6 @@ def _declared(call: Call) -> tuple[ValueType, ...]:
 
 
 def one_line(error: Exception) -> str:
-    """An error of onnx or onnxruntime as printable text on one line of at most 200 characters."""
+    """Return an error of onnx or onnxruntime as one line of printable text, at most 200 characters."""
     text = printable(" ".join(str(error).split()))
     return text if len(text) <= 200 else text[:197] + "..."

@@ -1,4 +1,4 @@
-"""The golden result of everything: a graph evaluated node by node in exact integer NumPy."""
+"""The reference results: a graph evaluated node by node in exact integer NumPy."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from tilewright.errors import InputError
 from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.graph.rounding import rounding_mode
 
-#: Samples evaluated together are limited so that the widest patch matrix stays near this many bytes.
+#: Bytes of the widest patch matrix: the number of samples evaluated together is chosen to stay near it.
 BLOCK_BYTES = 1 << 27
 
-#: Larger real inputs leave every integer type when they are quantised: undefined in the reference kernels.
+#: Largest real input. A larger one overflows every integer type when quantised: undefined in the reference kernels.
 MAX_REAL = 1e9
 
 Observer = Callable[[Site, tuple[Array, ...]], None]
 
 
 def check_inputs(graph: Graph, inputs: Array | Mapping[str, Array]) -> dict[str, Array]:
-    """Samples as {input name: (S, *shape)}, from such a mapping or the array of a single-input graph.
+    """Return samples as {input name: (S, *shape)}, from a mapping or from the array of a single-input graph.
 
-    An array may leave out the model's batch axis of 1, and the sample axis as well when it is one sample.
+    An array may omit the model's batch axis of 1, and a single sample may omit the sample axis as well. Raises
+    InputError if names, shapes or types do not fit the graph, or if a value is not finite.
     """
     if not isinstance(inputs, Mapping):
         if len(graph.inputs) != 1:
@@ -36,7 +37,7 @@ def check_inputs(graph: Graph, inputs: Array | Mapping[str, Array]) -> dict[str,
     checked = {name: _samples(graph.tensors[name], np.asarray(inputs[name])) for name in graph.inputs}
     if len({array.shape[0] for array in checked.values()}) > 1:
         raise InputError(
-            "inputs", f"differ in their number of samples: { {n: a.shape[0] for n, a in checked.items()} }"
+            "inputs", f"have different numbers of samples: { {n: a.shape[0] for n, a in checked.items()} }"
         )
     return checked
 
@@ -62,9 +63,9 @@ def _samples(tensor: Tensor, array: Array) -> Array:
 def run(
     graph: Graph, inputs: Array | Mapping[str, Array], rounding: str | None = None, observe: Observer | None = None
 ) -> dict[str, Array]:
-    """The outputs {name: (S, *shape)} for S samples under a rounding mode [the model's own].
+    """Return the outputs {name: (S, *shape)} for S samples, under a rounding mode [default: the model's own].
 
-    `observe` is called after every node with its results; samples then come in blocks, in order.
+    `observe` is called after every node with its results, once per block of samples, in order.
     """
     samples, rounding = check_inputs(graph, inputs), rounding or graph.rounding
     total = next(iter(samples.values())).shape[0]
@@ -77,7 +78,7 @@ def run(
 
 
 def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe: Observer | None) -> dict[str, Array]:
-    """`run` for samples that are evaluated together; dead values are dropped as soon as nothing reads them."""
+    """Return the outputs for samples that are evaluated together. A value is dropped after its last reader."""
     mode = rounding_mode(rounding)
     values: dict[str, Array] = dict(samples)
     last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
@@ -98,7 +99,7 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
 
 
 def value_of(graph: Graph, values: Mapping[str, Array], name: str) -> Array | None:
-    """A computed value, or a constant with a sample axis of 1; None for an absent optional input."""
+    """Return a computed value, or a constant with a sample axis of 1; None for an absent optional input."""
     if not name or name in values:
         return values.get(name)
     data = graph.tensors[name].data
@@ -106,7 +107,7 @@ def value_of(graph: Graph, values: Mapping[str, Array], name: str) -> Array | No
 
 
 def widest(graph: Graph) -> int:
-    """Bytes of the largest float32 patch matrix or tensor that one sample needs."""
+    """Return the bytes of the largest float32 patch matrix or tensor of one sample."""
     size = 1
     for site in graph.sites():
         columns = max((1, *site.output.shape[-1:]))
@@ -115,7 +116,7 @@ def widest(graph: Graph) -> int:
 
 
 def run_node(graph: Graph, name: str, values: Mapping[str, Array], rounding: str) -> dict[str, Array]:
-    """The outputs of node `name`, by the reference, for S samples, {tensor: (S, *shape)}."""
+    """Return the reference outputs of node `name` for S samples, {tensor: (S, *shape)}."""
     node = graph.node(name)
     operands = [value_of(graph, values, operand) for operand in node.inputs]
     results = node.op.evaluate(graph.site(node), operands, rounding_mode(rounding))

@@ -1,13 +1,12 @@
-"""How int32 accumulators become codes: rules of rounding by name, modes that choose among them, factors of a site.
+"""Requantisation, from int32 accumulators to 8-bit codes: named rounding rules, and the modes that select them.
 
-An accumulator becomes an 8-bit code by multiplication with a real factor below one. The rules differ in how that
-product is rounded:
+An accumulator is multiplied by a real factor below one. The rules differ in how the product is rounded:
 
 - `double`: gemmlowp's rounding high multiply, then a rounding shift (ties away from zero): two roundings;
 - `away`: float64 product, rounded half away from zero (LiteRT's reference fully connected);
 - `float`: float32 product, rounded half to even (XNNPACK, onnxruntime);
 - `pow2`: factors that are powers of two, ties upwards (VTA's own arithmetic, docs/quantize.md);
-- `shift`: integer multiplier, addend and divisor of the model itself (PULP's RequantShift, see Shift).
+- `shift`: integer multiplier, addend and divisor stored in the model (PULP's RequantShift, see Shift).
 
 Sources: gemmlowp fixedpoint.h, TFLite kernels/internal/common.h; checked against goldens in tests/graph.
 """
@@ -28,7 +27,7 @@ RequantRule = Literal["double", "away", "float", "shift", "pow2"]
 Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
-#: No kernel's shift is larger.
+#: Exclusive upper bound of requantisation factors: the largest left shift of any kernel is 30.
 MAX_FACTOR = 2.0**30
 
 
@@ -46,9 +45,9 @@ def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, A
 
 
 def saturating_rounding_doubling_high_mul(a: Array, b: Array) -> Array:
-    """The high 32 bits of 2ab, int64 arrays of int32 values.
+    """Return the high 32 bits of 2ab, rounded, for int64 arrays of int32 values.
 
-    gemmlowp adds 2**30 or 1 - 2**30 by the product's sign and divides towards zero: that rounds ties upwards.
+    gemmlowp adds 2**30 or 1 - 2**30, by the product's sign, and divides towards zero. This rounds ties upwards.
     """
     product: Array = a * b
     product += 1 << 30
@@ -57,7 +56,7 @@ def saturating_rounding_doubling_high_mul(a: Array, b: Array) -> Array:
 
 
 def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Array:
-    """x / 2**exponent rounded half away from zero, 0 <= exponent <= 31, int64."""
+    """Return x / 2**exponent rounded half away from zero, 0 <= exponent <= 31, int64."""
     exponent = np.asarray(exponent, np.int64)
     rounded: Array = x >> 63  # one less where negative: ties go away from zero
     rounded = np.where(exponent > 0, rounded, 0) if (exponent == 0).any() else rounded
@@ -68,12 +67,12 @@ def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Array:
 
 
 def wrap_int32(x: Array) -> Array:
-    """int64 values reduced to int32 modulo 2**32, still int64."""
+    """Wrap int64 values to the int32 range, modulo 2**32; the dtype stays int64."""
     return x.astype(np.int32).astype(np.int64)
 
 
 def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array) -> Array:
-    """x * q * 2**(shift - 31), rounded twice (`double`); int64 arrays of int32 values."""
+    """Return x * q * 2**(shift - 31), rounded twice (rule `double`), for int64 arrays of int32 values."""
     left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
     x = x.astype(np.int64, copy=False)
     if left.any():
@@ -82,16 +81,16 @@ def multiply_by_quantized_multiplier(x: Array, q: Array, shift: Array) -> Array:
 
 
 def power_of_two(real: float | Array, where: str) -> Array:
-    """log2 of factors that are powers of two, int64. Raises ModelError for others."""
+    """Return log2 of factors that are powers of two, int64. Raises ModelError if a factor is not a power of two."""
     fraction, exponent = np.frexp(np.asarray(real, np.float64))
     if (fraction != 0.5).any():
-        raise ModelError(where, f"would be scaled by {real}, which is no power of two", "use another rounding mode")
+        raise ModelError(where, f"would be scaled by {real}, which is not a power of two", "use another rounding mode")
     found: Array = exponent.astype(np.int64) - 1
     return found
 
 
 def shift_up(x: Array, exponent: Array | int) -> Array:
-    """x * 2**exponent, int64; where that is not whole, rounded to the nearest integer, ties upwards."""
+    """Return x * 2**exponent rounded to the nearest integer, ties upwards, int64."""
     exponent = np.asarray(exponent, np.int64)
     right = np.maximum(-exponent, 0)
     shifted: Array = ((x.astype(np.int64) << np.maximum(exponent, 0)) + ((np.int64(1) << right) >> 1)) >> right
@@ -99,9 +98,9 @@ def shift_up(x: Array, exponent: Array | int) -> Array:
 
 
 def mean_factor(count: int) -> tuple[int, int]:
-    """(m, k): a mean of `count` codes by integers alone is their sum times m / 2**k, the best m of seven bits.
+    """Return (m, k), for means by integers alone: the mean of `count` codes is their sum times m / 2**k.
 
-    1 / count exactly where it is a power of two, else within 1 part in 128.
+    m has at most seven bits. The factor is exact if `count` is a power of two, else within 1 part in 128 of 1 / count.
     """
     if count & (count - 1) == 0:
         return 1, count.bit_length() - 1
@@ -110,16 +109,19 @@ def mean_factor(count: int) -> tuple[int, int]:
 
 
 def round_half_even(x: Array) -> Array:
-    """float32 values rounded half to even, as int64; saturated to int32 first. NaN (factors of no model) gives any."""
+    """Round float32 values half to even, saturated to int32 first, and return int64.
+
+    The result for NaN is arbitrary; no model's factors produce NaN.
+    """
     with np.errstate(invalid="ignore"):
         return np.rint(np.clip(x, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))).astype(np.int64)
 
 
 def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | np.float32) -> Array:
-    """a * b + c of float32 values, rounded once to float32, as FMA instructions do.
+    """Return a * b + c of float32 values, rounded once to float32, as FMA instructions do.
 
-    The product is exact in float64. Its sum with c is rounded to odd, so that the last rounding is of the true value
-    (Boldo and Melquiond, 2008).
+    The product is exact in float64. Its sum with c is rounded to odd, so that the final rounding to float32 gives the
+    correctly rounded value (Boldo and Melquiond, 2008).
     """
     product, addend = np.float64(a) * np.float64(b), np.float64(c)
     total = np.asarray(product + addend)
@@ -133,7 +135,7 @@ def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | 
 
 
 def round_half_away(x: Array) -> Array:
-    """C's round(): to the nearest integer, halves away from zero, as the same float."""
+    """Round to the nearest integer, halves away from zero, as C's round() does; the dtype stays the same."""
     whole = np.trunc(x)
     rounded: Array = whole + np.sign(x) * (np.abs(x - whole) >= 0.5)
     return rounded
@@ -142,10 +144,10 @@ def round_half_away(x: Array) -> Array:
 def clamp_range(
     activation: Activation, scale: float, zero_point: int, dtype: str = "int8", half_even: bool = False
 ) -> tuple[int, int]:
-    """The smallest and largest output code under a fused activation (none, relu, relu6, relu_n1_to_1).
+    """Return the smallest and largest output code under a fused activation (none, relu, relu6, relu_n1_to_1).
 
-    A bound is zero_point + round(real / scale) in float32, halves away from zero; `half_even` (XNNPACK) adds the
-    zero point first and rounds half to even.
+    A bound is zero_point + round(real / scale) in float32, halves away from zero. With `half_even` (XNNPACK), the zero
+    point is added first and the sum is rounded half to even.
     """
     info = np.iinfo(dtype)
     bounds = {"none": (None, None), "relu": (0.0, None), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}[activation]
@@ -163,10 +165,10 @@ def clamp_range(
 
 @dataclass(frozen=True)
 class Rounding:
-    """One published implementation's choice of arithmetic; see docs/arithmetic.md for the evidence.
+    """The arithmetic of one published implementation; see docs/arithmetic.md for the evidence.
 
-    `float32_scales`: ratios of scales are formed in float32, not float64, before they become multipliers;
-    `elementwise`: whose kernels add, multiply, average and quantise.
+    `float32_scales`: ratios of scales are computed in float32, not float64, before they become multipliers.
+    `elementwise`: the runtime whose kernels add, multiply, average and quantise.
     """
 
     name: str
@@ -178,11 +180,11 @@ class Rounding:
 
     @property
     def delegated(self) -> bool:
-        """Element-wise operators are not TFLite's own, and clamp bounds round half to even."""
+        """Whether element-wise operators are XNNPACK's or onnxruntime's; clamp bounds then round half to even."""
         return self.elementwise in ("xnnpack", "ort")
 
     def ratio(self, over: float, *factors: float) -> float:
-        """The product of scales `factors` divided by the scale `over`, formed as this mode forms it."""
+        """Return the product of the scales `factors` divided by the scale `over`, in this mode's precision."""
         kind = np.float32 if self.float32_scales else np.float64
         product = kind(1)
         for factor in factors:
@@ -205,7 +207,7 @@ MODES = {
 
 
 def rounding_mode(name: str) -> Rounding:
-    """The mode called `name`. Raises InputError naming those that exist."""
+    """Return the mode called `name`. Raises InputError if there is no such mode."""
     if name not in MODES:
         raise InputError("--rounding", f"there is no rounding mode '{name}'", f"choose one of {', '.join(MODES)}")
     return MODES[name]
@@ -213,7 +215,7 @@ def rounding_mode(name: str) -> Rounding:
 
 @dataclass(frozen=True, eq=False)
 class Requant:
-    """out = clamp(round(acc * real) + zero_point, low, high), `real` one factor or one for each last-axis index."""
+    """out = clamp(round(acc * real) + zero_point, low, high). `real` is one factor, or one per last-axis index."""
 
     real: Array  # float64, for the integer rules
     real32: Array  # float32, for the float rule
@@ -224,7 +226,10 @@ class Requant:
 
     @classmethod
     def of_product(cls, x: Tensor, w: Tensor, out: Tensor, activation: Activation, half_even: bool = False) -> Requant:
-        """The requantisation of sum((x - zx) * w) to `out`; factors from the tensors' float32 scales."""
+        """Return the requantisation of sum((x - zx) * w) to `out`, with factors from the tensors' float32 scales.
+
+        Raises ModelError if a factor is not below MAX_FACTOR.
+        """
         weights = np.asarray(w.quant.scale if w.quant else [w.scale], np.float64)
         real = np.float64(x.scale) * weights / np.float64(out.scale)
         with np.errstate(over="ignore"):
@@ -235,7 +240,7 @@ class Requant:
         return cls(real, real32, out.zero_point, low, high, out.dtype)
 
     def apply(self, acc: Array, rule: RequantRule) -> Array:
-        """Codes of dtype `dtype` for int32 or int64 accumulators of any shape (channels last)."""
+        """Return codes of dtype `dtype` for int32 or int64 accumulators of any shape (channels last)."""
         if rule == "pow2":
             scaled = shift_up(acc, power_of_two(self.real, "requantisation"))
         elif rule == "float":
@@ -249,7 +254,7 @@ class Requant:
         return np.clip(scaled, self.low, self.high, out=scaled).astype(self.dtype)
 
     def _float(self, acc: Array) -> Array:
-        """The rule `float` without integers in between: bounds are whole, so clamping may come before rounding."""
+        """Apply the rule `float` in floats throughout. Clamping may come before rounding as the bounds are integers."""
         scaled = acc.astype(np.float32)
         scaled *= self.real32
         np.clip(scaled, self.low - self.zero_point, self.high - self.zero_point, out=scaled)
@@ -267,13 +272,14 @@ class Shift:
     high: int = 127
 
     def check(self, where: str, dtype: str) -> None:
-        """Raises ModelError for a divisor that is not positive and for bounds outside `dtype`."""
+        """Check the divisor (1..2**31) and the bounds (a range of `dtype`). Raises ModelError if one is wrong."""
         limits = np.iinfo(dtype)
         if not 0 < self.divisor <= 1 << 31 or not limits.min <= self.low <= self.high <= limits.max:
-            raise ModelError(where, f"requantises to {dtype} by {self}, which is not possible")
+            reason = f"requantises to {dtype} by {self}; the divisor must be in 1..2**31, low..high within {dtype}"
+            raise ModelError(where, reason)
 
     def apply(self, x: Array, multiplier: Array, addend: Array, dtype: str) -> Array:
-        """Codes of dtype `dtype`; factors of below 2**31 and 2**53 leave no product beyond int64."""
+        """Return codes of dtype `dtype`. A multiplier below 2**31 and an addend below 2**53 cannot overflow int64."""
         twice = 2 * (x.astype(np.int64) * multiplier + addend)
         rounded = (twice + self.divisor) // (2 * self.divisor)
         return np.clip(rounded, self.low, self.high).astype(dtype)

@@ -1,1 +1,1 @@
-"""Gateware that targets share, in Amaranth, and the driver of compiled models. Needs the extra `rtl`."""
+"""Gateware blocks that targets share (in Amaranth), and the driver of compiled models. Requires the extra `rtl`."""

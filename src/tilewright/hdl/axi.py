@@ -1,4 +1,4 @@
-"""AXI4: rows of a transfer as bursts, masters for read and write commands; and control registers behind AXI4-Lite."""
+"""AXI4: the bursts of a 2-D transfer, a read master and a write master; control registers on AXI4-Lite."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tilewright.hdl.queues import StreamFifo
 
 ADDRESS_BITS = 32
 
-#: A command: bytes from `address`, which is a multiple of a beat; `beats` less one, as AXI counts.
+#: A burst command: a byte address, a multiple of a beat; and the number of beats minus 1, as AXI encodes it.
 BURST = data.StructLayout({"address": ADDRESS_BITS, "beats": 8})
-#: `rows` of `row_bytes`, `stride` bytes apart, from byte `address`; neither count is 0.
+#: A 2-D transfer: `rows` of `row_bytes`, `stride` bytes apart, from byte `address` on. Neither count may be 0.
 ROWS = data.StructLayout({"address": ADDRESS_BITS, "stride": ADDRESS_BITS, "rows": 16, "row_bytes": ADDRESS_BITS})
 LITE_ADDRESS_BITS = 12  # 4 KiB, the smallest window that interconnects map
-#: A word to write, and which of its bytes.
+#: A word to write; bit i of `strobes` enables byte i.
 WORD = data.StructLayout({"data": 32, "strobes": 4})
 
 
 def beat_of(bits: int) -> data.StructLayout:
-    """A beat as AXI writes it; `strobes`: which bytes are."""
+    """Return the layout of a write beat. Bit i of `strobes` enables byte i."""
     return data.StructLayout({"data": bits, "strobes": bits // 8, "last": 1})
 
 
 class RowBursts(wiring.Component):
-    """Loaded with `rows` by `start`, it offers a burst from the next cycle on, one a cycle.
+    """Splits a 2-D transfer into bursts. `start` loads `rows`; from the next cycle on it offers a burst per cycle.
 
-    Bursts end at multiples of the `longest`, in beats: a power of two, at most 4 KiB, so that none crosses a page.
+    Bursts end at multiples of `longest` beats, a power of two. `longest` is at most 4 KiB, so no burst crosses a page.
 
-    `last` is high in the cycle in which the last burst is taken; `active` until then.
+    `active` is high while bursts remain; `last` is high in the cycle in which the last burst is accepted.
     """
 
     def __init__(self, beat_bits: int, longest: int) -> None:
@@ -82,7 +82,7 @@ class RowBursts(wiring.Component):
 
 
 class ReadBus(wiring.Signature):
-    """AR and R; size, burst type and ID never change, the top names them."""
+    """The read channels AR and R. Size, burst type and ID are constants, which the top module sets."""
 
     def __init__(self, beat_bits: int) -> None:
         beat = data.StructLayout({"data": beat_bits, "last": 1})
@@ -90,7 +90,7 @@ class ReadBus(wiring.Signature):
 
 
 class WriteBus(wiring.Signature):
-    """AW, W and B."""
+    """The write channels AW, W and B."""
 
     def __init__(self, beat_bits: int) -> None:
         super().__init__(
@@ -103,16 +103,17 @@ class WriteBus(wiring.Signature):
 
 
 class Bus(wiring.Signature):
-    """Both."""
+    """All read and write channels."""
 
     def __init__(self, beat_bits: int) -> None:
         super().__init__({**ReadBus(beat_bits).members, **WriteBus(beat_bits).members})
 
 
 class ReadMaster(wiring.Component):
-    """Grants a burst a cycle, of equal ones the lowest client's, at most `in_flight` that have not ended.
+    """Grants one burst per cycle, lowest client number first, while fewer than `in_flight` bursts are unfinished.
 
-    Beats reach the client whose bit of `valid` is set, a cycle after the bus; clients are always ready for them.
+    One cycle after a beat is on the bus, it is on `data`, and the bit of its client in `valid` is high. Clients must
+    always be ready for it.
     """
 
     def __init__(self, beat_bits: int, clients: int, in_flight: int) -> None:
@@ -153,7 +154,7 @@ class ReadMaster(wiring.Component):
 
 
 class WriteMaster(wiring.Component):
-    """Passes commands on, one a cycle. `granted` and `ended` count bursts, modulo 2^16."""
+    """Forwards write commands, one per cycle. `granted` and `ended` count bursts, modulo 2^16."""
 
     def __init__(self, beat_bits: int) -> None:
         super().__init__(
@@ -181,7 +182,7 @@ class WriteMaster(wiring.Component):
 
 
 class AxiLite(wiring.Signature):
-    """The five channels, from the side of the master; responses are always OKAY (0)."""
+    """The five AXI4-Lite channels, in the directions of the master. Responses are always OKAY (0)."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -196,10 +197,11 @@ class AxiLite(wiring.Signature):
 
 
 class AxiLiteRegisters(wiring.Component):
-    """`written`: names of registers that the host writes, by byte offset; `read`: those that it only reads.
+    """Control registers by byte offset: the host writes (and reads) the registers `written`, and only reads `read`.
 
-    A written register is a port of its value; `NAME_strobe` is high in the cycle in which the port first has what was
-    written. A word is taken when address and data are there, and no response is waiting; other offsets read as 0.
+    A written register is an output port with its value. `NAME_strobe` is high in the first cycle in which the port has
+    a newly written value. A write is accepted when its address and data are both valid and no response is pending.
+    Other offsets read as 0.
     """
 
     def __init__(self, written: Mapping[int, str], read: Mapping[int, str]) -> None:

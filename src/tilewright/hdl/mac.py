@@ -1,4 +1,4 @@
-"""What computes on tiles: the multiply-accumulate array, and the lanes of the tensor ALU."""
+"""Arithmetic on tiles: the multiply-accumulate array, and the lanes of the tensor ALU."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.errors import ConfigError
 
-#: Cycles from operands to sums.
+#: Cycles from the operands to their sums.
 MAC_LATENCY = 2
-#: What makes a product: a multiplier block each; a block for two that share an input; logic.
+#: How products are made: one multiplier block each, one block for two products that share an input, or logic.
 MULTIPLIERS = ("single", "packed", "logic")
-#: Bits, signed, of the operands that a multiplier block takes: Xilinx's DSP48E1, the smaller of its generations.
+#: Widths in bits of the signed operands of a multiplier block: Xilinx's DSP48E1; later generations are wider.
 PACKED_BITS, SHARED_BITS = 25, 18
 
 
 class MacArray(wiring.Component):
-    """sums[b][o] = sum over i of inp[b][i] * wgt[o][i], exact, MAC_LATENCY cycles later; one product a cycle.
+    """Computes sums[b][o] = sum over i of inp[b][i] * wgt[o][i] exactly.
 
-    Operands are row-major, first value in the low bits; sums have `sum_bits`, wide enough for any operands. Whichever
-    the `multipliers`, the sums are the same, in the same cycle. Raises ConfigError for operands that two do not fit
-    into a block.
+    It takes new operands each cycle, and their sums follow MAC_LATENCY cycles later. Operands are row-major, with the
+    first value in the low bits. Sums have `sum_bits`, enough for any operands. `multipliers` changes neither the sums
+    nor their timing. Raises ConfigError if `multipliers` is unknown, or if two products of the operands are too wide
+    for one block with `packed`.
     """
 
     def __init__(self, batch: int, block: int, inp_bits: int, wgt_bits: int, multipliers: str = "single") -> None:
@@ -67,7 +68,7 @@ class MacArray(wiring.Component):
         return m
 
     def _products(self, m: Module, shared: Value, others: Sequence[Value], name: str) -> list[Value]:
-        """One value times each of one or two others, a cycle later."""
+        """Return the products of `shared` and each of one or two others, one cycle later."""
         bits, first = self.product_bits, others[0]
         if len(others) == 1:
             product = Signal(signed(bits), name=name)
@@ -77,12 +78,12 @@ class MacArray(wiring.Component):
         product = Signal(signed(len(both) + self.inp_bits), name=name)
         m.d.comb += both.eq((others[1] << bits) + first)
         m.d.sync += product.eq(shared * both)
-        # A negative lower product has borrowed from the upper one.
+        # A negative lower product has borrowed 1 from the upper one: add it back.
         return [product[:bits].as_signed(), (product[bits:].as_signed() + product[bits - 1])[:bits].as_signed()]
 
 
 def _by_logic(a: Value, b: Value) -> Value:
-    """A product as a sum of rows, which synthesis does not take for a multiplier."""
+    """Return a product as a sum of partial products, which synthesis does not map to a multiplier block."""
     *low, sign = ((bit.replicate(len(a)) & a.as_unsigned()).as_signed() for bit in b)
     rows = [row << place for place, row in enumerate(low)]
     return reduce(add, rows, 0 - (sign << len(low)))
@@ -93,19 +94,20 @@ def _values(word: Value, bits: int) -> list[Value]:
 
 
 class Operation(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """What a lane does; SHR shifts by the low bits of its second operand, to the left by a negative amount."""
+    """An ALU operation. SHR shifts right by the low bits of the second operand, or left if they are negative."""
 
     MIN = 0
     MAX = 1
     ADD = 2
     SHR = 3
-    NONE = 4  # gives the first operand
+    NONE = 4  # returns the first operand
 
 
 class TensorAlu(wiring.Component):
-    """`lanes` values of 2^`log_bits`, signed; sums wrap.
+    """Applies one operation to `lanes` pairs of signed values of 2^`log_bits` bits, in the same cycle. Sums wrap.
 
-    With `signed_amounts`, SHR's amount says by its sign which way; without, the input `left` says it for all lanes.
+    With `signed_amounts`, the sign of the SHR amount selects the direction; otherwise the input `left` selects it for
+    all lanes.
     """
 
     def __init__(self, lanes: int, log_bits: int, signed_amounts: bool = True) -> None:

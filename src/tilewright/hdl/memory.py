@@ -1,6 +1,7 @@
-"""On-chip memory of tiles with ports a tile wide and ports as wide as the bus, at full speed for any alignment.
+"""On-chip tile memories. Ports are one tile or one bus beat wide, and run at full speed for any alignment.
 
-A BankedMemory has one user; a PartedMemory several, which share it by parts: each belongs to one of them at a time.
+A BankedMemory has one user. A PartedMemory is divided into parts, each of which belongs to one of several users at a
+time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from amaranth.utils import ceil_log2
 
 @dataclass(frozen=True)
 class Tiles:
-    """`depth` tiles of `tile_bits`, and how they fit into beats of `beat_bits`; all powers of two."""
+    """The shape of a memory: `depth` tiles of `tile_bits`, and a bus of `beat_bits`. All are powers of two."""
 
     tile_bits: int
     beat_bits: int
@@ -25,12 +26,12 @@ class Tiles:
 
     @property
     def lanes(self) -> int:
-        """Tiles in a beat."""
+        """Tiles per beat, at least 1."""
         return max(1, self.beat_bits // self.tile_bits)
 
     @property
     def parts(self) -> int:
-        """Beats in a tile."""
+        """Beats per tile, at least 1."""
         return max(1, self.tile_bits // self.beat_bits)
 
     @property
@@ -39,8 +40,9 @@ class Tiles:
 
 
 class BeatWrite(wiring.Signature):
-    """A beat: lane l goes to tile `index` + l where bit l of `mask` is set; of a tile of several beats, to `part`,
-    or to all parts of a `whole` one.
+    """The write of one beat: lane l goes to tile `index` + l if bit l of `mask` is set.
+
+    If a tile has several beats, the data goes to its part number `part`, or with `whole` to all its parts.
     """
 
     def __init__(self, tiles: Tiles) -> None:
@@ -57,24 +59,25 @@ class BeatWrite(wiring.Signature):
 
 
 class TileWrite(wiring.Signature):
-    """One tile, where `en` is set."""
+    """The write of one tile, in cycles in which `en` is high."""
 
     def __init__(self, tiles: Tiles) -> None:
         super().__init__({"index": Out(tiles.index_bits), "en": Out(1), "data": Out(tiles.tile_bits)})
 
 
 class TileRead(wiring.Signature):
-    """`lanes` tiles from `index` on; `data` a cycle after `en`, held until the next."""
+    """A read of `lanes` tiles from `index` on. `data` comes one cycle after `en` and is held until the next read."""
 
     def __init__(self, tiles: Tiles, lanes: int = 1) -> None:
         super().__init__({"index": Out(tiles.index_bits), "en": Out(1), "data": In(lanes * tiles.tile_bits)})
 
 
 class BankedMemory(wiring.Component):
-    """Tile i lies in bank i modulo lanes, so that neighbours are reached at once, from any index; indices wrap.
+    """A memory with tile i in bank i modulo lanes: a beat reaches neighbouring tiles from any index. Indices wrap.
 
-    Writes: `beats` and, with `tile_writes`, `tile` (which goes first; never both in one cycle). `read` gives one tile,
-    with `wide_reads` as many as a beat holds. A read in the cycle of a write gives what is written.
+    Write ports: `beats` and, with `tile_writes`, `tile`. Both in one cycle are not allowed (`tile` takes precedence).
+    `read` returns one tile, or with `wide_reads` as many as a beat holds. A read in the cycle of a write returns the
+    new data.
     """
 
     def __init__(self, tiles: Tiles, beat_writes: bool = True, tile_writes: bool = False, wide_reads: bool = False):
@@ -121,7 +124,7 @@ class BankedMemory(wiring.Component):
 
 
 def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value | int]:
-    """What a BeatWrite gives the bank of a lane: data, whether the mask has it, and the parts to be written."""
+    """Return the share of one bank in a BeatWrite: its data, its bit of the mask, the enable bits of the tile parts."""
     log = ceil_log2(tiles.lanes)
     distance = (lane - beats.index[:log])[:log]
     parts = Mux(beats.whole, (1 << tiles.parts) - 1, 1 << beats.part) if tiles.parts > 1 else 1
@@ -131,27 +134,27 @@ def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value |
 
 
 def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
-    """One of the tiles of a beat."""
+    """Return the tile of one lane of a beat."""
     return data.word_select(lane, tiles.tile_bits) if tiles.lanes > 1 else data
 
 
 def row_of(index: Value, bank: int, log: int, wide: bool) -> Value:
-    """The row of a bank that holds its tile at `index` or, of several tiles, the first behind it."""
+    """Return the row of `bank` that holds tile `index`; for a `wide` access, the first tile from `index` on."""
     row = index >> log
     return row + (index[:log] > bank) if wide and log else row
 
 
 class PartedMemory(wiring.Component):
-    """A BankedMemory of `parts` equal parts. User u reads by `read{u}` and writes by `tile{u}`; beats come besides.
+    """A BankedMemory of `parts` equal parts. User u reads on `read{u}` and writes on `tile{u}`; `beats` fills it.
 
-    In one cycle users reach parts of their own, each with full bandwidth; no part may be written twice. What two users
-    find who are in one part is not defined.
+    Users that access different parts in one cycle each have full bandwidth. No part may be written twice in a cycle.
+    The result of an access by two users to one part in a cycle is undefined.
     """
 
     def __init__(self, tiles: Tiles, parts: int, users: int) -> None:
         self.tiles, self.users = tiles, users
-        self.rows = max(1, tiles.depth // tiles.lanes)  # of each lane
-        self.parts = min(parts, self.rows)  # smaller ones are told apart by their lanes
+        self.rows = max(1, tiles.depth // tiles.lanes)  # rows of each lane
+        self.parts = min(parts, self.rows)  # parts smaller than a row are separate lanes
         super().__init__(
             {
                 "beats": In(BeatWrite(tiles)),
@@ -200,12 +203,12 @@ class PartedMemory(wiring.Component):
         return m
 
     def _part(self, row: Value) -> Value | int:
-        """The part that a row of a lane is in."""
+        """Return the part that contains a row of a lane."""
         within = ceil_log2(self.rows // self.parts)
         return row[within : within + ceil_log2(self.parts)] if self.parts > 1 else 0
 
     def _mine(self, index: Value, lane: int, part: int) -> Value | int:
-        """Whether a tile is in that part of that lane."""
+        """Return whether a tile lies in the given part of the given lane."""
         log = ceil_log2(self.tiles.lanes)
         in_lane: Any = (index[:log] == lane) if log else 1
         in_part: Any = self._part(index >> log) == part if self.parts > 1 else 1

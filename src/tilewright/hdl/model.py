@@ -1,4 +1,4 @@
-"""A compiled component: ports as arrays, and a loop in C that runs it."""
+"""Run a compiled component: its ports are arrays, and a loop in C advances its clock."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError, MachineError
 from tilewright.hdl.build import library
 
+#: A number of events that is never reached.
 EVER = (1 << 64) - 1
 
 
 class Written(NamedTuple):
-    """Beats of a write bus: cycle and address int64 [n], bytes uint8 [n, b], and which of them count, bool [n, b]."""
+    """Write beats: cycle and address int64 [n], data uint8 [n, b], and the bytes that are enabled, bool [n, b]."""
 
     cycle: Array
     address: Array
@@ -26,10 +27,10 @@ class Written(NamedTuple):
 
 
 class Compiled:
-    """A component, compiled; the result is kept from run to run.
+    """A compiled component. The result is cached on disk.
 
-    `engine`: verilator (fast) or cxxrtl (an independent reading of the same RTL). Raises ConfigError where tools are
-    missing.
+    `engine`: verilator (fast) or cxxrtl (an independent implementation of the same RTL). Raises ConfigError if the
+    engine is unknown, or if a tool is missing or fails.
     """
 
     def __init__(self, component: Any, engine: str = "verilator") -> None:
@@ -40,7 +41,7 @@ class Compiled:
 
 
 class Model:
-    """One instance of a component at cycle 0. `ports` are views of its own words, uint8, by name."""
+    """One instance of a component, at cycle 0. `ports` are uint8 views of the memory of its ports, by name."""
 
     def __init__(self, compiled: ctypes.CDLL) -> None:
         self._library = compiled
@@ -53,7 +54,7 @@ class Model:
             self._library.tw_close(self._sim)
 
     def _listed(self) -> list[tuple[str, Array]]:
-        """Views uint8 of the model's own words, little-endian."""
+        """Return name and memory of each port, as a uint8 view, little-endian."""
         found: list[tuple[str, Array]] = []
         data, bits, size = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
         places = [ctypes.byref(item) for item in (data, bits, size)]
@@ -71,35 +72,35 @@ class Model:
 
     def _port(self, name: str) -> Array:
         if name not in self.ports:
-            raise ConfigError("RTL model", f"there is no port {name}", f"there are {', '.join(self.ports)}")
+            raise ConfigError("RTL model", f"there is no port {name}", f"choose one of {', '.join(self.ports)}")
         return self.ports[name]
 
     @property
     def cycle(self) -> int:
-        """Clock edges so far."""
+        """Clock cycles run so far."""
         return int(self._library.tw_cycle(self._sim))
 
     def attach(self, prefix: str, memory: Array, latency: int, stalls: int = 0) -> int:
-        """Put `memory` (uint8 [n], used in place) behind the AXI4 ports of a name; `latency` cycles, at least 1.
+        """Connect `memory` (uint8 [n], used in place) to the AXI4 ports PREFIX__ar .. PREFIX__b; returns its number.
 
-        `stalls`: a seed by which it holds up commands, beats and responses at random; 0: never. Gives a number for
-        `faults`.
+        `latency` is in cycles, at least 1. `stalls` is a seed for random delays of commands, beats and responses; 0: no
+        delays. `faults` and `written` take the number. Raises ConfigError if the component has no such ports.
         """
         place = memory.ctypes.data_as(ctypes.c_void_p)
         number = self._library.tw_memory(self._sim, prefix.encode(), place, memory.size, latency)
         if not number:
-            raise ConfigError("RTL model", f"there are no AXI4 ports {prefix}")
+            raise ConfigError("RTL model", f"the component has no AXI4 ports named {prefix}")
         if stalls:
             self._library.tw_stall(ctypes.c_void_p(number), stalls)
         self._attached.append(memory)
         return int(number)
 
     def faults(self, memory: int) -> int:
-        """Beats outside an attached memory, or out of step with their command."""
+        """Return the number of beats that were outside an attached memory or did not match their command."""
         return int(self._library.tw_faults(ctypes.c_void_p(memory)))
 
     def written(self, memory: int) -> Written:
-        """The beats written to an attached memory, in order."""
+        """Return the beats written to an attached memory, in order."""
         places, beats, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
         found = (ctypes.byref(item) for item in (places, beats, size))
         count, width = self._library.tw_written(ctypes.c_void_p(memory), *found), size.value
@@ -110,21 +111,21 @@ class Model:
         return Written(at[:, 0], at[:, 1], content[:, :width], strobes)
 
     def wave(self, path: Path, first: int, last: int) -> None:
-        """Write a waveform (VCD, two time steps a cycle) of the cycles from `first` to `last` as they are run.
+        """Write a waveform (VCD, two time steps per cycle) of the cycles `first` to `last` when they are run.
 
-        Raises ConfigError for a file that cannot be written, and where the engine has no waveforms: cxxrtl has.
+        Raises ConfigError if the file cannot be written, or if the engine is not cxxrtl (verilator has no waveforms).
         """
         if not self._library.tw_wave(self._sim, str(path).encode(), first, last):
-            raise ConfigError("waveform", f"cannot write {path}", "give another file, and use the engine cxxrtl")
+            raise ConfigError("waveform", f"cannot write {path}", "choose a writable file and the engine cxxrtl")
 
     def watch(self, port: str, number: int) -> None:
-        """Log each cycle in which a port is not 0."""
+        """Log each cycle in which a port is not 0, as an event with the given number."""
         self._port(port)
         self._library.tw_watch(self._sim, port.encode(), number)
 
     @property
     def events(self) -> Array:
-        """What was logged: int64 [n, 2], number and cycle, in order of time."""
+        """The logged events, int64 [n, 2]: number and cycle, in order of time."""
         data = ctypes.c_void_p()
         count = self._library.tw_events(self._sim, ctypes.byref(data))
         return _copied(data, 16 * count).view(np.int64).reshape(-1, 2)
@@ -133,18 +134,18 @@ class Model:
         self._library.tw_run(self._sim, cycles, None, EVER)
 
     def run_until(self, port: str, limit: int) -> None:
-        """Run until a port is not 0; MachineError after `limit` cycles."""
+        """Run until a port is not 0. Raises MachineError if it is still 0 after `limit` cycles."""
         self._port(port)
         if not self._library.tw_run(self._sim, limit, port.encode(), EVER):
             raise MachineError("RTL model", f"{port} is still 0 after {limit} cycles")
 
     def run_until_logged(self, events: int, limit: int) -> bool:
-        """Run until so many events have been logged; whether they were within `limit` cycles."""
+        """Run until `events` events have been logged; returns False if `limit` cycles were not enough."""
         return bool(self._library.tw_run(self._sim, limit, None, events))
 
 
 def _copied(data: ctypes.c_void_p, size: int) -> Array:
-    """So many bytes of the library's, uint8."""
+    """Copy `size` bytes of the library's memory; returns uint8 [size]."""
     return np.frombuffer(ctypes.string_at(data, size) if size else b"", np.uint8)
 
 

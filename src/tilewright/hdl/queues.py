@@ -1,4 +1,4 @@
-"""Queues: a FIFO in block RAM, and one of dependency tokens."""
+"""Queues: a FIFO in block RAM, and a queue of dependency tokens."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from amaranth.lib.wiring import In, Out
 
 
 class StreamFifo(wiring.Component):
-    """`depth` elements of `shape`, any number from 1.
+    """A FIFO of `depth` elements (at least 1) of `shape`.
 
-    Written in cycle t, an element is readable in t + 1. A full queue takes an element in the cycle that frees a place.
+    An element written in cycle t can be read in t + 1. A full FIFO accepts an element in the cycle of a read.
     """
 
     def __init__(self, shape: ShapeLike, depth: int) -> None:
@@ -44,7 +44,7 @@ class StreamFifo(wiring.Component):
         m.d.comb += following.eq(_next(first, self.depth))
         with m.If(gives):
             m.d.sync += first.eq(following)
-            m.d.comb += read.addr.eq(following)  # what the next cycle shows
+            m.d.comb += read.addr.eq(following)  # the element on `o` in the next cycle
         with m.If(takes):
             m.d.sync += last.eq(_next(last, self.depth))
         m.d.sync += self.level.eq(self.level + takes - gives)
@@ -56,12 +56,12 @@ def _next(pointer: Signal, depth: int) -> Value:
 
 
 class TokenQueue(wiring.Component):
-    """At most `depth` dependency tokens, which carry nothing: two counters are all of it.
+    """A queue of at most `depth` dependency tokens. Tokens carry no data, so it consists of two counters.
 
-    A producer reserves a place and later pushes into it; all outputs are registers.
+    The producer reserves a place and later pushes a token into it. Outputs depend on registers only.
 
-    `room`: a place is free. `available`: there is a token. A push in cycle t is available in t + 1, a pop in t gives
-    room in t + 1.
+    `room`: a place is free. `available`: a token is present. A push in cycle t makes a token available in t + 1; a pop
+    in t frees its place in t + 1.
     """
 
     def __init__(self, depth: int) -> None:

@@ -1,7 +1,7 @@
-"""Lanes of the extended tensor ALU: fixed-point and float32 rescaling of int32 values, exact, in a pipeline.
+"""Lanes of the extended tensor ALU: exact fixed-point and float32 requantisation of int32 values, pipelined.
 
 The rules are those of graph/rounding.py: gemmlowp's rounding doubling high multiply, the rounding shift with ties
-away from zero, and the product with a float32 that is rounded half to even.
+away from zero, and the product with a float32, rounded half to even.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value, signed
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
+#: float32: bits of the mantissa with its leading 1, exponent bias, exponent of infinities and NaN.
 MANTISSA, BIAS, SPECIAL = 24, 127, 255
-#: The float32 values between which results lie.
+#: The largest and the smallest float32 in the range of int32: results saturate at them.
 MOST, LEAST = (1 << 31) - 128, -(1 << 31)
 #: Cycles from `value` to `result`.
 SCALE_LATENCY = 3
@@ -24,10 +25,10 @@ RESCALE_LATENCY = 5
 
 
 class FloatScale(wiring.Component):
-    """`result` = graph.rounding.round_half_even(float32(value) * factor), SCALE_LATENCY cycles later, one a cycle.
+    """Computes graph.rounding.round_half_even(float32(value) * factor) in SCALE_LATENCY cycles, one value per cycle.
 
-    Infinite factors saturate; what NaN gives is not defined there, here it saturates too. Subnormal ones give 0, as
-    their products with any int32 do.
+    Infinite factors saturate, and so does NaN, whose result graph.rounding leaves undefined. Subnormal factors give 0:
+    their product with any int32 rounds to 0.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class FloatScale(wiring.Component):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        # 0: the magnitude, its highest bit in front.
+        # Stage 0: shift the magnitude until its highest bit is set.
         size = Signal(32)
         m.d.comb += size.eq(Mux(self.value < 0, -self.value, self.value))
         fraction, zeros, sign = Signal(32), Signal(5), Signal()
@@ -43,7 +44,7 @@ class FloatScale(wiring.Component):
         m.d.sync += [fraction.eq(shifted), zeros.eq(count), sign.eq(self.value < 0)]
         factor = Signal(32)
         m.d.sync += factor.eq(self.factor)
-        # 1: as float32; the product.
+        # Stage 1: round the magnitude to float32, and multiply.
         mantissa, carry = _rounded(m, fraction, "value")
         biased = factor[23:31]
         product, exponent = Signal(2 * MANTISSA), Signal(signed(10))
@@ -55,7 +56,7 @@ class FloatScale(wiring.Component):
             nothing.eq(~fraction[31] | (biased == 0)),
             huge.eq(biased == SPECIAL),
         ]
-        # 2: the product as float32.
+        # Stage 2: round the product to float32.
         above = product[-1]
         front = Signal(2 * MANTISSA)
         m.d.comb += front.eq(Mux(above, product, product << 1))
@@ -69,7 +70,7 @@ class FloatScale(wiring.Component):
             is_nothing.eq(nothing),
             is_huge.eq(huge),
         ]
-        # 3: as an integer. Bits below the point, one of them in front of the rest.
+        # Stage 3: round to an integer. `below` is the first bit after the binary point; `rest`: a later bit is set.
         point = Signal(2 * MANTISSA + 8)
         m.d.comb += point.eq((whole << (MANTISSA + 1)) >> Mux(power < 23, (23 - power)[:6], 0))
         below, rest = point[MANTISSA], point[:MANTISSA] != 0
@@ -83,7 +84,7 @@ class FloatScale(wiring.Component):
 
 
 def _normalised(m: Module, word: Value) -> tuple[Value, Value]:
-    """A word shifted until its highest bit is set, and how far."""
+    """Return a word shifted left until its highest bit is set, and the distance."""
     count: list[Value] = []
     for step in (16, 8, 4, 2, 1):
         clear, shifted = Signal(name=f"clear{step}"), Signal(32, name=f"shifted{step}")
@@ -94,7 +95,7 @@ def _normalised(m: Module, word: Value) -> tuple[Value, Value]:
 
 
 def _rounded(m: Module, word: Value, name: str) -> tuple[Value, Value]:
-    """The upper bits of a word whose highest is set, rounded half to even; whether that gave a bit more."""
+    """Round a word whose highest bit is set to MANTISSA bits, half to even; returns the mantissa and the carry."""
     cut = len(word) - MANTISSA
     kept, half, rest = word[cut:], word[cut - 1], word[: cut - 1] != 0
     total = Signal(MANTISSA + 1, name=f"{name}_rounded")
@@ -104,9 +105,9 @@ def _rounded(m: Module, word: Value, name: str) -> tuple[Value, Value]:
 
 
 class Rescale(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """MULH: the high half of twice the product. RSHR: shifted right, rounded, or left by a negative amount.
+    """MULH: the high half of twice the product. RSHR: a rounding right shift, or a left shift by a negative amount.
 
-    REQ: first + second, rescaled by the factors of its column, moved and bounded.
+    REQ: first + second, rescaled by the factors of the column, plus a zero point, clipped.
     """
 
     NONE = 0
@@ -116,11 +117,12 @@ class Rescale(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 
 class Rescaler(wiring.Component):
-    """`rows` x `columns` values; `first`, `second` and `op` one a cycle, `result` RESCALE_LATENCY cycles later.
+    """Rescales `rows` x `columns` values: operands and `op` each cycle, `result` RESCALE_LATENCY cycles later.
 
-    Factors of REQ are words of `columns`: `multiplier`; `scaling`, shifts to the left (byte 0) and right (byte 1) and a
-    zero point; `bounds`, the smallest (lower half) and the largest result, none where they cross. The three change one
-    a cycle in this order, none while an operation begins, so that all that began before end with the old ones.
+    REQ has three 32-bit words per column: `multiplier`; `scaling`, the left shift (byte 0), the right shift (byte 1)
+    and the zero point (upper half); `bounds`, the smallest (lower half) and the largest result. Results are not clipped
+    if the smallest exceeds the largest. The words must change in this order, one per cycle, in cycles in which no
+    operation begins: operations in flight then still use the old words.
     """
 
     def __init__(self, rows: int, columns: int, is_float: bool) -> None:
@@ -144,7 +146,7 @@ class Rescaler(wiring.Component):
         for stage in range(1, RESCALE_LATENCY + 1):
             ops.append(Signal(Rescale, name=f"op{stage}"))
             m.d.sync += ops[stage].eq(ops[stage - 1])
-        # Factors a stage later each: an operation meets its own wherever it is.
+        # Delay each word to the stage that uses it: operations in flight keep the words they began with.
         right, zero, low = (
             _after(m, word, cycles) for word, cycles in ((self.scaling, 1), (self.scaling, 2), (self.bounds, 2))
         )
@@ -170,7 +172,7 @@ class Rescaler(wiring.Component):
 
 
 class Lane(wiring.Component):
-    """One value. `op[s]` is that of stage s; other inputs belong to the stage that takes them."""
+    """The pipeline of one value. `op[s]` is the operation in stage s; other inputs belong to the stage they feed."""
 
     def __init__(self, is_float: bool) -> None:
         self.is_float = is_float
@@ -192,7 +194,7 @@ class Lane(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
         is_req = [op == Rescale.REQ for op in self.op]
-        # 0: the sum.
+        # Stage 0: the sum.
         total, value, factor = Signal(signed(BITS)), Signal(signed(BITS)), Signal(signed(BITS))
         m.d.comb += total.eq(self.first + self.second)
         shift = Mux(is_req[0], 0 if self.is_float else self.left, 0)
@@ -200,7 +202,7 @@ class Lane(wiring.Component):
             value.eq(Mux(is_req[0], total, self.first) << shift),
             factor.eq(Mux(is_req[0], self.multiplier, self.second)),
         ]
-        # 1, 2: the high product.
+        # Stages 1, 2: the high half of the product.
         lower, upper, kept, amount = Signal(signed(49)), Signal(signed(48)), Signal(signed(BITS)), Signal(6)
         m.d.sync += [
             lower.eq(value * factor[:16].as_unsigned()),
@@ -215,14 +217,14 @@ class Lane(wiring.Component):
             high.eq(Mux(self.op[2] == Rescale.RSHR, kept, Mux(doubled > HIGHEST, HIGHEST, doubled))),
             later.eq(amount),
         ]
-        # 3: the rounding shift.
+        # Stage 3: the rounding shift.
         by, shifted = Signal(5), Signal(signed(BITS))
         m.d.comb += by.eq(Mux(is_req[3], self.right, Mux(self.op[3] == Rescale.RSHR, later[:5], 0)))
         half = ((1 << by) >> 1)[:BITS]
         rounded = (high + half - ((high < 0) & (by != 0))) >> by
         to_left = (self.op[3] == Rescale.RSHR) & later[5]
         m.d.sync += shifted.eq(Mux(to_left, high << by, rounded))
-        # 4, 5: the zero point, the bounds.
+        # Stages 4, 5: the zero point, the bounds.
         moved = Signal(signed(BITS + 2))
         scaled = shifted
         if self.is_float:
@@ -238,7 +240,7 @@ class Lane(wiring.Component):
 
 
 def _after(m: Module, value: Any, cycles: int) -> Any:
-    """The same so many cycles later."""
+    """Return `value` delayed by `cycles` cycles."""
     for _ in range(cycles):
         later = Signal.like(value, name="later")
         m.d.sync += later.eq(value)

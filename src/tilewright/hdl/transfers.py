@@ -1,4 +1,4 @@
-"""2-D transfers between DRAM and tiles on chip: where they lie there, with zeros around them, and their beats."""
+"""2-D transfers between DRAM and tiles on chip: the positions of data and zero padding on chip, and the beats."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from tilewright.hdl.memory import BeatWrite, TileRead, Tiles
 INDEX_BITS = 16
 WHICH_BITS = 2
 
-#: `rows` of `columns` tiles of data within zeros, from tile `index` on; any of the counts may be 0.
-#: A row begins `offset` tiles into its first beat, the next one `step` further (modulo the tiles of a beat).
+#: On chip from tile `index` on: `rows` x `columns` tiles of data, surrounded by zero padding. Any count may be 0.
+#: The first row starts `offset` tiles into its first beat; each further row starts `step` tiles later (modulo a beat).
 WINDOW = data.StructLayout(
     dict.fromkeys(("index", "rows", "columns", "offset", "step"), INDEX_BITS)
     | dict.fromkeys(("top", "bottom", "left", "right"), 4)
 )
-#: A window as runs of tiles in memory `which`. `rows` is 0 where there is no data, else it begins at `index`.
-#: Zeros: `zeros` from tile `zero` on, then `middle` times `between` of them, each run `columns` behind the last,
-#: then `behind` of them, `skip` further.
+#: A window as runs of tiles in memory number `which`. The data starts at tile `index`; `rows` is 0 if there is none.
+#: The padding: a run of `zeros` tiles from tile `zero` on, `middle` runs of `between` tiles, each `columns` tiles after
+#: the end of the run before, and a run of `behind` tiles, `skip` tiles after the end of the run before.
 PLACEMENT = data.StructLayout(
     {"which": WHICH_BITS, "between": 5, "zeros": 22, "behind": 22}
     | dict.fromkeys(("index", "rows", "columns", "offset", "step", "zero", "middle", "skip"), INDEX_BITS)
 )
-#: Tiles from `index` on, `columns` to a row, which go to `rows` that are `stride` bytes apart from `address`.
+#: A transfer to DRAM: tiles from `index` on, `columns` per row, go to `rows`, `stride` bytes apart from byte `address`.
 PACKED = data.StructLayout(
     dict.fromkeys(("index", "rows", "columns"), INDEX_BITS) | dict.fromkeys(("address", "stride"), ADDRESS_BITS)
 )
 
 
 class Placer(wiring.Component):
-    """The placement of a window, in the same cycle; `padded`: there are zeros."""
+    """Computes the placement of a window in the same cycle. `padded`: the window has padding."""
 
     def __init__(self) -> None:
         super().__init__({"window": In(WINDOW), "which": In(WHICH_BITS), "placement": Out(PLACEMENT), "padded": Out(1)})
@@ -52,7 +52,7 @@ class Placer(wiring.Component):
             from_rows.eq((between != 0) & (w.rows > 1)),
             first.eq(Mux(w.rows == 0, (w.top + w.bottom) * width, w.top * width + w.left)),
             last.eq(Mux(w.rows == 0, 0, w.bottom * width + w.right)),
-            self.padded.eq((first != 0) | (last != 0)),  # what is between rows is in one of them too
+            self.padded.eq((first != 0) | (last != 0)),  # left or right padding makes one of them nonzero
             p.which.eq(self.which),
             p.index.eq(w.index + first),
             p.rows.eq(Mux(w.columns == 0, 0, w.rows)),
@@ -75,10 +75,10 @@ class Placer(wiring.Component):
 
 
 class TileReceiver(wiring.Component):
-    """Writes the beats of one placement after the other to its memories; a zero in each cycle without a beat.
+    """Writes beats to the memories, one placement after the other, and a tile of padding in each cycle without a beat.
 
-    A placement is taken a cycle before its first beat at the latest. `idle`: there is none. `completes`: this cycle
-    writes the last tile of one; the next takes its place at once.
+    A placement must be accepted at least one cycle before its first beat. `idle`: no placement is in progress.
+    `completes`: its last tile is written in this cycle; the next placement is accepted in the same cycle.
     """
 
     def __init__(self, memories: Sequence[Tiles]) -> None:
@@ -160,12 +160,12 @@ class TileReceiver(wiring.Component):
         return m
 
     def _of(self, which: Value, get: Callable[[Tiles], int]) -> Value:
-        """A number of the memory in use."""
+        """Return a property of the memory selected by `which`."""
         return chosen(which, [get(tiles) for tiles in self.memories])
 
 
 def chosen(which: Value, options: Sequence[Any]) -> Any:
-    """The option at index `which`; the last one for larger indices, so that no case is left open."""
+    """Return the option at index `which`; larger indices select the last option, so that every case is defined."""
     found = options[-1]
     for number in reversed(range(len(options) - 1)):
         found = Mux(which == number, options[number], found)
@@ -173,9 +173,9 @@ def chosen(which: Value, options: Sequence[Any]) -> Any:
 
 
 class TileSender(wiring.Component):
-    """Reads the tiles of `packed`, given with `start`, from the next cycle on; each beat leaves two cycles later.
+    """Sends tiles as beats. `start` loads `packed`; reads begin in the next cycle, and each beat leaves 2 cycles later.
 
-    `active` while there are tiles to read. Bursts end as in RowBursts.
+    `active`: tiles remain to be read. Bursts end as in RowBursts.
     """
 
     def __init__(self, tiles: Tiles, longest: int) -> None:
@@ -196,7 +196,7 @@ class TileSender(wiring.Component):
         within = log + ceil_log2(self.longest)  # bits of an address within the longest burst
         p, part = Signal(PACKED), Signal(range(max(2, t.parts)))
         row, left = Signal(within), Signal(INDEX_BITS)
-        place = Signal(within - log)  # of the beat within the longest burst
+        place = Signal(within - log)  # position of the beat within the longest burst
         offset, taken = Signal(range(t.lanes + 1)), Signal(INDEX_BITS)
         ends_tile, ends_row, following, go = Signal(), Signal(), Signal(within), Signal()
         m.d.comb += [
@@ -210,7 +210,7 @@ class TileSender(wiring.Component):
         ]
 
         def begin(address: Any) -> list[Any]:
-            """At the first beat of a row."""
+            """Set the registers to the first beat of a row."""
             first = address[log_tile:log] if t.lanes > 1 else 0
             return [row.eq(address), place.eq(address[log:within]), offset.eq(first)]
 

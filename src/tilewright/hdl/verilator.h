@@ -1,4 +1,4 @@
-// Verilator's side of the driver.
+// The engine Verilator, as harness.h and driver.h use it.
 #include "Vtop.h"
 #include "verilated.h"
 

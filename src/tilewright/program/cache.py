@@ -1,8 +1,8 @@
 """Compiled programs kept on disk: a second compile of the same network for the same machine only reads a file.
 
-A program is found by all that it is made from: the graph with its constants, target, configuration, rounding mode,
-timing model, NumPy's version, and every file of Tilewright and of the target's own package, their versions among them.
-Whatever is wrong with the folder or a file in it, the program is compiled.
+A program's key is a hash of everything it is made from: the graph with its constants, target, configuration, rounding
+mode, timing model, NumPy's version, and every file of Tilewright and of the target's own package. If the folder or a
+file in it is unusable, the program is compiled.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tilewright.program import file
 from tilewright.program.program import Program
 from tilewright.program.serial import graph_to_data
 
-#: Bytes of all programs; beyond, those go that were not used for longest.
+#: Bytes of all programs together (4 GiB). Past it, the least recently used programs are deleted.
 LIMIT = 1 << 32
-#: Programs, and what a writer that was killed has left (files.replacing). Nothing else in the folder is touched.
+#: Names of programs, and of temporary files that a killed writer left (files.replacing). No other file is touched.
 _OURS = re.compile(r"[0-9a-f]{64}\.twp|\.[0-9a-f]{64}\.twp\.[0-9a-f]{8}\.tmp")
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class Cache:
-    """Programs in one folder, which any number of processes may use at a time."""
+    """Programs in one folder, which any number of processes may use at the same time."""
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self.folder, self.limit = folder, limit
@@ -47,15 +47,15 @@ class Cache:
         package: Path,
         make: Callable[[], Program],
     ) -> Program:
-        """The kept program of a graph, else the one that `make` compiles, which is kept from now on.
+        """Return the kept program of a graph; if there is none, compile it by `make` and keep it.
 
-        `digest` is the configuration's, `package` the folder of the target's sources.
+        `digest` is the hash of the configuration; `package` is the folder of the target's sources.
         """
         try:
             key = _key(
                 graph, target, digest, rounding, timing or "", np.__version__, _sources(PACKAGE), _sources(package)
             )
-        except (ProgramError, OSError):  # a constant that no program file holds; sources that cannot be read
+        except (ProgramError, OSError):  # a constant that a program file cannot hold; sources that cannot be read
             return make()
         path = self.folder / f"{key}.twp"
         found = _load(path)
@@ -66,13 +66,13 @@ class Cache:
         return made
 
     def _keep(self, program: Program, path: Path) -> None:
-        with suppress(OSError, ProgramError):  # a full disk, a folder of others, a program that has no file form
+        with suppress(OSError, ProgramError):  # a full disk, no write permission, a program that has no file form
             self.folder.mkdir(parents=True, exist_ok=True)
             file.save(program, path, compress=False)
             self._evict()
 
     def _evict(self) -> None:
-        """Remove what was not used for longest, until the rest is within the limit."""
+        """Delete the least recently used programs until the rest is within the limit."""
         entries = [(item, item.stat()) for item in self.folder.iterdir() if _OURS.fullmatch(item.name)]
         entries.sort(key=lambda entry: entry[1].st_mtime_ns)
         total = sum(status.st_size for _, status in entries)
@@ -85,7 +85,7 @@ class Cache:
 
 
 def _load(path: Path) -> Program | None:
-    """A kept program, marked as used now; None for none or a damaged one."""
+    """Load a kept program and mark it as used now; None if it is missing or damaged."""
     try:
         program = file.load(path)
     except ProgramError:
@@ -106,7 +106,7 @@ def _key(graph: Graph, *others: str) -> str:
 
 
 def _sources(package: Path) -> str:
-    """Digest of the files of a package, without what Python and Numba have compiled from them."""
+    """Return a digest of a package's files, without the caches of Python and Numba."""
     found = sha256()
     for path in sorted(_files(package)):
         content = path.read_bytes()

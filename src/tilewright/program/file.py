@@ -1,8 +1,8 @@
 """The program file `FILE.twp`: a zip archive of one `program.json` and plain `.npy` arrays, never Python code.
 
-Files are untrusted: every size is bounded before anything is unpacked, and each array's header is matched, not
-evaluated. The same program gives the same bytes (with the same zlib). A text file holds what the target writes, behind
-comment lines that name the machine.
+Files are untrusted: every size is checked before anything is unpacked, and each array's header is matched, not
+evaluated. The same program gives the same bytes (with the same zlib). A text file starts with comment lines that name
+the machine; the target's text follows.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from tilewright.program.serial import DTYPES, program_from_data, program_to_data
 FORMAT = "tilewright program"
 VERSION = 1
 
-MAX_BYTES = (1 << 31) - (1 << 24)  # unpacked, all members: archives of this size need no zip64
+MAX_BYTES = (1 << 31) - (1 << 24)  # of all members, unpacked: archives of this size need no zip64
 MAX_JSON_BYTES = 1 << 25
 MAX_MEMBERS = 1 << 14
 MAX_TEXT_BYTES = 1 << 28
 MAX_DIRECTORY_BYTES = 128 * MAX_MEMBERS
-#: A file that unpacks to more than FREE_BYTES may not unpack to more than MAX_RATIO times its own size.
+#: A file may unpack to FREE_BYTES, or to MAX_RATIO times its own size if that is more.
 FREE_BYTES, MAX_RATIO = 1 << 26, 100
 
 _HEADER = "program.json"
 _TARGET, _CONFIG = "# target ", "# config "
 _MEMBER = re.compile(r"[a-z]+(/[0-9]{1,9}){1,3}\.npy")
-_END = struct.Struct("<20x4s4H2LH")  # zip: end of central directory, with the 20 bytes in front of it
+_END = struct.Struct("<20x4s4H2LH")  # zip: end of central directory, preceded by the 20 bytes of a zip64 locator
 _NPY = re.compile(
     rb"\x93NUMPY\x01\x00(?s:..)\{'descr': '([<|][a-z][0-9])', 'fortran_order': False, "
     rb"'shape': \(((?:[0-9]{1,19}(?:, [0-9]{1,19}){0,63},?)?)\), \} *\n"
 )
 _DTYPES = {np.dtype(name).newbyteorder("<").str.encode(): np.dtype(name).newbyteorder("<") for name in DTYPES}
-#: Everything that zipfile, zlib and json raise when their input is damaged.
+#: All exceptions that zipfile, zlib and json raise when their input is damaged.
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, MemoryError),
     *(ValueError, RuntimeError, LookupError, ArithmeticError, TypeError),
@@ -58,9 +58,10 @@ _DAMAGE = (
 
 
 def save(program: Program, path: str | Path, *, compress: bool = True) -> None:
-    """Write a program, whole or not at all. Raises ProgramError for one that `load` would refuse.
+    """Write a program, whole or not at all.
 
-    Without `compress` it is larger, and written and read several times as fast.
+    Without `compress`, the file is larger but is written and read several times as fast. Raises ProgramError if the
+    file cannot be written, or if `load` would refuse it.
     """
     path = Path(path)
     if path.is_dir():
@@ -84,9 +85,9 @@ def save(program: Program, path: str | Path, *, compress: bool = True) -> None:
 
 
 def load(path: str | Path) -> Program:
-    """Read a program, its graph validated; `digest` is the file's, for the target to compare with its config's.
+    """Read a program and validate its graph. The target compares the file's `digest` with that of the configuration.
 
-    Raises ProgramError naming the file, whatever is wrong with it.
+    Raises ProgramError, naming the file, if it cannot be read or is malformed in any way.
     """
     path = regular(path, ProgramError)
     try:
@@ -107,7 +108,7 @@ def load(path: str | Path) -> Program:
 
 
 def _body(data: Any) -> Any:
-    """`program.json` without its format and version, which are checked."""
+    """Check format and version of `program.json`, and return the rest."""
     if type(data) is not dict or data.pop("format", None) != FORMAT:
         raise ProgramError(_HEADER, f"is not a '{FORMAT}'")
     version = data.pop("version", None)
@@ -120,7 +121,7 @@ def _body(data: Any) -> Any:
 
 
 def _write(file: IO[bytes], text: bytes, arrays: Mapping[str, Array], method: int) -> int:
-    """Replace the file's contents by an archive with fixed dates and sorted names; returns its size."""
+    """Replace the file's contents by an archive with fixed dates and sorted names. Return its size in bytes."""
     file.seek(0)
     file.truncate()
     with zipfile.ZipFile(file, "w", allowZip64=False) as archive:
@@ -132,7 +133,10 @@ def _write(file: IO[bytes], text: bytes, arrays: Mapping[str, Array], method: in
 
 
 def _read(file: IO[bytes]) -> dict[str, bytes]:
-    """The members' bytes by name. Raises ProgramError before unpacking what is too large, and _DAMAGE."""
+    """Return the members' bytes by name.
+
+    Raises ProgramError if a size or name is not allowed, before anything is unpacked; and _DAMAGE if data is damaged.
+    """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _END.size))
     tail = file.read(_END.size).rjust(_END.size, b"\0")
@@ -145,7 +149,7 @@ def _read(file: IO[bytes]) -> dict[str, bytes]:
         infos = archive.infolist()
         names = {info.filename for info in infos}
         if len(names) != len(infos) or not all(name == _HEADER or _MEMBER.fullmatch(name) for name in names):
-            raise ProgramError("", "has a part of an unknown or repeated name")
+            raise ProgramError("", "has a part with an unknown or repeated name")
         if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in infos):
             raise ProgramError("", "has a part that is neither stored nor deflated")
         total = sum(info.file_size for info in infos)
@@ -157,7 +161,7 @@ def _read(file: IO[bytes]) -> dict[str, bytes]:
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """A member's bytes; never unpacks much more than the size that it declares."""
+    """Return a member's bytes; unpack at most one byte more than its declared size."""
     with archive.open(info) as stream:
         content = stream.read(info.file_size + 1)
     if len(content) != info.file_size:
@@ -177,7 +181,7 @@ def _npy(array: Array) -> bytes:
 
 
 def _array(name: str, content: bytes) -> Array:
-    """The array of a `.npy` member: C order, one of DTYPES, exactly as long as its header says."""
+    """Return the array of a `.npy` member: C order, one of DTYPES, exactly as long as its header says."""
     match = _NPY.match(content)
     dtype = _DTYPES.get(match[1]) if match else None
     if match is None or dtype is None or match.end() != 10 + int.from_bytes(content[8:10], "little"):
@@ -186,11 +190,11 @@ def _array(name: str, content: bytes) -> Array:
     if prod(shape) * dtype.itemsize != len(content) - match.end():
         raise ProgramError(name, f"has {len(content) - match.end()} bytes of data for {dtype}{list(shape)}")
     values = np.frombuffer(content, dtype, prod(shape), match.end()).reshape(shape)
-    return values.astype(dtype.newbyteorder("="))  # a copy, which may be written to
+    return values.astype(dtype.newbyteorder("="))  # a copy, so that it is writable
 
 
 def _finite(text: str) -> float:
-    """A JSON number; ValueError for NaN, Infinity and what overflows to it."""
+    """Parse a JSON number. Raises ValueError for NaN, Infinity, and numbers that overflow to infinity."""
     if not isfinite(value := float(text)):
         raise ValueError(f"{text} is not a finite number")
     return value
@@ -198,7 +202,7 @@ def _finite(text: str) -> float:
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Name the file in ProgramErrors about what it holds."""
+    """Name the file in a ProgramError of the block; raises it again."""
     try:
         yield
     except ProgramError as error:
@@ -206,12 +210,12 @@ def naming(path: str | Path) -> Iterator[None]:
 
 
 def with_machine(program: Program, text: str) -> str:
-    """`text` after lines that name the target and the configuration; `#` starts a comment in every target."""
+    """Put lines in front of `text` that name target and configuration. `#` starts a comment in every target."""
     return f"{_TARGET}{program.target}\n{_CONFIG}{json.dumps(dict(program.config), sort_keys=True)}\n{text}"
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file. Raises ProgramError where it is no text."""
+    """Read a text file. Raises ProgramError if it is larger than MAX_TEXT_BYTES or not UTF-8 text."""
     path = regular(path, ProgramError)
     if path.stat().st_size > MAX_TEXT_BYTES:
         raise ProgramError(str(path), f"is larger than {MAX_TEXT_BYTES >> 20} MiB")
@@ -222,7 +226,10 @@ def read_text(path: str | Path) -> str:
 
 
 def machine_of(text: str, where: str) -> tuple[str | None, Mapping[str, Any] | None]:
-    """The target and configuration that the leading comment lines of a text name. Raises ProgramError."""
+    """Return the target and configuration named by the leading comment lines of a text; None if not named.
+
+    Raises ProgramError if the configuration is not a JSON object.
+    """
     target, config = None, None
     for number, line in enumerate(text.split("\n"), 1):
         if not line.startswith("#"):

@@ -1,4 +1,4 @@
-"""C headers: macros in commented groups, and bit-field structures, from the layouts that encode and decode."""
+"""C headers with macros in commented groups, and bit-field structures from the layouts of instructions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tilewright.program.instruction import Layout
 
-#: What a macro stands for: a number, or C tokens as they are.
+#: Macros by name: the value is a number, or C tokens written as they are.
 Macros = Mapping[str, int | str]
 
 ASSERT = """\
@@ -21,9 +21,9 @@ ASSERT = """\
 
 
 class Group(NamedTuple):
-    """Macros under one comment. `given`: a build may define them too (-D), but not otherwise: an #error.
+    """Macros under one comment. `given`: a build may define them too (-D), but another value is an #error.
 
-    `only_with`: a macro without which they are not defined.
+    `only_with`: the macros are defined only if the macro of this name is.
     """
 
     comment: str
@@ -33,7 +33,7 @@ class Group(NamedTuple):
 
 
 def header(guard: str, about: str, groups: Sequence[Group], code: Sequence[str] = ()) -> str:
-    """A header of macros, then `code`: declarations and assertions, in C and C++."""
+    """Return a header for C and C++: macros, then `code` (declarations and assertions)."""
     lines = [f"/* {about} Written by tilewright; do not edit. */", f"#ifndef {guard}", f"#define {guard}"]
     for group in groups:
         lines += ["", f"/* {group.comment} */", *(_same(group.macros) if group.given else ())]
@@ -46,22 +46,22 @@ def header(guard: str, about: str, groups: Sequence[Group], code: Sequence[str] 
 
 
 def _same(macros: Macros) -> Iterator[str]:
-    """An #error where a build defines one of these otherwise; tokens that are no numbers cannot be compared."""
+    """Yield an #error for a build that defines one of these macros differently. Only numbers can be compared."""
     numbers = {name: value for name, value in macros.items() if isinstance(value, int) or value[:2] == "0x"}
     tests = [f"(defined({name}) && {name} != {value})" for name, value in numbers.items()]
     if tests:
         yield "#if " + " || \\\n    ".join(tests)
-        yield '#error "a macro of the command line is of another configuration"'
+        yield '#error "a macro defined on the command line belongs to another configuration"'
         yield "#endif"
 
 
 def macros(prefix: str, values: Mapping[str, int | str]) -> Macros:
-    """Macros called PREFIX_KEY."""
+    """Return macros called PREFIX_KEY."""
     return {f"{prefix}_{name}".upper(): value for name, value in values.items()}
 
 
 def bit_ranges(prefix: str, layout: Layout) -> Macros:
-    """The first and last bit of each field: PREFIX_FIELD_0 and PREFIX_FIELD_1."""
+    """Return macros for the first and last bit of each field: PREFIX_FIELD_0 and PREFIX_FIELD_1."""
     return macros(
         prefix,
         {f"{f.name}_{end}": layout.offsets[f.name] + end * (f.width - 1) for f in layout.fields for end in (0, 1)},
@@ -69,9 +69,10 @@ def bit_ranges(prefix: str, layout: Layout) -> Macros:
 
 
 def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None) -> list[str]:
-    """A bit-field structure of the layout's fields, its gaps and its size spelt out; `names`: fields called otherwise.
+    """Return a bit-field structure with the layout's fields, explicit gaps and an assertion of its size.
 
-    As common C compilers for little-endian machines lay it out: from the low bit of each word on.
+    `names` renames fields. Common C compilers for little-endian machines place bit fields from the low bit of each
+    word on, as the layout does.
     """
     lines, bit, word = ["typedef struct {"], 0, layout.word_bits
     for field in layout.fields:
@@ -85,7 +86,7 @@ def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None)
 
 
 def _gap(start: int, end: int, word: int) -> Iterator[str]:
-    """Unnamed bits from `start` to `end`, a field a word."""
+    """Yield unnamed bit fields from bit `start` to `end`, one per word."""
     while start < end:
         stop = min(end, start - start % word + word)
         yield f"  uint{word}_t : {stop - start};"

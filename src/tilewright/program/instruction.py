@@ -1,15 +1,15 @@
-"""Bit fields, their packing into instruction words and their text: the one description that every target's ISA uses.
+"""Instruction formats for every target's ISA: bit fields, their packing into words, and their text.
 
-A `Layout` places fields LSB first into little-endian words, by the C bit-field rule: a field that does not
-fit in what is left of a word starts the next one. Encoding and decoding work on whole streams at once.
+A `Layout` places fields LSB first into little-endian words, by the C bit-field rule: a field that does not fit in the
+rest of a word starts the next word. Encoding and decoding work on whole streams at once.
 
 The text of an instruction is one line, exact in both directions:
 
     load inp sram_base=0 y_size=1 x_size=16 pop:compute reserved=0x1
 
-A line has a mnemonic, then *plain* words (fields whose values have names), operands `field=value`, and flags: words
-for fields of one bit that are set. Numbers are decimal or 0x..; a field that is left out is 0. `reserved` are the bits
-that no field of the layout covers, in place.
+A line has a mnemonic, then *plain* words (fields whose values have names), operands `field=value`, and flags: one word
+for each one-bit field that is set. Numbers are decimal or 0x..; a field that is left out is 0. `reserved` holds the
+bits that no field covers, at their positions in the instruction.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from tilewright.program.words import Word, integer, pairs
 
 #: One value for each instruction, int64 [n].
 Column = npt.NDArray[np.int64]
-#: Encoded instructions, one a row, uint8 [n, nbytes], little-endian.
+#: Encoded instructions, one per row, uint8 [n, nbytes], little-endian.
 Raw = npt.NDArray[np.uint8]
 
 WORD_BITS = (8, 16, 32, 64)
-#: The name of the bits that no field covers, in rows of fields.
+#: The key for bits that no field covers, in an instruction given as fields.
 RESERVED = "reserved"
 
 
 @dataclass(frozen=True)
 class Field:
-    """`width` bits called `name`, two's complement when `signed`; `doc` says what they mean."""
+    """A field of `width` bits, two's complement if `signed`; `doc` says what it means."""
 
     name: str
     width: int
@@ -59,9 +59,9 @@ class Field:
 class Layout:
     """Fields packed LSB first into words of `word_bits`; no field straddles a word.
 
-    `words` fixes the size of the instruction (0: as many as the fields need). Bits that no field covers are
-    *reserved*: `decode` and `encode` leave them out, `reserved` returns them. Raises ConfigError when the
-    fields need more than `words`; ValueError when the description itself is wrong.
+    `words` fixes the number of words of an instruction (0: as many as the fields need). Bits that no field covers are
+    *reserved*: `decode` and `encode` leave them out, `reserved` returns them. Raises ConfigError if the fields need
+    more than `words`, and ValueError if the description itself is wrong.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Layout:
         if self.word_bits not in WORD_BITS:
             raise ValueError(f"{self.name}: word_bits is {self.word_bits}, not one of {WORD_BITS}")
         if len({f.name for f in self.fields}) != len(self.fields):
-            raise ValueError(f"{self.name}: two fields have one name")
+            raise ValueError(f"{self.name}: two fields have the same name")
         for f in self.fields:
             # A column is int64, so an unsigned field of 64 bits could not hold all of its values.
             if not 1 <= f.width <= min(self.word_bits, 63 + f.signed):
@@ -100,7 +100,7 @@ class Layout:
 
     @cached_property
     def _needed(self) -> int:
-        """Words that the fields occupy."""
+        """The number of words that the fields occupy."""
         end = max((self.offsets[f.name] + f.width for f in self.fields), default=0)
         return -(-end // self.word_bits)
 
@@ -119,25 +119,25 @@ class Layout:
 
     @cached_property
     def used(self) -> Raw:
-        """The bits that some field covers, uint8 [nbytes]; read-only."""
+        """The mask of the bits that fields cover, uint8 [nbytes]; read-only."""
         mask = sum(((1 << f.width) - 1) << self.offsets[f.name] for f in self.fields)
         return np.frombuffer(mask.to_bytes(self.nbytes, "little"), np.uint8)
 
     @cached_property
     def unused(self) -> int:
-        """The bits that no field covers, in place."""
+        """The mask of the bits that no field covers."""
         return ~int.from_bytes(self.used.tobytes(), "little") & ((1 << self.bits) - 1)
 
     def reserved(self, raw: Raw) -> Raw:
-        """`raw` uint8 [n, nbytes] with only the bits that no field covers."""
+        """Return `raw` uint8 [n, nbytes] with only the bits that no field covers."""
         return self._checked(raw) & ~self.used
 
     def decode(self, raw: Raw) -> dict[str, Column]:
-        """The value of each field in each row of `raw` (uint8 [n, nbytes]), as int64 [n] by field name."""
+        """Return the value of each field in each row of `raw` (uint8 [n, nbytes]), as int64 [n] by field name."""
         return dict(zip(self.by_name, self.values(raw), strict=True))
 
     def values(self, raw: Raw) -> Array:
-        """The same as one array, int64 [fields, n]."""
+        """Return the field values of `raw` (uint8 [n, nbytes]) as one array, int64 [fields, n]."""
         words = np.ascontiguousarray(self._checked(raw)).view(f"<u{self.word_bits // 8}").T.astype(np.uint64)
         index, shift, mask, sign = self._places
         values = words[index]
@@ -151,7 +151,7 @@ class Layout:
 
     @cached_property
     def _places(self) -> tuple[Array, Array, Array, Array]:
-        """Of each field: its word [f]; its shift there, its mask and, where signed, its sign bit [f, 1]."""
+        """For each of f fields: word index [f]; shift in the word, mask, and sign bit (0 if unsigned), each [f, 1]."""
         index, shift = (
             np.array([divmod(bit, self.word_bits) for bit in self.offsets.values()], np.int64).reshape(-1, 2).T
         )
@@ -161,14 +161,15 @@ class Layout:
         return index, shift.astype(np.uint64)[:, None], masks[0, :, None], masks[1, :, None]
 
     def encode(self, columns: Mapping[str, Array | Sequence[int]], rows: Array | None = None) -> Raw:
-        """Pack one integer column a field (each of length n) into uint8 [n, nbytes]; reserved bits are 0.
+        """Pack one integer column per field (each of length n) into uint8 [n, nbytes]; reserved bits are 0.
 
-        `rows` (integers [n], default 0..n-1) are the numbers by which errors call the instructions. Raises
-        ProgramError for a missing, unknown or over-long column and for a value that does not fit its field.
+        `rows` (integers [n], default 0..n-1) are the instruction numbers that errors print. Raises ProgramError if a
+        column is missing, unknown or of another length, or if a value does not fit its field.
         """
         if set(columns) != set(self.by_name):
             odd = ", ".join(sorted(set(columns) ^ set(self.by_name)))
-            raise ProgramError(self.name, f"columns and fields differ: {odd}", f"give {', '.join(self.by_name)}")
+            reason = f"columns are missing or unknown: {odd}"
+            raise ProgramError(self.name, reason, f"give {', '.join(self.by_name)}")
         arrays = {name: _array(column) for name, column in columns.items()}
         count = max((a.size for a in arrays.values()), default=0)
         words = np.zeros((self.bits // self.word_bits, count), np.uint64)
@@ -180,23 +181,23 @@ class Layout:
         return packed.view(np.uint8).reshape(count, self.nbytes)
 
     def encode_rows(self, rows: Sequence[Mapping[str, int]], numbers: Array | None = None) -> Raw:
-        """Instructions from their fields, those that are left out 0, and `reserved` bits in place.
+        """Encode instructions given as fields. A missing field is 0; `reserved` bits are given at their positions.
 
-        `numbers` are those by which errors call the instructions. Raises ProgramError as `encode` does, and for bits
-        that some field covers.
+        `numbers` are the instruction numbers that errors print. Raises ProgramError if a field is unknown, if a value
+        does not fit its field, or if reserved bits overlap a field.
         """
         for index, row in enumerate(rows):
             where = f"{self.name} {index if numbers is None else numbers[index]}"
             for name in row.keys() - self.by_name.keys() - {RESERVED}:
                 raise ProgramError(where, f"there is no field {name}", f"the fields are {', '.join(self.by_name)}")
             if row.get(RESERVED, 0) & ~self.unused:
-                raise ProgramError(where, "reserved bits cover fields of the format", "set the fields instead")
+                raise ProgramError(where, "reserved bits overlap fields of the format", "set the fields instead")
         packed = self.encode({name: [row.get(name, 0) for row in rows] for name in self.by_name}, numbers)
         others = b"".join(row.get(RESERVED, 0).to_bytes(self.nbytes, "little") for row in rows)
         return packed | np.frombuffer(others, np.uint8).reshape(packed.shape)
 
     def _fitting(self, f: Field, column: Array, count: int, rows: Array | None) -> Column:
-        """`column` as int64 [count]; raises ProgramError for another shape and for values that do not fit."""
+        """Return `column` as int64 [count]. Raises ProgramError if its shape is another or a value does not fit."""
         if column.shape != (count,) or (count and column.dtype.kind not in "biuO"):
             shape = f"{column.dtype} {list(column.shape)}"
             raise ProgramError(self.name, f"column {f.name} is {shape}", f"give {count} integers")
@@ -216,7 +217,7 @@ class Layout:
 
 
 def _array(column: Array | Sequence[int]) -> Array:
-    """`column` as an array; Python integers stay exact where NumPy would make floats (2**63 beside 1)."""
+    """Return `column` as an array. Python integers that NumPy would convert to floats (2**63 beside 1) stay exact."""
     array = np.asarray(column)
     if array.dtype.kind == "f" and all(isinstance(value, int) for value in column):
         return np.array(column, object)
@@ -224,28 +225,28 @@ def _array(column: Array | Sequence[int]) -> Array:
 
 
 def rows(columns: Mapping[str, Column]) -> list[dict[str, int]]:
-    """The fields of each instruction, from one column a field."""
+    """Return the fields of each instruction, from one column per field."""
     values = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in values]
 
 
 @dataclass(frozen=True)
 class Names:
-    """Names of a field's values, from 0 on. A value without a name is `prefix` and the number, where there is one."""
+    """Names of a field's values, from 0 on. A value past the names is written as `prefix` and the number."""
 
     names: tuple[str, ...]
     prefix: str = ""
 
     @classmethod
     def of(cls, codes: type[IntEnum], prefix: str = "") -> Names:
-        """The members of an enumeration that counts from 0, in lower case."""
+        """Return the members of an enumeration that counts from 0, in lower case."""
         return cls(tuple(code.name.lower() for code in codes), prefix)
 
     def show(self, value: int) -> str:
         return self.names[value] if value < len(self.names) else f"{self.prefix}{value}"
 
     def read(self, word: Word, high: int) -> int:
-        """The value that a word names, at most `high`."""
+        """Return the value that a word names, at most `high`. Raises ProgramError for any other word."""
         if word.text in self.names:
             return self.names.index(word.text)
         number = word.text.removeprefix(self.prefix)
@@ -260,9 +261,9 @@ class Names:
 
 @dataclass(frozen=True)
 class Form:
-    """How the fields of a layout are written. Operands in `optional` are left out where they are 0.
+    """The text form of a layout's fields. Operands in `optional` are omitted if they are 0.
 
-    `reserved` among the operands: the machine keeps these bits. They are written last, where they are not 0.
+    `reserved` among the operands means that the machine keeps the reserved bits. They are written last, if not 0.
     """
 
     layout: Layout
@@ -272,7 +273,7 @@ class Form:
     names: Mapping[str, Names] = field(default_factory=dict)
 
     def show(self, values: Mapping[str, int], flags: Mapping[str, str] | None = None) -> str:
-        """The words of an instruction behind its mnemonic; `flags`: the word of each."""
+        """Return the words that follow an instruction's mnemonic. `flags` gives the word of each flag field."""
         words = [self._shown(name, values[name]) for name in self.plain]
         for name in self.operands:
             if name != RESERVED and (values[name] or name not in self.optional):
@@ -283,7 +284,7 @@ class Form:
         return " ".join(words)
 
     def read_plain(self, words: Sequence[Word]) -> dict[str, int]:
-        """The fields that plain words give. `words` begins with the mnemonic."""
+        """Read the plain words that follow the mnemonic, `words[0]`. Raises ProgramError for a wrong word."""
         found = {}
         for index, name in enumerate(self.plain, 1):
             if index >= len(words):
@@ -292,7 +293,7 @@ class Form:
         return found
 
     def read(self, words: Sequence[Word], flags: Mapping[str, str] | None = None) -> dict[str, int]:
-        """The fields that operands and flags give."""
+        """Read the fields given by operands and flags. Raises ProgramError for a wrong word."""
         fields = {word: name for name, word in (flags or {}).items()}
         given = pairs(words, self.operands, tuple(fields))
         return {fields.get(key, key): self._read(key, word, fields) for key, word in given.items()}
@@ -320,9 +321,9 @@ class Form:
 
 @dataclass(frozen=True)
 class Notation:
-    """The lines of a machine's instructions. `opcode` is the field of the mnemonic, `forms` has each of its values.
+    """The text form of a machine's instructions. `opcode` is the field of the mnemonic; `forms` has a form per opcode.
 
-    `flags` gives the fields that are written as flags and their words, from the opcode and the plain fields.
+    `flags` maps the opcode and the plain fields to the flag fields of this instruction and their words.
     """
 
     opcode: str
@@ -331,12 +332,12 @@ class Notation:
     flags: Callable[[Mapping[str, int]], Mapping[str, str]]
 
     def show(self, values: Mapping[str, int]) -> str:
-        """The line of an instruction."""
+        """Return an instruction as a line of text."""
         code = values[self.opcode]
         return f"{self.mnemonics.show(code)} {self.forms[code].show(values, self.flags(values))}".rstrip()
 
     def read(self, words: Sequence[Word]) -> dict[str, int]:
-        """The fields of a line. Raises ProgramError with the word that is wrong and what was expected there."""
+        """Return the fields of a line. Raises ProgramError, with the wrong word and what was expected there."""
         code = self.mnemonics.read(words[0], max(self.forms))
         form = self.forms[code]
         found = {self.opcode: code, **form.read_plain(words)}
@@ -345,9 +346,9 @@ class Notation:
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """Instructions of one layout. `operands` are the fields of each opcode; the others are 0 in it.
+    """Instructions that share one layout. `operands` lists the fields of each opcode; all other fields must be 0.
 
-    `flags` are fields of every opcode, written as their own names; `names` those whose values have names.
+    `flags` are fields of every opcode, written as their own names. `names` has the fields whose values have names.
     """
 
     layout: Layout
@@ -359,13 +360,13 @@ class InstructionSet:
 
     @cached_property
     def notation(self) -> Notation:
-        """How they are written."""
+        """The text form of the instructions."""
         forms = {int(code): Form(self.layout, self.operands[code], names=self.names) for code in self.codes}
         flags = {name: name for name in self.flags}
         return Notation(self.opcode, Names.of(self.codes), forms, lambda _: flags)
 
     def decode(self, raw: Raw) -> dict[str, Column]:
-        """The fields as int64 [n]. Raises ProgramError for a code, a field or a bit that does not exist."""
+        """Return the fields as int64 [n]. Raises ProgramError for an unknown code, or if an unused bit is not 0."""
         columns = self.layout.decode(raw)
         odd = self.layout.reserved(raw).any(axis=1) | (columns[self.opcode] >= len(self.codes))
         for name, names in self.names.items():
@@ -374,7 +375,7 @@ class InstructionSet:
             others = [columns[name] for name in self._unused(used)]
             odd |= (columns[self.opcode] == code) & np.any(others, axis=0)
         for row in np.flatnonzero(odd)[:1].tolist():
-            reason = f"{raw[row].tobytes().hex()} is not legal"
+            reason = f"{raw[row].tobytes().hex()} is not a legal instruction"
             code = int(columns[self.opcode][row])
             if fields := [name for name in self._unused(self.operands.get(code, ())) if columns[name][row]]:
                 reason += f" ({self.notation.mnemonics.show(code)} has no {', '.join(fields)})"

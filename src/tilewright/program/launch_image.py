@@ -1,7 +1,7 @@
-"""What a launch holds for the machine, checked before anything runs (it may come from a file), and the DRAM of a run.
+"""The content of a launch, checked before anything runs because it may come from a file, and the DRAM of a run.
 
-`Contents` reads the parts of any launch. `LaunchImage` is the launch of a machine with instructions and DRAM segments.
-A constant is held once in `Dram`, what differs from sample to sample once a sample.
+`Contents` reads the parts of any launch. `LaunchImage` is a launch with instructions and DRAM segments. `Dram` holds a
+constant once, and data that differs between samples once per sample.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from tilewright.program.program import Launch
 from tilewright.program.serial import decode, record
 
 KINDS = ("const", "input", "output", "scratch", "inout")
-#: The kinds whose bytes the launch carries, those that the host fills before it, and those that it gives back.
+#: Kinds whose bytes the launch carries; kinds that the launch returns; kinds that the host fills before the launch.
 CARRIED, RETURNED = ("const", "inout"), ("output", "inout")
 FILLED = (*CARRIED, "input")
 MAX_ADDRESS = 1 << 32
-#: Bytes of all segments of a launch.
+#: Largest total of the segments of a launch, in bytes (1 GiB).
 MAX_BYTES = 1 << 30
 
-#: The extents of an array; None for any number.
+#: The extents of an array; None allows any extent.
 Shape = tuple[int | None, ...]
 
 
 class Contents:
-    """The numbers and arrays of a launch. Each method raises ProgramError for what is missing or does not fit."""
+    """The numbers and arrays of a launch. Each method raises ProgramError if a part is missing or does not fit."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch, self.where = launch, f"launch '{launch.name}'"
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise ProgramError for the launch."""
+        """Refuse the launch. Raises ProgramError with its name."""
         raise ProgramError(self.where, reason, "compile it again")
 
     def array(self, name: str, dtype: npt.DTypeLike, *shapes: Shape) -> Array:
-        """An array of this type and one of these shapes."""
+        """Return an array of this type and one of these shapes."""
         array = self._launch.arrays.get(name)
         if array is None or array.dtype != dtype or not any(_has_shape(array, shape) for shape in shapes):
             wanted = " or ".join(f"[{', '.join('n' if size is None else str(size) for size in s)}]" for s in shapes)
-            self.refuse(f"lacks '{name}', {np.dtype(dtype).name} {wanted}")
+            self.refuse(f"lacks the array '{name}', {np.dtype(dtype).name} {wanted}")
         return array
 
     def code(self, nbytes: int) -> Raw:
-        """Instructions of `nbytes` bytes, one at least."""
+        """Return the instructions of `nbytes` bytes each; there must be at least one."""
         insns = self.array("insns", np.uint8, (None, nbytes))
         if not len(insns):
             self.refuse(f"has no instructions of {nbytes} bytes")
         return insns
 
     def layer(self, instructions: int) -> Array | None:
-        """The layer of each instruction, int64 [instructions], where the launch says it."""
+        """Return the layer of each instruction, int64 [instructions]; None if the launch does not say."""
         if "layer" not in self._launch.arrays:
             return None
         layer, layers = self.array("layer", np.int64, (instructions,)), len(self._launch.nodes)
@@ -67,31 +67,31 @@ class Contents:
         return layer
 
     def carried(self, segment: DramSegment) -> Array:
-        """The bytes of a segment, uint8 [size]."""
+        """Return the bytes of a segment, uint8 [size]."""
         content = self._launch.arrays.get(f"dram.{segment.name}")
         if content is None or content.dtype != np.uint8 or content.size != segment.size:
             self.refuse(f"segment '{segment.name}' lacks its {segment.size} bytes")
         return content.reshape(-1)
 
     def value(self, hint: Any, name: str) -> Any:
-        """A value as the type `hint`; see serial.decode."""
+        """Return a value as the type `hint`; see serial.decode."""
         return decode(hint, self._launch.meta.get(name), f"{self.where}: {name}")
 
     def number(self, name: str, low: int = 0, high: int = MAX_ADDRESS) -> int:
-        """A number in low..high."""
+        """Return a number in low..high."""
         return self._within(name, self.value(int, name), low, high)
 
     def numbers(self, name: str, keys: Sequence[str]) -> dict[str, int]:
-        """A number by each of some keys."""
+        """Return an object of numbers that has exactly these keys."""
         found = record(dict.fromkeys(keys, int), self.value(dict, name), f"{self.where}: {name}")
         return {key: self._within(f"{name}.{key}", found[key], 0, MAX_ADDRESS) for key in keys}
 
     def segments(self) -> tuple[DramSegment, ...]:
-        """The DRAM segments."""
+        """Return the DRAM segments."""
         segments: tuple[DramSegment, ...] = self.value(tuple[DramSegment, ...], "segments")
         for segment in segments:
             if segment.kind not in KINDS:
-                self.refuse(f"segment '{segment.name}' is of the kind '{segment.kind}', not {', '.join(KINDS)}")
+                self.refuse(f"segment '{segment.name}' has the kind '{segment.kind}', not one of {', '.join(KINDS)}")
             self._within(f"the address of segment '{segment.name}'", segment.address, 0, MAX_ADDRESS)
             self._within(f"the size of segment '{segment.name}'", segment.size, 1, MAX_ADDRESS)
         if sum(segment.size for segment in segments) > MAX_BYTES:
@@ -112,9 +112,9 @@ def _has_shape(array: Array, shape: Shape) -> bool:
 
 @dataclass(frozen=True)
 class DramSegment:
-    """A part of DRAM that a launch uses, in bytes. Samples share a constant; each has its own of the other kinds.
+    """A part of DRAM that a launch uses, in bytes. Samples share a constant; they have separate copies of other kinds.
 
-    `scratch` is not given back. `inout` is a constant at first, and given back.
+    `scratch` is not returned to the host. `inout` starts as a constant and is returned.
     """
 
     name: str
@@ -125,10 +125,10 @@ class DramSegment:
 
 @dataclass(frozen=True, eq=False)
 class LaunchImage:
-    """`insns` uint8 [n, nbytes]; `data` uint8 [size] of the segments that the launch carries; `bases`: the byte address
-    in each base register of the machine.
+    """The instructions and DRAM segments of a launch.
 
-    `layer`: which of the launch's layers each instruction belongs to, int64 [n]; None for one of no more than a layer.
+    `insns` is uint8 [n, nbytes]. `data` holds uint8 [size] for each segment that the launch carries. `bases` holds the
+    byte address in each base register. `layer` is the layer of each instruction, int64 [n]; None if there is only one.
     """
 
     insns: Raw
@@ -139,7 +139,10 @@ class LaunchImage:
 
     @classmethod
     def of(cls, launch: Launch, nbytes: int, bases: Sequence[str] = ()) -> LaunchImage:
-        """The image of a launch with instructions of `nbytes` bytes and these base registers. Raises ProgramError."""
+        """Read a launch with instructions of `nbytes` bytes and these base registers.
+
+        Raises ProgramError if a part of the launch is missing or malformed.
+        """
         contents = Contents(launch)
         insns, segments = contents.code(nbytes), contents.segments()
         data = {segment.name: contents.carried(segment) for segment in segments if segment.kind in CARRIED}
@@ -147,7 +150,7 @@ class LaunchImage:
         return cls(insns, segments, data, addresses, contents.layer(len(insns)))
 
     def launch(self, name: str, nodes: tuple[str, ...] = (), **meta: Any) -> Launch:
-        """The launch of this image. `meta` are further values of it."""
+        """Return the launch of this image; `meta` adds further values."""
         arrays = {"insns": self.insns, **{f"dram.{segment}": content for segment, content in self.data.items()}}
         if self.layer is not None:
             arrays["layer"] = self.layer
@@ -157,7 +160,7 @@ class LaunchImage:
         return Launch(name, nodes, {**own, **meta}, arrays)
 
     def dram(self, inputs: Mapping[str, Array], samples: int) -> Dram:
-        """The memory before the launch; `inputs` uint8 (samples, size) by segment, zeros where one is not given."""
+        """Return the memory before the launch. `inputs` are uint8 (samples, size) by segment; a missing one is zero."""
         segments = []
         for segment in self.segments:
             shared = segment.kind in CARRIED
@@ -172,13 +175,13 @@ class LaunchImage:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The segments that the launch gives back."""
+        """The segments that the launch returns to the host."""
         return tuple(segment.name for segment in self.segments if segment.kind in RETURNED)
 
 
 @dataclass
 class Segment:
-    """`data` is contiguous uint8, (1, size) where all samples share it, (samples, size) otherwise."""
+    """A segment of DRAM. `data` is contiguous uint8: (1, size) if all samples share it, else (samples, size)."""
 
     name: str
     address: int
@@ -207,25 +210,28 @@ class Dram:
         return next(segment.data for segment in self.segments if segment.name == name)
 
     def window(self, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
-        """A view (samples or 1, rows, row_bytes) of rows `stride` bytes apart, to read.
+        """Return a view (samples or 1, rows, row_bytes) to read, whose rows are `stride` bytes apart.
 
-        Raises MachineError, naming `where`, when it leaves its segment.
+        Raises MachineError, naming `where`, if the rows leave their segment.
         """
         segment = self._segment(address, address + (rows - 1) * stride + row_bytes, where)
         return _view(segment, address, (rows, row_bytes), stride)
 
     def writable(self, samples: int, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
-        """The same view to write, (samples, rows, row_bytes); a shared segment becomes the samples' own."""
+        """Return a view (samples, rows, row_bytes) to write; a shared segment is copied for each sample.
+
+        Raises MachineError, naming `where`, if the rows leave their segment.
+        """
         segment = self._segment(address, address + (rows - 1) * stride + row_bytes, where)
         _own(segment, samples)
         return _view(segment, address, (rows, row_bytes), stride)
 
     def pool(self, samples: int, address: Array, end: Array, written: Array) -> tuple[Array, Array]:
-        """All bytes as one vector, uint8 [m], of which the segments become views; and where ranges of bytes lie there.
+        """Return all bytes as one vector, uint8 [m], and the places of byte ranges in it. Segments become views of it.
 
-        The ranges `address` to `end` int64 [n] are to be read, or `written` bool [n]. Where: int64 [n, 2], the first
-        sample's place in the vector, and how far apart samples are: 0 where they share one. Raises MachineError for
-        a range that leaves its segment.
+        The ranges are `address` to `end`, int64 [n]; `written`, bool [n], marks the ranges to be written. Places are
+        int64 [n, 2]: the first sample's index in the vector, and the distance between samples (0 if they share data).
+        Raises MachineError if a range leaves its segment.
         """
         starts, ends = (np.array([getattr(s, name) for s in self.segments], np.int64) for name in ("address", "end"))
         home = np.searchsorted(starts, address, side="right") - 1

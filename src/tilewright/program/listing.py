@@ -1,4 +1,4 @@
-"""The text form of launches, exact in both directions: one reader and one writer for all targets.
+"""The text form of launches, exact in both directions, with one reader and one writer for all targets.
 
     .launch conv
     .segment wgt address=0x1000 size=0x100 kind=const
@@ -7,18 +7,18 @@
     .code
     finish
 
-A line is a directive (it begins with a dot), bytes, or code. A directive that holds bytes is followed by them: two hex
-digits each, or `zero N`. A directive that holds code is followed by lines of code, until another one takes over; code
-may go on behind bytes that are complete, and behind directives that hold nothing. A target describes its directives in
-a `Grammar`; what they mean is the target's: it reads and gives `Section`s.
+A line is a directive (it begins with a dot), bytes, or code. Bytes follow a directive that holds bytes: two hex digits
+each, or `zero N`. Lines of code follow a directive that holds code, until another such directive. Code may continue
+after bytes that are complete, and after directives that hold nothing. A target describes its directives in a `Grammar`
+and gives them their meaning: it reads and writes `Section`s.
 
-Launch images have the same directives in all targets, base registers and DRAM segments:
+Launch images have the same directives in all targets, for base registers and DRAM segments:
 
     .base inp=0x1000 out=0x2000
     .segment wgt address=0x1000 size=0x100 kind=const
 
-Bytes of a const or inout segment follow it. What is missing at its end is zero, and without `size` it is as long as its
-bytes. Base registers that are left out are 0.
+Bytes of a const or inout segment follow its directive. Missing bytes at the end are zero. Without `size`, a segment is
+as long as its bytes. Base registers that are left out are 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tilewright.program.instruction import Raw
 from tilewright.program.launch_image import CARRIED, KINDS, MAX_ADDRESS, DramSegment, LaunchImage
 from tilewright.program.words import NAME, Word, WordType, choice, integer, number, pairs
 
-#: Bytes of all sections of a text together, declared or given.
+#: Largest total of all sections of a text in bytes (512 MiB), declared or written out.
 MAX_BYTES = 1 << 29
 _BYTES = re.compile("([0-9a-fA-F]{2})+")
 _DATA = re.compile(f"zero|{_BYTES.pattern}")
@@ -46,11 +46,12 @@ ADDRESS = number("#x", high=MAX_ADDRESS - 1)
 
 @dataclass(frozen=True)
 class Directive:
-    """What a line that begins with a dot holds: values in order, then values `name=value` in any order.
+    """The content of a line that begins with a dot: positional values, then `name=value` pairs in any order.
 
-    `required` are those of the latter that have to be there. `more` is the type of further values, a list called more.
-    `unique`: the first value occurs once a launch. `data` gives the number of bytes that follow, from the values: None
-    where they do not say it. `code` reads a line of the code that follows. A value called `size` is a number of bytes.
+    `required` lists the pairs that must be present. `more` is the type of further positional values; they are read as a
+    list called more. `unique`: the first value occurs only once per launch. `data` returns the number of bytes that
+    follow, from the values, or None if the values do not say it. `code` reads one line of the code that follows. A
+    value called `size` is a number of bytes.
     """
 
     values: Mapping[str, WordType] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class Directive:
     code: Code | None = None
 
     def read(self, words: Sequence[Word]) -> tuple[dict[str, Any], dict[str, Word]]:
-        """The values, and the word of each. The last word is called ""."""
+        """Return the values, and the word of each; "" has the last word. Raises ProgramError if a word is wrong."""
         where = dict(zip(self.values, words[1:], strict=False))
         if missing := list(self.values)[len(where) :]:
             words[-1].refuse(f"a {missing[0]} after it")
@@ -80,7 +81,7 @@ class Directive:
         return values, {**where, "": words[-1]}
 
     def show(self, values: Mapping[str, Any]) -> list[str]:
-        """The words of the values."""
+        """Return the values as words of text."""
         named = [(name, kind) for name, kind in self.named.items() if name in values]
         return [
             *(kind.show(values[name]) for name, kind in self.values.items()),
@@ -91,10 +92,9 @@ class Directive:
 
 @dataclass
 class Section:
-    """A directive of a launch, and what follows it: bytes, or code.
+    """A directive of a launch, and the bytes or code after it; an empty directive is not written.
 
-    Without a directive it is written as what follows alone. `code` is text where a target writes it, else what the
-    directive's `code` has made of each line.
+    `code` is text when a target writes it. When a text was read, it holds the results of the directive's `code`.
     """
 
     directive: str
@@ -106,22 +106,22 @@ class Section:
 
 @dataclass
 class Text:
-    """The text of one launch: the values of `.launch` behind its name, and its sections."""
+    """The text of one launch: its name, the other values of `.launch`, and its sections."""
 
     name: str
     values: Mapping[str, Any] = field(default_factory=dict)
     sections: list[Section] = field(default_factory=list)
 
     def of(self, directive: str) -> list[Section]:
-        """The sections of one directive."""
+        """Return the sections of one directive."""
         return [section for section in self.sections if section.directive == directive]
 
     def data(self, directive: str) -> bytes:
-        """The bytes of all sections of one directive."""
+        """Return the bytes of all sections of one directive."""
         return b"".join(section.data for section in self.of(directive))
 
     def code(self, directive: str) -> list[Any]:
-        """The code of all sections of one directive."""
+        """Return the code of all sections of one directive."""
         return [line for section in self.of(directive) for line in section.code]
 
 
@@ -129,9 +129,9 @@ class Text:
 class Grammar:
     """The text form of one target.
 
-    `launch` are the values of `.launch` behind the name. `opening` is the directive whose code follows `.launch`.
-    `unnamed` is the name of a launch whose text has no `.launch`; without it there has to be one. `row` is the number
-    of bytes in a line of data; `zeros`: rows of zeros are written as `zero N`.
+    `launch` are the values of `.launch` after the name. `opening` is the directive whose code may follow `.launch`
+    directly. `unnamed` is the name of a launch whose text has no `.launch`; if it is empty, `.launch` is required.
+    `row` is the number of bytes in a line of data; `zeros`: rows of zeros are written as `zero N`.
     """
 
     directives: Mapping[str, Directive]
@@ -143,11 +143,11 @@ class Grammar:
     zeros: bool = True
 
     def write(self, text: Text) -> str:
-        """The lines of one launch."""
+        """Return the text of one launch."""
         return "".join(f"{line}\n" for line in self._lines(text))
 
     def read(self, text: str) -> list[Text]:
-        """The launches of a text. Raises ProgramError with the line, the column and what was expected there."""
+        """Return the launches of a text. Raises ProgramError, with line and column, if a word is wrong."""
         reader = _Reader(self)
         for row, line in enumerate(text.split("\n"), 1):
             if words := text_words.split(line, row):
@@ -172,15 +172,15 @@ class Grammar:
 
 
 class _Reader:
-    """What has been read of a text. A line that is no directive belongs to `data` while its bytes are not complete,
-    else to `code`.
+    """The state of reading a text. A line without directive belongs to `data` until its bytes are complete, then to
+    `code`.
     """
 
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
         self._directives = {".launch": Directive({"name": NAME, **grammar.launch}), **grammar.directives}
         self._room = MAX_BYTES
-        self._started = False  # something stands in front of the first .launch
+        self._started = False  # whether any line has been read
         self._taken = {(".launch", grammar.unnamed, 0)}
         self.found: list[Text] = []
         if grammar.unnamed:
@@ -192,7 +192,7 @@ class _Reader:
         if first.text == ".launch":
             self._named(words)
         elif not self.found:
-            first.refuse(".launch in front of everything else")
+            first.refuse(".launch before everything else")
         elif first.text in self._directives:
             self._directive(self._directives[first.text], words)
         elif self._data and (self._left or _DATA.fullmatch(first.text)):
@@ -214,7 +214,7 @@ class _Reader:
         self._launch(name, values)
 
     def _take(self, word: Word, directive: str, name: Any) -> None:
-        """Refuse a name that another directive of the launch, or another launch, has."""
+        """Refuse a name that another directive of this launch, or another launch, already has."""
         key = directive, name, 0 if directive == ".launch" else len(self.found)
         if key in self._taken:
             word.refuse("a name that is not taken")
@@ -277,13 +277,13 @@ SEGMENT = Directive(
 
 
 def image_directives(bases: Sequence[str] = ()) -> dict[str, Directive]:
-    """The directives of a machine with these base registers."""
+    """Return the directives of launch images with these base registers."""
     known = {".base": Directive(named=dict.fromkeys(bases, ADDRESS))} if bases else {}
     return {**known, ".segment": SEGMENT}
 
 
 def image_sections(image: LaunchImage) -> Iterator[Section]:
-    """The base registers, where one is not 0, and the segments."""
+    """Yield sections for the base registers, if one is not 0, and for the segments."""
     if any(image.bases.values()):
         yield Section(".base", image.bases)
     for segment in image.segments:
@@ -292,7 +292,10 @@ def image_sections(image: LaunchImage) -> Iterator[Section]:
 
 
 def read_image(text: Text, insns: Raw, bases: Sequence[str] = ()) -> LaunchImage:
-    """The image that a text describes, with these instructions. Raises ProgramError with line and column."""
+    """Return the image that a text describes, with these instructions.
+
+    Raises ProgramError, with line and column, if segments overlap or a size is missing.
+    """
     found = {section.values["name"]: section for section in text.of(".segment")}
     segments = tuple(_segment(section) for section in found.values())
     for one, other in pairwise(sorted(segments, key=lambda segment: segment.address)):

@@ -1,4 +1,4 @@
-"""A compiled network: launches of the machine and host steps between them, with everything that they need."""
+"""A compiled network: launches of the machine and the host steps between them, with all their data."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 class Launch:
     """One run of the machine, which computes the graph nodes `nodes`.
 
-    `meta` (JSON values) and `arrays` are the target's own: instruction streams, DRAM layout, data, and how values
-    of graph tensors enter and leave.
+    The target defines `meta` (JSON values) and `arrays`: instruction streams, DRAM layout, data, and how values of
+    graph tensors enter and leave.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Launch:
 
 
 class Configuration(Protocol):
-    """A frozen dataclass of a machine's numbers, each sourced. Construction refuses what is illegal (ConfigError)."""
+    """A frozen dataclass of a machine's numbers, each with its source. Illegal numbers raise ConfigError."""
 
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Self: ...
@@ -42,7 +42,7 @@ class Configuration(Protocol):
 
 @dataclass(frozen=True)
 class HostStep:
-    """A graph node that the host runs, and why the target does not."""
+    """A graph node that the host runs, and the reason why the target does not."""
 
     node: str
     reason: str
@@ -52,12 +52,16 @@ class HostStep:
         return self.node
 
 
-#: `tilewright.run.run`, which imports this module and so cannot be imported by it: it puts itself here.
+#: Holds `tilewright.run.run`. That module imports this one, so it registers itself here.
 RUNNER: list[Callable[..., Result]] = []
 
 
 def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
-    """Neighbouring nodes together: those that a target takes, by name, or host steps, where `found` has a reason."""
+    """Group neighbouring nodes that run in the same place.
+
+    `found` has, by node name, what the target made of a node, or the reason (text) why the host runs it. Yields a tuple
+    of host steps, or a dict of nodes on the target.
+    """
     for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
         if on_host:
             yield tuple(HostStep(name, str(found[name])) for name in names)
@@ -67,9 +71,9 @@ def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dic
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What `compile` makes and `run` takes. `config` is the target's, as JSON values; `digest` its hash.
+    """A compiled program. `config` is the target's configuration as JSON values; `digest` is its hash.
 
-    `graph` is None for a bare instruction stream (assembled text): it has launches without graph nodes.
+    `graph` is None for a bare instruction stream (assembled text), whose launches have no graph nodes.
     """
 
     target: str
@@ -81,15 +85,15 @@ class Program:
 
     @classmethod
     def bare(cls, target: str, config: Configuration, launches: Iterable[Launch]) -> Program:
-        """The program of launches without a network, as assembled text gives them."""
+        """Return a program of launches without a network, as assembled from text."""
         return cls(target, config.to_dict(), config.digest(), "tflm", None, tuple(launches))
 
     def run(self, inputs: Array | Mapping[str, Array], **options: Any) -> Result:
-        """Run S samples; the options and the result are those of `tilewright.run.run`."""
+        """Run S samples. Options, result and errors are the same as for `tilewright.run.run`."""
         return RUNNER[0](self, inputs, **options)
 
     def outline(self) -> dict[str, Any]:
-        """What runs where and why, as JSON values."""
+        """Return which step runs where, with the reason for each host step, as JSON values."""
         steps = [
             {"name": step.name, "where": self.target, "nodes": list(step.nodes)}
             if isinstance(step, Launch)

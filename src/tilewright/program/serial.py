@@ -1,7 +1,7 @@
-"""Graphs and programs as JSON values and arrays, and back, exactly.
+"""Exact conversion of graphs and programs to JSON values and arrays, and back.
 
-What is read is untrusted: each value is checked against the type that the code declares for it. Mappings are
-sorted by key, so that equal programs give equal data. A JSON value names an array by its key.
+Input is untrusted: each value is checked against the type that the code declares for it. Mappings are sorted by key, so
+that equal programs give equal data. A JSON value refers to an array by its key.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LAUNCH = {"name": str, "nodes": _NAMES, "meta": dict, "arrays": dict}
 
 
 def program_to_data(program: Program) -> tuple[Data, Arrays]:
-    """The JSON values and arrays of a program. Raises ProgramError for values and dtypes that have no exact form."""
+    """Return the JSON values and arrays of a program. Raises ProgramError if a value or dtype has no exact form."""
     graph, arrays = (None, {}) if program.graph is None else graph_to_data(program.graph)
     steps = []
     for index, step in enumerate(program.steps):
@@ -54,18 +54,18 @@ def program_to_data(program: Program) -> tuple[Data, Arrays]:
 
 
 def program_from_data(data: Any, arrays: Mapping[str, Array]) -> Program:
-    """The program of `program_to_data`, its graph validated. Raises ProgramError for anything else."""
+    """Reverse `program_to_data`, and validate the graph. Raises ProgramError if the data is not a valid program."""
     rest, values = dict(arrays), record(_PROGRAM, data, "program")
     graph = None if values["graph"] is None else _graph(values["graph"], rest)
     known = {node.name for node in graph.nodes} if graph else set()
     steps = tuple(_step(step, known, rest, f"steps[{index}]") for index, step in enumerate(values["steps"]))
     for name in sorted(rest)[:1]:
-        raise ProgramError("program", f"holds the array '{name}', to which nothing refers")
+        raise ProgramError("program", f"holds the array '{name}', which is not used")
     return Program(**values | {"graph": graph, "steps": steps})
 
 
 def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
-    """The JSON values and constants of a graph. Raises ProgramError as `program_to_data` does."""
+    """Return the JSON values and constants of a graph. Raises ProgramError if a value or dtype has no exact form."""
     arrays: Arrays = {}
     tensors = []
     for index, name in enumerate(sorted(graph.tensors)):
@@ -91,7 +91,7 @@ def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
 
 
 def encode(value: Any, where: str) -> Any:
-    """`value` (JSON values, tuples, dataclasses of them) as JSON values; ProgramError names what is none."""
+    """Convert JSON values, tuples and dataclasses to JSON values. Raises ProgramError, naming the place, for others."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float) and isfinite(value):
@@ -107,7 +107,10 @@ def encode(value: Any, where: str) -> Any:
 
 
 def decode(hint: Any, value: Any, where: str) -> Any:
-    """A JSON value as the declared type `hint`: scalar, tuple, Literal, optional or dataclass; list and dict as is."""
+    """Convert a JSON value to the declared type `hint`: scalar, tuple, Literal, optional or dataclass.
+
+    A list or dict is returned as it is. Raises ProgramError if the value does not have this type.
+    """
     origin, args = get_origin(hint), get_args(hint)
     if is_dataclass(hint) and isinstance(hint, type):
         declared = _hints(hint)
@@ -130,7 +133,7 @@ def decode(hint: Any, value: Any, where: str) -> Any:
 
 
 def record(hints: Mapping[str, Any], value: Any, where: str) -> dict[str, Any]:
-    """A JSON object with exactly the keys of `hints`, each value decoded."""
+    """Decode a JSON object with exactly the keys of `hints`. Raises ProgramError if a key or a value is wrong."""
     if type(value) is not dict:
         raise ProgramError(where, f"is {_shown(value)}, not an object")
     for name in sorted(value.keys() ^ hints.keys()):
@@ -157,12 +160,12 @@ def _graph(data: Any, arrays: Arrays) -> Graph:
     nodes = [_node(node, f"graph.nodes[{index}]") for index, node in enumerate(values["nodes"])]
     by_name = {tensor.name: tensor for tensor in tensors}
     if len(by_name) < len(tensors):
-        raise ProgramError("graph.tensors", "has two tensors of one name")
+        raise ProgramError("graph.tensors", "has two tensors with the same name")
     try:
         return Graph(**values | {"tensors": by_name, "nodes": tuple(nodes)}).validate()
     except (ModelError, UnsupportedError) as error:
         raise ProgramError(error.where, error.reason, error.remedy) from None
-    except (LookupError, ValueError, ArithmeticError, TypeError) as error:  # a shape rule met what no reader makes
+    except (LookupError, ValueError, ArithmeticError, TypeError) as error:  # a shape rule met malformed attributes
         raise ProgramError("graph", f"is not valid: {error}") from None
 
 
@@ -171,7 +174,8 @@ def _tensor(data: Any, arrays: Arrays, where: str) -> Tensor:
     if not values["name"] or (values["quant"] and not values["quant"].scale):
         raise ProgramError(where, "has quantisation without a scale" if values["name"] else "has no name")
     if values["dtype"] not in DTYPES:
-        raise ProgramError(where, f"is of {_shown(values['dtype'])}", f"choose one of {', '.join(sorted(DTYPES))}")
+        reason = f"has the unknown dtype {_shown(values['dtype'])}"
+        raise ProgramError(where, reason, f"choose one of {', '.join(sorted(DTYPES))}")
     if values["data"] is not None:
         values["data"] = _take(arrays, values["data"], where)
     return Tensor(**values)
@@ -181,14 +185,14 @@ def _node(data: Any, where: str) -> Node:
     values = record(_NODE, data, where)
     kind = values.pop("kind")
     if kind not in KINDS or not values["outputs"]:
-        raise ProgramError(where, f"is of the unknown kind '{kind}'" if kind not in KINDS else "has no outputs")
+        raise ProgramError(where, f"has the unknown kind '{kind}'" if kind not in KINDS else "has no outputs")
     return Node(op=decode(KINDS[kind], values.pop("attributes"), f"{where}.attributes"), **values)
 
 
 def _take(arrays: Arrays, key: Any, where: str) -> Array:
-    """Each array belongs to one place."""
+    """Remove the array `key` from `arrays` and return it; each array may be used only once."""
     if type(key) is not str or key not in arrays:
-        raise ProgramError(where, f"refers to the array {_shown(key)}, which is missing or taken twice")
+        raise ProgramError(where, f"refers to the array {_shown(key)}, which is missing or used twice")
     return arrays.pop(key)
 
 
@@ -205,7 +209,7 @@ def _check_nodes(names: Iterable[str], known: set[str], where: str) -> None:
 
 
 def _shown(value: Any) -> str:
-    """A value for an error: one line, shortened; only containers' types, as they may be huge."""
+    """Return a value as one short line for an error; a container, which may be huge, only by its type."""
     text = repr(value) if isinstance(value, str | float | bool | NoneType) else ""
     if type(value) is int:
         text = str(value) if value.bit_length() < 256 else "a huge number"

@@ -1,4 +1,4 @@
-"""Words of a line of text. Each knows where it stands, so that an error names the line and the column."""
+"""Words of a line of text. Each word knows its position, so that an error names the line and the column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLAIN = re.compile(r"[!$-~]+")  # printable ASCII without " and #
 
 
 class Word(NamedTuple):
-    """A word and where it starts: line and column, both counted from 1."""
+    """A word and the line and column where it starts, both counted from 1."""
 
     text: str
     line: int
@@ -22,34 +22,37 @@ class Word(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What stands in front of the first `=`; the whole word where there is none."""
+        """The text before the first `=`; the whole word if there is no `=`."""
         return self.text.partition("=")[0]
 
     @property
     def value(self) -> Word:
-        """What stands behind the first `=`."""
+        """The part after the first `=`."""
         key, mark, value = self.text.partition("=")
         return Word(value, self.line, self.column + len(key) + len(mark))
 
     def refuse(self, expected: str) -> NoReturn:
-        """Raise ProgramError for this word."""
+        """Refuse this word. Raises ProgramError with the line, the column, and what was expected instead."""
         raise ProgramError(f"line {self.line}, column {self.column}", f"found '{self.text}'", f"expected {expected}")
 
 
 def split(line: str, number: int) -> list[Word]:
-    """The words of a line. A word in double quotes may have blanks; `#` starts a comment."""
+    """Return the words of a line. A word in double quotes may have blanks; `#` starts a comment."""
     found = (Word(match[0], number, match.start() + 1) for match in _TOKEN.finditer(line))
     return [word for word in found if not word.text.startswith("#")]
 
 
 def end(words: Sequence[Word]) -> None:
-    """Refuse the first of these words: the line should have ended before it."""
+    """Check that no words are left on the line. Raises ProgramError for the first of `words`."""
     for word in words:
         word.refuse("the end of the line")
 
 
 def integer(word: Word, low: int, high: int, limits: str = "") -> int:
-    """The number that a word writes, decimal or 0x..; `limits` says in an error what is allowed."""
+    """Return the number that a word writes, decimal or 0x... `limits` describes the allowed numbers in an error.
+
+    Raises ProgramError if the word is not a number in `low`..`high`.
+    """
     try:
         value = int(word.text, 0)
     except ValueError:
@@ -60,7 +63,10 @@ def integer(word: Word, low: int, high: int, limits: str = "") -> int:
 
 
 def pairs(words: Sequence[Word], keys: Collection[str], plain: Collection[str] = ()) -> dict[str, Word]:
-    """The words `key=value` by key, and those of `plain` by themselves. Refuses other words and repeated ones."""
+    """Return the words `key=value` by key, and the words of `plain` by their text.
+
+    Raises ProgramError for other words and for repeated words.
+    """
     found: dict[str, Word] = {}
     for word in words:
         if word.text not in plain and ("=" not in word.text or word.key not in keys):
@@ -72,19 +78,19 @@ def pairs(words: Sequence[Word], keys: Collection[str], plain: Collection[str] =
 
 
 class WordType(NamedTuple):
-    """How one kind of value is written as a word: `show` gives the text, `read` the value, or refuses the word."""
+    """The text form of one type of value: `show` returns the text, `read` returns the value or raises ProgramError."""
 
     show: Callable[[Any], str]
     read: Callable[[Word], Any]
 
 
 def number(show: str = "d", low: int = 0, high: int = (1 << 63) - 1) -> WordType:
-    """A number in a range, shown in Python's format `show`."""
+    """Return the type of numbers in low..high, shown in Python's format `show`."""
     return WordType(lambda value: format(value, show), lambda word: integer(word, low, high))
 
 
 def choice(names: Iterable[str]) -> WordType:
-    """One of some names."""
+    """Return the type of words that are one of `names`."""
     known = tuple(names)
 
     def read(word: Word) -> str:
@@ -101,14 +107,14 @@ def _name(word: Word) -> str:
     try:
         return str(json.loads(word.text))
     except ValueError:
-        word.refuse("a name, or one in quotes as JSON has it")
+        word.refuse("a name, plain or quoted as in JSON")
 
 
 def quoted(name: str) -> str:
-    """A name as a JSON string without #."""
+    """Return a name as a JSON string in which # is escaped."""
     return json.dumps(name).replace("#", "\\u0023")
 
 
-#: A name, in quotes where it has blanks or other unusual characters; one that is always written in quotes.
+#: NAME is quoted only if it has blanks or other unusual characters; QUOTED is always written in quotes.
 NAME = WordType(lambda name: name if _PLAIN.fullmatch(name) else quoted(name), _name)
 QUOTED = WordType(json.dumps, _name)

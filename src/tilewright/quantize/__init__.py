@@ -1,4 +1,4 @@
-"""Float ONNX models to int8: `affine` (onnxruntime's quantiser) or `pow2` (shifts only). See docs/quantize.md."""
+"""Quantises float ONNX models to int8: `affine` (onnxruntime's quantiser) or `pow2` (shifts only), docs/quantize.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["SCHEMES", "Options", "Progress", "quantize", "require"]
 
 
 def require() -> None:
-    """Raise InputError where the packages that read and run ONNX are missing."""
+    """Check that ONNX models can be read and run. Raises InputError if a package is not installed."""
     missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
     if missing:
         raise InputError("quantize", f"needs {' and '.join(missing)}", "pip install 'tilewright[onnx]'")
@@ -38,14 +38,15 @@ def quantize(
     """Quantise a float model, write it to `output`, and measure it on `evaluation` (default: the calibration samples).
 
     `labels` are the true classes of the samples that it is measured on. `verify` reads the written file as `run` does
-    and compares it with onnxruntime on the first samples. Raises TilewrightError for bad input.
+    and compares its outputs with onnxruntime on the first samples. Raises InputError if an option, a file or a sample
+    is wrong, ModelError if the model is malformed, and UnsupportedError if the scheme cannot quantise it.
     """
     require()
     options = options or Options()
     if options.scheme not in SCHEMES:
         raise InputError("--scheme", f"there is no scheme '{options.scheme}'", f"choose one of {', '.join(SCHEMES)}")
     if options.scheme == "pow2" and (options.method, options.activations) != (Options.method, Options.activations):
-        raise InputError("--method and --activations", "are for the scheme affine", "leave them out")
+        raise InputError("--method and --activations", "are for the scheme affine only", "leave them out")
     from tilewright.files import replacing
     from tilewright.quantize import affine, pow2, report, samples
     from tilewright.quantize import model as models
@@ -73,7 +74,7 @@ def quantize(
 
 
 def _verified(output: Path, samples: Mapping[str, Array]) -> Verification:
-    """What the written file is to `run`, compared with what it is to onnxruntime."""
+    """Compare the outputs of the written file as `run` reads it with its outputs in onnxruntime."""
     from tilewright.model import load, verify
     from tilewright.model.verification import Verification
 

@@ -1,4 +1,4 @@
-"""Scheme `affine`: onnxruntime's own static quantiser. QDQ, int8 weights per channel, 8-bit activations per tensor."""
+"""Scheme `affine`: onnxruntime's static quantiser. QDQ, int8 weights per channel, 8-bit activations per tensor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the quantiser's prints, and its advice on the root logger: to preprocess, which was done."""
+    """Suppress the quantiser's prints, and its logged advice to preprocess the model, which was already done."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -52,7 +52,10 @@ def _quiet() -> Iterator[None]:
 def quantize(
     model: ModelProto, samples: Samples, method: str, activations: str, progress: Progress | None = None
 ) -> ModelProto:
-    """The QDQ model of a prepared float model; ranges of activations by `method` over the samples."""
+    """Return the QDQ model of a prepared float model; `method` finds the ranges of activations over the samples.
+
+    Raises UnsupportedError if onnxruntime's quantiser fails.
+    """
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder, _quiet():
         source, target = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
         onnx.save(model, source)
@@ -67,6 +70,6 @@ def quantize(
                 weight_type=QuantType.QInt8,
                 calibrate_method=METHODS[method],
             )
-        except Exception as error:  # it raises what its steps happen to raise
+        except Exception as error:  # the quantiser raises exceptions of many types
             raise UnsupportedError("scheme affine", f"onnxruntime's quantiser fails: {first_line(error)}") from None
         return onnx.load(target)

@@ -1,6 +1,6 @@
-"""The float model that the user brings: read, checked, and brought into the one form that both schemes start from.
+"""Reads and checks the user's float model, and brings it into the common form from which both schemes start.
 
-That form: opset 13 or later, batch 1, constants folded, BatchNorm and Dropout folded away, all shapes known.
+The common form has opset 13 or later, batch 1, folded constants, no BatchNorm or Dropout, and known shapes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.files import regular
 from tilewright.graph.ir import DTYPES, Graph, Tensor
 from tilewright.graph.ort import session
 
-#: Per-channel DequantizeLinear came with this opset.
+#: Oldest opset with per-channel DequantizeLinear, and the IR version written with it.
 OPSET, IR_VERSION = 13, 8
 QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
@@ -33,13 +33,17 @@ PREPARED = "prepared.onnx"
 
 
 def read(path: str | Path) -> ModelProto:
-    """A float ONNX model in the common form. Raises ModelError or UnsupportedError naming the file and the node."""
+    """Read a float ONNX model and bring it into the common form.
+
+    Raises ModelError if the file is not a valid ONNX model, and UnsupportedError, naming the node or input, if it
+    cannot be quantised.
+    """
     path = regular(path, ModelError)
     try:
         model = onnx.load(path)
         if not model.graph.node or not model.opset_import:
             raise ModelError(path, "is not an ONNX model", "give a float .onnx file")
-        refuse(model, str(path))  # before the checker, which has no name for other people's operators
+        refuse(model, str(path))  # before the checker, whose error does not name a custom operator
         onnx.checker.check_model(model)
     except DecodeError:
         raise ModelError(path, "is not an ONNX file", "give a float .onnx file") from None
@@ -55,21 +59,24 @@ def read(path: str | Path) -> ModelProto:
 
 
 def refuse(model: ModelProto, where: str) -> None:
-    """Raise UnsupportedError for what no scheme here quantises."""
+    """Check that the schemes can quantise a model.
+
+    Raises UnsupportedError if it is already quantised, has custom operators or control flow, or has no weighted node.
+    """
     for node in model.graph.node:
         what = f"node '{title(node)}' is {node.domain + '::' if node.domain else ''}{node.op_type}"
         if node.op_type in QUANTISED or node.op_type.startswith("QLinear") or node.op_type == "RequantShift":
             raise UnsupportedError(where, f"is already quantised: {what}", "give the float model")
         if node.domain not in ("", "ai.onnx"):
-            raise UnsupportedError(where, f"{what}, no standard operator", "export with standard operators only")
+            raise UnsupportedError(where, f"{what}, a custom operator", "export with standard operators only")
         if node.op_type in CONTROL:
-            raise UnsupportedError(where, f"{what}: control flow", "export a network with a fixed structure")
+            raise UnsupportedError(where, f"{what}, control flow", "export a network with a fixed structure")
     if not any(node.op_type in WEIGHTED for node in model.graph.node):
-        raise UnsupportedError(where, f"has nothing to quantise: none of {', '.join(WEIGHTED)}")
+        raise UnsupportedError(where, f"has nothing to quantise: it has no {', '.join(WEIGHTED)}")
 
 
 def fix_inputs(model: ModelProto, where: str) -> None:
-    """A free batch becomes 1. Raises UnsupportedError for other free dimensions and for types that no scheme takes."""
+    """Set a free batch to 1. Raises UnsupportedError for another free dimension, or an unsupported type of input."""
     graph = model.graph
     for info in real_inputs(model):
         tensor = info.type.tensor_type
@@ -92,13 +99,16 @@ def fix_inputs(model: ModelProto, where: str) -> None:
 
 
 def real_inputs(model: ModelProto) -> list[onnx.ValueInfoProto]:
-    """The inputs that are not constants: old files list those too."""
+    """Return the inputs that are not constants; old files list constants as inputs too."""
     constants = {tensor.name for tensor in model.graph.initializer}
     return [info for info in model.graph.input if info.name not in constants]
 
 
 def prepare(model: ModelProto, where: str) -> ModelProto:
-    """The model after onnxruntime's own preprocessing for quantisation."""
+    """Return the model after onnxruntime's own preprocessing for quantisation.
+
+    Raises UnsupportedError if the preprocessing fails, or if a constant is not finite.
+    """
     try:
         made = _preprocess(model)
         used = {node.domain for node in made.graph.node} | {""}
@@ -109,8 +119,8 @@ def prepare(model: ModelProto, where: str) -> ModelProto:
             node.name = node.name or f"{node.op_type}_{index}"
         _flatten_biases(made)
         _name_averages(made)
-    except Exception as error:  # converter, inference and session each raise types of their own
-        raise UnsupportedError(where, f"cannot be prepared: {first_line(error)}") from None
+    except Exception as error:  # converter, inference and session each raise exception types of their own
+        raise UnsupportedError(where, f"onnxruntime cannot preprocess it: {first_line(error)}") from None
     for tensor in made.graph.initializer:
         if tensor.data_type == onnx.TensorProto.FLOAT and not np.isfinite(numpy_helper.to_array(tensor)).all():
             raise UnsupportedError(where, f"constant '{tensor.name}' holds NaN or infinity")
@@ -130,7 +140,7 @@ def _preprocess(model: ModelProto) -> ModelProto:
         onnx.save(shape_inference.infer_shapes(model), source)
         options = ort.SessionOptions()
         options.log_severity_level = 4  # errors come as exceptions
-        # Fails here with a reason; the preprocessing below would print a traceback and go on without folding.
+        # A bad model fails here with a reason. The preprocessing below would print a traceback and continue unfolded.
         ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         ort.set_default_logger_severity(4)
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
@@ -138,7 +148,7 @@ def _preprocess(model: ModelProto) -> ModelProto:
 
 
 def _flatten_biases(model: ModelProto) -> None:
-    """Gemm's constant biases of shape (1, N) become (N,): onnxruntime's quantiser fails on two axes."""
+    """Reshape Gemm's constant biases from (1, N) to (N,), as onnxruntime's quantiser fails on two axes."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         bias = constants.get(operand(node, 2)) if node.op_type == "Gemm" else None
@@ -150,7 +160,7 @@ def _flatten_biases(model: ModelProto) -> None:
 
 
 def _name_averages(model: ModelProto) -> None:
-    """An AveragePool over the whole image becomes GlobalAveragePool, whose integer kernel adds integers."""
+    """Turn AveragePool over the whole image into GlobalAveragePool, whose integer kernel adds integers."""
     shapes = {info.name: shape_of(info) for info in (*model.graph.value_info, *model.graph.input)}
     for node in model.graph.node:
         whole = tuple(attribute(node, "kernel_shape", ())) == shapes.get(operand(node, 0), ())[2:]
@@ -160,7 +170,7 @@ def _name_averages(model: ModelProto) -> None:
 
 
 def signature(model: ModelProto) -> Graph:
-    """The inputs alone as a Graph: what reading samples looks at."""
+    """Return a Graph of the inputs alone, for reading samples."""
     tensors = {}
     for info in model.graph.input:
         kind = str(helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
@@ -174,18 +184,18 @@ def shape_of(info: onnx.ValueInfoProto) -> tuple[int, ...]:
 
 
 def title(node: onnx.NodeProto) -> str:
-    """What to call a node: its name, else its first output."""
+    """Return a node's name for display: its own name, else its first output, else its operator."""
     return node.name or next(iter(node.output), node.op_type)
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error that says something."""
+    """Return the first line of an error's text that is not empty, else the name of its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
 class Network:
-    """A prepared model with its constants, consumers and shapes at hand."""
+    """A prepared model with lookup of its constants, consumers and shapes."""
 
     def __init__(self, model: ModelProto) -> None:
         self.model = model
@@ -208,7 +218,7 @@ class Network:
         return name in self._constants
 
     def constant(self, name: str) -> Array:
-        """The value of a constant."""
+        """Return the value of a constant."""
         if name not in self._arrays:
             self._arrays[name] = numpy_helper.to_array(self._constants[name])
         return self._arrays[name]
@@ -219,7 +229,7 @@ class Network:
         return name in self._types and self._types[name].elem_type == onnx.TensorProto.FLOAT
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor; () where it is not known."""
+        """Return the shape of a tensor; () if it is not known."""
         if self.is_constant(name):
             return tuple(self._constants[name].dims)
         if name not in self._types:
@@ -227,18 +237,18 @@ class Network:
         return tuple(dim.dim_value for dim in self._types[name].shape.dim)
 
     def only_consumer(self, name: str) -> NodeProto | None:
-        """The one node that reads a tensor, where there is one and it is no output of the model."""
+        """Return the only node that reads a tensor; None for several readers, or if the tensor is a model output."""
         readers = self.consumers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
 
 def operand(node: NodeProto, index: int) -> str:
-    """The name of an input; empty where it is absent."""
+    """Return the name of an input; empty if it is absent."""
     return node.input[index] if index < len(node.input) else ""
 
 
 def is_padded(node: NodeProto) -> bool:
-    """Whether a pool sees padding."""
+    """Return whether a pool has padding."""
     return any(attribute(node, "pads", ())) or attribute(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
 
 
@@ -252,7 +262,7 @@ def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """onnxruntime's errors, of many types, as one of ours."""
+    """Turn onnxruntime's errors, which have many types, into UnsupportedError."""
     try:
         yield
     except Exception as error:
@@ -260,10 +270,10 @@ def _reported() -> Iterator[None]:
 
 
 class Tracer:
-    """A session without graph optimisations, so that each node is computed as it is written."""
+    """An onnxruntime session without graph optimisations, so that each node is computed as it is written."""
 
     def __init__(self, model: ModelProto, tensors: list[str]) -> None:
-        """Prepare to return the named tensors and the model's outputs."""
+        """Make a session that returns the named tensors and the model's outputs."""
         traced = ModelProto()
         traced.CopyFrom(model)
         known = {info.name for info in model.graph.output} | {info.name for info in model.graph.input}
@@ -274,7 +284,7 @@ class Tracer:
         self._names = [info.name for info in self._session.get_outputs()]
 
     def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        """Every traced tensor and output for one sample, by name."""
+        """Return every traced tensor and output for one sample, by name."""
         with _reported():
             values = dict(zip(self._names, self._session.run(None, dict(feed)), strict=True))
         return values | {name: feed[name] for name in self._direct}

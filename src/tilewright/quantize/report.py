@@ -1,6 +1,6 @@
-"""How far the quantised model is from the float one, tensor by tensor and in top-1, and what stays on the host.
+"""Compares the quantised model with the float one: SNR per tensor, top-1, and the nodes that stay in float32.
 
-As a table or as JSON.
+The report is printed as a table or as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NUMERIC = {"scale", "shift", "SNR dB"}
 
 @dataclass(frozen=True)
 class Measured:
-    """A tensor of the float model: the node that computes it, its scale, its SNR in dB (inf: equal, nan: zeros)."""
+    """A tensor of the float model: its node, its scale, and its SNR in dB (inf: equal, nan: both are all zeros)."""
 
     tensor: str
     name: str
@@ -40,7 +40,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Top1:
-    """Shares of samples: both models give the same class; each gives the right one, where that is known."""
+    """Shares of samples: both models give the same class; each model gives the right class (None: labels unknown)."""
 
     agreement: float
     float_accuracy: float | None
@@ -49,7 +49,7 @@ class Top1:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """All of it, over so many samples."""
+    """All measurements, over `samples` samples."""
 
     layers: tuple[Measured, ...]
     outputs: tuple[Measured, ...]
@@ -58,7 +58,7 @@ class Fidelity:
 
 
 def _squares(exact: Array, found: Array) -> tuple[float, float]:
-    """The sums of squares of a signal and of its error."""
+    """Return the sums of squares of a signal and of its error."""
     wide = exact.astype(np.float64)
     signal = float(np.sum(wide * wide))
     wide -= found
@@ -66,7 +66,7 @@ def _squares(exact: Array, found: Array) -> tuple[float, float]:
 
 
 def _ratio(signal: float, noise: float) -> float:
-    """Signal to noise in dB."""
+    """Return the signal-to-noise ratio in dB."""
     if not noise:
         return inf if signal else nan
     return 10 * log10(signal / noise) if signal else -inf
@@ -79,7 +79,10 @@ def compare(
     samples: Samples,
     progress: Progress | None = None,
 ) -> Fidelity:
-    """Run the float model and `evaluated`, the form of `quantised` that computes its arithmetic, side by side."""
+    """Measure a quantised model against the float model on the same samples.
+
+    `evaluated` is the form of `quantised` that computes its exact arithmetic in onnxruntime.
+    """
     net, counterpart = Network(original), counterparts(quantised)
     tensors = [name for node in net.nodes for name in node.output if name in counterpart or name in net.outputs]
     tensors = [name for name in tensors if net.is_float(name) or name in net.outputs]
@@ -105,7 +108,7 @@ def compare(
 
 
 def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
-    """For each float tensor that is quantised: its dequantised name, and its scale."""
+    """Return the dequantised name and the scale of each float tensor that is quantised."""
     net = Network(quantised)
     found = {}
     for node in net.nodes:
@@ -120,7 +123,10 @@ def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
 
 
 def _label(net: Network, tensor: str, shown: set[str]) -> tuple[str, str]:
-    """The node that computes a tensor; a Relu or Clip with no tensor of its own before it counts with that node."""
+    """Return name and operator of the node that computes a tensor; an activation is merged with the node before it.
+
+    They are not merged if the tensor between them is `shown` as well.
+    """
     node = net.producer[tensor]
     before = net.producer.get(node.input[0]) if node.op_type in ACTIVATIONS else None
     if before is not None and node.input[0] not in shown:
@@ -129,7 +135,7 @@ def _label(net: Network, tensor: str, shown: set[str]) -> tuple[str, str]:
 
 
 def _is_scores(output: Array) -> bool:
-    """Whether an output looks like one score a class: one axis longer than 1."""
+    """Return whether an output looks like one score per class: exactly one axis is longer than 1."""
     return sum(extent > 1 for extent in output.shape) == 1
 
 
@@ -145,7 +151,7 @@ def _top1(classes: list[tuple[int, int]], labels: Array | None) -> Top1 | None:
 
 @dataclass(frozen=True)
 class Left:
-    """A node that is computed in float32, and why."""
+    """A node that is computed in float32, and the reason."""
 
     name: str
     op: str
@@ -154,7 +160,7 @@ class Left:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Everything that a quantisation found; `shifts` by tensor (pow2 only)."""
+    """The report of a quantisation; `shifts` are by tensor (pow2 only)."""
 
     model: str
     output: str
@@ -167,7 +173,7 @@ class Report:
     verification: Verification | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """One JSON object; an SNR that is not finite is null, and `exact` says whether the tensors are equal."""
+        """Return one JSON object. An SNR that is not finite is null; `exact` says whether the tensors are equal."""
         found, options = self.fidelity, self.options
         settings = {"method": options.method, "activations": options.activations} if options.scheme == "affine" else {}
         top1 = found.top1
@@ -199,7 +205,7 @@ class Report:
 
 
 def shifts_of(made: Made) -> dict[str, int]:
-    """The right shift behind each tensor that a product, sum or average stores."""
+    """Return the right shift that gives each tensor stored by a product, sum or average."""
     return {
         step.outputs[0]: shift(made.plan, step, made.scales.tensors, made.scales.weights)
         for step in made.plan.steps
@@ -208,7 +214,7 @@ def shifts_of(made: Made) -> dict[str, int]:
 
 
 def left(original: ModelProto, quantised: ModelProto, reasons: dict[str, str] | None) -> tuple[Left, ...]:
-    """The nodes in float32: those with a reason, by name; None: those whose results are not quantised."""
+    """Return the nodes in float32: those that `reasons` names or, if it is None, those with unquantised results."""
     net, found = Network(original), counterparts(quantised)
     if reasons is not None:
         return tuple(

@@ -1,4 +1,4 @@
-"""How to quantise, and by which samples: a file or a folder of them; images if the user says how they are prepared."""
+"""The options of quantisation, and its samples: files, folders, or images that are prepared as the user says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.graph.ir import Graph, Quant, Tensor
 from tilewright.model import inputs
 from tilewright.model.inputs import IMAGES, Samples
 
-#: Called with (steps done, steps in all, what they are).
+#: Called with (steps done, steps in total, description of the steps).
 Progress = Callable[[int, int, str], None]
 SCHEMES = ("affine", "pow2")
 SUFFIXES = (".npy", ".npz", *IMAGES)
@@ -23,7 +23,7 @@ SUFFIXES = (".npy", ".npz", *IMAGES)
 
 @dataclass(frozen=True)
 class Options:
-    """How to quantise; `method` and `activations` are for `affine` only."""
+    """Options of quantisation; `method` and `activations` are for `affine` only."""
 
     scheme: str = "affine"
     method: str = "minmax"
@@ -33,7 +33,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Pixels:
-    """How pixels 0..255 become the model's reals: (pixel - mean) / std, per channel in the model's order."""
+    """The conversion of pixels 0..255 to model inputs: (pixel - mean) / std, per channel in the model's order."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...] = (1.0,)
@@ -41,7 +41,10 @@ class Pixels:
 
 
 def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: str | Path | None = None) -> Samples:
-    """The samples in a file, or in a folder's files in order of name. Raises InputError naming what does not fit."""
+    """Return the samples in a file, or in a folder's files in order of name.
+
+    Raises InputError, naming the file, if there are no samples or they do not fit the model.
+    """
     path = Path(path)
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
@@ -64,7 +67,7 @@ def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: s
 def feeds(
     samples: Samples, progress: Progress | None = None, what: str = "", part: int = 0, parts: int = 1
 ) -> Iterator[dict[str, Array]]:
-    """One {input name: array} a sample; after each, `progress` is told how far this one of `parts` passes is."""
+    """Yield {input name: array} for each sample, and call `progress` after it; this is pass `part` of `parts`."""
     count = count_of(samples)
     for index in range(count):
         yield {name: array[index] for name, array in samples.values.items()}
@@ -77,7 +80,7 @@ def count_of(samples: Samples) -> int:
 
 
 def _image(path: Path, graph: Graph, pixels: Pixels | None) -> Samples:
-    """One image of exactly the input's size, prepared as `pixels` says."""
+    """Read one image of exactly the input's size, and convert its pixels as `pixels` says."""
     if pixels is None:
         raise InputError(path, "is an image", "say with --mean, --std and --bgr how the model's pixels are prepared")
     shape = inputs.only_input(path, graph).shape
@@ -90,14 +93,14 @@ def _image(path: Path, graph: Graph, pixels: Pixels | None) -> Samples:
         values = values[..., ::-1]
     for what, numbers in (("mean", pixels.mean), ("std", pixels.std)):
         if len(numbers) not in (1, picture[-1]):
-            raise InputError(f"--{what}", f"has {len(numbers)} numbers", f"give one, or {picture[-1]}: one a channel")
+            raise InputError(f"--{what}", f"has {len(numbers)} numbers", f"give one, or {picture[-1]}: one per channel")
     values = (values - np.asarray(pixels.mean, np.float32)) / np.asarray(pixels.std, np.float32)
     values = np.moveaxis(values, -1, 2) if first else values
     return Samples({graph.inputs[0]: np.ascontiguousarray(values, np.float32)}, None, str(path))
 
 
 def _labels(path: Path, count: int) -> Array:
-    """One class number a sample, from .npy or from lines of text."""
+    """Read one class number per sample, from .npy or from lines of text."""
     path = regular(path)
     try:
         if path.suffix.lower() == ".npy":
@@ -105,7 +108,7 @@ def _labels(path: Path, count: int) -> Array:
         else:
             found = np.array([int(word) for word in path.read_text().split()])
     except (ValueError, EOFError) as error:
-        raise InputError(path, f"cannot be read as labels: {error}", "give .npy or one number a line") from None
+        raise InputError(path, f"cannot be read as labels: {error}", "give .npy or one number per line") from None
     if found.shape != (count,) or found.dtype.kind not in "iu":
-        raise InputError(path, f"holds {found.dtype}{list(found.shape)}", f"give one integer a sample, {count} in all")
+        raise InputError(path, f"holds {found.dtype}{list(found.shape)}", f"give {count} integers, one per sample")
     return found

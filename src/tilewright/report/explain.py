@@ -1,4 +1,4 @@
-"""What a network asks of any machine, layer by layer; what of it runs where and why; each stage of compiling it."""
+"""The report of `explain`: each layer's operations and bytes, where each step runs and why, and each compile stage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewright.report.summary import count, size
 
 @dataclass(frozen=True)
 class Row:
-    """A node; bytes as stored in the model, for one sample."""
+    """A node's operations and volumes. Bytes are as stored in the model, for one sample."""
 
     name: str
     op: str
@@ -30,7 +30,7 @@ class Row:
 
     @property
     def intensity(self) -> float:
-        """Multiply-accumulates for each byte, every tensor moved once."""
+        """Multiply-accumulates per byte, if every tensor is moved once."""
         moved = self.input_bytes + self.weight_bytes + self.output_bytes
         return self.macs / moved if moved else 0.0
 
@@ -39,7 +39,7 @@ class Row:
 
 
 def rows(graph: Graph) -> list[Row]:
-    """One row a node, and the network's: inputs and outputs of the whole, all weights."""
+    """Return one row per node, and a total row with the network's inputs, its outputs and all weights."""
     found = [_row(site) for site in graph.sites()]
     ends = [sum(_bytes(graph.tensors[name]) for name in names) for names in (graph.inputs, graph.outputs)]
     macs, weights = sum(row.macs for row in found), sum(row.weight_bytes for row in found)
@@ -82,12 +82,12 @@ def show(program: Program, plans: str) -> None:
 
 
 def _analysis(graph: Graph) -> None:
-    """Multiplications and volumes of each layer."""
+    """Print multiply-accumulates and volumes of each layer."""
     from rich.text import Text
 
     to = console()
     to.print("\n== analysis ==", style="bold")
-    columns = ("layer", "op", "MACs", "inputs", "weights", "outputs", "MACs a byte")
+    columns = ("layer", "op", "MACs", "inputs", "weights", "outputs", "MACs per byte")
     made = table(to, columns, set(columns[2:]))
     for row in rows(graph):
         volumes = (size(number) for number in (row.input_bytes, row.weight_bytes, row.output_bytes))
@@ -103,10 +103,11 @@ def _section(title: str, text: str) -> None:
 
 
 def graph_text(graph: Graph) -> str:
-    """A valid graph, one line a node, for people and for golden files: the same on every machine. There is no parser.
+    """Return a valid graph as text, one line per node, for people and golden files. There is no parser.
 
-    An activation goes by the node that writes it (TFLite's own names run to hundreds of characters), a graph input
-    by its name, and a constant by its type and the first digits of its SHA-256.
+    The text is the same on every machine. An activation is named after the node that writes it, as TFLite's own names
+    can have hundreds of characters. A graph input has its own name; a constant is shown by its type and the first
+    digits of its SHA-256.
     """
     macs = sum(site.node.op.macs(site) for site in graph.sites())
     called = _references(graph)
@@ -118,7 +119,7 @@ def graph_text(graph: Graph) -> str:
 
 
 def _references(graph: Graph) -> dict[str, str]:
-    """Tensor name -> what the text calls it; constants are left out."""
+    """Return the name of each tensor in the text; constants are left out."""
     called = {name: _word(name) for name in graph.inputs}
     for node in graph.nodes:
         for index, name in enumerate(node.outputs):
@@ -139,7 +140,7 @@ def _value(graph: Graph, name: str, called: Mapping[str, str]) -> str:
 
 
 def _attributes(value: Any) -> str:
-    """{field=value, ...} of a dataclass, defaults left out; nothing where all are defaults."""
+    """Return {field=value, ...} of a dataclass without the defaults; empty if all values are defaults."""
     changed = [f for f in fields(value) if getattr(value, f.name) != _default(f)]
     texts = (f"{f.name}={_attribute(getattr(value, f.name))}" for f in changed)
     return "{" + ", ".join(texts) + "}" if changed else ""
@@ -156,7 +157,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _type(tensor: Tensor) -> str:
-    """dtype[shape], quantisation, and a constant's hash."""
+    """Return dtype[shape], the quantisation, and a constant's hash."""
     text = f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
     if tensor.quant is not None:
         text += f" {_quant(tensor.quant)}"
@@ -164,7 +165,7 @@ def _type(tensor: Tensor) -> str:
 
 
 def _quant(quant: Quant) -> str:
-    """One scale exactly; the range of many, with a hash of all scales and zero points."""
+    """Return a single scale exactly, or the range of several scales with a hash of all scales and zero points."""
     if not quant.per_channel:
         return f"scale {_number(quant.scale[0])} zero {quant.zero_point[0]}"
     low, high, zeros = min(quant.scale), max(quant.scale), sorted(set(quant.zero_point))
@@ -174,7 +175,7 @@ def _quant(quant: Quant) -> str:
 
 
 def _number(scale: float) -> str:
-    """The shortest decimals that give this scale again, as float32 where it is one."""
+    """Return the shortest decimal number that is read back as this scale, as float32 if it is one."""
     single = np.float32(scale)
     return str(single) if float(single) == scale else repr(scale)
 
@@ -184,6 +185,6 @@ def _digest(data: Array) -> str:
 
 
 def _word(name: str) -> str:
-    """A name as it is, in quotes where that would be unclear."""
+    """Return a name, in quotes if it has unusual characters."""
     plain = name and name.isprintable() and not set(name) & set(" ,(){}\"'")
     return name if plain else json.dumps(name)

@@ -1,4 +1,4 @@
-"""What a run is summed up as: one row a layer, and totals."""
+"""The measurements of a run: one row per layer, and totals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.array import Array
 from tilewright.sim.findings import Finding
 from tilewright.sim.steps import Trace, serial_total
 
-#: `Layer.where` of what the target does not take.
+#: `Layer.where` of a step that the host runs.
 HOST = "host"
 
 
@@ -21,12 +21,12 @@ HOST = "host"
 class Layer:
     """One step of a program. Cycles and bytes are for one sample; on the host, cycles are 0.
 
-    `macs` counts the layer's as the field does (padding taps included); `executed_macs` what the machine's instructions
-    ask for: it may skip padding taps, and multiply channels that only fill its array. `macs_per_cycle` is the peak of
-    its array in this layer. `utilization` is executed_macs / (macs_per_cycle * cycles), at most 1. `serial_cycles` is
-    what the layer would take if each step waited for the one before it in the stream: 0 where that is not known, None
-    where it is not defined, as a step needs a token or room for one from a later step. `stalls` are cycles by cause of
-    the unit that does the work. `trace` is that of a whole launch, with the first of its layers.
+    `macs` counts the layer's multiply-accumulates, padding taps included. `executed_macs` counts those of the machine's
+    instructions: they may skip padding taps, and multiply channels that only fill the array. `macs_per_cycle` is the
+    peak of the array in this layer. `utilization` is executed_macs / (macs_per_cycle * cycles), at most 1.
+    `serial_cycles` is the time if each step waited for the previous one in the stream: 0 if it is not known, None if it
+    is not defined, because a step needs a token, or room for one, from a later step. `stalls` are the idle cycles, by
+    cause, of the unit that does the work. `trace` is the trace of a whole launch; its first layer holds it.
     """
 
     name: str
@@ -46,15 +46,16 @@ class Layer:
     trace: Trace | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """All fields but the trace, in this order."""
+        """Return all fields except the trace, in this order."""
         shown = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "trace"}
         return shown | {"stalls": dict(self.stalls)}
 
 
 class Deviation(NamedTuple):
-    """How far an output of real numbers is from the reference: the largest difference, and sums of squares.
+    """The deviation of a real-valued output from the reference: the largest difference, and sums of squares.
 
-    `overflowed` are elements that are infinite or no number, and otherwise in the reference; the rest leaves them out.
+    `overflowed` counts elements that are infinite or NaN here and different in the reference. The other fields do not
+    include them.
     """
 
     largest: float
@@ -75,13 +76,13 @@ class Deviation(NamedTuple):
         )
 
     def with_more(self, other: Deviation) -> Deviation:
-        """Over the samples of both."""
+        """Return the deviation over the samples of both."""
         error, signal = self.error + other.error, self.signal + other.signal
         return Deviation(max(self.largest, other.largest), error, signal, self.overflowed + other.overflowed)
 
     @property
     def snr_db(self) -> float | None:
-        """Signal to noise; None where one of them is nothing."""
+        """Signal-to-noise ratio in dB; None if signal or noise is zero."""
         return 10 * math.log10(self.signal / self.error) if self.error and self.signal else None
 
     def to_json(self) -> dict[str, Any]:
@@ -90,10 +91,11 @@ class Deviation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A run: outputs {tensor: (S, *shape)}, layers in order, and what was found.
+    """The result of a run: outputs {tensor: (S, *shape)}, layers in order, and findings.
 
-    `matches_reference` is None when the reference was not asked, and where the target computes real numbers in a type
-    of its own: then `deviations` says by output how far off it is. `seconds` is host wall time of the whole run.
+    `matches_reference` is None if the outputs were not compared with the reference, or if the target computes real
+    numbers in its own number format; then `deviations` has the deviation of each output. `seconds` is host wall time of
+    the whole run.
     """
 
     model: str
@@ -122,7 +124,7 @@ class Result:
 
     @property
     def serial_cycles(self) -> int | None:
-        """The sum over the layers, None where that of one layer is not defined."""
+        """The sum over the layers; None if it is not defined for one of them."""
         return serial_total(layer.serial_cycles for layer in self.layers)
 
     @property
@@ -131,7 +133,7 @@ class Result:
 
     @property
     def macs_on_target(self) -> int:
-        """The part of `macs` that ran on the target; the host computed the others."""
+        """The part of `macs` that ran on the target; the host computed the rest."""
         return sum(layer.macs for layer in self.layers if layer.where != HOST)
 
     @property
@@ -140,9 +142,9 @@ class Result:
 
     @property
     def complete(self) -> bool:
-        """Whether `cycles` are a time of the whole network: no multiply-accumulate ran on the host.
+        """Whether `cycles` are the time of the whole network: no multiply-accumulate ran on the host.
 
-        Without any multiply-accumulates: no step ran on the host.
+        For a network without multiply-accumulates: no step ran on the host.
         """
         if self.macs:
             return self.macs_on_target == self.macs
@@ -150,16 +152,16 @@ class Result:
 
     @property
     def peak_macs(self) -> int:
-        """The multiply-accumulates that the array could do in all cycles."""
+        """The most multiply-accumulates that the array could do in all cycles."""
         return sum(layer.cycles * (layer.macs_per_cycle or self.macs_per_cycle) for layer in self.layers)
 
     @property
     def utilization(self) -> float:
-        """Executed multiply-accumulates of the layers on the target, over what its array could do in all cycles."""
+        """Executed multiply-accumulates on the target divided by the most that its array could do in all cycles."""
         return self.executed_macs / self.peak_macs if self.peak_macs else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The stable object that `--json` prints."""
+        """Return the object that `--json` prints; its keys are stable."""
         return {
             "model": self.model,
             "target": self.target,

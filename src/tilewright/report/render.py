@@ -1,6 +1,7 @@
-"""The report of a run: on the terminal, a table of layers and the facts below it, plain ASCII where nobody watches.
+"""The report of a run, on the terminal or as HTML.
 
-And as one HTML file that needs nothing else: the table, the facts and how busy each unit was.
+The terminal shows a table of layers, followed by facts, in plain ASCII if the output is not a terminal. The HTML is one
+self-contained file with the table, the facts and the busy cycles of each unit.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-#: Columns that give way on a narrow terminal are cut to this many characters, the last one to what is left.
+#: Characters of a layer's or operator's name; width below which a terminal is narrow; width of piped output.
 NAME_WIDTH, NARROW, PIPED = 24, 120, 160
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """A console on stdout; piped, it is plain and wide enough for the table (COLUMNS says otherwise)."""
+    """Return a console on stdout. Piped output is plain and wide enough for the table, or as wide as COLUMNS says."""
     from rich.console import Console
 
     class Piped(Console):
-        """A console that lets a closed pipe surface; rich ends with status 1, which is a finding here."""
+        """A console that raises an error for a closed pipe; rich exits with status 1, which means a finding here."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
@@ -42,7 +43,7 @@ def console(file: IO[str] | None = None) -> Console:
 
 
 def table(to: Console, columns: Sequence[str], numeric: set[str]) -> Table:
-    """An empty table in the style of all reports."""
+    """Return an empty table in the style of all reports."""
     from rich import box
     from rich.table import Table
 
@@ -100,7 +101,7 @@ def show(summary: Summary, to: Console | None = None) -> None:
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
-    """Print a line for each finding, and how many there are."""
+    """Print one line per finding, and their number."""
     to = console()
     for finding in findings:
         to.print(str(finding), soft_wrap=True)
@@ -118,7 +119,7 @@ def write_html(summary: Summary, path: str | Path) -> None:
 
 
 def page(summary: Summary) -> str:
-    """The whole document."""
+    """Return the whole HTML document."""
     name = escape(summaries.title(summary.result))
     head = "".join(_cell("th", column, column) for column in COLUMNS)
     rows = "".join(
@@ -154,7 +155,7 @@ def _cell(tag: str, column: str, text: str) -> str:
 
 
 def _busy(summary: Summary) -> str:
-    """A bar for each unit: its busy cycles in all launches, of all cycles."""
+    """Return a bar for each unit: its busy cycles in all launches, as a share of all cycles."""
     spent: dict[str, int] = {}
     for trace in (layer.trace for layer in summary.result.layers):
         for unit, cycles in (trace.busy() if trace else {}).items():

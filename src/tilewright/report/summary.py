@@ -1,4 +1,4 @@
-"""A run and what is said about it: the object of `--json`, the table's cells and the lines below it."""
+"""The summary of a run: the object of `--json`, the cells of the table, and the facts below it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tilewright.report.metrics import HOST, Deviation, Layer, Result
 STALL = "top stall / why on host"
 COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", STALL)
 NUMERIC = {"#", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write"}
-#: How many predictions and findings a report lists before it counts the rest.
+#: Predictions or findings that a report lists before it counts the rest; characters of a reason in the table.
 LISTED, REASON_WIDTH = 20, 80
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """A result, where its samples came from, their true classes, and what the machine is."""
+    """A result, the source of its samples, the clock of the machine, and the samples' predictions and true classes."""
 
     result: Result
     source: str
@@ -36,7 +36,7 @@ class Summary:
 
     @property
     def wrong(self) -> list[int] | None:
-        """The samples whose prediction is not their label; None where either is not known."""
+        """The samples whose prediction differs from their label; None if predictions or labels are not known."""
         if self.predictions is None or self.labels is None:
             return None
         pairs = zip(self.predictions, self.labels, strict=True)
@@ -60,9 +60,9 @@ class Summary:
 
 
 def predict(graph: Graph | None, outputs: Mapping[str, Array]) -> tuple[int, ...] | None:
-    """The class of the highest score for each sample, or None where the output is no vector of scores.
+    """Return the class with the highest score for each sample, or None if the output is not one vector of scores.
 
-    An output of an input's own shape is a reconstruction, not scores.
+    An output with the same shape as an input is taken for a reconstruction, not for scores.
     """
     if graph is None:
         return None
@@ -76,7 +76,7 @@ def predict(graph: Graph | None, outputs: Mapping[str, Array]) -> tuple[int, ...
 
 
 def cells(index: int, layer: Layer) -> dict[str, str]:
-    """One row of the table, by column."""
+    """Return a layer's row of the table, by column."""
     on_host = layer.where == "host"
     return dict(
         zip(
@@ -100,7 +100,7 @@ def cells(index: int, layer: Layer) -> dict[str, str]:
 
 
 def totals(result: Result) -> dict[str, str]:
-    """The last row of the table."""
+    """Return the last row of the table."""
     read = sum(layer.dram_read_bytes for layer in result.layers)
     written = sum(layer.dram_write_bytes for layer in result.layers)
     return {
@@ -121,7 +121,7 @@ def title(result: Result) -> str:
 
 
 class Fact(NamedTuple):
-    """One line below the table; `bad` where it is what failed."""
+    """One line below the table; `bad` marks a failure."""
 
     topic: str
     statement: str
@@ -129,7 +129,7 @@ class Fact(NamedTuple):
 
 
 def facts(summary: Summary) -> Iterator[Fact]:
-    """What a report says besides the table."""
+    """Yield the lines that follow the table."""
     result = summary.result
     yield Fact("MACs", machine_macs(result))
     yield Fact("inputs", summary.source)
@@ -156,14 +156,14 @@ def facts(summary: Summary) -> Iterator[Fact]:
 
 
 def real_share(graph: Graph, nodes: Collection[str]) -> float:
-    """The part of the network's multiplications that are of real numbers, in some nodes of it."""
+    """Return the share of the network's multiply-accumulates that are on real numbers in the given nodes."""
     macs = [(site.node.op.macs(site), site) for site in graph.sites() if site.inputs]
     real = sum(n for n, s in macs if s.inputs[0] and s.inputs[0].dtype.startswith("float") and s.node.name in nodes)
     return real / max(1, sum(count for count, _ in macs))
 
 
 def weightiest(graph: Graph, reasons: Mapping[str, str]) -> str:
-    """The reason that keeps most multiplications of real numbers from the target; `reasons` are by node."""
+    """Return the reason that keeps most multiply-accumulates of real numbers off the target; `reasons` are by node."""
     total: dict[str, int] = {}
     for site in graph.sites():
         if site.node.name in reasons and site.inputs and site.inputs[0] and site.inputs[0].dtype.startswith("float"):
@@ -173,7 +173,7 @@ def weightiest(graph: Graph, reasons: Mapping[str, str]) -> str:
 
 
 def machine_macs(result: Result) -> str:
-    """How many of the network's multiply-accumulates ran on the machine: "0 of 12.5 M MACs ran on cfu (0 %)"."""
+    """Return how many multiply-accumulates ran on the machine, such as "0 of 12.5 M MACs ran on cfu (0 %)"."""
     if not result.macs:
         mine = sum(layer.where != HOST for layer in result.layers)
         return f"none to run; {mine} of {len(result.layers)} layers ran on {result.target}"
@@ -184,11 +184,11 @@ def machine_macs(result: Result) -> str:
 
 
 def cycles_of_launches(result: Result) -> str:
-    """What the cycles of a run mean where the host computed a part of the network: no time follows from them."""
+    """Return the cycles of a run in which the host computed a part of the network: they are not the network's time."""
     if not result.macs:
-        return f"{result.cycles:,} a sample, {_only(result)}; no time of the network: the host ran the other layers"
+        return f"{result.cycles:,} per sample, {_only(result)}; not the network's time: the host ran the other layers"
     left = f"{count(result.macs - result.macs_on_target)} MACs ran on the host"
-    return f"{result.cycles:,} a sample, {_only(result)}; no time of the network: {left}"
+    return f"{result.cycles:,} per sample, {_only(result)}; not the network's time: {left}"
 
 
 def _only(result: Result) -> str:
@@ -197,13 +197,13 @@ def _only(result: Result) -> str:
 
 
 def _peak(result: Result) -> str:
-    """The peak that utilisation refers to, which operand types may differ in."""
+    """Return the peak that utilisation refers to; layers of different operand types may have different peaks."""
     peaks = {layer.macs_per_cycle or result.macs_per_cycle for layer in result.layers if layer.cycles}
     return " and ".join(str(peak) for peak in sorted(peaks)) + " MAC/cycle"
 
 
 def _time(summary: Summary) -> str:
-    text = f"{summary.result.cycles:,} cycles a sample"
+    text = f"{summary.result.cycles:,} cycles per sample"
     if summary.clock_mhz > 0:
         micro = summary.result.cycles / summary.clock_mhz
         time = f"{micro / 1000:,.3f} ms" if micro >= 100 else f"{micro:.2f} us"
@@ -241,7 +241,7 @@ def _reference(result: Result) -> str:
 def _deviation(name: str, own: Deviation) -> str:
     ratio = "" if own.snr_db is None else f", signal to noise {own.snr_db:.1f} dB"
     if own.overflowed:
-        name = f"{own.overflowed:,} values of {name} overflow (choose a type of more range); the rest"
+        name = f"{own.overflowed:,} values of {name} overflow (choose a type with a larger range); the rest"
     return f"{name} differs by up to {own.largest:.3g}{ratio}"
 
 
@@ -251,7 +251,7 @@ def _listed(items: list[str]) -> str:
 
 
 def top_stall(layer: Layer) -> str:
-    """The longest wait of the unit that does the work, with its cycles and share of the layer."""
+    """Return the longest stall of the unit that does the work, with its cycles and its share of the layer's cycles."""
     if not layer.stalls or not layer.cycles:
         return "-"
     cause, longest = max(layer.stalls.items(), key=itemgetter(1))
@@ -263,19 +263,19 @@ def percent(part: float) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """A part of a whole that reads 0 % or 100 % only where it is exactly that."""
+    """Return a share as text that reads 0 % or 100 % only if it is exactly that."""
     if part in (0, whole):
         return "100 %" if part else "0 %"
     return f"{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
 
 
 def count(number: int) -> str:
-    """Three digits and a decimal prefix: 257 k."""
+    """Return a number with three digits and a decimal prefix, such as 257 k."""
     return _scaled(number, 1000, ("", " k", " M", " G", " T"))
 
 
 def size(number: int) -> str:
-    """Three digits and a binary unit: 17.2 KiB."""
+    """Return a number of bytes with three digits and a binary unit, such as 17.2 KiB."""
     return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
 
 
@@ -288,7 +288,7 @@ def _scaled(number: int, base: int, units: tuple[str, ...]) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """`text` in at most `width` characters, its middle left out."""
+    """Shorten `text` to at most `width` characters by leaving out its middle."""
     if len(text) <= width:
         return text
     head = (width - 2) // 2

@@ -1,6 +1,6 @@
-"""A run as one timeline: a track a unit, a slice an instruction, an arrow a token. One cycle is one nanosecond.
+"""A run as a timeline: one track per unit, one slice per instruction, one arrow per token. A cycle is one nanosecond.
 
-Its files are for https://ui.perfetto.dev: native protobuf, or Chrome's JSON for a path that ends in .json.
+The files are for https://ui.perfetto.dev: native protobuf, or Chrome's JSON if the path ends in .json.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ LAYERS, HOST = 0, 1
 
 Args = Mapping[str, int | float | str]
 Flows = tuple[list[int], list[int]]
-#: All packets come from one writer; the whole machine is one track with its units below.
+#: Perfetto's id of the only packet sequence, and of the machine's track, whose child tracks are the units.
 SEQUENCE, MACHINE = 1, 1
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A slice of `duration` cycles, or an instant (None). Tokens leave by `gives` and arrive by `takes`: flow ids."""
+    """A slice of `duration` cycles, or an instant (None). `gives` and `takes` are the flow ids of its tokens."""
 
     track: int
     name: str
@@ -42,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Events ordered by start; those of one track do not overlap."""
+    """Events ordered by start; events of one track do not overlap."""
 
     title: str
     tracks: tuple[str, ...]
@@ -51,7 +51,7 @@ class Timeline:
 
 
 def timeline(result: Result) -> Timeline:
-    """All launches of a run one after another. Raises InputError for a run without cycles."""
+    """Return the timeline of all launches of a run, one after another. Raises InputError if the run has no cycles."""
     if not any(layer.trace for layer in result.layers):
         raise InputError("--trace", "this run has no cycles to show", "choose a timing model")
     tracks = ["layers", "host"]
@@ -59,7 +59,7 @@ def timeline(result: Result) -> Timeline:
     now = flows = busy = 0
     for layer in result.layers:
         if layer.trace or layer.where == "host":
-            now = max(now, busy)  # a launch of several samples is longer than its layers' shares of one
+            now = max(now, busy)  # a launch of several samples takes longer than its layers' cycles for one sample
         if layer.where == "host":
             args: Args = {"op": layer.op, "reason": layer.reason, "host seconds": round(layer.seconds, 6)}
             events.append(Event(HOST, layer.name, now, None, args))
@@ -86,7 +86,7 @@ def timeline(result: Result) -> Timeline:
 
 
 def _tokens(trace: Trace, used: int) -> list[Flows]:
-    """For each step the flow ids that it gives and takes: one a token, numbered from `used` + 1."""
+    """Return for each step the flow ids of the tokens that it pushes and pops, numbered from `used` + 1."""
     from tilewright.sim.order import match_tokens
 
     flows: list[Flows] = [([], []) for _ in range(len(trace.table))]
@@ -98,14 +98,14 @@ def _tokens(trace: Trace, used: int) -> list[Flows]:
 
 
 def of_launch(trace: Trace, name: str, about: Mapping[str, str]) -> Timeline:
-    """One launch by itself: a track a unit."""
+    """Return the timeline of one launch, with one track per unit."""
     units = trace.table.units
     events = _steps(trace, 0, _tokens(trace, 0), list(range(len(units))))
     return Timeline(name, tuple(units), tuple(sorted(events, key=lambda event: (event.start, event.track))), about)
 
 
 def _steps(trace: Trace, offset: int, tokens: list[Flows], track_of: list[int]) -> list[Event]:
-    """Slices; one that overlaps the next of its unit gives way to it, and says when it ends."""
+    """Return one slice per step. A step that overlaps the next one of its unit is cut off there, and tells its end."""
     causes = trace.cause_names()
     columns = (trace.table.unit, trace.start, trace.until, trace.end, trace.wait, trace.cause, trace.contention)
     moved = zip(trace.bytes_read.tolist(), trace.bytes_written.tolist(), strict=True)
@@ -127,7 +127,10 @@ def _steps(trace: Trace, offset: int, tokens: list[Flows], track_of: list[int]) 
 
 
 def require(path: str | Path) -> None:
-    """Raise InputError now, before a long run, where the format of `path` needs a package that is missing."""
+    """Check, before a long run, that the format of `path` can be written.
+
+    Raises InputError if it needs a package that is not installed.
+    """
     if Path(path).suffix == ".json":
         return
     try:
@@ -141,12 +144,12 @@ def require(path: str | Path) -> None:
 
 
 def write(result: Result, path: str | Path) -> None:
-    """Write a run's timeline. Raises InputError for a run without cycles or a missing package."""
+    """Write a run's timeline. Raises InputError if the run has no cycles, or if a package is missing."""
     save(timeline(result), path)
 
 
 def save(shown: Timeline, path: str | Path) -> None:
-    """Write a timeline. Raises InputError for a missing package."""
+    """Write a timeline. Raises InputError if a package is missing."""
     require(path)
     with replacing(path) as file:
         if Path(path).suffix == ".json":
@@ -156,7 +159,7 @@ def save(shown: Timeline, path: str | Path) -> None:
 
 
 def chrome(shown: Timeline) -> dict[str, Any]:
-    """The Trace Event Format's object; its times are microseconds, so a cycle is 0.001."""
+    """Return the timeline in Chrome's Trace Event Format. Times are in microseconds, so a cycle is 0.001."""
     events: list[dict[str, Any]] = [_named("process_name", 0, shown.title)]
     for tid, track in enumerate(shown.tracks):
         events.append(_named("thread_name", tid, track))
@@ -223,7 +226,7 @@ def _write_packets(shown: Timeline, file: IO[bytes]) -> None:
 
 
 def _edges(shown: Timeline) -> list[tuple[int, bool, Event]]:
-    """(time, begins, event) in order of time: at one time, slices that ran end before others begin."""
+    """Return (time, begins, event) in order of time; at equal times, running slices end before others begin."""
     edges = []
     for place, event in enumerate(shown.events):
         edges.append((event.start, 1, place, True, event))

@@ -1,11 +1,11 @@
-"""What a check reports: each finding names the steps, the memory, the range and what is missing."""
+"""Findings of a check: each names the steps, the memory, the range, and the missing token or write."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-#: Kinds, in the order of a report.
+#: Kinds of findings, in the order of a report.
 DEADLOCK, LEAK, RACE = "deadlock", "token_leak", "race"
 OUT_OF_RANGE, UNINITIALISED, STREAM = "out_of_range", "uninitialised", "stream"
 PORTABILITY, WRITE_DISTANCE = "portability", "write_distance"
@@ -15,7 +15,7 @@ PORTABILITY, WRITE_DISTANCE = "portability", "write_distance"
 class Finding:
     """One defect of a program. `steps` are instruction indices; `low`..`high` (exclusive) are elements of `space`.
 
-    `ranges` are the parts of low..high that it is about; empty: all of it.
+    `ranges` are the affected parts of low..high; empty means all of it.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class Finding:
         return f"{self.kind} in {self.launch}: {self.message}" if self.launch else f"{self.kind}: {self.message}"
 
     def inside(self, launch: str) -> Finding:
-        """The same finding, naming the launch whose instructions it numbers."""
+        """Return the same finding with the name of its launch."""
         return replace(self, launch=launch)
 
     def to_json(self) -> dict[str, Any]:

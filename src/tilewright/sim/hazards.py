@@ -1,14 +1,14 @@
-"""Races, and uninitialised reads: what a program touches against the happens-before relation.
+"""Finds races and uninitialised reads: checks the accesses of a program against the happens-before relation.
 
-Bounds first: every memory is cut into cells at the ends of what is certainly written, and each step is taken to touch
-all of every cell that a row of its footprint reaches into. What is touched only grows, so the conflicts of such a
-program include those of the real one, each in the cell where its elements are: mostly there are none. Cells with a
-conflict are cut once more, with what steps touch in parts (rows of an image, say) taken part by part.
+A coarse pass comes first. It cuts every memory into cells, at the ends of the ranges that are certainly written, and
+assumes that a step touches the whole of every cell that a row of its footprint reaches. This only adds accesses, so
+every real conflict shows up in the cell of its elements; most programs have no conflict at all. Cells with a conflict
+are cut once more, with each part of a footprint (such as a row of an image) taken separately.
 
-What is left is scanned element by element: the steps are visited in one legal order with a shadow of every element,
-who wrote it last, who read it last in each unit. A touch conflicts when the earlier one, in another unit, is not before
-it by the vector clock. As happens-before is static, what is found does not depend on the order visited (FastTrack,
-PLDI 2009).
+The remaining ranges are scanned element by element. The steps are visited in one legal order with a shadow of every
+element: its last writer, and its last reader in each unit. An access conflicts with an earlier one in another unit if
+the vector clock does not order them. As happens-before is static, the findings do not depend on the visiting order
+(FastTrack, PLDI 2009).
 """
 
 from __future__ import annotations
@@ -38,26 +38,27 @@ from tilewright.sim.steps import (
     live,
 )
 
-#: Accesses of cells that are sorted; beyond it, a scan of everything is cheaper.
+#: Most cell accesses that the coarse pass sorts; past it, scanning everything is cheaper.
 MAX_ACCESSES = 1 << 24
-#: Accesses that are looked at together: as many as stay in the caches.
+#: Accesses processed together: as many as stay in the caches.
 BLOCK = 1 << 15
-#: Findings kept; a program this broken needs no longer list.
+#: Most findings kept; a program with more needs no longer list.
 MAX_EVENTS = 256
-#: Microseconds of _scan for each element, uncompiled.
+#: Microseconds that uncompiled _scan takes per element.
 ELEMENT_US = 6
-#: Ranges of one pair that a message spells out.
+#: Ranges of one pair of steps that a message lists.
 SHOWN = 3
+#: States of an element without a writer: not written, filled by the host before the launch, not to be checked.
 UNWRITTEN, PRESET, NOT_ASKED = -1, -2, -4
 
 
 def everything(table: StepTable) -> Array:
-    """All elements of all memories: int64 [k, 3] of space, low, high."""
+    """Return the ranges of all memories, int64 [k, 3] of space, low, high."""
     return np.array([(index, 0, space.size) for index, space in enumerate(table.spaces)], np.int64).reshape(-1, 3)
 
 
 def suspects(table: StepTable, order: Order) -> Array:
-    """Ranges outside which no race and no unwritten read is possible: int64 [k, 3] of space, low, high, ascending."""
+    """Return the ranges where a race or uninitialised read is possible: int64 [k, 3] of space, low, high, ascending."""
     ranges = _suspects(table, order, everything(table))
     if len(ranges) and (parts := _in_parts(table.footprints, ranges)):
         ranges = _suspects(replace(table, footprints=parts), order, ranges)
@@ -65,14 +66,14 @@ def suspects(table: StepTable, order: Order) -> Array:
 
 
 def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
-    """The same inside some ranges; the footprints need hold no more than what touches them."""
+    """Return the suspect cells inside some ranges. The footprints need only hold the rows that touch the ranges."""
     rows, live = table.footprints.rows, table.footprints.live
-    offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories one behind the other
+    offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories are concatenated
     at = offset[rows[:, SPACE]]
     low, high = rows[:, BASE] + at, table.footprints.end + at
     asked = ranges[:, 1:] + offset[ranges[:, 0], None]
-    # A first write, of all that is between its ends: WRITE alone. What is read as well is either written before or
-    # an unwritten read.
+    # Rows that certainly write everything between their ends. An update (READ and WRITE) does not count as a first
+    # write: its element is either written before, or the update itself is an uninitialised read.
     surely = live & (rows[:, MODE] == WRITE) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
     filled = np.array(
         [
@@ -90,7 +91,7 @@ def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
     row, visit = _numbers(table.footprints.start[mine], np.diff(table.footprints.start)[mine])
     row, visit = row[live[row]], visit[live[row]]
     begin, end = first[row] - 1, last[row]
-    many = np.cumsum(np.bincount(begin, minlength=len(cuts)) - np.bincount(end, minlength=len(cuts)))  # a cell
+    many = np.cumsum(np.bincount(begin, minlength=len(cuts)) - np.bincount(end, minlength=len(cuts)))  # per cell
     if int(many.sum()) > MAX_ACCESSES:
         return ranges
     preset, asked_for = _covered(cuts, filled), _covered(cuts, asked.reshape(-1))
@@ -110,14 +111,14 @@ def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
 
 
 def _blocks(many: Array) -> list[int]:
-    """Where to cut the cells, of which each has so many accesses, into blocks of about BLOCK accesses."""
+    """Return the cell indices that divide cells with `many` accesses each into blocks of about BLOCK accesses."""
     total = np.cumsum(many)
     edges = np.searchsorted(total, np.arange(0, total[-1], BLOCK), "right").tolist()
     return sorted({0, *edges, len(many)})
 
 
 def _covered(cuts: Array, ranges: Array) -> Array:
-    """The cells from each cut on that lie in a range; its ends, low and high in turn, are cuts: bool."""
+    """Return which cells lie in a range, bool per cut. `ranges` has low and high in turn, all of which are cuts."""
     inside = np.zeros(len(cuts), np.bool_)
     for a, b in np.searchsorted(cuts, ranges).reshape(-1, 2).tolist():
         inside[a:b] = True
@@ -125,7 +126,10 @@ def _covered(cuts: Array, ranges: Array) -> Array:
 
 
 def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
-    """The rows that reach into some ranges, a row for each of its parts; None where nothing is cut, or too much."""
+    """Return the rows that reach into some ranges, split into one row per part.
+
+    None if no row has parts, or if there are more than MAX_ACCESSES parts.
+    """
     rows = footprints.rows
     live = footprints.live & reach(footprints, ranges)
     count = np.where(live, rows[:, COUNT], 0)
@@ -140,7 +144,7 @@ def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
 
 
 def reach(footprints: Footprints, ranges: Array) -> Array:
-    """Whether each row, all of what is between its ends, reaches into one of the ranges: bool [r]."""
+    """Return whether each row, taken as everything between its ends, reaches into one of the ranges, bool [r]."""
     rows = footprints.rows
     reached = np.zeros(len(rows), np.bool_)
     for index in np.unique(ranges[:, 0]):
@@ -153,9 +157,10 @@ def reach(footprints: Footprints, ranges: Array) -> Array:
 def _possible(
     table: StepTable, order: Order, cell: Array, step: Array, mode: Array, surely: Array, preset: Array
 ) -> Array:
-    """Accesses, by cell and then in order, that may race with an earlier one or read what is not written: bool.
+    """Return which accesses may race with an earlier access, or read uninitialised data, as bool.
 
-    A race is with the last write of the cell or, for a write, with the last read of each unit.
+    The accesses are sorted by cell and then in visiting order. An access can race with the cell's last write; a write
+    can also race with the last read in each unit.
     """
     unit, writes, reads = table.unit[step], (mode & WRITE) > 0, (mode & READ) > 0
     last = _LastBefore(cell)
@@ -173,7 +178,7 @@ def _possible(
 
 
 class _LastBefore:
-    """For each access, by cell, the last earlier one of its cell of some kind, or -1."""
+    """Finds, for each access, the index of the last earlier access of a given kind to the same cell, or -1."""
 
     def __init__(self, cell: Array) -> None:
         self._at = np.arange(len(cell), dtype=np.int32)
@@ -189,20 +194,20 @@ class _LastBefore:
 
 
 def _numbers(low: Array, count: Array) -> tuple[Array, Array]:
-    """The count[i] numbers from low[i] for every i in turn, and the i of each."""
+    """Return the count[i] numbers from low[i] on, for every i in turn, and the i that each number belongs to."""
     end = np.cumsum(count)
     owner = np.repeat(np.arange(len(count)), count)
     return np.arange(len(owner)) + (low - end + count)[owner], owner
 
 
 def hazards(table: StepTable, order: Order) -> list[Finding]:
-    """Races and uninitialised reads of the steps that can run, in stream order; `out_of_range` must be empty."""
+    """Return races and uninitialised reads of the steps that can run. `out_of_range` must have found nothing."""
     ranges = suspects(table, order)
     return scan(table, order, ranges) if len(ranges) else []
 
 
 def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
-    """The hazards in some ranges of the memories (int64 [k, 3]: space, low, high, ascending), element by element."""
+    """Return the hazards in some ranges (int64 [k, 3]: space, low, high, ascending), found element by element."""
     footprints = _inside(table.footprints, ranges)
     rows = footprints.rows
     low, offset, total = _windows(table, rows, ranges)
@@ -237,7 +242,7 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
 
 
 def out_of_range(table: StepTable) -> list[Finding]:
-    """Steps that touch an element below 0 or beyond the end of a memory."""
+    """Return a finding for each access below element 0 or past the end of a memory, at most MAX_EVENTS."""
     footprints = table.footprints
     size = np.array([space.size for space in table.spaces], np.int64)
     rows = footprints.rows
@@ -260,16 +265,16 @@ def out_of_range(table: StepTable) -> list[Finding]:
 
 
 def _inside(footprints: Footprints, ranges: Array) -> Footprints:
-    """The same footprints, exact; empty where they touch none of the ranges."""
+    """Return the exact rows of footprints that reach into the ranges, and no rows for the others."""
     involved = set(footprints.owner()[reach(footprints, ranges)].tolist())
     nothing = np.zeros((0, 6), np.int64)
     return Footprints.of([footprints.of_step(f) if f in involved else nothing for f in range(len(footprints))])
 
 
 def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array, int]:
-    """The part of each memory that gets a shadow: the lowest element of each, and where its shadow begins.
+    """Return the part of each memory that needs a shadow: its lowest element, its start in the shadow, the total size.
 
-    Elements that nobody writes and the host has filled can neither race nor be unwritten.
+    An element that the host has filled and no step writes cannot race, and is always initialised: it needs no shadow.
     """
     low = np.zeros(len(table.spaces), np.int64)
     size = np.zeros(len(table.spaces), np.int64)
@@ -285,7 +290,7 @@ def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array
 
 
 def _filled(space: Space, rows: Array) -> Array:
-    """Whether the host has filled all that each row spans: inside one initialised range."""
+    """Return whether each row lies inside one range that the host has initialised."""
     ranges = np.array([(-1, -1), *sorted(space.initialised)], np.int64)
     home = ranges[np.searchsorted(ranges[:, 0], rows[:, BASE], side="right") - 1]
     return end_of(rows) <= home[:, 1]
@@ -306,7 +311,10 @@ def _scan(
     read: Array,
     limit: int,
 ) -> tuple[Array, int]:
-    """Events (first step or UNWRITTEN, second step, space, low, high): first and second conflict, in visiting order."""
+    """Return events (first step or UNWRITTEN, second step, space, low, high), and their number.
+
+    The two steps of an event conflict; they are in visiting order.
+    """
     units = read.shape[1]
     events = np.zeros((limit, 5), np.int64)
     count = 0
@@ -360,7 +368,10 @@ def _scan(
 
 
 def finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int, int]]) -> Finding:
-    """What two steps (or UNWRITTEN and one) do in some ranges of a memory; `pair` ends with the memory's number."""
+    """Return the finding for a conflict in some ranges of a memory.
+
+    `pair` is (first step, or UNWRITTEN for an uninitialised read; second step; index of the memory).
+    """
     first, second, index = pair
     space, low, high = table.spaces[index].name, ranges[0][0], max(b for _, b in ranges)
     later = f"#{second} {table.describe(second)}"
@@ -380,7 +391,7 @@ def finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int
 
 
 def mode_at(footprints: Footprints, footprint: int, space: int, element: int) -> str:
-    """How a footprint touches one element: read, write or update."""
+    """Return how a footprint touches one element: "read", "write", "update", or "touch" if its rows do not tell."""
     mode = 0
     for row in footprints.of_step(int(footprint)):
         inside = (element - row[BASE]) % row[STRIDE] if row[STRIDE] and row[COUNT] > 1 else element - row[BASE]
@@ -391,7 +402,10 @@ def mode_at(footprints: Footprints, footprint: int, space: int, element: int) ->
 
 
 def missing_token(table: StepTable, first: int, second: int, a: int, b: int) -> str:
-    """What would order two steps: a token from the first one's unit to the second one's, maybe by way of others."""
+    """Return the sentence that names the missing token: from unit `a` of the first step to unit `b` of the second.
+
+    The shortest path of token queues between the units may lead through other units.
+    """
     paths = {a: [a]}
     frontier = [a]
     while frontier and b not in paths:

@@ -1,4 +1,4 @@
-"""Compiled loops: Numba, imported and compiled on first use, cached on disk after that."""
+"""Loops compiled by Numba. Numba is imported, and loops are compiled, on first use; compiled loops stay on disk."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-#: Microseconds that all loops together may spend uncompiled in one process: what loading Numba takes. Compiling takes
-#: a second a loop, once for an installation; loading what was compiled before, some milliseconds.
+#: Microseconds that all loops together may run uncompiled in one process. Loading Numba takes as long. Compiling takes
+#: a second per loop, once per installation; loading a compiled loop takes some milliseconds.
 PATIENCE = 300_000
 #: Parts of compiled functions, by module.
 _PARTS: dict[str, list[Callable[..., object]]] = {}
-#: Options of parts: they allocate nothing, and nobody calls them from outside the loop.
+#: Options of parts: they allocate nothing, and only compiled loops call them.
 _PART_OPTIONS = {"_nrt": False, "forceinline": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
 
 
 def njit(function: Callable[..., Any], *signature: Any, **options: bool) -> Any:
-    """The function compiled by Numba, from the disk cache where there is a place for one."""
+    """Return the function compiled by Numba, with a disk cache if one can be written."""
     import numba
 
     compiler: Any = numba.njit
@@ -33,7 +33,7 @@ def njit(function: Callable[..., Any], *signature: Any, **options: bool) -> Any:
 class Compiled(Generic[P, R]):
     """A function of arrays and numbers that runs compiled; `.python` is the same source, uncompiled."""
 
-    #: Microseconds of all loops so far, with those that `expect` has announced; and of these what is still to come.
+    #: Uncompiled microseconds of all loops so far, plus those that `expect` announced; the part of these still ahead.
     spent: ClassVar[int] = 0
     expected: ClassVar[int] = 0
 
@@ -43,14 +43,17 @@ class Compiled(Generic[P, R]):
         self._native: Callable[P, R] | None = None
 
     def due(self, microseconds: int) -> bool:
-        """Whether to run compiled a call that would take about so long otherwise: not while that is soon done."""
+        """Decide whether to use the compiled version for a call that takes about `microseconds` uncompiled.
+
+        Short calls stay in Python: compiling would take longer than the call.
+        """
         announced = min(Compiled.expected, microseconds)
         Compiled.expected -= announced
         Compiled.spent += microseconds - announced
         return Compiled.spent >= PATIENCE or self._native is not None
 
     def of(self, microseconds: int) -> Callable[P, R]:
-        """The function for a call that would take about so long uncompiled."""
+        """Return the function, compiled or not, for a call that takes about `microseconds` uncompiled."""
         return self if self.due(microseconds) else self.python
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -64,20 +67,20 @@ class Compiled(Generic[P, R]):
 
 
 def expect(microseconds: int) -> None:
-    """Announce what loops will take later, so that those before them need not run uncompiled until then."""
+    """Announce the uncompiled microseconds of later calls, so that loops that run before them are compiled as well."""
     Compiled.spent += microseconds
     Compiled.expected += microseconds
 
 
 def compiled(function: Callable[P, R]) -> Compiled[P, R]:
-    """Decorator: compile `function` when it is first called. It may call parts, but no other compiled function."""
+    """Decorator that compiles `function` on its first call. It may call parts, but no other compiled function."""
     return Compiled(function)
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: a part of the compiled functions of its module. It may write into arrays, but not make any.
+    """Decorator for a function that compiled functions of its module call. It may write arrays, but not allocate any.
 
-    Numba's cache knows a function by its own file, so parts stay in the file of the loop that calls them.
+    Numba's cache checks only a function's own file for changes, so a part must be in the file of the loop calling it.
     """
     _PARTS.setdefault(function.__module__, []).append(function)
     return function

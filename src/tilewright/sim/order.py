@@ -1,7 +1,7 @@
-"""Happens-before: which step must follow which, from program order in each unit and from tokens. No times.
+"""The happens-before relation of steps, from program order in each unit and from tokens, without times.
 
-A token queue has one producer and one consumer and is a FIFO, so its k-th pop always takes its k-th push:
-the relation is static. A step's vector clock counts, for every unit, the steps that surely come before it.
+A token queue is a FIFO with one producer and one consumer, so its k-th pop always takes its k-th push: the relation is
+static. A step's vector clock counts, for every unit, the steps that certainly end before it starts.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from tilewright.sim.findings import DEADLOCK, LEAK, Finding
 from tilewright.sim.jit import compiled
 from tilewright.sim.steps import NEVER, StepTable
 
-#: Microseconds of _run for each step, uncompiled.
+#: Microseconds that uncompiled _run takes per step.
 STEP_US = 6
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """`sequence` lists the steps that can run, in an order that the tokens allow (all n unless deadlocked).
+    """The happens-before relation of n steps, and one legal order.
 
-    `giver` [n, queues] is the step whose token a step takes (NO_STEP: takes none, NEVER: nobody pushes it);
-    `clock` [n, units] the steps of each unit known to have ended before it; `rank` [n] its place in its unit.
+    `sequence` lists the steps that can run, in an order that the tokens allow: all n unless the program deadlocks.
+    `giver` [n, queues] is the step that pushes the token that a step pops (NO_STEP: it pops no token, NEVER: no step
+    pushes the token). `clock` [n, units] counts the steps of each unit that have ended before it; `rank` [n] is its
+    position in its unit.
     """
 
     sequence: Array
@@ -42,7 +44,7 @@ class Order:
 
 
 def order(table: StepTable) -> Order:
-    """The happens-before relation of a program, and what deadlocks or leaves tokens behind."""
+    """Return the happens-before relation of a program, with findings for a deadlock and for tokens never popped."""
     start, steps = table.by_unit
     rank = np.empty(len(table), np.int64)
     rank[steps] = np.arange(len(table)) - start[table.unit[steps]]
@@ -55,13 +57,13 @@ def order(table: StepTable) -> Order:
 
 
 def match_tokens(table: StepTable) -> tuple[Array, Array]:
-    """The step that pushes the token which a step pops, int64 [n, queues]; the pushes nobody pops, as bit masks [n]."""
+    """Return the step that pushes each popped token, int64 [n, queues], and the pushes never popped, bit masks [n]."""
     return _match.of(len(table) * STEP_US)(table.pops, table.pushes, len(table.queues))
 
 
 @compiled
 def _match(pops: Array, pushes: Array, queues: int) -> tuple[Array, Array]:
-    """The k-th pop of a queue takes its k-th push."""
+    """Match the k-th pop of each queue with its k-th push."""
     count = pops.shape[0]
     giver = np.full((count, queues), -1, np.int64)
     left = pushes.copy()
@@ -81,10 +83,10 @@ def _match(pops: Array, pushes: Array, queues: int) -> tuple[Array, Array]:
 
 
 def runs_in_stream_order(table: StepTable, order: Order) -> bool:
-    """Whether the steps can run one after the other in stream order, none starting before the last has ended.
+    """Return whether the steps can run in stream order, each starting after the previous one has ended.
 
-    They cannot where a step takes a token that a later step pushes, or pushes into a queue that is full until a later
-    step pops. Such a program may still be free of deadlock: its units overlap.
+    They cannot if a step pops a token that a later step pushes, or pushes into a queue that stays full until a later
+    step pops. Such a program may still be free of deadlock, as its units overlap.
     """
     if not order.complete:
         return False
@@ -93,12 +95,12 @@ def runs_in_stream_order(table: StepTable, order: Order) -> bool:
 
 
 def sequence_by_time(order: Order, start: Array) -> Array:
-    """The steps by their time of `start`; of steps that start together, a token's giver goes before its taker."""
+    """Return the steps sorted by `start`. Among steps that start together, a token's push goes before its pop."""
     return order.sequence[np.argsort(start[order.sequence], kind="stable")]
 
 
 def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> Array:
-    """The same steps in another legal order: always the runnable unit of the lowest priority number."""
+    """Return the steps in a legal order that always advances the runnable unit with the lowest priority number."""
     start, steps = table.by_unit
     run = _run.of(len(table) * STEP_US)
     return run(start, steps, table.unit, order.giver, order.rank, np.array(priority, np.int64))[0]
@@ -108,7 +110,10 @@ def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> A
 def _run(
     start: Array, steps: Array, unit: Array, giver: Array, rank: Array, priority: Array
 ) -> tuple[Array, Array, Array]:
-    """Advance the unit of the lowest priority number whose next step can run, then the earliest in the stream."""
+    """Repeatedly run the next step of the runnable unit with the lowest priority number; ties go by stream order.
+
+    Return the sequence, the vector clocks, and each unit's position after its last step that could run.
+    """
     units = start.shape[0] - 1
     count = unit.shape[0]
     queues = giver.shape[1]
@@ -152,9 +157,9 @@ def _run(
 
 
 def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
-    """The same steps in a random order that program order and tokens allow; a race may show, or not."""
+    """Return the steps in a random order that program order and tokens allow. A race may or may not change values."""
     rng = np.random.default_rng(seed)
-    weight = (rng.dirichlet(np.full(len(table.units), 0.3)) + 1e-6).tolist()  # seeds favour units: some run far ahead
+    weight = (rng.dirichlet(np.full(len(table.units), 0.3)) + 1e-6).tolist()  # uneven, so that some units run far ahead
     runnable = np.sort(order.sequence)
     queues = [runnable[table.unit[runnable] == unit].tolist() for unit in range(len(table.units))]
     clock = order.clock.tolist()
@@ -172,7 +177,7 @@ def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
 
 
 def _deadlock(table: StepTable, start: Array, steps: Array, giver: Array, position: Array) -> list[Finding]:
-    """One finding that says who waits for what, and who should have pushed."""
+    """Return one finding that names each blocked step, the token it waits for, and the unit that should push it."""
     blocked = [u for u in range(len(table.units)) if position[u] < start[u + 1]]
     if not blocked:
         return []
@@ -194,7 +199,7 @@ def _deadlock(table: StepTable, start: Array, steps: Array, giver: Array, positi
 
 
 def _leftovers(table: StepTable, unused: Array) -> list[Finding]:
-    """One finding for each queue with pushes that nobody pops, as `match_tokens` finds them."""
+    """Return one finding for each queue with tokens that are never popped; `unused` is from `match_tokens`."""
     findings = []
     for index in table.queues_in(int(np.bitwise_or.reduce(unused))):
         queue, left = table.queues[index], np.flatnonzero(unused >> index & 1)

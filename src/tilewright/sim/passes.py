@@ -1,7 +1,7 @@
-"""The passes that every launch of a step table goes through before its values: order, hazards, time. None needs data.
+"""The passes over a launch's step table that need no data: order, hazards, time. They come before the values.
 
-A machine gives its step table, what it found while it elaborated the instructions, and a function that times the
-steps. Each pass runs when it is first asked for, and needs what the passes before it found to be sound.
+A machine supplies its step table, the findings from decoding its instructions, and a function that times the steps.
+Each pass runs when it is first needed, and requires that the passes before it have found no fatal defect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.sim.steps import Part, StepTable, Trace
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Which passes a run makes. `timing` None: no time; `order`: stream, time or random (with `seed`)."""
+    """The passes of a run. `timing` None: no time pass. `order` is "stream", "time" or "random" (with `seed`)."""
 
     timing: str | None = None
     check: bool = True
@@ -33,16 +33,17 @@ class RunOptions:
         return self.timing is not None or self.order == "time"
 
 
-#: The trace of a launch and the one without any overlap, None where the launch has none. Raises HazardError.
+#: The trace of a launch, and its trace without overlap (None if the steps cannot run in stream order).
 Times = tuple[Trace, Trace | None]
 
 
 @dataclass(frozen=True, eq=False)
 class Passes:
-    """What is known of one launch without its data.
+    """The results of the passes over one launch, without its data.
 
-    `given` are findings of the elaboration. `outside` are accesses outside of the memories: None lets the footprints
-    tell. `further` finds hazards that only this machine has.
+    `times` runs the time pass; it raises HazardError if a queue is too short. `given` are findings from decoding the
+    instructions. `outside` are accesses outside the memories; None computes them from the footprints. `further` finds
+    hazards that only this machine has.
     """
 
     table: StepTable
@@ -54,18 +55,18 @@ class Passes:
 
     @cached_property
     def _unsound(self) -> tuple[Finding, ...]:
-        """What leaves everything behind it without a meaning, and leftover tokens."""
+        """Findings that make the later passes meaningless, and tokens never popped."""
         outside = out_of_range(self.table) if self.outside is None else self.outside
         return (*self.given, *self.order.findings, *outside)
 
     @cached_property
     def sound(self) -> bool:
-        """Whether every step can run, inside the memories."""
+        """Whether every step can run and stays inside the memories."""
         return self.order.complete and not any(found.kind == OUT_OF_RANGE for found in self._unsound)
 
     @cached_property
     def hazards(self) -> tuple[Finding, ...]:
-        """Races, uninitialised reads, and what `further` finds."""
+        """Races, uninitialised reads, and the findings of `further`; empty if the launch is not sound."""
         return (*hazards(self.table, self.order), *self.further()) if self.sound else ()
 
     @cached_property
@@ -79,28 +80,28 @@ class Passes:
 
     @property
     def trace(self) -> Trace | None:
-        """When each step ran; None where the launch cannot run to its end."""
+        """The times of each step; None if the launch cannot run to its end."""
         return self._timed[0]
 
     @property
     def serial(self) -> Trace | None:
-        """The trace without any overlap; None where the steps cannot run in stream order."""
+        """The trace without overlap; None if the steps cannot run in stream order."""
         return self._timed[1]
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
-        """What the passes that `options` ask for have found, in the order of the passes."""
+        """Return the findings of the passes that `options` select, in the order of the passes."""
         found = (*self._unsound, *(self.hazards if options.check else ()))
         return (*found, *self._timed[2]) if options.timed else found
 
     def refuse(self, options: RunOptions) -> None:
-        """Raise HazardError for a launch whose values are undefined from some step on."""
+        """Check that all values are defined. Raises HazardError after a deadlock or an access out of range."""
         found = self.findings(options)
         for finding in found:
             if finding.kind in (DEADLOCK, OUT_OF_RANGE):
                 raise HazardError("program", str(finding), findings=found)
 
     def sequence(self, options: RunOptions) -> Array:
-        """The steps in the order asked for: one that tokens allow, by time of start, or a random legal one."""
+        """Return the steps in the order of `options`: a legal order, by time of start, or a random legal order."""
         if options.order == "time" and self.trace is not None:
             return sequence_by_time(self.order, self.trace.start)
         if options.order == "random":
@@ -110,14 +111,13 @@ class Passes:
 
 @dataclass(frozen=True, eq=False)
 class LaunchResult:
-    """What one launch did. `values` are graph tensors (S, *shape).
+    """The result of one launch. `values` are graph tensors (S, *shape).
 
-    `executed_macs` are the multiply-accumulates that the machine's instructions ask for: without the padding taps that
-    it skips, with the idle channels that it fills. `macs_per_cycle` is the peak of the operand type that the launch
-    works on (0: that of `Target.describe`). `unit` names the unit whose stalls explain the launch. `serial_cycles` is
-    the time without any overlap: 0 where it is not known, None where it is not defined, as steps need a token or room
-    for one from a later step of the stream. A launch of several layers says what each takes, in `parts`, and what each
-    multiplied, in `macs_of`.
+    `executed_macs` are the multiply-accumulates of the machine's instructions: skipped padding taps do not count,
+    channels that only fill the array do. `macs_per_cycle` is the peak for the launch's operand type (0: the peak of
+    `Target.describe`). `unit` names the unit whose stalls explain the launch. `serial_cycles` is the time without
+    overlap: 0 if it is not known, None if the steps cannot run in stream order. A launch of several layers has the
+    cycles, bytes and stalls of each layer in `parts`, and their multiply-accumulates in `macs_of`.
     """
 
     values: Mapping[str, Array]
@@ -141,7 +141,7 @@ class LaunchResult:
         parts: tuple[Part, ...] = (),
         macs_of: tuple[int, ...] = (),
     ) -> LaunchResult:
-        """The result of a launch that went through the shared passes."""
+        """Return the result of a launch that went through the shared passes."""
         trace = passes.trace if options.timed else None
         serial = 0 if trace is None else passes.serial.cycles if passes.serial else None
         return cls(values, passes.findings(options), trace, unit, executed_macs, serial, parts, macs_of)

@@ -1,4 +1,4 @@
-"""The step table, one row an instruction: all that order, hazards and time need of a machine. And a run's trace."""
+"""The step table, one row per instruction, on which the order, hazard and time passes work; and the trace of a run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from tilewright.array import Array
 
 READ, WRITE = 1, 2
-#: Added to a mode: the row is a bound, only some of its elements need be touched.
+#: Flag added to a mode: the row is a bound, and some of its elements may not be touched.
 PARTLY = 4
-#: Instead of a step: there is none to wait for; it never comes.
+#: In the place of a step index: no step to wait for; a step that never comes.
 NO_STEP, NEVER = -1, -2
 #: Columns of a footprint row.
 SPACE, MODE, BASE, LENGTH, COUNT, STRIDE = range(6)
-#: Causes of a wait before a step starts: nothing, the command not yet delivered, or CAUSE_TOKEN + queue index.
+#: Causes of a wait before a step: no wait, the command is not yet delivered, or CAUSE_TOKEN + queue index for a token.
 CAUSE_NONE, CAUSE_COMMAND, CAUSE_TOKEN = 0, 1, 2
 
 
@@ -42,12 +42,12 @@ class Space:
 
 @dataclass(frozen=True, eq=False)
 class Footprints:
-    """Which elements of which memory a step touches, as rows; many steps may share one footprint.
+    """The memory elements that steps touch, as rows. Many steps may share one footprint.
 
-    `rows` is int64 [r, 6]: space, mode (READ, WRITE or both), base, length, count, stride: the elements
+    `rows` is int64 [r, 6]: space, mode (READ, WRITE or both), base, length, count, stride. A row touches the elements
     base + k * stride + 0..length-1 for k < count. Footprint f has the rows start[f]..start[f + 1].
-    Where `exact` is given, rows may be bounds (PARTLY), whose lowest and highest element are touched, and
-    exact(f) gives the rows without any: most checks end before they need it.
+    With `exact`, rows may be bounds (PARTLY): only their lowest and highest element are certainly touched. exact(f)
+    returns the exact rows of footprint f; most checks end before they need them.
     """
 
     rows: Array
@@ -56,7 +56,7 @@ class Footprints:
 
     @classmethod
     def of(cls, footprints: Sequence[Array]) -> Footprints:
-        """From one row array (int64 [r, 6]) a footprint."""
+        """Return footprints from one row array (int64 [r, 6]) per footprint."""
         counts = np.array([len(rows) for rows in footprints], np.int64)
         rows = np.concatenate(footprints) if len(footprints) else np.zeros((0, 6), np.int64)
         return cls(np.ascontiguousarray(rows, np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
@@ -65,45 +65,45 @@ class Footprints:
         return len(self.start) - 1
 
     def extended(self, footprints: Sequence[Array]) -> Footprints:
-        """With more footprints, exact ones, behind its own."""
+        """Return footprints with more exact footprints appended."""
         more = Footprints.of(footprints)
         start = np.concatenate([self.start, self.start[-1] + more.start[1:]])
         rows = np.concatenate([self.rows, more.rows])
         return Footprints(rows, start, lambda f: self.of_step(f) if f < len(self) else more.of_step(f - len(self)))
 
     def of_step(self, footprint: int) -> Array:
-        """The exact rows of one footprint."""
+        """Return the exact rows of one footprint."""
         if self.exact is not None:
             return self.exact(footprint)
         return self.rows[self.start[footprint] : self.start[footprint + 1]]
 
     def owner(self) -> Array:
-        """The footprint of each row."""
+        """Return the footprint index of each row."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
     @cached_property
     def live(self) -> Array:
-        """Rows that have an element: bool [r]."""
+        """Whether each row has any element, bool [r]."""
         return live(self.rows)
 
     @cached_property
     def end(self) -> Array:
-        """One past the highest element of each row that has any."""
+        """One past the highest element of each row that has any element."""
         return end_of(self.rows)
 
 
 def live(rows: Array) -> Array:
-    """Rows that have an element: bool [r]."""
+    """Return whether each row has any element, bool [r]."""
     return (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
 
 
 def end_of(rows: Array) -> Array:
-    """One past the highest element of each row that has any."""
+    """Return one past the highest element of each row that has any element."""
     return rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
 
 
 def runs(space: int, mode: int, elements: Array) -> Array:
-    """Footprint rows for a set of elements (any order, repeats allowed), as maximal runs."""
+    """Return footprint rows for a set of elements (any order, repeats allowed), one row per maximal run."""
     if not elements.size:
         return np.zeros((0, 6), np.int64)
     low = elements.min()
@@ -114,7 +114,7 @@ def runs(space: int, mode: int, elements: Array) -> Array:
 
 
 def row_of_runs(space: int, mode: int, first: Array, length: Array) -> Array:
-    """Footprint rows for runs that are known."""
+    """Return one footprint row for each run of `length` elements from `first` on."""
     rows = np.zeros((len(first), 6), np.int64)
     rows[:, SPACE], rows[:, MODE], rows[:, BASE], rows[:, LENGTH], rows[:, COUNT] = space, mode, first, length, 1
     return rows
@@ -122,7 +122,7 @@ def row_of_runs(space: int, mode: int, first: Array, length: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """n steps in stream order. `pops` and `pushes` are bit masks over `queues`; one token a queue and step.
+    """n steps in stream order. `pops` and `pushes` are bit masks over `queues`: one token per queue and step.
 
     `footprint` indexes `footprints`; `describe(i)` is the text of step i for messages.
     """
@@ -139,7 +139,10 @@ class StepTable:
 
     @classmethod
     def untracked(cls, units: tuple[str, ...], unit: Array, describe: Callable[[int], str], *queues: str) -> StepTable:
-        """Steps without footprints or tokens, of a machine that times itself; the last unit keeps the first waiting."""
+        """Return steps without footprints or tokens, for a machine with its own time pass.
+
+        `queues` name the causes for which the first unit waits for the last unit.
+        """
         none = np.zeros(len(unit), np.int64)
         waits = tuple(TokenQueue(name, len(units) - 1, 0, 1) for name in queues)
         return cls(units, waits, (), unit, none, none, none, Footprints.of([np.zeros((0, 6), np.int64)]), describe)
@@ -149,14 +152,14 @@ class StepTable:
 
     @cached_property
     def by_unit(self) -> tuple[Array, Array]:
-        """Each unit's steps in order: (start int64 [units + 1], steps int64 [n])."""
+        """The steps of each unit in order: unit u has steps[start[u]:start[u + 1]], as (start, steps), int64."""
         steps = np.argsort(self.unit, kind="stable")
         counts = np.bincount(self.unit, minlength=len(self.units))
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), steps.astype(np.int64)
 
     @cached_property
     def makes_room(self) -> Array:
-        """int64 [n, queues]: the step that takes the token which fills the place a push needs (NO_STEP: none)."""
+        """The step whose pop frees the place that a push needs, int64 [n, queues]; NO_STEP if a place is free."""
         room = np.full((len(self), len(self.queues)), NO_STEP, np.int64)
         for index, queue in enumerate(self.queues):
             late = np.flatnonzero(self.pushes >> index & 1)[queue.depth :]
@@ -172,9 +175,9 @@ class StepTable:
 
 @dataclass(frozen=True)
 class Part:
-    """What one of several layers takes of a launch: cycles, bytes, and stalls of the unit that does the work.
+    """The share of one layer in a launch: cycles, bytes, and stalls of the unit that does the work.
 
-    `serial_cycles` is None where the launch has no serial time (see `LaunchResult`).
+    `serial_cycles` is None if the launch has no serial time (see `LaunchResult`).
     """
 
     cycles: int
@@ -185,7 +188,7 @@ class Part:
 
 
 def serial_total(cycles: Iterable[int | None]) -> int | None:
-    """The sum of serial times, None where one of them is not defined."""
+    """Return the sum of serial times, or None if one of them is not defined."""
     total = 0
     for one in cycles:
         if one is None:
@@ -196,10 +199,10 @@ def serial_total(cycles: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """int64 [n] columns, cycles from the start of the launch; `cycles` is when the last step ended.
+    """The times of n steps as int64 [n] columns, in cycles from the start of the launch.
 
-    `wait` is how long the step's unit stood idle before it because of `cause`; `contention` how long its
-    transfers waited for the DRAM channel.
+    `wait` is how long the unit stood idle before the step, because of `cause`. `contention` is how long the step's
+    transfers waited for the DRAM channel. `cycles` is when the last step ended.
     """
 
     table: StepTable
@@ -215,7 +218,7 @@ class Trace:
 
     @cached_property
     def until(self) -> Array:
-        """When each step ends or, where steps of a unit overlap, its unit starts the next one: int64 [n].
+        """When each step ends or, if steps of a unit overlap, when its unit starts the next one, int64 [n].
 
         A unit starts its steps in order, and they end in order.
         """
@@ -227,12 +230,12 @@ class Trace:
         return until
 
     def busy(self) -> dict[str, int]:
-        """Cycles that each unit spent inside steps; in those that overlap once."""
+        """Return the cycles that each unit spent inside steps; cycles in which its steps overlap count once."""
         spent = np.bincount(self.table.unit, self.until - self.start, minlength=len(self.table.units))
         return {name: int(cycles) for name, cycles in zip(self.table.units, spent, strict=True)}
 
     def stalls(self, unit: str) -> dict[str, int]:
-        """Cycles that one unit stood idle, by cause; 'drain' is from its last step to the end of the launch."""
+        """Return the idle cycles of one unit, by cause; "drain" is from its last step to the end of the launch."""
         mine = np.flatnonzero(self.table.unit == self.table.units.index(unit))
         drain = self.cycles - (int(self.end[mine].max()) if len(mine) else 0)
         return {**self._waits(mine), **({"drain": drain} if drain else {})}
@@ -242,11 +245,10 @@ class Trace:
         return {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
 
     def parts(self, part: Array, serial: Trace | None, unit: str) -> tuple[Part, ...]:
-        """The launch divided: `part` [n] numbers the part of each step, from 0; `serial` is its trace in serial order.
+        """Divide the launch into parts; `part` [n] is the number of each step's part, from 0.
 
-        None: the launch has no such trace, and its parts have no serial time.
-
-        A part's cycles are from the end of those before it to its own end: their sum is the launch's.
+        `serial` is the launch's trace without overlap; if it is None, the parts have no serial time. The cycles of a
+        part run from the end of the previous part to its own end, so that they add up to the cycles of the launch.
         """
         found, before = [], 0
         alone = None if serial is None else np.diff(serial.end, prepend=0)

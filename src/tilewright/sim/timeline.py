@@ -1,12 +1,12 @@
-"""Time: event by event, each a step starting, a DRAM burst or a step ending; never cycle by cycle.
+"""The time pass: simulates a launch event by event (a step starts, a DRAM burst, a step ends), never cycle by cycle.
 
-A step starts when its unit is free, its tokens are there and its command has been delivered. It may move
-data in rows over the DRAM channel, then computes for `busy` cycles and ends; its tokens are there from then on.
-The channel is granted burst by burst; how is data (Channel), and so is how commands arrive (Fetch).
+A step starts when its unit is free, its tokens are available and its command has been delivered. It may move data in
+rows over the DRAM channel, then computes for `busy` cycles and ends, which makes its tokens available. The channel is
+granted burst by burst. `Channel` describes the arbitration, and `Fetch` how commands arrive.
 
-The pass is one loop, one iteration an event, all arbitration in one place. The clients of the DRAM port are the units
-that move data and, behind them, fetch. Of events in one cycle, steps start or end first, by unit; then an instruction
-is delivered; then a burst is granted.
+The pass is one loop with one iteration per event and all arbitration in one place. The clients of the DRAM port are the
+units that move data, followed by fetch. Among events of one cycle, steps start or end first, by unit; then an
+instruction is delivered; then a burst is granted.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from tilewright.sim.jit import compiled, part
 from tilewright.sim.order import Order, runs_in_stream_order
 from tilewright.sim.steps import StepTable, Trace
 
-#: The columns of State that are bool, its last ones.
+#: The bool columns of State, which are its last ones.
 FLAGS = ("ending", "filling", "moving", "writing")
-#: Microseconds of `simulate` for each event, uncompiled.
+#: Microseconds that uncompiled `simulate` takes per event.
 EVENT_US = 12
-#: Later than any event.
+#: A time later than any event.
 NOT_YET = 1 << 62
-#: Of the port: when each data bus is free, when the next read may be granted, how many reads were.
+#: Entries of Run.port: when each data bus is free, when the next read may be granted, how many reads were granted.
 READ_BUS, WRITE_BUS, COMMAND_FREE, GRANTED = range(4)
-#: Of fetch: instructions asked for, instructions delivered, when it may deliver the next.
+#: Entries of Run.fetched: instructions requested, instructions delivered, when the next one may be delivered.
 FETCHED, SENT, DELIVERS = range(3)
 
 
 class Channel(NamedTuple):
-    """The DRAM port. `latency`: cycles from a grant to its first beat; `burst`: beats of one at most.
+    """The DRAM port. `latency`: cycles from a grant to its first beat; `burst`: most beats of a burst.
 
-    `burst` 0: there is no port, and Costs.busy holds what transfers take.
+    `burst` 0: there is no port, and Costs.busy includes the cycles of transfers.
 
     `in_flight` 0: bursts are granted in order of request. Bursts of a row follow each other, and a unit requests its
-    next row when its data has come.
+    next row when the data of the previous row has arrived.
 
-    `in_flight` n: there is a command channel. Reads are granted one a cycle in order of Costs.priority, fetch first,
-    with at most n that have not ended. A unit requests its next burst in the cycle after a grant. Writes run ahead
-    in the same way; the first beat of a write comes `write_latency` after its grant.
+    `in_flight` n: there is a command channel. One read is granted per cycle, in order of Costs.priority, fetch first,
+    with at most n reads outstanding. A unit requests its next burst in the cycle after a grant. Writes run ahead in the
+    same way; the first beat of a write comes `write_latency` cycles after its grant.
     """
 
     beat_bytes: int
@@ -54,12 +54,12 @@ class Channel(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """How commands reach the units: `insn_bytes` each, in stream order, `depth` to a queue.
+    """The delivery of commands to the units: `insn_bytes` each, in stream order, into queues of `depth` commands.
 
-    Depth 0: there is no fetch, and all commands are there from the start. Commands are read in batches of `batch`
-    (0: as many as a burst holds) and delivered one a cycle. The next batch is requested when the last command has been
-    delivered. With a `buffer` for so many commands, it is requested as soon as there is room for it, and beats hold as
-    many commands as fit. A command leaves its queue when its step starts.
+    Depth 0: there is no fetch, and all commands are delivered at the start. Commands are read in batches of `batch`
+    (0: as many as a burst holds) and delivered one per cycle. The next batch is requested when the last command has
+    been delivered. With a `buffer`, in commands, the next batch is requested as soon as the buffer has room for it, and
+    beats hold as many commands as fit. A command leaves its queue when its step starts.
     """
 
     insn_bytes: int
@@ -69,10 +69,10 @@ class Fetch(NamedTuple):
 
 
 class Units(NamedTuple):
-    """What units have in common.
+    """Properties that all units share.
 
-    `room`: cycles from a pop to the push that uses its place. `outstanding`: steps of a unit that may not have ended
-    when it lets go of the next one (0: any number).
+    `room`: cycles from a pop to a push into the freed place. `outstanding`: most steps of a unit that have released the
+    unit but have not ended (0: any number).
     """
 
     room: int = 0
@@ -80,15 +80,15 @@ class Units(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What each step costs, int64 [n]: cycles `lead` before its transfers, `rows` of `row_bytes`, then `busy`.
+    """The costs of each step, int64 [n]: `lead` cycles, then a transfer of `rows` of `row_bytes`, then `busy` cycles.
 
-    A row starts at byte `address` + row * `stride`; bursts end at multiples of the longest one. `fill`: cycles that
-    pass while no beat comes; they begin `fill_lead` cycles after the start, when all data of the unit's earlier steps
-    have come.
+    A row starts at byte `address` + row * `stride`; bursts end at multiples of the longest burst. `fill` is a number of
+    cycles in which zeros are written; it only counts cycles without a beat. Filling begins `fill_lead` cycles after
+    the start, and after the data of the unit's earlier steps have arrived.
 
-    With a `tail`, a step ends so many cycles after it has let its unit go, and `settle` cycles after its last beat;
-    steps of a unit end in order, one a cycle. A step that runs `ahead` lets its unit go when its last burst has been
-    granted.
+    A step with a `tail` ends at least `tail` cycles after it releases its unit, and at least `settle` cycles after its
+    last beat; the steps of a unit end in order, one per cycle. A step that runs `ahead` releases its unit when its last
+    burst is granted.
     """
 
     lead: Array
@@ -107,13 +107,13 @@ class Costs(NamedTuple):
 
     @classmethod
     def of(cls, lead: Array, busy: Array, rows: Array, row_bytes: Array, writes: Array, **others: Array) -> Costs:
-        """The costs with zeros for the columns that are not given."""
+        """Return costs with zeros for the columns that are not given."""
         none = np.zeros(len(lead), np.int64)
         return cls(lead, busy, rows, row_bytes, writes, **dict.fromkeys(cls._fields[5:], none) | others)
 
 
 class Simulated(NamedTuple):
-    """Everything that the time pass needs besides the step table: a timing model's numbers for one launch."""
+    """A timing model's numbers for one launch, which the time pass needs besides the step table."""
 
     costs: Costs
     channel: Channel
@@ -122,18 +122,18 @@ class Simulated(NamedTuple):
 
 
 def times(table: StepTable, order: Order, simulated: Simulated) -> tuple[Trace, Trace | None]:
-    """The trace of a launch, and the one without any overlap: None where its steps cannot run in stream order.
+    """Return the trace of a launch, and its trace without overlap (None if the steps cannot run in stream order).
 
-    Raises HazardError as timeline().
+    Raises HazardError if a step never starts or never ends.
     """
     alone = timeline(table, order, simulated, serial=True) if runs_in_stream_order(table, order) else None
     return timeline(table, order, simulated), alone
 
 
 def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool = False) -> Trace:
-    """The trace of one launch; `serial`: each step starts when the one before it in the stream has ended.
+    """Return the trace of one launch. With `serial`, each step starts when the previous one in the stream has ended.
 
-    Raises HazardError when a step never starts or never ends.
+    Raises HazardError if a step never starts or never ends.
     """
     if not order.complete:
         raise HazardError("time", "; ".join(str(finding) for finding in order.findings))
@@ -165,7 +165,7 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
 
 
 def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
-    """Everything as it is before the first event."""
+    """Return the state before the first event."""
     count, clients = len(table), len(table.units) + 1
     unknown = np.full((3, count), NOT_YET, np.int64)
     numbers = np.zeros((len(State._fields) - len(FLAGS), clients), np.int64)
@@ -181,7 +181,7 @@ def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
 
 
 class Stream(NamedTuple):
-    """The steps. Unit u runs `order[first[u]:first[u + 1]]`; `giver` and `room` are Order's and StepTable's."""
+    """The steps. Unit u runs `order[first[u]:first[u + 1]]`; see Order.giver and StepTable.makes_room."""
 
     first: Array
     order: Array
@@ -203,35 +203,35 @@ class Outcome(NamedTuple):
 
 
 class State(NamedTuple):
-    """What each client does, int64 or bool [units + 1].
+    """The state of each client, int64 or bool [units + 1].
 
-    A unit moves the data of its step, then the step is ending: its work is done at `work_end`, but its tokens may
-    still need room.
+    A unit first moves the data of its step. Then the step is `ending`: its work is done at `work_end`, but its queues
+    may still lack room for its tokens.
     """
 
     position: Array  # in Stream.order
-    free: Array  # when the unit's last step let it go
+    free: Array  # when the unit's last step released it
     last_end: Array
     work_end: Array
     backlog: Array  # commands in the unit's queue
     rows_left: Array
     row_address: Array
     beats_left: Array  # of this row
-    to_edge: Array  # beats to where a burst must end
+    to_edge: Array  # beats up to the address where a burst must end
     data_end: Array
-    arrived: Array  # when the data of all steps that have let the unit go are there
-    fill_left: Array  # tiles of zeros, written while no beat comes
+    arrived: Array  # when all data of the steps that have released the unit have arrived
+    fill_left: Array  # tiles of zeros still to be written, one in each cycle without a beat
     filled: Array  # the time up to which fill_left is known
     request: Array
     priority: Array
-    ending: Array  # bool, as the following
+    ending: Array  # bool, like the columns below
     filling: Array
     moving: Array
     writing: Array
 
 
 class Run(NamedTuple):
-    """Everything that the loop reads and writes; `bursts`: when each of the last reads granted has ended."""
+    """The data that the loop reads and writes. `bursts`: when each of the last granted reads ends."""
 
     stream: Stream
     out: Outcome
@@ -247,9 +247,9 @@ class Run(NamedTuple):
 
 @compiled
 def simulate(run: Run, serial: bool) -> int:
-    """Run all steps, writing the columns of `run.out`; return how many ended.
+    """Run all steps and write the columns of `run.out`. Return how many steps ended.
 
-    `serial`: each step starts when the one before it in the stream has ended.
+    With `serial`, each step starts when the previous one in the stream has ended.
     """
     stream, state = run.stream, run.state
     units, count = stream.first.shape[0] - 1, stream.unit.shape[0]
@@ -285,7 +285,7 @@ def simulate(run: Run, serial: bool) -> int:
 
 @part
 def next_step(run: Run, serial: bool) -> tuple[int, int]:
-    """The earliest start or end of a step, and its unit."""
+    """Return the earliest start or end of a step, and its unit."""
     stream, out, state = run.stream, run.out, run.state
     best, best_unit = NOT_YET, -1
     for u in range(stream.first.shape[0] - 1):
@@ -308,7 +308,7 @@ def next_step(run: Run, serial: bool) -> tuple[int, int]:
 
 @part
 def when_ends(run: Run, u: int) -> int:
-    """When a unit can let its step go: the work is done, and there is room for its tokens and for one more step."""
+    """Return when a unit can release its step: its work is done, and its tokens and the next step have room."""
     stream, out, state = run.stream, run.out, run.state
     t = state.work_end[u]
     s, before = stream.order[state.position[u]], state.position[u] - run.units.outstanding
@@ -325,7 +325,7 @@ def when_ends(run: Run, u: int) -> int:
 
 @part
 def next_delivery(run: Run) -> int:
-    """When the next instruction reaches its unit's queue."""
+    """Return when the next instruction reaches its unit's queue."""
     sent = run.fetched[SENT]
     if sent < run.fetched[FETCHED] and run.state.backlog[run.stream.unit[sent]] < run.fetch.depth:
         return max(run.fetched[DELIVERS], run.out.arrival[sent])
@@ -334,7 +334,7 @@ def next_delivery(run: Run) -> int:
 
 @part
 def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
-    """The earliest grant of a burst, and its client; -1 where another event comes first."""
+    """Return the earliest grant of a burst and its client, or client -1 if another event comes first."""
     state, port, in_flight = run.state, run.port, run.channel.in_flight
     best, client = before, -1
     for u in range(state.moving.shape[0]):
@@ -351,7 +351,7 @@ def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
 
 @part
 def first_beat(run: Run, writes: bool) -> int:
-    """Cycles from a grant to its first beat, where the bus is free."""
+    """Return the cycles from a grant to its first beat if the bus is free."""
     return run.channel.write_latency if writes and run.channel.in_flight > 0 else run.channel.latency
 
 
@@ -370,7 +370,7 @@ def take_bus(run: Run, writes: bool, size: int, now: int) -> int:
 
 @part
 def grant_fetch(run: Run, now: int) -> None:
-    """A batch of instructions is read."""
+    """Grant a batch of instructions to fetch."""
     fetch, fetched, beat, count = run.fetch, run.fetched, run.channel.beat_bytes, run.stream.unit.shape[0]
     beats_each = -(-fetch.insn_bytes // beat)
     batch = fetch.batch if fetch.batch > 0 else max(1, run.channel.burst // beats_each)
@@ -386,7 +386,7 @@ def grant_fetch(run: Run, now: int) -> None:
 
 @part
 def deliver(run: Run, now: int) -> None:
-    """An instruction enters its unit's queue; fetch asks for more where none is left or a batch has room."""
+    """Deliver an instruction to its unit's queue. Fetch requests more if none is left or the buffer has room."""
     state, fetched, count = run.state, run.fetched, run.stream.unit.shape[0]
     sent = fetched[SENT]
     run.out.delivered[sent] = fetched[DELIVERS] = now + 1
@@ -401,7 +401,7 @@ def deliver(run: Run, now: int) -> None:
 
 @part
 def grant_step(run: Run, u: int, now: int) -> bool:
-    """A burst of a unit's row moves; return whether it was the row's last."""
+    """Grant a burst of a unit's row. Return whether it is the last one of the row."""
     state, s = run.state, run.stream.order[run.state.position[u]]
     size = min(state.to_edge[u], state.beats_left[u])
     at = take_bus(run, state.writing[u], size, now)
@@ -426,11 +426,11 @@ def grant_step(run: Run, u: int, now: int) -> bool:
 
 @part
 def start(run: Run, u: int, now: int) -> None:
-    """A step begins, and its command leaves the unit's queue."""
+    """Start a step; its command leaves the unit's queue."""
     stream, out, state, costs, sent = run.stream, run.out, run.state, run.costs, run.fetched[SENT]
     s = stream.order[state.position[u]]
     if sent < stream.unit.shape[0] and stream.unit[sent] == u and state.backlog[u] == run.fetch.depth:
-        run.fetched[DELIVERS] = max(run.fetched[DELIVERS], now)  # fetch waited for this place
+        run.fetched[DELIVERS] = max(run.fetched[DELIVERS], now)  # fetch waited for this place in the queue
     state.backlog[u] -= 1
     out.begin[s] = now
     out.wait[s] = now - state.free[u]
@@ -455,7 +455,7 @@ def start(run: Run, u: int, now: int) -> None:
 
 @part
 def next_row(run: Run, u: int, now: int) -> None:
-    """The next row of a step's transfer or, behind the last one, the step's work."""
+    """Begin the next row of a step's transfer or, after the last row, the step's work."""
     state, costs, beat = run.state, run.costs, run.channel.beat_bytes
     s = run.stream.order[state.position[u]]
     if state.rows_left[u] > 0:
@@ -471,7 +471,7 @@ def next_row(run: Run, u: int, now: int) -> None:
 
 @part
 def end(run: Run, u: int, now: int) -> None:
-    """A unit lets its step go; the step ends then or, with a tail, later."""
+    """Release a unit from its step. The step ends now or, if it has a tail, later."""
     out, state, costs = run.out, run.state, run.costs
     s = run.stream.order[state.position[u]]
     out.end[s] = now

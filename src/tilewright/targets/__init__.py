@@ -1,7 +1,7 @@
-"""Every sub-package that exports TARGET is a target, and so is every package tilewright_NAME that can be imported.
+"""Finds targets: each sub-package that exports TARGET, and each importable package named tilewright_NAME.
 
-There is no list to edit: a target of one's own is a folder `tilewright_NAME` in the current directory (with
-`python -m`), on PYTHONPATH, or installed. See docs/new-target.md.
+There is no list to edit. Your own target is a folder `tilewright_NAME` in the current directory (with `python -m`), on
+PYTHONPATH, or installed. See docs/new-target.md.
 """
 
 from __future__ import annotations
@@ -21,21 +21,25 @@ PREFIX = "tilewright_"
 
 
 def names() -> tuple[str, ...]:
-    """The targets there are, sorted."""
+    """Return the names of all targets, sorted."""
     found = {module.name for module in pkgutil.iter_modules(__path__) if module.ispkg}
     own = (module.name for module in pkgutil.iter_modules() if module.ispkg and module.name.startswith(PREFIX))
     return tuple(sorted(found | {name.removeprefix(PREFIX) for name in own}))
 
 
 def get(name: str) -> Target:
-    """The target called `name`. Raises InputError naming those that exist, or what is wrong with this one."""
+    """Return the target called `name`.
+
+    Raises InputError if there is no such target, if two packages have this name, or if the package exports no TARGET
+    of this name.
+    """
     places = [
         place for place in (f"{__name__}.{name}", f"{PREFIX}{name}") if name.isidentifier() and _is_package(place)
     ]
     if not places:
         raise InputError("--target", f"there is no target '{name}'", f"choose one of {', '.join(names())}")
     if len(places) > 1:
-        raise InputError("--target", f"'{name}' is {' and '.join(places)}", f"rename {places[1]}")
+        raise InputError("--target", f"'{name}' is ambiguous: {' and '.join(places)}", f"rename {places[1]}")
     package = import_module(places[0])
     target: Target | None = getattr(package, "TARGET", None)
     if target is None or target.name != name:
@@ -45,11 +49,11 @@ def get(name: str) -> Target:
 
 
 def folder(target: Target) -> Path:
-    """Where a target's sources are."""
+    """Return the folder of a target's sources."""
     return Path(inspect.getfile(type(target))).resolve().parent
 
 
 def _is_package(module: str) -> bool:
-    """Whether a package can be imported; unlike `names` it also sees what import hooks provide."""
+    """Return whether a package can be imported; unlike `names`, this includes packages from import hooks."""
     spec = find_spec(module)
     return spec is not None and bool(spec.submodule_search_locations) and spec.origin is not None

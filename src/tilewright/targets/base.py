@@ -1,6 +1,6 @@
-"""The contract of a target: an object `TARGET` that satisfies it, see docs/new-target.md; and what some have beside it.
+"""The contract that a target's object `TARGET` satisfies (see docs/new-target.md), and optional protocols.
 
-For what some have the command line asks by `isinstance`, and refuses where it is missing.
+The command line tests for an optional protocol by `isinstance`, and refuses a command whose protocol is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Config: TypeAlias = Configuration
 
 @dataclass(frozen=True)
 class TimingModel:
-    """A named table of cycle counts, and what it rests on."""
+    """A named table of cycle counts, and the evidence for them."""
 
     name: str
     evidence: str
@@ -31,7 +31,7 @@ class TimingModel:
 
 @dataclass(frozen=True)
 class ConformCase:
-    """One replayed golden vector; `reason` says what differs when it did not pass."""
+    """The outcome of one golden vector; if it did not pass, `reason` says what differs."""
 
     name: str
     passed: bool
@@ -41,7 +41,7 @@ class ConformCase:
 class Target(Protocol):
     """A machine: its configurations, compiler, passes and golden vectors.
 
-    `passes` is a subset of order, time, values; a pass that is missing is refused, never faked.
+    `passes` is a subset of order, time, values. A request for a missing pass is refused.
     """
 
     name: str
@@ -51,46 +51,46 @@ class Target(Protocol):
     passes: frozenset[str]
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        """A preset's, file's or mapping's configuration (None: the default preset). Raises ConfigError."""
+        """Read a preset, a JSON file or a mapping (None: the default preset). Raises ConfigError if it is not legal."""
 
     def describe(self, config: Config) -> dict[str, Any]:
-        """Sizes and peak, for people: includes `macs_per_cycle` and `clock_mhz`."""
+        """Return sizes and peak for display, including `macs_per_cycle` and `clock_mhz`."""
 
     def header(self, config: Config) -> str:
-        """The machine as a C header for gateware, drivers and runtimes: sizes, codes, bits of instructions."""
+        """Return a C header for gateware, drivers and runtimes: sizes, codes and instruction bit fields."""
 
     def compile(self, graph: Graph, config: Config, rounding: str, timing: str | None = None) -> Program:
-        """The program of a network, planned for a timing model (None: the first) where plans depend on one.
+        """Compile a network. Plans that depend on timing use the timing model `timing` (None: the first).
 
-        Raises UnsupportedError only where not even the host can run a node.
+        Raises UnsupportedError only if neither the target nor the host can run a node.
         """
 
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        """Run one launch on S samples. Raises MachineError for a program that cannot run to its end."""
+        """Run one launch on S samples. Raises MachineError if the program cannot run to its end."""
 
     def check(self, program: Program) -> Iterator[Finding]:
-        """Hazards of every launch, and where it leaves what all implementations agree on; without values."""
+        """Yield findings without running the program: hazards, and behaviour that differs between implementations."""
 
     def disassemble(self, program: Program) -> str:
-        """The program as text that `assemble` reads back exactly."""
+        """Return the program as text that `assemble` reads back exactly."""
 
     def assemble(self, text: str, config: Config) -> Program:
-        """A bare program from text. Raises ProgramError with line and column."""
+        """Assemble text into a bare program. Raises ProgramError, with line and column, if the text is wrong."""
 
     def explain(self, program: Program, timing: str | None = None) -> str:
-        """Each stage's text dump: plans, volumes and counts per layer, cycles by a timing model (None: the first).
+        """Return a text dump of each stage: plans, volumes, counts and cycles per layer (None: the first timing model).
 
-        Where time depends on values, None gives no cycles, and a model those of a sample of zeros.
+        If time depends on values, None gives no cycles, and a named timing model gives the cycles of a sample of zeros.
         """
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
-        """Replay one golden vector file; one with many cases gives each."""
+        """Replay one golden vector file; a file with many cases yields one outcome per case."""
 
 
 class Drawable(Protocol):
-    """Something to show."""
+    """A picture that can be shown as text, SVG or JSON."""
 
     def text(self) -> str: ...
     def svg(self) -> str: ...
@@ -99,8 +99,10 @@ class Drawable(Protocol):
 
 @dataclass(frozen=True)
 class LayoutRequest:
-    """What to lay out: `kind` is the layout's name; `start` the lane of channel 0; `offset` bytes from the beginning of
-    its lane; `stride` of a free layout, in elements; `width` of a matrix, in columns a channel.
+    """The tensor to lay out, and how.
+
+    `kind` is the layout's name. `start` is the lane of channel 0; `offset` is the start of the data in its lane, in
+    bytes. `stride` is for a free layout, in elements; `width` is for a matrix, in columns per channel.
     """
 
     kind: str
@@ -114,26 +116,26 @@ class LayoutRequest:
 
 @runtime_checkable
 class Layouts(Protocol):
-    """A machine whose layouts of tensors can be drawn."""
+    """A target whose tensor layouts can be drawn."""
 
     def layout(self, wanted: LayoutRequest, config: Config) -> Drawable:
-        """Where the elements of a tensor lie. Raises InputError."""
+        """Return a drawing of where a tensor's elements lie. Raises InputError if the request is not possible."""
 
 
 @runtime_checkable
 class Approximates(Protocol):
-    """A target that can compute real numbers in a type of its own, not bit for bit as the reference does.
+    """A target that can compute real numbers in its own number format, which is not bit-exact to the reference.
 
-    `real_option` is the option of the command line that makes a machine do so.
+    `real_option` is the command-line option that selects this.
     """
 
     real_option: str
 
     def takes_real(self, config: Config) -> bool:
-        """Whether a machine computes real numbers."""
+        """Return whether this machine computes real numbers."""
 
     def approximates(self, program: Program) -> bool:
-        """Whether it does so in this program: outputs then have a deviation from the reference instead of a match."""
+        """Return whether this program computes real numbers: the run then reports a deviation instead of a match."""
 
 
 @runtime_checkable
@@ -141,12 +143,12 @@ class Batches(Protocol):
     """A target whose launches can take several samples at a time."""
 
     def samples_a_launch(self, program: Program) -> int:
-        """How many; those that are missing are filled up, so that parts of them cost as much as all."""
+        """Return how many samples a launch takes. A launch with fewer samples is padded and costs as much."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """What a program for a target's own processor did: for people, as JSON values, and as a speedscope profile."""
+    """The report of a program on a target's processor: as text, as JSON values, and as a speedscope profile."""
 
     text: str
     data: Mapping[str, Any]
@@ -156,15 +158,15 @@ class Execution:
 
 @runtime_checkable
 class Executes(Protocol):
-    """A target with a processor: it runs ELF files as they are. Not part of every target's contract."""
+    """A target with a processor that runs ELF files."""
 
     def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
-        """Run a file to its end, or to `limit` instructions. Raises ProgramError for one that it cannot load."""
+        """Run a file to its end, or up to `limit` instructions. Raises ProgramError if the file cannot be loaded."""
 
 
 @dataclass(frozen=True)
 class CosimCase:
-    """One launch on the compiled gateware and on the simulator; `differences`, the first one first, are sentences."""
+    """One launch on the compiled gateware, compared with the simulator. `differences` are sentences, earliest first."""
 
     name: str
     instructions: int
@@ -177,16 +179,16 @@ class CosimCase:
 
 @runtime_checkable
 class Gateware(Protocol):
-    """What a target with gateware has besides. It raises ConfigError where tools or parts of a machine are missing."""
+    """A target with gateware. The methods raise ConfigError if a tool or a part of the machine is missing."""
 
     def excess(self, config: Config) -> str:
-        """Why a design does not fit the board that the configuration names, and what to set; empty where it fits."""
+        """Return why the design does not fit the configured board, and what to set; empty if it fits."""
 
     def rtl(self, config: Config) -> Mapping[str, str]:
-        """The files of a design for a board, by name: Verilog, constraints, README."""
+        """Return the files of a design for a board, by name: Verilog, constraints, README."""
 
     def cosim(self, program: Program, launch: Launch, values: Mapping[str, Array], engine: str) -> CosimCase:
-        """Compare one launch on one sample."""
+        """Run one launch on one sample on the gateware and on the simulator, and compare them."""
 
     def waveform(
         self,
@@ -196,4 +198,4 @@ class Gateware(Protocol):
         path: Path,
         cycles: tuple[int, int] | None,
     ) -> None:
-        """Write the gateware's signals (VCD) in some cycles of one launch on one sample; None: in all."""
+        """Write the gateware's signals (VCD) of one launch on one sample, in some cycles (None: in all)."""

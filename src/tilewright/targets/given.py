@@ -1,4 +1,4 @@
-"""What targets check of what they are given: the numbers of a machine, saved programs, launches."""
+"""Checks that targets share for their inputs: machine configurations, saved programs and launches."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ C = TypeVar("C", bound=Config)
 
 
 def number(default: int, low: int, high: int, power: bool = False) -> Any:
-    """A key of a MachineConfig that is an integer in `low`..`high`, and a power of two if it must be."""
+    """Declare a MachineConfig key that is an integer in `low`..`high`, and a power of two if `power`."""
     return field(default=default, metadata={"range": (low, high, power)})
 
 
 def word(default: str, *words: str) -> Any:
-    """A key of a MachineConfig that is one of some words."""
+    """Declare a MachineConfig key that is one of `words`."""
     return field(default=default, metadata={"words": words})
 
 
 @dataclass(frozen=True)
 class MachineConfig:
-    """Base of a frozen dataclass of a machine's integers and words. `where` begins its errors (ConfigError).
+    """Base of the frozen dataclasses that configure a machine. Each key is a `number`, a `word` or free text.
 
-    `presets` are configurations or mappings, the default first. Keys are a `number` or a `word` each, or text.
+    `where` begins the messages of its ConfigErrors. `presets` are configurations or mappings, the default first.
     """
 
     where: ClassVar[str]
@@ -60,12 +60,15 @@ class MachineConfig:
 
     @classmethod
     def words(cls) -> dict[str, tuple[str, ...]]:
-        """The words of each key that has some."""
+        """Return the allowed words of each `word` key."""
         return {key.name: key.metadata["words"] for key in fields(cls) if "words" in key.metadata}
 
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Self:
-        """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
+        """Read a preset's name, a JSON file or its content (None: the first preset), then override single keys.
+
+        Raises ConfigError if a preset, a file, a key or a value is wrong.
+        """
         content = dict(_content(cls.presets, next(iter(cls.presets)) if source is None else source))
         refuse_unknown(cls.where, cls, content)
         refuse_unknown(cls.where, cls, overrides)
@@ -92,7 +95,7 @@ def _content(presets: Mapping[str, Any], source: str | Path | Mapping[str, Any])
 
 
 def json_file(path: str | Path) -> dict[str, Any]:
-    """The object that a file holds. Raises ConfigError."""
+    """Read a file that holds a JSON object. Raises ConfigError if it cannot be read or holds anything else."""
     path = regular(path, ConfigError)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -104,7 +107,7 @@ def json_file(path: str | Path) -> dict[str, Any]:
 
 
 def refuse_unknown(where: str, kind: type[Any], keys: Iterable[str]) -> None:
-    """Raises ConfigError for a key that the dataclass `kind` does not have."""
+    """Check keys of a configuration. Raises ConfigError if one is not a field of the dataclass `kind`."""
     known = [field.name for field in fields(kind)]
     for key in keys:
         if key not in known:
@@ -114,7 +117,7 @@ def refuse_unknown(where: str, kind: type[Any], keys: Iterable[str]) -> None:
 
 
 def integer(where: str, key: str, text: str) -> int:
-    """A key's value, 0x for hexadecimal. Raises ConfigError."""
+    """Return the integer that `text` writes, decimal or 0x... Raises ConfigError, naming `key`, if it is not one."""
     try:
         return int(text, 0)
     except ValueError:
@@ -122,14 +125,14 @@ def integer(where: str, key: str, text: str) -> int:
 
 
 def digest(keys: Mapping[str, Any]) -> str:
-    """SHA-256 (hex) of canonical JSON (sorted keys, no spaces): a saved program runs on the machine it was made for."""
+    """Return the SHA-256 (hex) of canonical JSON (sorted keys, no spaces). It ties a saved program to its machine."""
     return hashlib.sha256(json.dumps(keys, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 class Machine(Generic[C]):
-    """What every target does alike with what it is given; a target adds the rest of the contract (base.py).
+    """The part of the contract (base.py) that all targets implement alike.
 
-    `kind` is the class of its configurations, `no_vectors` says why it has no golden vectors.
+    `kind` is the class of the target's configurations; `no_vectors` says why it has no golden vectors.
     """
 
     name: str
@@ -140,13 +143,13 @@ class Machine(Generic[C]):
         return self.kind.read(source, overrides)
 
     def own(self, config: Config) -> C:
-        """The configuration itself, where it is the target's. Raises ConfigError."""
+        """Return the configuration as the target's own class. Raises ConfigError if it belongs to another target."""
         if not isinstance(config, self.kind):
-            raise ConfigError("config", f"is {type(config).__name__}, not of {self.name}")
+            raise ConfigError("config", f"is a {type(config).__name__}, which is not a configuration of {self.name}")
         return config
 
     def config_of(self, program: Program) -> C:
-        """The configuration that a program was saved with. Raises ProgramError where its digest is another."""
+        """Return the configuration a program was compiled for. Raises ProgramError if its digest does not match."""
         config = self.kind.read(program.config, {})
         if config.digest() != program.digest:
             reason = "its configuration does not have the digest it was saved with"
@@ -159,7 +162,7 @@ class Machine(Generic[C]):
             yield from (finding.inside(launch.name) for finding in self.hazards(program, launch, config))
 
     def hazards(self, program: Program, launch: Launch, config: C) -> Iterable[Finding]:
-        """What `check` reports of one launch."""
+        """Return the findings of one launch, for `check`."""
         raise NotImplementedError
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
@@ -168,7 +171,10 @@ class Machine(Generic[C]):
 
 @contextmanager
 def untrusted(launch: Launch) -> Iterator[None]:
-    """A saved launch says itself how its data lies: what does not fit is the file's fault, a ProgramError."""
+    """Turn the exceptions of a saved launch's wrong layout in the block into ProgramError.
+
+    Raises ProgramError if the layout stored in the launch does not fit its network or its data.
+    """
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
@@ -178,7 +184,7 @@ def untrusted(launch: Launch) -> Iterator[None]:
 
 @contextmanager
 def named(launch: Launch) -> Iterator[None]:
-    """Name the launch in a HazardError and in its findings."""
+    """Name the launch in a HazardError of the block, and in its findings; raises it again."""
     try:
         yield
     except HazardError as error:
@@ -187,6 +193,6 @@ def named(launch: Launch) -> Iterator[None]:
 
 
 def left_by(program: Program, launch: Launch, left: Mapping[str, Array]) -> dict[str, Array]:
-    """What a launch without a network leaves in memory; several launches may use the same names."""
+    """Return the memory that a bare launch leaves. The launch's name keeps equal names of several launches apart."""
     prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
     return {prefix + name: data for name, data in left.items()}

@@ -1,4 +1,4 @@
-"""What `tilewright new-target` copies: a whole target, tested as it stands."""
+"""Create a package for a new target: a copy of the template `onemac`, which is complete and has passing tests."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ SUFFIXES = (".py", ".md")
 
 
 def new_target(name: str, into: str | Path = ".") -> Path:
-    """Write the package tilewright_NAME into the folder `into`; its path. Nothing that exists is overwritten.
+    """Copy the template to the new folder tilewright_NAME in `into`, rename the target, and return the folder's path.
 
-    Raises InputError for a name that cannot be a target's or is one already, and for a folder that is there.
+    Raises InputError if the name is invalid or taken, or if the folder exists or cannot be created.
     """
     if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        remedy = "start with a letter; lower-case letters, digits and _ may follow"
-        raise InputError("NAME", f"'{name}' cannot name a target", remedy)
+        remedy = "use lower-case letters, digits and _, starting with a letter; Python keywords are reserved"
+        raise InputError("NAME", f"'{name}' is not a valid target name", remedy)
     if name in targets.names():
-        raise InputError("NAME", f"there is a target '{name}' already", "choose another name")
+        raise InputError("NAME", f"a target named '{name}' already exists", "choose another name")
     folder = Path(into) / f"{targets.PREFIX}{name}"
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise InputError(str(folder), "exists, and is not overwritten", "choose another name or folder (-o)") from None
+        remedy = "choose another name or folder (-o)"
+        raise InputError(str(folder), "already exists, and files are never overwritten", remedy) from None
     except OSError as error:
-        raise InputError(str(folder), f"cannot be made: {error.strerror or error}") from None
+        raise InputError(str(folder), f"cannot be created: {error.strerror or error}") from None
     for source in resources.files("tilewright.template").joinpath(TEMPLATE).iterdir():
         if source.name.endswith(SUFFIXES):
             text = _renamed(source.read_text(encoding="utf-8"), name)
@@ -39,6 +40,6 @@ def new_target(name: str, into: str | Path = ".") -> Path:
 
 
 def _renamed(text: str, name: str) -> str:
-    """The template's name, in the three ways in which it is written."""
+    """Replace the name of the template in each of its spellings: onemac, OneMac, ONEMAC."""
     title = "".join(word.capitalize() for word in name.split("_"))
     return text.replace(TEMPLATE, name).replace("OneMac", title).replace(TEMPLATE.upper(), name.upper())

@@ -222,12 +222,12 @@ def test_misuse_is_said() -> None:
     cases: list[tuple[Body, type[Exception], str]] = [
         (lambda c, _: c.tpu_parallel_end(), MachineError, "no region has begun"),
         (lambda c, _: c.tpu_parallel_start(), MachineError, "the kernel ends inside a region"),
-        (lambda c, _: c.tpu_bdc_fly(), AttributeError, "there is no tpu_bdc_fly here; choose one of tpu_aligned"),
-        (lambda c, _: c.tpu_bdc_fp_add(0, 0), MachineError, "2 arguments are given; it has dst, src0, src1, shape"),
+        (lambda c, _: c.tpu_bdc_fly(), AttributeError, "there is no function tpu_bdc_fly; choose one of tpu_aligned"),
+        (lambda c, _: c.tpu_bdc_fp_add(0, 0), MachineError, "2 arguments are given; give dst, src0, src1, shape"),
         (
             lambda c, _: c.tpu_bdc_set_C(1 << 30, 0.0, dim4(1, 1, 1, 1), None, DT_FP32),
             MachineError,
-            "0x40000000 is no local address",
+            "0x40000000 is not a local address",
         ),
     ]
     for body, kind, reason in cases:

@@ -257,7 +257,7 @@ def test_products_spread_over_lanes(transposed: bool) -> None:
     def adds(c: DeviceApi, _: int) -> None:
         c.tpu_bdc_int8_mm(0, 0, 0, 0, 1, 1, 1, 1, 1, *[DT_INT8] * 4, 0, 0, False, True, False)
 
-    with pytest.raises(MachineError, match="tpu_bdc_int8_mm: what it adds to the old result"):
+    with pytest.raises(MachineError, match="tpu_bdc_int8_mm: result_add is not supported"):
         run(adds, (1, 1, 1, 1), I8)
 
 
@@ -409,7 +409,7 @@ def test_every_function_says_what_it_takes(name: str) -> None:
         getattr(c, name)()
 
     first = FUNCTIONS[name].parameters.split()[0]
-    with pytest.raises(MachineError, match=f"{name}: 0 arguments are given; it has {first}"):
+    with pytest.raises(MachineError, match=f"{name}: 0 arguments are given; give {first}"):
         run(body, (1, 1, 1, 1), I8)
 
 

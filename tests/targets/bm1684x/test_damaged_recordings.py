@@ -83,7 +83,7 @@ def test_arrays_that_claim_another_size_are_refused(
             assert len(header) == len(content)
             odd.writestr(name, header)
     path.write_bytes(archive.getvalue())
-    with pytest.raises(ProgramError, match="it is no recording"):
+    with pytest.raises(ProgramError, match="it is not a recording"):
         Recording.load(path)
 
 

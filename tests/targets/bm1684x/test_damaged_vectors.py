@@ -66,7 +66,7 @@ def test_a_key_that_is_missing_is_named(way: tuple[Any, ...], network: Path, rea
     description.write_text(json.dumps(without(json.loads(description.read_text()), way)))
     status, said = read(network)
     assert status == 1
-    assert f"{description}: has no key '{way[-1]}' (beside " in said
+    assert f"{description}: has no key '{way[-1]}' (found: " in said
 
 
 def test_an_array_that_is_missing_is_named(network: Path, read: Callable[[Path], Reading]) -> None:
@@ -80,7 +80,7 @@ def test_an_array_that_is_missing_is_named(network: Path, read: Callable[[Path],
         np.savez(path, **left)
         status, said = read(network)
         assert status == 1
-        assert f"{path}: has no array '{gone}' (beside nothing)" in said
+        assert f"{path}: has no array '{gone}' (found: nothing)" in said
         path.unlink()
         assert f"{path}: is not a file" in read(network)[1]
         path.write_bytes(content)

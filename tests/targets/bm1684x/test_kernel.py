@@ -127,7 +127,7 @@ def test_numbers_are_constants_of_the_right_type() -> None:
     assert Constant.of(1.5, BF16).bits == 0x3FC0
     assert Constant.of(1, F16).bits == 0x3C00
     for number, dtype in ((300, I8), (0.5, I16), (-1, U8)):
-        with pytest.raises(MachineError, match=f"is no {dtype}"):
+        with pytest.raises(MachineError, match=f"is not a value of {dtype}"):
             Constant.of(number, dtype)
 
 
@@ -167,7 +167,7 @@ def test_misuse_is_said() -> None:
         with tpu.parallel(), tpu.parallel():
             pass
 
-    with pytest.raises(MachineError, match="a region inside a region"):
+    with pytest.raises(MachineError, match="a region begins inside another region"):
         run(nested)
 
     def unknown(tpu: Tpu, x: Tensor) -> None:
@@ -179,7 +179,7 @@ def test_misuse_is_said() -> None:
     def too_many(tpu: Tpu, x: Tensor) -> None:
         tpu.gdma.copy(x, x, x)
 
-    with pytest.raises(MachineError, match="3 operands are given, it has y, x"):
+    with pytest.raises(MachineError, match="3 operands are given, but it takes y, x"):
         run(too_many)
     with pytest.raises(MachineError, match="i8 is stored as int8"):
         Device().put(np.zeros(4, np.float32), I8)
@@ -196,7 +196,7 @@ def test_misuse_is_said() -> None:
         ),
         (
             lambda tpu, x: tpu.gdma.broadcast(tpu.local((1, 3, 2, 8), F32, bank=1, lane=2), x[:, 0:1]),
-            "3 channels from lane 2 on go beyond 4 lanes",
+            "3 channels from lane 2 on exceed the 4 lanes",
         ),
         (
             lambda tpu, x: tpu.gdma.copy(tpu.system(x.address, (1, 1, 2, 1), F32), x[:, 0:1, :, 0:1]),

@@ -151,7 +151,7 @@ def test_refusals_that_are_held_back_name_their_command() -> None:
             tpu.gdma.copy(tpu.local((1, 1, 1, 3), F32, bank=0), x)
 
     for knobs in (Knobs(), LATE, Knobs(seed=1)):
-        with pytest.raises(MachineError, match="dma command 0, dma_copy: its operands do not fit"):
+        with pytest.raises(MachineError, match="dma command 0, dma_copy: the shapes of its operands do not fit"):
             run(wrong, knobs)
 
 

@@ -40,7 +40,7 @@ def test_channels_repeat_from_all_lanes_only(lane: int, c: int, wanted: int) -> 
 
 
 def test_rows_split_evenly() -> None:
-    with pytest.raises(InputError, match="no rows of 7"):
+    with pytest.raises(InputError, match="cannot be split into rows of 7"):
         Tensor.local(0, 0, (1, 4, 1, 24), F32, FOUR).split(7)
 
 
@@ -139,7 +139,7 @@ def test_nms_keeps_what_no_kept_box_suppresses() -> None:
     def wrong(tpu: Tpu, x: Tensor) -> None:
         tpu.hau.hard_nms(kept, count, x)
 
-    with pytest.raises(MachineError, match="no square of boxes"):
+    with pytest.raises(MachineError, match="not the square of a number of boxes"):
         device.launch(kernel(wrong), device.put(suppresses[:, :4], U8))
 
 

@@ -101,7 +101,7 @@ def test_impossible_places_are_refused() -> None:
         _ = ConvWeights(LOCAL_BASE + FOUR.lane_bytes - 64, (5, 1, 1, 1), I8, FOUR).addresses
     with pytest.raises(InputError, match="no layout 'tight'"):
         Tensor.local(0, 0, (1, 1, 1, 1), F32, FOUR, "tight")
-    with pytest.raises(InputError, match="columns a channel"):
+    with pytest.raises(InputError, match="5 columns per channel"):
         Matrix.local(0, 0, (1, 4), 5, F32, FOUR)
 
 
@@ -116,7 +116,7 @@ def test_memories_read_what_was_written_and_refuse_the_rest() -> None:
         memories.read(np.array([DDR_BASE + 64]), I8.storage)
     with pytest.raises(MachineError, match="no memory holds"):
         memories.read(np.array([LOCAL_BASE, STATIC_BASE]), I8.storage)
-    with pytest.raises(MachineError, match="no multiple of 4"):
+    with pytest.raises(MachineError, match="not a multiple of 4"):
         memories.read(np.array([DDR_BASE + 2]), F32.storage)
     with pytest.raises(MachineError, match="overlaps"):
         memories.new_ddr(DDR_BASE + 32, 64)

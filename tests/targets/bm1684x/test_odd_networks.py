@@ -76,7 +76,7 @@ def test_windows_without_input_are_the_hosts(padding: tuple[int, int, int, int])
     program = tw.compile(builder.graph(), "bm1684x", overrides={"lanes": "4", "banks": "2", "bank_bytes": "4096"})
     (step,) = program.steps
     assert isinstance(step, HostStep)
-    assert "a window lies wholly in it" in step.reason
+    assert "a window lies wholly in the padding" in step.reason
 
 
 def test_reshapes_are_passed_over_by_products_only(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ SIZES = {f"{operand}_{axis}": 65535 for operand in ("res0", "opd0") for axis in 
     [
         ("LAR", {}, "not modelled"),
         ("MM", {"tsk_eu_typ": 1, "opd0_n": 1, "opd0_c": 1, "opd0_w": 8, "opd1_w": 8, "res0_c": 1, "res0_w": 8,
-                "res0_prec": 2, "opd0_prec": 2, "opd2_const": 1}, "is no operation of compiled networks"),
+                "res0_prec": 2, "opd0_prec": 2, "opd2_const": 1}, "is not an operation of compiled networks"),
         ("AR", {"tsk_eu_typ": 2, "tsk_opd_num": 2, "res0_str": 3, "opd0_str": 3, "opd1_str": 3, **SIZES}, "elements"),
     ],
 )  # fmt: skip

@@ -31,10 +31,10 @@ CONFIG = Config(lanes=4)
         ("int_mul", {"a": "u8", "b": "u8", "y": "i8"}, {}, "no source is; it must be unsigned"),
         ("int8_mm", {"L": "i8", "R": "i8", "bias": "i16", "y": "i8"}, {"relu": True}, "ReLU is unsigned"),
         ("int_requant", {"x": "i8", "y": "i8"}, {}, "x is i8; it must be i16, i32, u16"),
-        ("greater_select", {"a": "f32", "b": "f32", "c": "i8", "d": "i8", "y": "i8"}, {}, "choose 32 or more"),
-        ("less_select", {"a": "f16", "b": "f16", "c": "i8", "d": "i8", "y": "i8"}, {}, "choose 16 or more"),
-        ("fp_add", {"a": "f16", "b": "f32", "y": "f32"}, {}, "one float type, not f16, f32"),
-        ("fp_conv2d", {"x": "f16", "w": "f16", "acc": "f16", "y": "f16"}, {}, "added to is f32"),
+        ("greater_select", {"a": "f32", "b": "f32", "c": "i8", "d": "i8", "y": "i8"}, {}, "select 32 bits or more"),
+        ("less_select", {"a": "f16", "b": "f16", "c": "i8", "d": "i8", "y": "i8"}, {}, "select 16 bits or more"),
+        ("fp_add", {"a": "f16", "b": "f32", "y": "f32"}, {}, "the same float type, not f16, f32"),
+        ("fp_conv2d", {"x": "f16", "w": "f16", "acc": "f16", "y": "f16"}, {}, "accumulated result must be f32"),
         ("int_add", {"a": "i8", "b": "i8", "y": "i8"}, {}, ""),
         ("int8_mm", {"L": "i8", "R": "i8", "bias": "i16", "y": "u8"}, {"relu": True}, ""),
         ("cast", {"x": "f32", "y": "bf16"}, {"mode": "down"}, ""),
@@ -50,13 +50,13 @@ def test_refused_commands_do_not_run() -> None:
     a = Tensor.local(0, 0, (1, 4, 1, 4), F32, CONFIG)
     y = Tensor.local(0, 0, (1, 4, 1, 4), U8, CONFIG)
     command = Command(OPERATIONS["greater_select"], {"a": a, "b": a, "c": y, "d": y}, {"y": y})
-    with pytest.raises(MachineError, match="choose 32 or more"):
+    with pytest.raises(MachineError, match="select 32 bits or more"):
         command.run(Memories(CONFIG))
 
 
 def test_operands_that_are_missing_or_do_not_fit_are_named() -> None:
     a = Tensor.local(0, 0, (1, 4, 1, 4), F32, CONFIG)
-    with pytest.raises(MachineError, match="fp_add: it has no operand b"):
+    with pytest.raises(MachineError, match="fp_add: operand b is missing"):
         Command(OPERATIONS["fp_add"], {"a": a}, {"y": a}).run(Memories(CONFIG))
     small = a.with_shape(1, 4, 1, 3)
     with pytest.raises(MachineError, match="do not fit"):

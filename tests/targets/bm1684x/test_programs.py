@@ -41,7 +41,7 @@ def test_a_missing_dependency_is_a_race_that_names_both_commands() -> None:
 
 
 def test_commands_that_wait_for_each_other_are_refused() -> None:
-    with pytest.raises(ProgramError, match=r"no command can start: .* needs number 1 of the other engine; "):
+    with pytest.raises(ProgramError, match=r"no command can start: .* needs command 1 of the other engine; "):
         elaborate(queues([copy(1, 1, DDR_BASE, LOCAL_BASE)], [add(1, 1, 0, 0, 0)]), CONFIG)
 
 

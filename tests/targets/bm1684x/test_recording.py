@@ -258,13 +258,16 @@ def test_commands_of_compiled_networks_are_written_again(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (lambda tpu, x: tpu.bdc.fp_exp(tpu.local(x.shape, F32, 0), tpu.local(x.shape, F32, 1)), "it is a sequence"),
+        (
+            lambda tpu, x: tpu.bdc.fp_exp(tpu.local(x.shape, F32, 0), tpu.local(x.shape, F32, 1)),
+            "it stands for a sequence",
+        ),
         (
             lambda tpu, x: tpu.bdc.sign(tpu.local(x.shape, F32, 0), tpu.local(x.shape, F32, 1)),
-            "fields of such a command",
+            "its command format is not known",
         ),
         (lambda tpu, x: tpu.hau.sort(x, None, x), "format of the sorting engine"),
-        (lambda tpu, x: tpu.gdma.reverse(x, x, axis=2), "fields of such a command"),
+        (lambda tpu, x: tpu.gdma.reverse(x, x, axis=2), "its command format is not known"),
         (
             lambda tpu, x: tpu.bdc.cast(tpu.local(x.shape, I8, 0)[:, :, 0:2], tpu.local(x.shape, F32, 1)[:, :, 0:2]),
             "",
@@ -276,13 +279,13 @@ def test_commands_of_compiled_networks_are_written_again(shared: Path) -> None:
                 0.0,
                 window=Window((2, 2)),
             ),
-            "PorD has no field for it: x lies otherwise",
+            "PorD cannot express it: x would be decoded with another place",
         ),
         (
             lambda tpu, x: tpu.bdc.int_requant(
                 tpu.local((1, 3, 1, 8), I8, 0)[:, :, :, 0:4], tpu.local((1, 3, 1, 4), I32, 1), 1, 0, 1 << 20
             ),
-            "has no field for it",
+            "cannot express it",
         ),
         (
             lambda tpu, x: tpu.bdc.fp_mm(
@@ -290,7 +293,7 @@ def test_commands_of_compiled_networks_are_written_again(shared: Path) -> None:
                 tpu.local((1, 70, 1, 4), F32, 1).rows(),
                 tpu.local((1, 4, 1, 4), F32, 2).rows(),
             ),
-            "MM2 has no field for it: y lies otherwise",
+            "MM2 cannot express it: y would be decoded with another place",
         ),
     ],
 )
@@ -317,10 +320,10 @@ def test_files_that_are_no_recordings(tmp_path: Path) -> None:
     raw = path.read_bytes()
     for broken in (b"", b"nonsense", raw[: len(raw) // 2]):
         path.write_bytes(broken)
-        with pytest.raises(ProgramError, match="it is no recording"):
+        with pytest.raises(ProgramError, match="it is not a recording"):
             Recording.load(path)
     np.savez(path, tiu=np.array([{}], object), dma=np.zeros(1, np.uint8), config=np.zeros(1, np.uint8))
-    with pytest.raises(ProgramError, match="it is no recording"):
+    with pytest.raises(ProgramError, match="it is not a recording"):
         Recording.load(path)
     np.savez(path, tiu=np.zeros(3), dma=np.zeros(1, np.uint8), config=np.zeros(1, np.uint8))
     with pytest.raises(ProgramError, match="its queues are not bytes"):
@@ -329,5 +332,5 @@ def test_files_that_are_no_recordings(tmp_path: Path) -> None:
         archive.writestr("tiu.npy", bytes((1 << 28) + 1))
     with pytest.raises(ProgramError, match="unpacks to more"):
         Recording.load(path)
-    with pytest.raises(ProgramError, match="it has no end"):
+    with pytest.raises(ProgramError, match="it has no end command"):
         device.replay(Recording({name: queue[:0] for name, queue in recording.queues.items()}, recording.digest))

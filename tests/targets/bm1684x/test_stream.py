@@ -61,8 +61,8 @@ def test_padding_behind_the_end_is_ignored() -> None:
     ("engine", "raw", "message"),
     [
         (TIU, sum_of_two()[TIU][:-16], "no end"),
-        (TIU, sum_of_two()[TIU][:40], "has 64 bytes, 40 are there"),
-        (TIU, sum_of_two()[TIU][:-8], "8 bytes are left"),
+        (TIU, sum_of_two()[TIU][:40], "has 64 bytes; only 40 are left"),
+        (TIU, sum_of_two()[TIU][:-8], "only 8 bytes are left"),
         (DMA, np.full(96, 0xFF, np.uint8), "type 15"),
         (TIU, np.zeros(0, np.uint8), "no end"),
         (HAU, np.zeros(32, np.uint8), "engine hau"),

@@ -77,7 +77,7 @@ def test_tensors_are_printed_with_their_values(capsys: pytest.CaptureFixture[str
 
 
 def test_bf16_is_made_by_a_conversion() -> None:
-    with pytest.raises(MachineError, match=r"bf16 is stored as uint16; values\.floats\.narrow makes it"):
+    with pytest.raises(MachineError, match=r"bf16 is stored as uint16; values\.floats\.narrow converts float32 to it"):
         Device().put(np.zeros(3, np.float32), BF16)
 
 
@@ -135,14 +135,14 @@ def tensor(tpu: Tpu, bank: int) -> Tensor:
         (lambda tpu, x: tpu.local((1, 2, 3, 4), "f32", bank=0), "its type is 'f32'; give one of"),
         (lambda tpu, x: tpu.local((1, 2, 3, 4), F32, bank="a"), "there is no bank 'a'"),
         (lambda tpu, x: tpu.weights((4, 4, 1), F32, bank=0), "give four integers"),
-        (lambda tpu, x: x[0], "0 is no range; every axis stays"),
+        (lambda tpu, x: x[0], "0 is not a slice; every axis stays"),
         (lambda tpu, x: tpu.bdc.fp_add(), "fp_add: it has no result; give y, a, b"),
         (lambda tpu, x: tpu.bdc.fp_add(tensor(tpu, 0), np.ones(3), 1.0), "a is a ndarray; give a tensor or a number"),
         (lambda tpu, x: tpu.bdc.fp_add(tensor(tpu, 0), x, 1.0), "a is not in local memory"),
         (lambda tpu, x: tpu.bdc.fp_add(tensor(tpu, 0), 1.0, 1.0, saturat=True), "there is no attribute saturat"),
         (
             lambda tpu, x: tpu.bdc.fp_conv2d(tensor(tpu, 0), tensor(tpu, 1), tpu.weights((4, 4, 1, 1), F32, 2)),
-            "none is given; give window=",
+            "window: it is missing; give window=",
         ),
         (
             lambda tpu, x: tpu.bdc.fp_conv2d(tensor(tpu, 0), tensor(tpu, 1), tensor(tpu, 2), window=Window((1, 1))),
@@ -151,9 +151,9 @@ def tensor(tpu: Tpu, bank: int) -> Tensor:
         (lambda tpu, x: tpu.bdc.fp_mm(tensor(tpu, 0), tensor(tpu, 1), tensor(tpu, 2)), r"give its rows\(\)"),
         (
             lambda tpu, x: tpu.bdc.max_pool2d(tensor(tpu, 0), tensor(tpu, 1), 0.0, window=Window((9, 9))),
-            "a window of 9 x 9 is larger than 2 x 8",
+            "a window of 9 x 9 does not fit into 2 x 8",
         ),
-        (lambda tpu, x: tpu.bdc.max(tpu.local((1, 1, 1, 1), I8, 0), 1, float("nan")), "nan is no i8"),
+        (lambda tpu, x: tpu.bdc.max(tpu.local((1, 1, 1, 1), I8, 0), 1, float("nan")), "nan is not a value of i8"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(body: Callable[..., object], reason: str) -> None:

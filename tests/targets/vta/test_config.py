@@ -126,7 +126,7 @@ def test_keys_that_upstream_derives_must_agree() -> None:
         ({"LOG_WGT_BUFF_SIZE": 8}, r"the wgt memory has 2\^0 tiles.*change LOG_WGT_BUFF_SIZE"),
         ({"LOG_UOP_BUFF_SIZE": 19}, r"the uop memory has 2\^17 tiles"),
         ({"LOG_BLOCK": 7, "LOG_WGT_BUFF_SIZE": 22}, "wgt: a tile has 131072 bits; .* at most 4096"),
-        ({"LOG_BLOCK": 1, "LOG_INP_WIDTH": 1}, "inp: a tile has 4 bits; a tile is whole bytes"),
+        ({"LOG_BLOCK": 1, "LOG_INP_WIDTH": 1}, "inp: a tile has 4 bits; it must be whole bytes"),
         ({"LOG_UOP_BUFF_SIZE": 16}, "GEMM instruction: its fields need 3 words"),
         ({"LOG_WGT_BUFF_SIZE": 19, "LOG_INP_BUFF_SIZE": 13}, "micro-op: its fields need 2 words of 32 bits"),
         ({"LOG_ACC_BUFF_SIZE": 18, "LOG_WGT_BUFF_SIZE": 14}, "ALU instruction: its fields need 3 words"),

@@ -57,7 +57,7 @@ def test_what_is_not_a_vector_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=f"{name}: is not a golden vector: ") as caught:
             conform(tmp_path / name)
         assert "unsafe" not in str(caught.value)
-    with pytest.raises(InputError, match=r"other.npz: has no array 'meta' \(beside x\); give the .npz files"):
+    with pytest.raises(InputError, match=r"other.npz: has no array 'meta' \(found: x\); give the .npz files"):
         conform(tmp_path / "other.npz")
     with pytest.raises(InputError, match=r"absent.npz: is not a file: No such file"):
         conform(tmp_path / "absent.npz")
@@ -78,7 +78,7 @@ def test_what_a_vector_lacks_is_named(name: str, shared: Path, tmp_path: Path) -
     case = conform(path)
     assert not case.passed
     assert case.reason.startswith(
-        f"{path}: has no {'key of `meta`' if name == 'primary' else 'array'} '{name}' (beside "
+        f"{path}: has no {'key of `meta`' if name == 'primary' else 'array'} '{name}' (found: "
     )
 
 

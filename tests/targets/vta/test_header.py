@@ -138,7 +138,7 @@ def test_flags_of_another_configuration_stop_the_build(build: Build) -> None:
     uses = source.replace("return 0", "return VTA_FETCH_INSN_COUNT_OFFSET - 16 + VTA_REG_INSN_COUNT - 8")
     assert build(PYNQ, uses, f"-D{header.HLS_MAP}").returncode == 0
     assert build(PYNQ, uses).returncode != 0
-    assert "in front of vta/hw_spec.h" in build(PYNQ, source, "-DVTA_HW_SPEC_CONST_H_").stderr
+    assert "before vta/hw_spec.h" in build(PYNQ, source, "-DVTA_HW_SPEC_CONST_H_").stderr
 
 
 def test_it_is_cpp_too(config: Config, tmp_path: Path) -> None:

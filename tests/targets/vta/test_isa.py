@@ -218,9 +218,9 @@ def test_the_default_layout_is_the_documented_one() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ({"opcode": 6}, "instruction 1: unknown opcode 6; there are LOAD 0"),
-        ({"opcode": 0, "memory_type": 7}, "instruction 1: unknown memory id 7; there are UOP 0"),
-        ({"opcode": 4, "alu_opcode": 5}, "instruction 1: unknown ALU opcode 5; there are MIN 0"),
+        ({"opcode": 6}, "instruction 1: unknown opcode 6; this machine has LOAD 0"),
+        ({"opcode": 0, "memory_type": 7}, "instruction 1: unknown memory id 7; this machine has UOP 0"),
+        ({"opcode": 4, "alu_opcode": 5}, "instruction 1: unknown ALU opcode 5; this machine has MIN 0"),
     ],
 )
 def test_unknown_codes_are_named_with_their_instruction(record: Record, reason: str) -> None:
@@ -241,8 +241,8 @@ def test_unknown_codes_are_named_with_their_instruction(record: Record, reason: 
         ({"opcode": 2, "imm": 1}, "GEMM instruction 1: there is no field imm; the fields are opcode"),
         ({"opcode": 9}, r"instruction 1: opcode is 9, outside 0\.\.7"),
         ({"imm": 1}, "instruction 1: has no opcode"),
-        ({"opcode": 2, "reserved": 1}, "GEMM instruction 1: reserved bits cover fields"),
-        ({"opcode": 2, "reserved": -1}, "GEMM instruction 1: reserved bits cover fields"),
+        ({"opcode": 2, "reserved": 1}, "GEMM instruction 1: reserved bits overlap fields"),
+        ({"opcode": 2, "reserved": -1}, "GEMM instruction 1: reserved bits overlap fields"),
     ],
 )
 def test_records_that_cannot_be_encoded(record: Record, reason: str) -> None:

@@ -167,7 +167,7 @@ SEGMENT = ".segment x address=0 size=4 kind=const"
         (".launch", r"line 1, column 1: found '\.launch'; expected a name after it"),
         (".launch a b", "line 1, column 11: found 'b'; expected the end of the line"),
         ("finish\n.launch asm", "line 2, column 9: found 'asm'; expected a name that is not taken"),
-        ('.launch "a', "line 1, column 9: found '\"a'; expected a name, or one in quotes as JSON has it"),
+        ('.launch "a', "line 1, column 9: found '\"a'; expected a name, plain or quoted as in JSON"),
         (" .lunch a", r"line 1, column 2: found '\.lunch'; expected one of \.launch, \.base, \.segment, \.insn, \.uop"),
         (".base dram=1", "line 1, column 7: found 'dram=1'; expected uop=, inp=, wgt=, acc=, out="),
         (".base inp=1 inp=2", "line 1, column 13: found 'inp=2'; expected inp only once"),

@@ -23,7 +23,7 @@ def test_the_first_design_is_refused_with_its_bill() -> None:
     ("changes", "said"),
     [
         ({"layout": "nchw"}, "choose one of chw, hwc, rows"),
-        ({"frames": 2, "layout": "chw"}, "no order of blocks to foresee"),
+        ({"frames": 2, "layout": "chw"}, "cannot be foreseen with layout=chw"),
         ({"oc_blocking": 1, "layout": "hwc"}, "straddle"),
         ({"lat_use": 0, "control": "pipelined"}, "no delay state"),
         ({"lat_use": 0, "outputs": 2, "macs_per_dsp": 2}, "one at a time"),

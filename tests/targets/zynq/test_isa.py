@@ -40,7 +40,7 @@ def test_descriptors_round_trip_as_bits_and_text() -> None:
     [
         ({"kind": int(Kind.POOL), "oc": 3}, "pool has no oc"),
         ({"kind": int(Kind.FC), "rows": 3}, "fc has no rows"),
-        ({"kind": int(Kind.FC), "rule": 7}, "is not legal"),
+        ({"kind": int(Kind.FC), "rule": 7}, "is not a legal instruction"),
     ],
 )
 def test_what_is_no_layer_is_refused(row: dict[str, int], said: str) -> None:

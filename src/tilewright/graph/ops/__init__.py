@@ -1,4 +1,4 @@
-"""Every operator, found by kind."""
+"""All operators, by kind."""
 
 from tilewright.graph.ops.base import KINDS, Op, Window
 from tilewright.graph.ops.elementwise import Add, Clamp, Dequantize, IntegerAdd, Mul, Quantize, RequantShift

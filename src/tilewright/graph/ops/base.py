@@ -1,4 +1,4 @@
-"""What an operator is: attributes, a shape rule, an integer reference and its work; and the window that some slide."""
+"""Base class of operators (attributes, shape rule, integer reference, MACs), and the sliding window of some of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CODES = ("int8", "uint8")
 
 @dataclass(frozen=True)
 class Op(ABC):
-    """An operator's attributes; its subclasses are found by `kind` in `KINDS`."""
+    """An operator and its attributes; subclasses are registered by `kind` in `KINDS`."""
 
     kind: ClassVar[str] = ""
 
@@ -30,31 +30,31 @@ class Op(ABC):
 
     @abstractmethod
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """The output shapes that the input shapes imply. Raises ModelError where they do not fit."""
+        """Return the output shapes that follow from the input shapes. Raises ModelError if the inputs do not fit."""
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
-        """The tensors that must hold quantised 8-bit codes: all, unless an operator says otherwise."""
+        """Return the tensors that must hold quantised 8-bit codes; by default all inputs and outputs."""
         return tuple(tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None)
 
     def check_types(self, site: Site) -> None:
-        """Raises UnsupportedError for a tensor of `codes` that is not quantised int8 or uint8."""
+        """Check the tensors' types. Raises UnsupportedError if a tensor of `codes` is not quantised int8 or uint8."""
         for tensor in self.codes(site):
             if tensor.dtype not in CODES or tensor.quant is None:
-                other = f"is {tensor.dtype}, neither int8 nor uint8"
+                other = f"is {tensor.dtype}, not int8 or uint8"
                 kind = other if tensor.dtype not in CODES else "has no quantisation parameters"
                 raise UnsupportedError(site.where, f"tensor '{tensor.name}' {kind}")
 
     @abstractmethod
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        """The outputs, exactly. Every value and result has a sample axis in front (see graph.ir)."""
+        """Return the exact outputs. Every value and result has a sample axis in front (see graph.ir)."""
 
     @property
     def label(self) -> str:
-        """What people call the operator."""
+        """The operator's name for display."""
         return self.kind
 
     def macs(self, site: Site) -> int:
-        """Multiply-accumulates for one sample, padding taps included, as the field counts them."""
+        """Return multiply-accumulates for one sample; as is customary, padding taps count."""
         return 0
 
 
@@ -62,19 +62,19 @@ KINDS: dict[str, type[Op]] = {}
 
 
 def given(value: Array | None) -> Array:
-    """A required input's value; validation has already established that it is present."""
+    """Return a required input's value; validation has already checked that it is present."""
     assert value is not None
     return value
 
 
 def clamped(codes: Array, out: Tensor, activation: Activation = "none", half_even: bool = False) -> Array:
-    """Whole numbers as codes of `out`, clamped to its type and under a fused activation."""
+    """Convert whole numbers to codes of `out`, clamped to its type and its fused activation."""
     low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
     return np.clip(codes, low, high).astype(out.dtype, copy=False)
 
 
 def four(site: Site, index: int) -> tuple[int, int, int, int]:
-    """The shape of an input that must have four axes."""
+    """Return the shape of an input that must have four axes. Raises ModelError if it has another number of axes."""
     shape = site.input(index).shape
     if len(shape) != 4:
         raise ModelError(site.where, f"input {index} has the shape {list(shape)}; four axes are required")
@@ -83,7 +83,7 @@ def four(site: Site, index: int) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True)
 class Window:
-    """A 2-D window, all pairs as (vertical, horizontal); padding counts positions (top, bottom, left, right)."""
+    """A 2-D sliding window. Pairs are (vertical, horizontal); padding is (top, bottom, left, right) positions."""
 
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
@@ -92,11 +92,11 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Rows and columns of the input that one window spans."""
+        """Input rows and columns that one window spans."""
         return (self.kernel[0] - 1) * self.dilation[0] + 1, (self.kernel[1] - 1) * self.dilation[1] + 1
 
     def output_size(self, name: str, height: int, width: int) -> tuple[int, int]:
-        """Output rows and columns. Raises ModelError for a window that does not fit or has no extent."""
+        """Return output rows and columns. Raises ModelError if the window is impossible or does not fit the input."""
         top, bottom, left, right = self.padding
         if min(*self.kernel, *self.stride, *self.dilation) < 1 or min(self.padding) < 0:
             raise ModelError(f"op '{name}'", f"has an impossible window: {self}")
@@ -106,14 +106,14 @@ class Window:
         return rows // self.stride[0] + 1, columns // self.stride[1] + 1
 
     def pad(self, x: Array, value: int = 0) -> Array:
-        """x (B, H, W, C) with the padding around it."""
+        """Return x (B, H, W, C) with the padding around it."""
         if not any(self.padding):
             return x
         top, bottom, left, right = self.padding
         return np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=value)
 
     def view(self, padded: Array) -> Array:
-        """All windows of a padded x, without copying: (B, OH, OW, KH, KW, C)."""
+        """Return all windows of a padded x as a view (B, OH, OW, KH, KW, C), without copying."""
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.extent, axis=(1, 2))
         windows = windows[:, :: self.stride[0], :: self.stride[1], :, :: self.dilation[0], :: self.dilation[1]]
         return np.moveaxis(windows, 3, 5)
@@ -122,7 +122,10 @@ class Window:
     def same(
         cls, size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
     ) -> Window:
-        """TensorFlow's SAME padding for an input of `size`: ceil(size / stride) outputs, the odd position after."""
+        """Return a window with TensorFlow's SAME padding for an input of `size`.
+
+        It gives ceil(size / stride) outputs. An odd number of padding positions puts one more after than before.
+        """
         padding: list[int] = []
         for extent, k, s, d in zip(size, kernel, stride, dilation, strict=True):
             total = max(0, (-(-extent // s) - 1) * s + (k - 1) * d + 1 - extent) if s > 0 else 0

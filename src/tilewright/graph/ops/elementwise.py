@@ -1,4 +1,4 @@
-"""Operators on each element by itself, with broadcasting: sums, products, clamps, and quantisation."""
+"""Element-wise operators, with broadcasting: sums, products, clamps, and quantisation."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ _INTEGERS = ("int8", "uint8", "int32")
 
 @dataclass(frozen=True)
 class Broadcast(Op):
-    """Inputs that broadcast to the output."""
+    """An operator whose inputs broadcast to the output."""
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the broadcast shape. Raises ModelError if the inputs do not broadcast."""
         shapes = [site.input(index).shape for index in range(max(2, len(site.inputs)))]
         try:
             return (np.broadcast_shapes(*shapes),)
         except ValueError:
             text = " and ".join(str(list(shape)) for shape in shapes)
-            raise ModelError(site.where, f"inputs {text} do not broadcast") from None
+            raise ModelError(site.where, f"inputs {text} do not broadcast to one shape") from None
 
 
 @dataclass(frozen=True)
 class Binary(Broadcast):
-    """Two inputs with scales of their own."""
+    """An operator on two inputs, each with its own scale."""
 
     activation: Activation = "none"
 
@@ -51,19 +52,19 @@ class Binary(Broadcast):
 
 
 def aligned(site: Site, index: int, value: Array | None) -> Array:
-    """An operand with its axes aligned so that sample axes meet."""
+    """Return an operand with axes of 1 inserted after the sample axis, up to the output's number of axes."""
     array, shape = given(value), site.input(index).shape
     return array.reshape(array.shape[0], *(1,) * (len(site.output.shape) - len(shape)), *shape)
 
 
 def centred(site: Site, index: int, value: Array | None) -> Array:
-    """codes - zero_point as int64, aligned."""
+    """Return codes - zero_point as int64, aligned."""
     return aligned(site, index, value).astype(np.int64) - site.input(index).zero_point
 
 
 @dataclass(frozen=True)
 class Add(Binary):
-    """a + b: at a common scale with 20 extra bits and three multipliers (TFLite add.h), or XNNPACK's integer rule."""
+    """a + b. TFLite (add.h) adds at a common scale with 20 extra bits and three multipliers; see methods for others."""
 
     kind = "add"
 
@@ -87,7 +88,10 @@ class Add(Binary):
         return multiply_by_quantized_multiplier(total, q, shift)
 
     def shifts(self, site: Site) -> tuple[int, int, int]:
-        """Exponents that bring both operands to the finer scale, then their sum to the output's: powers of two."""
+        """Return three exponents: to bring a and b to the finer of their scales, and their sum to the output's scale.
+
+        Raises ModelError if a ratio of scales is not a power of two.
+        """
         scales = [site.input(index).scale for index in (0, 1)]
         finer = min(scales)
         a, b = (int(power_of_two(scale / finer, site.where)) for scale in scales)
@@ -98,7 +102,7 @@ class Add(Binary):
         return shift_up((a << left) + (b << right), out)
 
     def _delegated(self, site: Site, a: Array, b: Array) -> Array | None:
-        """XNNPACK's vadd: multipliers of at most 21 bits, one shift, ties upwards. None where it does not take it."""
+        """XNNPACK's vadd: multipliers of at most 21 bits, one shift, ties upwards. None if it refuses the ratios."""
         out = np.float32(site.output.scale)
         ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
         if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
@@ -109,7 +113,7 @@ class Add(Binary):
         return total
 
     def _fused(self, site: Site, values: Sequence[Array | None]) -> Array:
-        """onnxruntime's QLinearAdd: two fused multiply-adds, all constants folded into one."""
+        """onnxruntime's QLinearAdd: two fused multiply-adds; the three zero points are folded into one constant."""
         a, b, out = site.input(0), site.input(1), site.output
         ra, rb = (np.float32(tensor.scale) / np.float32(out.scale) for tensor in (a, b))
         zero = fused_multiply_add(ra, np.float32(a.zero_point), rb * np.float32(b.zero_point))
@@ -120,7 +124,7 @@ class Add(Binary):
 
 @dataclass(frozen=True)
 class Mul(Binary):
-    """a * b, one multiplier (TFLite mul.h)."""
+    """a * b, requantised by one multiplier (TFLite mul.h)."""
 
     kind = "mul"
 
@@ -141,7 +145,7 @@ class Mul(Binary):
         return self._clamp(site, multiply_by_quantized_multiplier(product, q, shift), rounding.delegated)
 
     def _square(self, site: Site, value: Array | None) -> Array:
-        """x * x, which XNNPACK makes a unary operator: real values, and the zero point added before rounding."""
+        """x * x, a unary operator in XNNPACK: computed in real values, with the zero point added before rounding."""
         x, out = site.input(0), site.output
         real = centred(site, 0, value).astype(np.float32) * np.float32(x.scale)
         zero = np.float32(out.zero_point)
@@ -150,7 +154,7 @@ class Mul(Binary):
 
 @dataclass(frozen=True)
 class Unary(Op):
-    """One input, and an output of its shape."""
+    """An operator with one input and an output of the same shape."""
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         return (site.input(0).shape,)
@@ -158,9 +162,9 @@ class Unary(Op):
 
 @dataclass(frozen=True)
 class Clamp(Unary):
-    """A stand-alone RELU, RELU6 or RELU_N1_TO_1, rescaled to the output where the scales differ.
+    """A stand-alone RELU, RELU6 or RELU_N1_TO_1, rescaled if input and output scales differ.
 
-    TFLite-Micro's RELU6 clamps the input's codes and takes no notice of the output's scale.
+    TFLite-Micro's RELU6 clamps the input's codes and ignores the output's scale.
     """
 
     kind = "clamp"
@@ -177,7 +181,7 @@ class Clamp(Unary):
 
 @dataclass(frozen=True)
 class Quantize(Unary):
-    """float32 to codes, or codes of one scale to another."""
+    """Conversion of float32 to codes, or of codes to another scale."""
 
     kind = "quantize"
 
@@ -194,9 +198,10 @@ class Quantize(Unary):
 
 
 def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
-    """Halves away from zero; XNNPACK multiplies by 1 / scale, onnxruntime divides, and both round half to even.
+    """Return round(x / scale), before the zero point.
 
-    NaN becomes real zero, onnxruntime's lowest code.
+    TFLite divides and rounds halves away from zero. XNNPACK multiplies by 1 / scale, onnxruntime divides; both round
+    half to even. NaN becomes real zero; in onnxruntime it becomes the lowest code.
     """
     if rounding.elementwise == "pow2":
         return np.nan_to_num(np.floor(x.astype(np.float64) / scale + 0.5))
@@ -208,9 +213,10 @@ def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
 
 
 def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> Array:
-    """XNNPACK takes ratios of 1/256 to 128 and keeps 8 bits of their fraction, ties upwards.
+    """Return centred codes of scale `source` at scale `out`.
 
-    onnxruntime goes through real numbers.
+    XNNPACK handles ratios from 1/256 to 128, keeps 8 bits of their fraction and rounds ties upwards. onnxruntime
+    converts to real numbers and back.
     """
     if rounding.elementwise == "ort":
         real = centred.astype(np.float32) * np.float32(source)
@@ -227,11 +233,12 @@ def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> 
 
 @dataclass(frozen=True)
 class Dequantize(Unary):
-    """Codes to float32: scale * (code - zero_point)."""
+    """Conversion of codes to float32: scale * (code - zero_point)."""
 
     kind = "dequantize"
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
+        """Return the input. Raises UnsupportedError if the output is not float32."""
         if site.output.dtype != "float32":
             raise UnsupportedError(site.where, f"dequantises to {site.output.dtype}, not float32")
         return (site.input(0),)
@@ -242,7 +249,7 @@ class Dequantize(Unary):
         return (codes.astype(np.float32) * np.float32(source.scale),)
 
 
-# Operands that are integers without scales: PULP's networks.
+# Operators on integers without scales, for PULP's networks.
 
 
 @dataclass(frozen=True)
@@ -252,8 +259,9 @@ class IntegerAdd(Broadcast):
     kind = "integer_add"
 
     def check_types(self, site: Site) -> None:
+        """Check the tensors' types: int8, uint8 or int32 in, int32 out. Raises UnsupportedError for others."""
         if {site.input(0).dtype, site.input(1).dtype} - set(_INTEGERS) or site.output.dtype != "int32":
-            raise UnsupportedError(site.where, "adds other types than integers of up to 32 bits")
+            raise UnsupportedError(site.where, "adds types other than int8, uint8 and int32, or its sum is not int32")
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         a, b = (aligned(site, index, values[index]).astype(np.int32) for index in (0, 1))
@@ -262,14 +270,16 @@ class IntegerAdd(Broadcast):
 
 @dataclass(frozen=True)
 class RequantShift(Broadcast):
-    """x by `shift` with constants multiplier and addend, each int64 and broadcast."""
+    """Requantisation of x by `shift`; the constants multiplier and addend are int64 and broadcast."""
 
     kind = "requant_shift"
     shift: Shift = Shift()
 
     def check_types(self, site: Site) -> None:
+        """Check the tensors' types: x int8, uint8 or int32, constants int64. Raises UnsupportedError for others."""
         if site.input(0).dtype not in _INTEGERS or {site.input(1).dtype, site.input(2).dtype} != {"int64"}:
-            raise UnsupportedError(site.where, "requantises other types than integers of up to 32 bits")
+            reason = "requantises types other than int8, uint8 and int32, or by constants that are not int64"
+            raise UnsupportedError(site.where, reason)
         self.shift.check(site.where, site.output.dtype)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:

@@ -1,6 +1,6 @@
-"""Convolution, depthwise convolution, products: an exact accumulator, then one requantisation.
+"""Convolution, depthwise convolution and matrix products: an exact accumulator, then one requantisation.
 
-`accumulate` and `finish` are apart because machines without a multiplier behind the array do only the first.
+`accumulate` and `finish` are separate because a machine without a requantising multiplier does only the first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding
 
 
 def centre(values: Array, tensor: Tensor) -> Array:
-    """codes - zero_point as float32, exact; the zero points of a constant may differ along its quantised axis."""
+    """Return codes - zero_point as exact float32. A constant's zero points may differ along its quantised axis."""
     zero_points = tensor.quant.zero_point if tensor.quant else (0,)
     if tensor.quant is None or len(set(zero_points)) == 1:
         return values.astype(np.float32) - np.float32(zero_points[0])
@@ -30,20 +30,20 @@ def centre(values: Array, tensor: Tensor) -> Array:
 
 
 def magnitude(tensor: Tensor) -> int:
-    """A bound on the magnitude of `centre` for an 8-bit tensor."""
+    """Return an upper bound on the magnitude of `centre` for an 8-bit tensor."""
     return 255 if tensor.dtype == "uint8" or (tensor.quant and any(tensor.quant.zero_point)) else 128
 
 
 def merge_samples(x: Array) -> Array:
-    """(S, N, H, W, C) as (S * N, H, W, C)."""
+    """Reshape (S, N, H, W, C) to (S * N, H, W, C)."""
     return x.reshape(-1, *x.shape[2:])
 
 
 @dataclass(frozen=True)
 class Linear(Op):
-    """out = requantise(bias + sum((x - zx) * w)); inputs x, w and optionally an int32 bias.
+    """out = requantise(bias + sum((x - zx) * w)); inputs are x, w and optionally an int32 bias.
 
-    With `shift`, two int64 constants follow, multiplier and addend of each channel: they take the place of scales.
+    With `shift`, two more int64 inputs, the multiplier and addend of each channel, replace the scales.
     """
 
     activation: Activation = "none"
@@ -54,10 +54,10 @@ class Linear(Op):
 
     @abstractmethod
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
-        """sum((x - zx) * w) before the bias: int32 (S, *out_shape)."""
+        """Return sum((x - zx) * w) without the bias, int32 (S, *out_shape)."""
 
     def finish(self, site: Site, acc: Array, rounding: Rounding) -> Array:
-        """Bias, requantisation and clamp of accumulators (S, *out_shape), giving codes of the same shape."""
+        """Add the bias to accumulators (S, *out_shape), requantise and clamp; return codes of the same shape."""
         if site.optional(2) is not None:
             acc = acc + site.constant(2)  # int32: wraps as the kernels do
         if self.shift is not None:
@@ -72,14 +72,14 @@ class Linear(Op):
         return (self.finish(site, self.accumulate(site, given(values[0]), given(values[1])[0]), rounding),)
 
     def macs(self, site: Site) -> int:
-        return site.output.size * (site.input(1).size // site.output.shape[-1])  # the weights of an output channel
+        return site.output.size * (site.input(1).size // site.output.shape[-1])  # outputs * weights per output channel
 
     def _check_bias(self, site: Site, channels: int) -> None:
         if self.shift is not None:
             self.shift.check(site.where, site.output.dtype)
             for index in (3, 4):
                 if site.constant(index).shape not in ((1,), (channels,)) or site.input(index).dtype != "int64":
-                    raise ModelError(site.where, f"has a requantisation that is not int64 [{channels}]")
+                    raise ModelError(site.where, f"has a requantisation constant that is not int64 [{channels}]")
         bias = site.optional(2)
         if bias is not None and (bias.shape != (channels,) or bias.dtype != "int32"):
             raise UnsupportedError(
@@ -90,12 +90,12 @@ class Linear(Op):
 
 @dataclass(frozen=True)
 class Convolution(Linear):
-    """x (N, H, W, C) under a sliding window."""
+    """A linear operator on x (N, H, W, C) with a sliding window."""
 
     window: Window = Window()
 
     def _shape(self, site: Site, fits: bool, out_channels: int) -> tuple[Shape, ...]:
-        """The output's shape where the weights fit the input and the window."""
+        """Return the output shape. Raises ModelError if not `fits`, or if the weights do not fit the window."""
         (batch, height, width, channels), weights = four(site, 0), four(site, 1)
         if not fits or weights[1:3] != self.window.kernel:
             raise ModelError(site.where, f"weights {list(weights)} do not fit {channels} input channels")
@@ -152,12 +152,13 @@ class DepthwiseConv2D(Convolution):
 
 @dataclass(frozen=True)
 class FullyConnected(Linear):
-    """Matrix product: x (..., K) seen as rows of K, weights (O, K)."""
+    """Matrix product of x (..., K), reshaped to rows of K, and weights (O, K)."""
 
     kind = "fully_connected"
     keep_dims: bool = False
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the output shape. Raises ModelError if weights and input do not fit."""
         x, w = site.input(0), site.input(1)
         if len(w.shape) != 2 or not x.shape or x.size % w.shape[1] or (self.keep_dims and x.shape[-1] != w.shape[1]):
             raise ModelError(site.where, f"weights {list(w.shape)} do not fit the input {list(x.shape)}")
@@ -175,14 +176,15 @@ class FullyConnected(Linear):
 
 @dataclass(frozen=True)
 class MatMul(Op):
-    """out = requantise(sum((a - za) * (b - zb))): a (..., M, K), b (..., K, N), leading axes alike."""
+    """out = requantise(sum((a - za) * (b - zb))) of a (..., M, K) and b (..., K, N) with equal leading axes."""
 
     kind = "matmul"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the output shape. Raises ModelError if the inputs are not matrices that can be multiplied."""
         a, b = site.input(0).shape, site.input(1).shape
         if len(a) < 2 or len(a) != len(b) or a[:-2] != b[:-2] or a[-1] != b[-2]:
-            raise ModelError(site.where, f"{list(a)} and {list(b)} are no matrices to be multiplied")
+            raise ModelError(site.where, f"inputs {list(a)} and {list(b)} cannot be multiplied as matrices")
         return ((*a[:-1], b[-1]),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -193,7 +195,7 @@ class MatMul(Op):
         return (self.finish(site, acc.reshape(samples, *site.output.shape), rounding),)
 
     def finish(self, site: Site, acc: Array, rounding: Rounding) -> Array:
-        """Codes of accumulators (S, *out_shape)."""
+        """Requantise accumulators (S, *out_shape) to codes."""
         requant = Requant.of_product(site.input(0), site.input(1), site.output, "none", rounding.delegated)
         return requant.apply(acc, rounding.fully_connected)
 
@@ -202,6 +204,6 @@ class MatMul(Op):
 
 
 def matrices(site: Site) -> tuple[int, int, int, int]:
-    """How many products there are, and M, K and N of each."""
+    """Return the number of matrix products, and M, K and N of each."""
     *leading, rows, depth = site.input(0).shape
     return prod(leading), rows, depth, site.output.shape[-1]

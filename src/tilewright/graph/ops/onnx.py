@@ -1,4 +1,4 @@
-"""Any operator that has no integer form here: executed by onnxruntime on a model of that one node."""
+"""An ONNX operator without an integer implementation here: onnxruntime runs it, in a model of that one node."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tilewright.graph.rounding import Rounding
 
 @dataclass(frozen=True)
 class OnnxOp(Op):
-    """An operator of ONNX, or of onnxruntime's own domain; `attributes` are (name, JSON value), sorted.
+    """An operator of ONNX or of onnxruntime's own domain. `attributes` are (name, JSON value) pairs, sorted.
 
-    `fed`: inputs that are constant here but values to onnxruntime, as dequantised weights are to it: its kernels do
-    not prepare them then, and may add in another order. Output shapes are those that onnx inferred when the model was
-    read; a run checks them.
+    `fed` are the positions of constant inputs that onnxruntime gets as computed values, as it does dequantised weights:
+    a kernel does not pack them, and may add in another order. onnx infers the output shapes when the model is read;
+    each run checks them.
     """
 
     kind = "onnx"
@@ -44,7 +44,7 @@ class OnnxOp(Op):
         return tuple(tensor.shape for tensor in site.outputs)
 
     def call(self, site: Site) -> ort.Call:
-        """What onnxruntime is asked to run."""
+        """Return the call for onnxruntime."""
         inputs = tuple(None if tensor is None else ort.ValueType(tensor.dtype, tensor.shape) for tensor in site.inputs)
         name = site.node.name
         return ort.Call(name, self.op_type, self.domain, self.opset, self.attributes, inputs, len(site.outputs))
@@ -66,17 +66,20 @@ class OnnxOp(Op):
         return tuple(np.stack(parts) for parts in zip(*rows, strict=True))
 
     def _check_inferred(self, site: Site, call: ort.Call, outputs: tuple[ort.ValueType, ...]) -> None:
-        """A saved program may declare anything: no kernel runs before onnx has confirmed the sizes."""
+        """Check that onnx infers the declared output types; a saved program is untrusted and may declare any.
+
+        Raises ModelError if they differ.
+        """
         constants = ort.small({index: tensor.data for index, tensor in enumerate(site.inputs) if tensor is not None})
         if ort.infer(call, constants) != outputs:
             raise ModelError(call.where, f"{self.op_type} does not give outputs of the declared types")
 
     @staticmethod
     def real(site: Site) -> str:
-        """Why a machine of codes does not take the node, where that is so: it computes real numbers; else empty."""
+        """Return why an integer machine cannot run the node: it computes real numbers. Empty for other nodes."""
         op = site.node.op
         if isinstance(op, OnnxOp) and any(tensor and tensor.dtype.startswith("float") for tensor in site.inputs[:1]):
-            return f"{op.label} is of real numbers (see `tilewright quantize`)"
+            return f"{op.label} computes real numbers (see `tilewright quantize`)"
         return ""
 
     def macs(self, site: Site) -> int:

@@ -33,7 +33,7 @@ _SUM_BITS = 12  # integer bits of its sum of exponentials
 
 @dataclass(frozen=True)
 class Windowed(Op):
-    """Each channel under a sliding window."""
+    """A reduction of each channel over a sliding window."""
 
     window: Window = Window()
 
@@ -44,13 +44,14 @@ class Windowed(Op):
 
 @dataclass(frozen=True)
 class Pool(Windowed):
-    """A pool keeps the scale: input and output share their quantisation, padding takes no part."""
+    """A pool whose input and output share their quantisation. Padding takes no part in the result."""
 
     activation: Activation = "none"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the output shape. Raises UnsupportedError if the pool rescales."""
         if (site.input(0).scale, site.input(0).zero_point) != (site.output.scale, site.output.zero_point):
-            raise UnsupportedError(site.where, "rescales; a pool must keep scale and zero point")
+            raise UnsupportedError(site.where, "rescales; a pool's output must keep the input's scale and zero point")
         return super().shapes(site)
 
     def _clamp(self, site: Site, result: Array, samples: int, half_even: bool = False) -> tuple[Array, ...]:
@@ -59,7 +60,7 @@ class Pool(Windowed):
 
 
 def shifted_mean(site: Site, total: Array, count: int) -> Array:
-    """Codes from sums of `count` codes: times a factor of seven bits, then a shift, ties upwards."""
+    """Return the mean codes from sums of `count` codes: a seven-bit factor, then a shift, ties upwards."""
     factor, exponent = mean_factor(count)
     ratio = power_of_two(site.input(0).scale / site.output.scale, site.where)
     return shift_up(total * factor, ratio - exponent)
@@ -67,7 +68,7 @@ def shifted_mean(site: Site, total: Array, count: int) -> Array:
 
 @dataclass(frozen=True)
 class AveragePool2D(Pool):
-    """The mean of the codes inside the image, rounded half away from zero (all TFLite integer kernels)."""
+    """The mean of each window's codes inside the image, rounded half away from zero (all TFLite integer kernels)."""
 
     kind = "average_pool_2d"
 
@@ -78,14 +79,14 @@ class AveragePool2D(Pool):
         return self.finish(site, total.reshape(x.shape[0], *site.output.shape))
 
     def counts(self, site: Site) -> Array:
-        """How many positions of each window lie inside the image: int32 (OH, OW, 1)."""
+        """Return how many positions of each window lie inside the image, int32 (OH, OW, 1)."""
         ones = np.ones((1, *site.input(0).shape[1:3], 1), np.int32)
         counts: Array = self.window.view(self.window.pad(ones)).sum(axis=(3, 4), dtype=np.int32)[0]
         return counts
 
     def finish(self, site: Site, total: Array) -> tuple[Array, ...]:
-        """Codes from the sums of codes (S, *out_shape)."""
-        counts = np.maximum(self.counts(site), 1)  # the mean of nothing is 0
+        """Return the mean codes from sums of codes (S, *out_shape)."""
+        counts = np.maximum(self.counts(site), 1)  # the mean of an empty window is 0
         half = np.where(total >= 0, counts // 2, -(counts // 2))
         mean = np.fix((total + half) / counts)  # |total| < 2**31: the float64 quotient truncates exactly
         return self._clamp(site, mean, total.shape[0])
@@ -93,7 +94,7 @@ class AveragePool2D(Pool):
 
 @dataclass(frozen=True)
 class MaxPool2D(Pool):
-    """The largest code inside the image."""
+    """The largest code of each window inside the image."""
 
     kind = "max_pool_2d"
 
@@ -107,7 +108,8 @@ class MaxPool2D(Pool):
 class RealAveragePool2D(Windowed):
     """The mean of real values, summed row by row in float32, then quantised: onnxruntime's QLinearAveragePool.
 
-    `count_padding`: padding counts as zeros. It may rescale. Every rounding mode computes it so.
+    `count_padding`: padding counts as zeros. The output's scale may differ from the input's. Every rounding mode except
+    pow2 computes it this way.
     """
 
     kind = "real_average_pool_2d"
@@ -115,7 +117,7 @@ class RealAveragePool2D(Windowed):
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         x, source, out = given(values[0]), site.input(0), site.output
-        if rounding.elementwise == "pow2":  # without padding, or padding that counts, all windows have as many elements
+        if rounding.elementwise == "pow2":  # no padding, or padding that counts: all windows have equally many elements
             total = self.window.view(self.window.pad(merge_samples(x).astype(np.int64))).sum(axis=(3, 4))
             mean = shifted_mean(site, total, prod(self.window.kernel))
             return (clamped(mean, out).reshape(x.shape[0], *out.shape),)
@@ -128,22 +130,23 @@ class RealAveragePool2D(Windowed):
         if self.count_padding:
             count = np.full_like(count, prod(self.window.kernel))
         mean = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
-        code = np.rint(mean / np.float32(out.scale) + np.float32(out.zero_point))  # the zero point comes first
+        code = np.rint(mean / np.float32(out.scale) + np.float32(out.zero_point))  # the zero point is added first
         return (clamped(code, out).reshape(x.shape[0], *out.shape),)
 
 
 @dataclass(frozen=True)
 class Mean(Op):
-    """The mean over `axes` (of the tensor, without the sample axis), rescaled to the output."""
+    """The mean over `axes` (counted without the sample axis), rescaled to the output."""
 
     kind = "mean"
     axes: tuple[int, ...] = ()
     keep_dims: bool = False
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the output shape. Raises ModelError if `axes` repeat or are not axes of the input."""
         shape = site.input(0).shape
         if len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(shape))):
-            raise ModelError(site.where, f"reduces axes {self.axes} of the shape {list(shape)}")
+            raise ModelError(site.where, f"cannot reduce axes {self.axes} of the shape {list(shape)}")
         kept = tuple(1 if axis in self.axes else extent for axis, extent in enumerate(shape))
         return (kept if self.keep_dims else tuple(e for axis, e in enumerate(shape) if axis not in self.axes),)
 
@@ -153,7 +156,7 @@ class Mean(Op):
         total = x.sum(axis=tuple(axis + 1 for axis in self.axes), dtype=np.int64)
         if rounding.elementwise == "pow2":
             mean = shifted_mean(site, total, count)
-        elif rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, formed in this order
+        elif rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, computed in this order
             centred = (total - count * source.zero_point).astype(np.float32)
             mean = round_half_even(centred * self.factor32(site, count)) + out.zero_point
         elif rounding.delegated:  # XNNPACK adds both zero points, as one float32, before it rounds
@@ -167,13 +170,13 @@ class Mean(Op):
 
     @staticmethod
     def factor32(site: Site, count: int) -> np.float32:
-        """onnxruntime's factor of a sum of `count` centred codes."""
+        """Return onnxruntime's factor for a sum of `count` centred codes."""
         scale = np.float32(site.output.scale) * np.float32(count)
         return np.float32(np.float32(site.input(0).scale) / scale)
 
     @staticmethod
     def folded(site: Site, count: int) -> tuple[Array, Array]:
-        """TFLite's multiplier and shift, 1 / count folded into them with as many bits as fit (reduce.h)."""
+        """Return TFLite's multiplier and shift, with 1 / count folded in at as many bits as fit (reduce.h)."""
         q, shift = quantize_multiplier(np.float64(site.input(0).scale) / np.float64(site.output.scale))
         extra = min(count.bit_length() - 1, 32, 31 + int(shift))
         return (q << extra) // count, shift - extra
@@ -184,7 +187,7 @@ def _high_mul(a: Array, b: Array | int) -> Array:
 
 
 def _exp_on_negative_values(a: Array) -> Array:
-    """exp(a) for a <= 0 in Q5.26, as Q0.31 (gemmlowp fixedpoint.h)."""
+    """Return exp(a) in Q0.31 for a <= 0 in Q5.26 (gemmlowp fixedpoint.h)."""
     quarter = 1 << (31 - _DIFF_BITS - 2)
     remainder = (a & (quarter - 1)) - quarter  # in [-1/4, 0), Q5.26
     # exp(x) on [-1/4, 0): Taylor around -1/8, in Q0.31
@@ -202,7 +205,7 @@ def _exp_on_negative_values(a: Array) -> Array:
 
 
 def _reciprocal(x: Array) -> Array:
-    """1 / (1 + x) for x in Q0.31, 0 <= x < 1, by three Newton-Raphson steps; the result in Q0.31."""
+    """Return 1 / (1 + x) in Q0.31 for x in Q0.31, 0 <= x < 1, by three Newton-Raphson steps."""
     one = (1 << 31) - 1
     half = (x + one + 1) >> 1  # rounding half sum; x + one is not negative
     y = 1515870810 + _high_mul(half, -1010580540)  # 48/17 - 32/17 d, in Q2.29
@@ -216,13 +219,14 @@ def _reciprocal(x: Array) -> Array:
 class Softmax(Op):
     """exp(beta x) / sum over the last axis, in fixed point (gemmlowp) or by LiteRT's float32 table.
 
-    The output scale is 1/256, its zero point -128.
+    The output has scale 1/256 and zero point -128.
     """
 
     kind = "softmax"
     beta: float = 1.0
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the input's shape. Raises UnsupportedError if the output's scale or zero point is another."""
         if (site.output.scale, site.output.zero_point) != (1 / 256, -128):
             raise UnsupportedError(site.where, "has an output scale or zero point other than 1/256 and -128")
         return (site.input(0).shape,)
@@ -242,13 +246,13 @@ class Softmax(Op):
         scaled = multiply_by_quantized_multiplier(np.where(inside, diff, 0), q, shift)
         exponential = np.where(inside, _exp_on_negative_values(scaled), 0)
         total = rounding_divide_by_pot(exponential, _SUM_BITS).sum(axis=-1, keepdims=True)
-        leading = 63 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64) - 32  # zeros in front, of 32 bits
+        leading = 63 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64) - 32  # leading zeros of 32 bits
         inverse = _reciprocal((total << leading) - (1 << 31))
         code = rounding_divide_by_pot(_high_mul(exponential, inverse), _SUM_BITS - leading + 31 - 8)
         return (np.clip(code - 128, -128, 127).astype(site.output.dtype),)
 
     def _by_table(self, site: Site, x: Array) -> Array:
-        """LiteRT's optimised kernel (XNNPACK does not take softmax): a table of exp, sums in order."""
+        """LiteRT's optimised kernel, as XNNPACK has no softmax: a table of exp, summed in order."""
         step = -np.float32(site.input(0).scale) * np.float32(self.beta)
         table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64)).astype(np.float32)
         exponential = table[x.max(axis=-1, keepdims=True) - x]

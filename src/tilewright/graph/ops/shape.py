@@ -1,4 +1,4 @@
-"""Operators that only move codes: reshape, transpose, repeated pixels, pad, concatenation."""
+"""Operators that only move codes: reshape, transpose, upsampling, padding, concatenation."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from tilewright.graph.rounding import Activation, Rounding
 
 @dataclass(frozen=True)
 class Moved(Op):
-    """Values of any one type, moved without change."""
+    """An operator that moves values of any type without changing them."""
 
     def check_types(self, site: Site) -> None:
+        """Check the tensors' types. Raises ModelError if input and output have different types."""
         before, after = site.input(0).dtype, site.output.dtype
         if before != after:
-            raise ModelError(site.where, f"moves {before} into a tensor of {after}")
+            raise ModelError(site.where, f"moves {before} into a tensor of {after}; both must have one type")
 
 
 @dataclass(frozen=True)
 class Reshape(Moved):
-    """The same values of any type under another shape of as many elements."""
+    """The same values under another shape with the same number of elements; one extent may be -1."""
 
     kind = "reshape"
     shape: tuple[int, ...] = ()
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the shape with -1 resolved. Raises ModelError if the numbers of elements differ."""
         size = site.input(0).size
         known = prod(extent for extent in self.shape if extent != -1)
         unknown = self.shape.count(-1)
@@ -47,12 +49,13 @@ class Reshape(Moved):
 
 @dataclass(frozen=True)
 class Transpose(Moved):
-    """The same values of any type, axis i of the result being axis `permutation[i]` of the input."""
+    """A permutation of axes: axis i of the result is axis `permutation[i]` of the input."""
 
     kind = "transpose"
     permutation: tuple[int, ...] = ()
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the permuted shape. Raises ModelError if `permutation` does not permute the input's axes."""
         shape = site.input(0).shape
         if sorted(self.permutation) != list(range(len(shape))):
             raise ModelError(site.where, f"cannot permute the axes of {list(shape)} by {list(self.permutation)}")
@@ -64,15 +67,16 @@ class Transpose(Moved):
 
 @dataclass(frozen=True)
 class Upsample(Moved):
-    """Each pixel as `factors` (rows, columns) of them: the nearest neighbour. x (N, H, W, C)."""
+    """Nearest-neighbour upsampling of x (N, H, W, C): each pixel is repeated `factors` (rows, columns) times."""
 
     kind = "upsample"
     factors: tuple[int, int] = (1, 1)
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the upsampled shape. Raises ModelError if a factor is below 1."""
         batch, height, width, channels = four(site, 0)
         if min(self.factors) < 1:
-            raise ModelError(site.where, f"repeats pixels {self.factors} times")
+            raise ModelError(site.where, f"repeats pixels {self.factors} times; factors must be at least 1")
         return ((batch, height * self.factors[0], width * self.factors[1], channels),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -81,20 +85,21 @@ class Upsample(Moved):
 
 @dataclass(frozen=True)
 class Pad(Op):
-    """Constant padding, (before, after) for each axis, with the code `value` (None: the zero point)."""
+    """Constant padding, (before, after) per axis, with the code `value` (None: the zero point)."""
 
     kind = "pad"
     padding: tuple[tuple[int, int], ...] = ()
     value: int | None = None
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the padded shape. Raises ModelError if the padding or its value does not fit the input."""
         shape = site.input(0).shape
         if len(self.padding) != len(shape) or any(min(pair) < 0 for pair in self.padding):
             raise ModelError(site.where, f"padding {self.padding} does not fit the shape {list(shape)}")
         info = np.iinfo(site.input(0).dtype)
         if self.value is not None and not info.min <= self.value <= info.max:
             dtype = site.input(0).dtype
-            raise ModelError(site.where, f"pads with {self.value}, which is not an {dtype} code")
+            raise ModelError(site.where, f"pads with {self.value}, which is outside {dtype}")
         return (tuple(extent + sum(pair) for extent, pair in zip(shape, self.padding, strict=True)),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -104,13 +109,14 @@ class Pad(Op):
 
 @dataclass(frozen=True)
 class Concat(Op):
-    """Concatenation along `axis`: a copy. Every runtime refuses int8 inputs of another scale than the output's."""
+    """Concatenation along `axis`, a copy. Every runtime refuses int8 inputs whose scale differs from the output's."""
 
     kind = "concat"
     axis: int = -1
     activation: Activation = "none"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
+        """Return the joined shape. Raises ModelError if shapes do not fit, UnsupportedError if scales differ."""
         tensors = [site.input(index) for index in range(len(site.inputs))]
         shapes, out = [tensor.shape for tensor in tensors], site.output
         first, where = shapes[0], site.where

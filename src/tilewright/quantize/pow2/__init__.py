@@ -17,7 +17,7 @@ from tilewright.quantize.samples import Progress
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """The QDQ model, and what was decided."""
+    """The QDQ model, and the plan and scales that it was written from."""
 
     model: ModelProto
     plan: Plan
@@ -25,12 +25,12 @@ class Made:
 
 
 def quantize(model: ModelProto, samples: Samples, progress: Progress | None = None) -> Made:
-    """The QDQ model of a prepared float model. Raises UnsupportedError where no scales obey the rules."""
+    """Quantise a prepared float model to QDQ. Raises UnsupportedError if no scales obey the rules."""
     net = Network(model)
     decided = plan(net)
     try:
         scales = settle(decided, choose(decided, samples, progress))
-    except UnsupportedError:  # a residual path whose gain is too large for one scale before and after it
+    except UnsupportedError:  # a residual path whose gain is too large for the same scale before and after it
         decided = plan(net, equal_operands=False)
         scales = settle(decided, choose(decided, samples, progress))
     return Made(Writer(decided, scales).model(), decided, scales)

@@ -11,12 +11,12 @@ from tilewright.quantize.model import Network
 from tilewright.quantize.pow2.plan import ACTIVATIONS, AVERAGES, Plan, Step, divisor
 from tilewright.quantize.pow2.scales import Scales, accumulator, bias_of, codes, weight_of
 
-#: In the model's metadata_props: ties are rounded up, not to even.
+#: Entry of the model's metadata_props: ties are rounded up, not to even.
 KEY, VALUE = "tilewright.rounding", "pow2"
 
 
 class Writer:
-    """Nodes and constants of the graph that is being written."""
+    """The nodes and constants of the graph that is being written."""
 
     def __init__(self, plan: Plan, scales: Scales) -> None:
         self.plan = plan
@@ -25,7 +25,7 @@ class Writer:
         self.constants: dict[str, Array] = {}
 
     def model(self) -> ModelProto:
-        """The whole QDQ model."""
+        """Write and return the whole QDQ model."""
         net = self.plan.net
         for name in net.inputs:
             self.quantised(name, name)
@@ -45,7 +45,7 @@ class Writer:
         return model
 
     def step(self, step: Step) -> None:
-        """One node and what is fused into it, its int8 constants, and the quantisation of what it stores."""
+        """Write one node with its fused activation, its int8 constants, and the quantisation of its outputs."""
         node = NodeProto()
         node.CopyFrom(step.node)
         for index, name in enumerate(node.input):
@@ -71,7 +71,7 @@ class Writer:
             self.quantised(name, last.output[index])
 
     def quantised(self, name: str, source: str) -> None:
-        """QuantizeLinear and DequantizeLinear of the real tensor `source`, where `name` is int8."""
+        """Write QuantizeLinear and DequantizeLinear of the real tensor `source`, if `name` is int8."""
         if name not in self.plan.group:
             return
         scale, zero = self.scale(self.scales.tensors[name]), self.zero("int8")
@@ -80,11 +80,11 @@ class Writer:
         self.add("DequantizeLinear", [middle, scale, zero], self.real(name))
 
     def real(self, name: str) -> str:
-        """The real values of an int8 tensor; an output of the model keeps its name."""
+        """Return the name of an int8 tensor's real values; an output of the model keeps its name."""
         return name if name in self.plan.net.outputs else f"{name}_DequantizeLinear_Output"
 
     def weights(self, step: Step, node: NodeProto) -> None:
-        """A product's constant weights in int8 and its bias in int32 at the scale of the sums."""
+        """Write a product's constant weights in int8, and its bias in int32 at the scale of the sums."""
         name = weight_of(self.plan, step)
         if not name:
             return
@@ -98,13 +98,13 @@ class Writer:
             node.input[2] = self.store(f"{step.name}_bias", values, unit)
 
     def constant(self, name: str, step: Step) -> str:
-        """A constant operand of a sum or concatenation, as int8 codes of the operands' scale."""
+        """Write a constant operand of a sum or concatenation as int8 codes at its group's scale; return its name."""
         exponent = self.scales.tensors[name]
         values = codes(self.plan.net.constant(name), exponent).astype(np.int8)
         return self.store(f"{step.name}_{name}", values, exponent)
 
     def store(self, name: str, values: Array, exponent: int) -> str:
-        """Integer codes and their DequantizeLinear; the name of its result."""
+        """Write integer codes and their DequantizeLinear; return the name of its result."""
         if name not in self.constants:
             self.constants[name] = values
             inputs = [name, self.scale(exponent), self.zero(str(values.dtype))]
@@ -126,12 +126,12 @@ class Writer:
 
 
 def exact(model: ModelProto) -> ModelProto:
-    """A pow2 model in float32 operators that compute its exact arithmetic, for measuring it with onnxruntime.
+    """Return a pow2 model in float32 operators that compute its exact arithmetic, to measure it with onnxruntime.
 
-    onnxruntime rounds QuantizeLinear's ties to even; here each pair QuantizeLinear, DequantizeLinear becomes
+    onnxruntime rounds QuantizeLinear's ties to even. Here each pair of QuantizeLinear and DequantizeLinear becomes
     scale * clip(floor(x / scale + 1/2), -128, 127). With powers of two all steps are exact in float32, and so are sums
-    of products while they stay below 2**24 steps (beyond, an int32 sum may be rounded to 24 bits before its shift). An
-    average of other than 2**n codes goes back to their sum, a whole number, and times its factor. Names are kept.
+    of products below 2**24 steps; a larger int32 sum may be rounded to 24 bits before its shift. An average of a number
+    of codes other than 2**n is converted back to their sum, a whole number, and multiplied by its factor. Names stay.
     """
     averages = any(node.op_type in AVERAGES for node in model.graph.node)
     net = Network(shape_inference.infer_shapes(model) if averages else model)
@@ -172,7 +172,7 @@ def exact(model: ModelProto) -> ModelProto:
 
 
 def _count(net: Network, node: NodeProto) -> int:
-    """How many codes a node averages with a factor; 0 for other nodes."""
+    """Return how many codes a node averages, if it needs a factor; 0 for other nodes."""
     if node.op_type not in AVERAGES:
         return 0
     before, after = net.producer.get(node.input[0]), net.consumers.get(node.output[0], [])
@@ -184,7 +184,7 @@ def _count(net: Network, node: NodeProto) -> int:
 
 
 def _under(node: NodeProto, output: str) -> NodeProto:
-    """The node with its result under another name."""
+    """Return a copy of the node whose result has another name."""
     renamed = NodeProto()
     renamed.CopyFrom(node)
     renamed.output[0] = output

@@ -1,11 +1,11 @@
-"""Which nodes run in integers, which tensors are int8, and which of those share a scale.
+"""Decides which nodes run in integers, which tensors are int8, and which tensors share a scale.
 
-What shift-only integer arithmetic can do with a node is its role:
+The role of a node says how shift-only integer arithmetic computes it:
 
 - product: sums of int8 products in int32 (Conv, Gemm, MatMul), bias, then a rounding shift;
-- sum: an addition of two int8 tensors (a coarser one is shifted left first), then a rounding shift;
-- average: a sum, times a factor of seven bits where it is not over a power of two of elements, then a rounding shift;
-- keep: moves, selects or clamps codes (MaxPool, Reshape, Concat, Relu ...): one scale in and out;
+- sum: an addition of two int8 tensors (the coarser one is shifted left first), then a rounding shift;
+- average: a sum, times a seven-bit factor unless the number of elements is a power of two, then a rounding shift;
+- keep: moves, selects or clamps codes (MaxPool, Reshape, Concat, Relu ...) with the same scale in and out;
 - host: everything else, in float32 between DequantizeLinear and QuantizeLinear.
 """
 
@@ -23,11 +23,11 @@ Role = Literal["product", "sum", "average", "keep", "host"]
 
 ACTIVATIONS = ("Relu", "Clip")
 AVERAGES = ("GlobalAveragePool", "AveragePool", "ReduceMean")
-#: Elements of an average: int32 holds their sum times its factor.
+#: Most elements of an average: int32 holds their sum times its factor.
 MOST = 1 << 16
 MOVING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "DepthToSpace", "SpaceToDepth", "Pad")
 SELECTING = ("MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Concat", "Tile", "Expand", "Resize")
-#: What each operator can be; others run on the host, and so do those of a form that has no such arithmetic.
+#: The role of each operator. Other operators run on the host, as do forms without shift-only arithmetic.
 ROLES: dict[str, Role] = {
     **dict.fromkeys(("Conv", "Gemm", "MatMul"), "product"),
     "Add": "sum",
@@ -37,7 +37,7 @@ ROLES: dict[str, Role] = {
 
 
 def role(net: Network, node: NodeProto) -> tuple[Role, str]:
-    """The role of a node, and for `host` the reason."""
+    """Return the role of a node, and for `host` the reason."""
     kind = node.op_type
     if not all(net.is_float(name) for name in node.output):
         return "host", f"{kind} does not give float32"
@@ -49,7 +49,7 @@ def role(net: Network, node: NodeProto) -> tuple[Role, str]:
 
 
 def data_inputs(net: Network, node: NodeProto) -> list[str]:
-    """The inputs that carry activations: not weights, shapes, bounds or other settings."""
+    """Return the inputs that carry activations, without weights, shapes, bounds or other settings."""
     kind = node.op_type
     if kind in ("Concat", "Add", "MatMul"):
         return [name for name in node.input if not (kind == "MatMul" and net.is_constant(name))]
@@ -57,7 +57,7 @@ def data_inputs(net: Network, node: NodeProto) -> list[str]:
 
 
 def _not_kept(net: Network, node: NodeProto) -> str:
-    """Why a node gives other codes than its input holds; empty where it does not."""
+    """Return why a node changes codes instead of moving or selecting them; empty if it does not change them."""
     if node.op_type == "Pad":
         value = operand(node, 2)
         zero = not value or (net.is_constant(value) and not net.constant(value).any())
@@ -69,10 +69,10 @@ def _not_kept(net: Network, node: NodeProto) -> str:
 
 
 def _not_a_product(net: Network, node: NodeProto) -> str:
-    """Why a weighted node is no plain sum of products; empty where it is."""
+    """Return why a weighted node is not a plain sum of products; empty if it is one."""
     kind, bias = node.op_type, operand(node, 2)
     if kind == "MatMul":
-        return "MatMul with constant left side" if net.is_constant(node.input[0]) else ""
+        return "MatMul with a constant left operand" if net.is_constant(node.input[0]) else ""
     if not net.is_constant(node.input[1]):
         return f"{kind} with computed weights"
     if bias and not net.is_constant(bias):
@@ -81,15 +81,15 @@ def _not_a_product(net: Network, node: NodeProto) -> str:
         if attribute(node, "transA", 0) or attribute(node, "alpha", 1.0) != 1 or attribute(node, "beta", 1.0) != 1:
             return "Gemm with transA, alpha or beta"
         if bias and len(net.shape(bias)) > 1:
-            return "Gemm with a bias of two axes"
+            return "Gemm with a two-dimensional bias"
     return ""
 
 
 def _not_an_average(net: Network, node: NodeProto) -> str:
-    """Why an average is no sum of so many elements; empty where it is."""
+    """Return why an average is not a sum divided by one known number of elements; empty if it is."""
     if node.op_type == "AveragePool":
         if attribute(node, "ceil_mode", 0) or (is_padded(node) and not attribute(node, "count_include_pad", 0)):
-            return "AveragePool divides by less at the border"
+            return "AveragePool divides by fewer elements at the border"
     elif not all(net.shape(name) and all(net.shape(name)) for name in (node.input[0], node.output[0])):
         return f"{node.op_type} of an unknown number of elements"
     count = divisor(net, node)
@@ -97,7 +97,7 @@ def _not_an_average(net: Network, node: NodeProto) -> str:
 
 
 def divisor(net: Network, node: NodeProto) -> int:
-    """How many elements an `average` sums."""
+    """Return how many elements an `average` sums."""
     if node.op_type == "AveragePool":
         return prod(attribute(node, "kernel_shape"))
     return prod(net.shape(node.input[0])) // prod(net.shape(node.output[0]))
@@ -105,7 +105,7 @@ def divisor(net: Network, node: NodeProto) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A node with the Relu or Clip that is fused into it; `inputs` are its activations, `outputs` what it stores."""
+    """A node and the Relu or Clip fused into it. `inputs` are its activation tensors, `outputs` its stored tensors."""
 
     node: NodeProto
     role: Role
@@ -121,7 +121,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps in order; `group` names for each int8 tensor the one that stands for all that share its scale."""
+    """The steps in order. `group` maps each int8 tensor to the representative of the tensors that share its scale."""
 
     net: Network
     steps: tuple[Step, ...]
@@ -129,8 +129,9 @@ class Plan:
 
 
 def plan(net: Network, equal_operands: bool = True) -> Plan:
-    """Decide for every node. Sums, averages and moves run in integers where their data already is; products always.
+    """Decide for every node where it runs.
 
+    Products always run in integers; sums, averages and moves do if their data is already in integers.
     `equal_operands`: the operands of an addition share a scale.
     """
     steps = _fuse(net)
@@ -160,7 +161,7 @@ def plan(net: Network, equal_operands: bool = True) -> Plan:
 
 
 def _fuse(net: Network) -> list[Step]:
-    """One step a node, except for a Relu or Clip that alone reads the result of a product, sum or average."""
+    """Make one step per node; a Relu or Clip is fused if it alone reads the result of a product, sum or average."""
     steps, fused = [], set()
     for node in net.nodes:
         if node.output[0] in fused:
@@ -178,7 +179,7 @@ def _fuse(net: Network) -> list[Step]:
 
 
 def _fuses(net: Network, kind: Role, node: NodeProto, name: str) -> bool:
-    """Whether a Relu or Clip clamps `name` before it is rounded; behind an average only Relu and Clip 0..6 do."""
+    """Return whether a Relu or Clip can clamp `name` before rounding; after an average, only Relu and Clip 0..6 can."""
     if node.op_type not in ACTIVATIONS or node.input[0] != name:
         return False
     bounds = [bound for bound in node.input[1:] if bound]
@@ -188,7 +189,7 @@ def _fuses(net: Network, kind: Role, node: NodeProto, name: str) -> bool:
 
 
 def _forward(net: Network, steps: list[Step]) -> set[int]:
-    """The steps whose inputs come from steps in integers, and every product."""
+    """Return the indices of all products, and of the steps whose inputs come from steps in integers."""
     chosen: set[int] = set()
     stored: set[str] = set()
     for index, step in enumerate(steps):
@@ -202,7 +203,7 @@ def _forward(net: Network, steps: list[Step]) -> set[int]:
 
 
 def _backward(net: Network, steps: list[Step], chosen: set[int]) -> None:
-    """Quantise before a move (an input's Pad, Transpose ...) where all that reads its result is in integers."""
+    """Add to `chosen` each move (an input's Pad, Transpose ...) that only integer steps read: quantise before it."""
     readers: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
         for name in step.inputs:

@@ -1,7 +1,8 @@
-"""Exponents: of activations, the power of two with the least squared error over the samples; then all together.
+"""Chooses the exponents of power-of-two scales.
 
-They are moved until every rule of the arithmetic holds. Weights are not saturated, except to keep a rule. Least squared
-error would saturate a few large ones, whether of the weights or of what they give: that was measured to cost trained
+Each activation first gets the exponent with the least squared error over the samples. Then exponents are changed until
+every rule of the arithmetic holds. Weights are not saturated, except to keep a rule. Their exponent with the least
+squared error, of the weights or of the results, would saturate a few large weights; this was measured to cost trained
 networks up to 19 dB at the outputs (docs/quantize.md).
 """
 
@@ -21,31 +22,31 @@ from tilewright.quantize.model import Tracer, attribute, operand
 from tilewright.quantize.pow2.plan import Plan, Step, divisor
 from tilewright.quantize.samples import Progress, feeds
 
-#: From the exponent that saturates nothing down to this many steps finer.
+#: Number of exponents tried for a group, from the one that saturates nothing to finer ones.
 CANDIDATES = 5
-#: A tensor of zeros has any scale.
+#: Exponent of a tensor of zeros, for which any would do.
 ZEROS = -7
-#: Their inputs are ranked or exponentiated: saturating the largest would change the winner.
+#: Operators that rank or exponentiate their inputs: saturating the largest input would change the winner.
 UNSATURATED = ("Softmax", "LogSoftmax", "Sigmoid")
 MIN_SHIFT, MAX_SHIFT = 1, 30
 INT32 = (1 << 31) - 1
-#: Exponents of activations only grow while rules are repaired; more rounds mean a cycle that nothing satisfies.
+#: Most rounds of repairs. Repairs only increase exponents of activations; more rounds mean rules that cannot all hold.
 ROUNDS = 200
 
 
 def covering(largest: float) -> int:
-    """The least exponent e with largest <= 127 * 2**e."""
+    """Return the least exponent e with largest <= 127 * 2**e."""
     return ceil(log2(largest / 127)) if largest > 0 else ZEROS
 
 
 def codes(values: Array, exponent: int) -> Array:
-    """Real values as int8 codes of scale 2**exponent, still float: ties up, saturated."""
+    """Quantise real values to int8 codes of scale 2**exponent, ties up and saturated; the codes stay floats."""
     scaled = np.ldexp(values, -exponent) + np.float32(0.5)
     return np.clip(np.floor(scaled, out=scaled), -128, 127, out=scaled)
 
 
 def squared_errors(values: Array, exponents: Iterable[int]) -> Array:
-    """The squared error of quantising `values` with each exponent (float64)."""
+    """Return the squared error of quantising `values` with each exponent (float64)."""
     found = []
     for exponent in exponents:
         difference = np.ldexp(codes(values, exponent), exponent)
@@ -55,7 +56,10 @@ def squared_errors(values: Array, exponents: Iterable[int]) -> Array:
 
 
 def choose(plan: Plan, samples: Samples, progress: Progress | None = None) -> dict[str, int]:
-    """The exponent of each group, by two passes over the samples: the largest magnitude, then the errors."""
+    """Choose the exponent of each group, in two passes over the samples: the largest magnitude, then the errors.
+
+    Raises UnsupportedError if a tensor is not finite for a sample.
+    """
     groups = dict.fromkeys(plan.group.values())
     computed = [name for name in plan.group if not plan.net.is_constant(name)]
     tracer = Tracer(plan.net.model, computed)
@@ -95,7 +99,7 @@ class Scales:
 
 
 def settle(plan: Plan, chosen: dict[str, int]) -> Scales:
-    """Exponents that obey every rule, from the ones chosen for each group. Raises UnsupportedError where none do."""
+    """Change the chosen exponents of groups until every rule holds. Raises UnsupportedError if that is impossible."""
     groups = dict(chosen)
     products = [step for step in plan.steps if step.role == "product"]
     weights = {step.name: _weight_exponent(plan, step, groups) for step in products if weight_of(plan, step)}
@@ -105,22 +109,22 @@ def settle(plan: Plan, chosen: dict[str, int]) -> Scales:
             for step in products:
                 _check_range(plan, step, groups, weights)
             return Scales({name: groups[root] for name, root in plan.group.items()}, weights)
-    raise UnsupportedError("scheme pow2", "finds no scales that make every shift positive", "use --scheme affine")
+    raise UnsupportedError("scheme pow2", "there are no scales that make every shift positive", "use --scheme affine")
 
 
 def weight_of(plan: Plan, step: Step) -> str:
-    """The constant weights of a product; empty where both sides are activations."""
+    """Return the name of a product's constant weights; empty if both operands are activations."""
     name = step.node.input[1]
     return name if plan.net.is_constant(name) else ""
 
 
 def bias_of(plan: Plan, step: Step) -> str:
-    """The constant bias of a product; empty where it has none."""
+    """Return the name of a product's constant bias; empty if it has no bias."""
     return operand(step.node, 2) if step.node.op_type != "MatMul" else ""
 
 
 def accumulator(step: Step, exponents: dict[str, int], weights: dict[str, int]) -> int:
-    """The exponent of what a step sums: of products, of the finer operand, of the input."""
+    """Return the exponent of the numbers that a step sums: products, the finer operand, or the input."""
     inputs = [exponents[name] for name in step.inputs]
     if step.role == "product":
         return sum(inputs) + weights.get(step.name, 0)
@@ -128,13 +132,13 @@ def accumulator(step: Step, exponents: dict[str, int], weights: dict[str, int]) 
 
 
 def shift(plan: Plan, step: Step, exponents: dict[str, int], weights: dict[str, int]) -> int:
-    """The right shift from the step's int32 sum to its codes."""
+    """Return the right shift from the step's int32 sum to its codes."""
     extra = mean_factor(divisor(plan.net, step.node))[1] if step.role == "average" else 0
     return exponents[step.outputs[0]] - accumulator(step, exponents, weights) + extra
 
 
 def _weight_exponent(plan: Plan, step: Step, groups: dict[str, int]) -> int:
-    """The finest that saturates no weight, coarser until no int8 input overflows the int32 sum."""
+    """Return the finest exponent that saturates no weight and with which no int8 input overflows the int32 sum."""
     values = plan.net.constant(weight_of(plan, step))
     exponent = covering(float(np.abs(values).max(initial=0)))
     x = groups[plan.group[step.inputs[0]]]
@@ -144,19 +148,22 @@ def _weight_exponent(plan: Plan, step: Step, groups: dict[str, int]) -> int:
 
 
 def _worst(plan: Plan, step: Step, values: Array, exponent: int, x: int) -> float:
-    """The largest magnitude that the sum, its bias and half an output step can reach."""
+    """Return the largest magnitude that the sum, its bias and half an output step can reach together."""
     magnitudes = np.abs(codes(values, exponent))
     last = step.node.op_type == "MatMul" or (step.node.op_type == "Gemm" and not attribute(step.node, "transB", 0))
     axis = values.ndim - 2 if last else tuple(range(1, values.ndim))
     sums = 128.0 * magnitudes.sum(axis, dtype=np.float64)
     bias = bias_of(plan, step)
-    with np.errstate(over="ignore"):  # beyond float64 is beyond int32
+    with np.errstate(over="ignore"):  # an overflow of float64 is also one of int32
         reach = sums + (np.ldexp(np.abs(plan.net.constant(bias)).astype(np.float64), -exponent - x) if bias else 0)
     return float(reach.max(initial=0)) + (1 << (MAX_SHIFT - 1))
 
 
 def _check_range(plan: Plan, step: Step, groups: dict[str, int], weights: dict[str, int]) -> None:
-    """Raise UnsupportedError where int32 could overflow after all: weights made finer, or two computed operands."""
+    """Check that int32 cannot overflow, as it may with weights made finer or with two computed operands.
+
+    Raises UnsupportedError if it can.
+    """
     if step.name in weights:
         values = plan.net.constant(weight_of(plan, step))
         reach = _worst(plan, step, values, weights[step.name], groups[plan.group[step.inputs[0]]])
@@ -167,7 +174,7 @@ def _check_range(plan: Plan, step: Step, groups: dict[str, int], weights: dict[s
 
 
 def _repair(plan: Plan, step: Step, groups: dict[str, int], weights: dict[str, int]) -> bool:
-    """Coarsen what makes this step's shift too small or too large; whether anything changed."""
+    """Change the exponents that make this step's shift too small or too large. Return whether any changed."""
     if step.role not in ("product", "sum", "average"):
         return False
     exponents = {name: groups[plan.group[name]] for name in (*step.inputs, *step.outputs)}

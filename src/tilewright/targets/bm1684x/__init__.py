@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from tilewright.targets.base import LayoutRequest
     from tilewright.targets.bm1684x.layouts.placement import Placement
 
-#: Bytes of what the machine multiplies, by `precision`: codes where the host computes real numbers.
+#: Bytes of one operand of a multiplication, by `precision`. With `host` only int8 codes are multiplied on the machine.
 OPERAND_BYTES = {"host": 1, "f16": 2, "bf16": 2, "f32": 4}
 ESTIMATE = TimingModel(
     "estimate",
-    "as the vendor's compiler estimates: equal to its timelines of 64 networks; no bank conflicts, no silicon measured",
+    "the vendor's compiler's estimate: equal to its timelines of 64 networks; no bank conflicts, no silicon measured",
 )
 
 
 class Bm1684x(given.Machine[Config]):
-    """The machine; see targets/base.py for the contract."""
+    """The BM1684X target; targets/base.py describes the methods."""
 
     name, kind = "bm1684x", Config
     title = "BM1684X: 64-lane TPU with GDMA, BDC and HAU command queues and 16 MiB of local memory"
@@ -70,7 +70,7 @@ class Bm1684x(given.Machine[Config]):
         return self.own(config).precision != "host"
 
     def approximates(self, program: Program) -> bool:
-        """Real numbers in the type that the configuration names; int8 is always exact."""
+        """Return whether a launch computes real numbers in a narrower float type. int8 is always exact."""
         graph, nodes = program.graph, (node for launch in program.launches for node in launch.nodes)
         outputs = (name for node in nodes for name in (graph.node(node).outputs if graph else ()))
         return graph is not None and any(graph.tensors[name].dtype == "float32" for name in outputs)
@@ -92,13 +92,13 @@ class Bm1684x(given.Machine[Config]):
         return explain(program, self.config_of(program))
 
     def conform(self, path: Path) -> Iterator[ConformCase]:
-        """Every case of one golden vector file."""
+        """Yield the result of every case of one golden vector file."""
         from tilewright.targets.bm1684x.conformance import conform
 
         return conform(path)
 
     def layout(self, wanted: LayoutRequest, config: base.Config) -> Placement:
-        """Where the elements of a tensor lie. Raises InputError."""
+        """Return where each element of a tensor lies. Raises InputError if the tensor does not fit or is malformed."""
         from tilewright.targets.bm1684x.layouts.placement import place
 
         return place(wanted, self.own(config))

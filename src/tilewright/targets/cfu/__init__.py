@@ -23,13 +23,13 @@ from .timing.costs import MODELS
 
 
 class CfuSystem(given.Machine[Config]):
-    """The target; see tilewright/targets/base.py for the contract."""
+    """The CFU target; tilewright/targets/base.py describes the methods."""
 
     name, kind = "cfu", Config
     title = "CFU: RV32IM core (VexRiscv, LiteX) with custom-0 instructions and a 16x16 array, running C firmware"
     presets = tuple(PRESETS)
     timing_models = tuple(model.source for model in MODELS.values())
-    passes = frozenset({"time", "values"})  # one loop gives both: the order of a CPU's steps is the program's
+    passes = frozenset({"time", "values"})  # one loop computes both; a CPU runs in program order
     no_vectors = "cfu has no golden vectors of its own; networks are compared by run"
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
@@ -57,12 +57,13 @@ class CfuSystem(given.Machine[Config]):
     def launch(
         self, program: Program, launch_: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
+        """Run one launch. Raises ProgramError without values: a CPU's path depends on its data."""
         from .runtime import launch
 
         if not options.values:
             raise ProgramError(
                 f"launch '{launch_.name}'",
-                "has no time without values: a CPU's path depends on its data",
+                "cannot be timed without values: a CPU's path depends on its data",
                 "give inputs",
             )
         return launch.run(program, launch_, values, self.config_of(program), options)
@@ -73,7 +74,7 @@ class CfuSystem(given.Machine[Config]):
         return execute.execute(path, self.own(config), timing or self.timing_models[0].name, limit)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
-        """What a run of zeros does wrong with the CFU: its commands do not depend on data in compiled firmware."""
+        """Return the misuses of the CFU in a run on zeros. CFU commands of compiled firmware do not depend on data."""
         return self._on_zeros(program, launch, self.timing_models[0].name).findings
 
     def _on_zeros(self, program: Program, step: Launch, timing: str) -> LaunchResult:

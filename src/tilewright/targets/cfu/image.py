@@ -1,6 +1,6 @@
-"""A launch as the machine takes it: code, data and the model behind them; checked, as it may come from a file.
+"""The parsed contents of a launch: code, data and the model after them. All are checked: a launch may come from a file.
 
-Its text is exact in both directions (tilewright/program/listing.py):
+The text form of a launch is exact in both directions (tilewright/program/listing.py):
 
     .launch "conv..softmax"
     .entry 0x40000000
@@ -15,8 +15,9 @@ Its text is exact in both directions (tilewright/program/listing.py):
     .blob
     3154574d...
 
-A word of code is what counts; what it means stands behind #. Assembling RISC-V text is a compiler's work.
-`.input` and `.output`: name, byte in the arena, bytes. `.data` follows the code; `.blob` is the model.
+A line of code is a machine word; the instruction after # is a comment. RISC-V text is not assembled: a compiler does
+that. `.input` and `.output` list name, byte offset in the arena and size in bytes. `.data` follows the code; `.blob` is
+the model.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from .compiler import layout
 from .compiler.layout import Kind
 from .isa import rv32
 
-#: Main memory begins here (LiteX).
+#: The address of main memory. Source: LiteX.
 BASE = 0x4000_0000
 MAX_SYMBOLS = 1 << 16
 #: Symbols and areas as JSON values.
@@ -52,7 +53,7 @@ AREA = {"name": SYMBOL, "offset": number(), "nbytes": number()}
 
 
 class ArenaArea(NamedTuple):
-    """Where a graph tensor lies in the arena, or of a bare program an operand."""
+    """Where a tensor of the graph lies in the arena; for a program without a graph, where an operand lies."""
 
     name: str
     offset: int
@@ -60,7 +61,7 @@ class ArenaArea(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """A function, for listings and profiles."""
+    """The address and size of a function, for listings and profiles."""
 
     name: str
     address: int
@@ -69,7 +70,7 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FirmwareImage:
-    """`words` uint32 from `base` on, `data` uint8 behind them; `blob` uint8 at `model`, then the arena."""
+    """The contents of a launch: `words` uint32 at BASE, then `data` uint8; `blob` uint8 at `model`, then the arena."""
 
     entry: int
     model: int
@@ -84,12 +85,12 @@ class FirmwareImage:
 
     @property
     def arena(self) -> int:
-        """The address of the first activation."""
+        """The address of the arena."""
         return self.model + layout.aligned(len(self.blob))
 
     @property
     def end(self) -> int:
-        """The address behind the arena."""
+        """One past the last address of the arena."""
         return self.arena + self.header["arena_bytes"]
 
     @property
@@ -97,7 +98,7 @@ class FirmwareImage:
         return tuple(Kind(record["kind"]).name.lower() for record in self.records)
 
     def function(self, pc: int) -> str:
-        """Where an address lies, for people."""
+        """Return an address as FUNCTION+OFFSET, or in hex if it is in no function."""
         for symbol in self.symbols:
             if symbol.address <= pc < symbol.address + max(symbol.nbytes, 1):
                 return f"{symbol.name}+{pc - symbol.address:#x}"
@@ -105,7 +106,7 @@ class FirmwareImage:
 
     @classmethod
     def of(cls, launch: Launch) -> FirmwareImage:
-        """The image of a launch. Raises ProgramError for one that does not fit together."""
+        """Return the image of a launch. Raises ProgramError if its parts are damaged or do not fit together."""
         contents = Contents(launch)
         words = contents.array("insns", np.uint32, (None,))
         data, blob = contents.array("data", np.uint8, (None,)), contents.array("blob", np.uint8, (None,))
@@ -119,7 +120,7 @@ class FirmwareImage:
         code = range(BASE, BASE + 4 * len(words))
         entry, model = contents.number("entry"), contents.number("model")
         if entry not in code or entry % 4 or code.stop + len(data) > model or model % 4:
-            contents.refuse(f"entry {entry:#x} or model {model:#x} lie outside")
+            contents.refuse(f"entry {entry:#x} must be in the code, and model {model:#x} after code and data")
         symbols = tuple(Symbol(*row) for row in contents.value(ROWS, "symbols"))
         if len(symbols) > MAX_SYMBOLS:
             contents.refuse("has too many symbols")
@@ -136,9 +137,9 @@ def _areas(contents: Contents, name: str, header: Mapping[str, int]) -> tuple[Ar
 
 
 def _word(words: Sequence[Word]) -> int:
-    """A line of code: a word of eight hex digits."""
+    """Parse a line of code: a word of eight hex digits."""
     if not re.fullmatch("[0-9a-fA-F]{8}", words[0].text):
-        words[0].refuse("after .code a word of eight hex digits, after .data and .blob bytes")
+        words[0].refuse("a word of eight hex digits after .code, or bytes after .data and .blob")
     end(words[1:])
     return int(words[0].text, 16)
 
@@ -160,7 +161,7 @@ GRAMMAR = Grammar(
 
 
 def text_of(launch: Launch) -> Text:
-    """The text of a launch, which `launch_of` reads back exactly."""
+    """Return the text of a launch. `launch_of` reads it back exactly."""
     image = FirmwareImage.of(launch)
     rows: dict[str, tuple[Any, ...]] = {".symbol": image.symbols, ".input": image.inputs, ".output": image.outputs}
     sections = [
@@ -184,7 +185,7 @@ def _code(image: FirmwareImage) -> Iterator[str]:
 
 
 def launch_of(text: Text) -> Launch:
-    """The launch that a text describes. Raises ProgramError with the line, the column and what was expected there."""
+    """Return the launch of a text. Raises ProgramError with the line, the column and what is expected there."""
     meta: dict[str, Any] = {"entry": BASE, "model": BASE}
     for name in ("entry", "model"):
         for section in text.of(f".{name}"):

@@ -1,7 +1,7 @@
-"""Compiled functions that call each other across files, cached on disk under a key that covers all of their sources.
+"""Compile functions that call each other across files, with a disk cache that depends on all of their sources.
 
-Numba's cache looks at one file only. The key includes the contents of a closure, so the loops are closures over a
-number that stands for the sources of this target.
+Numba's own cache key covers a single file and the contents of closures. The compiled loops are therefore closures over
+`version()`, a hash of the sources of this target.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tilewright.sim.jit import njit
 F = TypeVar("F", bound=Callable[..., Any])
 
 HERE = Path(__file__).parent
-#: The sources of compiled functions.
+#: The files and folders with the sources of compiled functions.
 SOURCES = ("config.py", "runtime/core.py", "isa", "timing")
-#: Functions that Numba does not know yet, and whether to inline them: it is imported when the first loop is compiled.
+#: Functions to register with Numba, and whether to inline them. Numba is imported when the first loop is compiled.
 _callees: list[tuple[Callable[..., Any], bool]] = []
 
 
 @cache
 def version() -> int:
-    """A number that changes with any of SOURCES."""
+    """Return a 48-bit hash of all files in SOURCES."""
     digest = hashlib.sha256()
     for source in SOURCES:
         place = HERE / source
@@ -35,22 +35,22 @@ def version() -> int:
 
 
 def callee(function: F) -> F:
-    """Decorator: compiled as part of the compiled functions that call it; called from Python, it stays Python."""
+    """Mark a function that compiled functions call. They use a compiled version; calls from Python stay Python."""
     _callees.append((function, False))
     return function
 
 
 def inlined(function: F) -> F:
-    """As `callee`, and always inlined: for a function of many short cases."""
+    """Mark a function like `callee`, but always inline it. It suits functions with many short cases."""
     _callees.append((function, True))
     return function
 
 
 def native(function: Callable[..., Any], signature: Any, python: bool = False) -> Any:
-    """`function` compiled for one signature, from the cache where there is a place for one.
+    """Return `function` compiled for one signature, from the disk cache if there is one.
 
-    `python`: it calls Python. Others hold no lock, allocate nothing, and count no references to their arrays, which
-    would take a third of their time.
+    `python` says that it calls Python. Other functions release the GIL, allocate nothing and do not count references to
+    arrays: reference counting would take a third of their time.
     """
     from numba import extending
 

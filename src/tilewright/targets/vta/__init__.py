@@ -26,7 +26,7 @@ from tilewright.targets.vta.timing.model import ports
 if TYPE_CHECKING:
     from tilewright.targets.vta.passes import Prepared
 
-#: Samples simulated together: enough to fill the matrix products, few enough to stay in the caches.
+#: Samples simulated together: enough to keep the matrix products efficient, few enough to stay in the CPU's caches.
 BLOCK = 16
 
 
@@ -40,7 +40,7 @@ class Vta(given.Machine[Config]):
     passes = frozenset({"order", "time", "values"})
 
     def __init__(self) -> None:
-        #: What is known of launches without their data, while they live: samples come in blocks.
+        #: Data-independent results of live launches, so that later blocks of samples reuse them.
         self._known: WeakKeyDictionary[Launch, dict[RunOptions, Prepared]] = WeakKeyDictionary()
 
     def describe(self, config: base.Config) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _gateware_tools() -> Iterator[None]:
 
 
 def _packed(program: Program, launch: Launch, values: Mapping[str, Array]) -> Mapping[str, Array]:
-    """The segments that a network's values fill; a bare program has none."""
+    """Return the DRAM segments filled from a network's values; empty for a bare program."""
     from tilewright.targets.vta.compiler.pack import pack
 
     with given.untrusted(launch):

@@ -1,7 +1,7 @@
-"""The numbers of one VTA machine: upstream's configuration file, what follows from it, and what is legal.
+"""The configuration of one VTA machine: upstream's keys and ours, the sizes derived from them, and the legality rules.
 
-Field names are the keys of upstream's JSON (apache/tvm-vta at d4a15f627d5c, config/*.json); its files load
-unchanged. Upstream checks its rules in no single place; docs/vta.md says where each comes from.
+Field names are the keys of upstream's JSON (apache/tvm-vta at d4a15f627d5c, config/*.json); upstream's files load
+unchanged. Upstream's legality checks are spread over several files; docs/vta.md gives the source of each rule.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tilewright.targets.vta.isa.stream import PIPELINES, Formats, Pipeline, form
 
 
 class Board(NamedTuple):
-    """What upstream derives from TARGET: DMA bus width (log2 bits), clock (MHz), HLS period goal (ns)."""
+    """The numbers that upstream derives from TARGET: DMA bus width (log2 bits), clock (MHz), HLS period goal (ns)."""
 
     log_bus_width: int
     clock_mhz: int
     hls_period_ns: int
 
 
-#: config/pkg_config.py. Names without a branch of their own there (sim, tsim, intelfocl) get pynq's numbers;
-#: de10nano's are marked upstream as not passed on to its Chisel gateware.
+#: Source: config/pkg_config.py. Targets that it does not name (sim, tsim, intelfocl) get pynq's numbers.
+#: Upstream notes that de10nano's numbers are not passed on to its Chisel gateware.
 BOARDS = {
     "pynq": Board(6, 100, 7),
     "ultra96": Board(7, 333, 2),
@@ -46,12 +46,12 @@ BOARDS = {
 }
 
 
-#: pages of upstream's DRAM allocators; a tile above it breaks the runtime's address arithmetic
+#: The page of upstream's DRAM allocators, in bytes; a larger tile breaks the address arithmetic of upstream's runtime.
 MAX_TILE_BYTES = 4096
 
-#: Keys of the sizes of upstream's memories.
+#: Keys that set the sizes of upstream's memories.
 BUFFERS = ("LOG_UOP_BUFF_SIZE", "LOG_INP_BUFF_SIZE", "LOG_WGT_BUFF_SIZE", "LOG_ACC_BUFF_SIZE")
-#: Smallest and largest value of each integer key, and why.
+#: The smallest and largest value of each integer key, and the reason for these limits (or the key's unit).
 RANGES = {
     **dict.fromkeys(("LOG_INP_WIDTH", "LOG_WGT_WIDTH"), (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits")),
     "LOG_ACC_WIDTH": (3, 5, "fsim computes in 32 bits; below 8 no reference has been run"),
@@ -66,12 +66,12 @@ RANGES = {
     **dict.fromkeys(("LOG_ALU_UOP_BUFF_SIZE", "LOG_PAR_BUFF_SIZE"), (3, 18, "log2 bytes")),
 }
 
-#: Keys of the compute core, powers of two; None: as much as a GEMM micro-op a cycle asks for.
+#: Keys of the compute core, each a power of two. None: wide enough for one GEMM micro-op a cycle.
 CORE_KEYS = ("alu_lanes", "inp_read_bits", "wgt_read_bits", "acc_read_bits", "acc_write_bits")
 RANGES |= dict.fromkeys(CORE_KEYS, (1, 8 * MAX_TILE_BYTES, "at most a tile of 4096 bytes a cycle"))
 RANGES["acc_read_bits"] = (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes a cycle")
 
-#: hdl.mac.MULTIPLIERS, which only needs Amaranth.
+#: The keys of hdl.mac.MULTIPLIERS, repeated here because importing that module requires Amaranth.
 MULTIPLIERS = ("single", "packed", "logic")
 #: The on-chip memory of each memory id.
 _SRAM_OF = ("uop", "wgt", "inp", "acc", "out", "acc", "alu_uop", "par")
@@ -87,7 +87,7 @@ class Sram(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Tiles."""
+        """Capacity in tiles."""
         return 1 << max(self.index_bits, 0)
 
     @property
@@ -96,7 +96,7 @@ class Sram(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """Why one reference implementation cannot run a configuration that another can."""
+    """The reason why one reference implementation cannot run a configuration."""
 
     reference: str
     reason: str
@@ -104,7 +104,7 @@ class Restriction(NamedTuple):
 
 @dataclass(frozen=True)
 class Config:
-    """One VTA machine; sizes are log2, as upstream's. Raises ConfigError naming the rule that is broken."""
+    """One VTA machine; the LOG_ keys are log2, as upstream's. Raises ConfigError naming the first broken rule."""
 
     TARGET: str  # board or simulator: bus width and clock, see BOARDS
     LOG_INP_WIDTH: int  # bits of an input (and output) value
@@ -117,23 +117,23 @@ class Config:
     LOG_WGT_BUFF_SIZE: int  # bytes
     LOG_ACC_BUFF_SIZE: int  # bytes
     HW_VER: str = "0.0.2"  # all samples but zcu104's and intelfocl's; upstream does not require the key
-    # Keys of our own. An upstream file need not have them, and `to_dict` leaves them out at their defaults.
+    # Our own keys. Upstream files do not need them, and `to_dict` omits those at their defaults.
     LOG_BUS_WIDTH: int | None = None  # DMA bus, bits; upstream's macro VTA_LOG_BUS_WIDTH; None: by TARGET
     dram_latency: int = 16  # cycles; the delay counter of upstream's tsim memory model
     queue_depth: int = 512  # instructions per unit; HLS and Chisel
     token_depth: int = 1024  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
-    semantics: str = "hls"  # whose meaning of instructions, where upstream's implementations differ: semantics.py
+    semantics: str = "hls"  # the implementation to follow where upstream's differ: isa/alu.py, SEMANTICS
     stages: int = 3  # 4: the tensor ALU is a unit of its own, with its own micro-ops
-    acc_banks: int = 4  # of four stages: parts of acc, each used by one unit at a time
-    LOG_ALU_UOP_BUFF_SIZE: int = 12  # bytes, of four stages: the ALU's micro-ops
-    alu: str = "upstream"  # "rounding": with MULH and RSHR; "fused": with REQ as well; "float": REQ in float32
-    LOG_PAR_BUFF_SIZE: int = 14  # bytes, of a fused ALU: its parameters
+    acc_banks: int = 4  # four stages only: banks of acc, each used by one unit at a time
+    LOG_ALU_UOP_BUFF_SIZE: int = 12  # bytes; four stages only: the ALU's micro-op memory
+    alu: str = "upstream"  # "rounding" adds MULH and RSHR; "fused" adds REQ as well; "float" has REQ in float32
+    LOG_PAR_BUFF_SIZE: int = 14  # bytes; ALUs with REQ only: its parameter memory
     alu_lanes: int | None = None  # values that the tensor ALU processes a cycle; None: a tile. See timing/model.py
-    inp_read_bits: int | None = None  # bits a cycle of each SRAM port; None: what a GEMM micro-op a cycle needs
+    inp_read_bits: int | None = None  # bits a cycle of each SRAM port; None: enough for one GEMM micro-op a cycle
     wgt_read_bits: int | None = None
     acc_read_bits: int | None = None
     acc_write_bits: int | None = None
-    multipliers: str = "single"  # of the gateware: "packed": two products a block; "logic": no blocks. hdl/mac.py
+    multipliers: str = "single"  # gateware, see hdl/mac.py; "packed": two products a DSP block; "logic": no DSP blocks
 
     def __post_init__(self) -> None:
         if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:
@@ -142,7 +142,11 @@ class Config:
 
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        """A preset's name, a JSON file or its content (None: the first preset), then single keys as text."""
+        """Return the machine that `source` describes, with `overrides` (text values) applied.
+
+        `source` is a preset's name, the path of a JSON file or its content; None selects pynq.
+        Raises ConfigError if there is no such preset, or the file or a key is illegal.
+        """
         if isinstance(source, str) and not source.endswith(".json"):
             if source not in PRESETS:
                 raise ConfigError("--config", f"there is no preset '{source}'", f"choose one of {', '.join(PRESETS)}")
@@ -151,7 +155,7 @@ class Config:
 
     @classmethod
     def from_json(cls, source: str | Path | Mapping[str, Any]) -> Config:
-        """Load upstream's JSON, a file or parsed. Raises ConfigError for what is unreadable or illegal."""
+        """Load upstream's JSON, from a file or parsed. Raises ConfigError if it is unreadable or illegal."""
         where, data = ("VTA config", source) if isinstance(source, Mapping) else (str(source), given.json_file(source))
         given.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
         if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
@@ -163,12 +167,15 @@ class Config:
         return config
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Config:
-        """A copy with some keys replaced; values may be text, as `--set key=value` gives them."""
+        """Return a copy with some keys replaced; values may be text, as `--set key=value` gives them."""
         given.refuse_unknown("VTA config", type(self), overrides)
         return replace(self, **{key: _number(key, value) for key, value in overrides.items()})
 
     def to_dict(self) -> dict[str, Any]:
-        """Upstream's keys, and our own where they differ from the default: digests outlive new keys."""
+        """Return upstream's keys, and our own keys that differ from their defaults.
+
+        A new key with a default therefore leaves the digests of existing machines unchanged.
+        """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {key: value for key, value in values.items() if key not in OPTIONAL or value != OPTIONAL[key]}
 
@@ -181,12 +188,12 @@ class Config:
 
     @property
     def block(self) -> int:
-        """BLOCK_IN and BLOCK_OUT, which upstream makes equal."""
+        """BLOCK_IN and BLOCK_OUT; upstream requires them to be equal."""
         return 1 << self.LOG_BLOCK
 
     @property
     def macs_per_cycle(self) -> int:
-        """Multiply-accumulates of one GEMM micro-op, one a cycle."""
+        """Multiply-accumulates of one GEMM micro-op; the core starts one micro-op a cycle."""
         return self.batch * self.block * self.block
 
     @property
@@ -206,7 +213,7 @@ class Config:
 
     @cached_property
     def index_bits(self) -> IndexBits:
-        """Bits of an index into each memory: log2 of buffer bits over tile bits."""
+        """Bits of an index into each memory: log2(buffer bits / tile bits)."""
         tile = self.LOG_BATCH + self.LOG_BLOCK
         return IndexBits(
             uop=self.LOG_UOP_BUFF_SIZE - 2,
@@ -238,17 +245,17 @@ class Config:
 
     @cached_property
     def out(self) -> Sram:
-        """As deep as `acc`, values as wide as `inp`."""
+        """The out memory: as deep as `acc`, with values as wide as those of `inp`."""
         return Sram("out", self.index_bits.acc, (self.batch, self.block), 1 << self.LOG_INP_WIDTH)
 
     @cached_property
     def alu_uop(self) -> Sram:
-        """The micro-ops of an `activate` stage."""
+        """The micro-op memory of the `activate` stage."""
         return self.uop._replace(name="alu_uop", index_bits=self.LOG_ALU_UOP_BUFF_SIZE - 2)
 
     @cached_property
     def par(self) -> Sram:
-        """Parameters of REQ: one 32-bit word a channel."""
+        """The parameter memory of REQ: one 32-bit word a channel."""
         return Sram("par", self.LOG_PAR_BUFF_SIZE - 2 - self.LOG_BLOCK, (1, self.block), 32)
 
     @cached_property
@@ -257,17 +264,17 @@ class Config:
 
     @property
     def gemm_writes_out(self) -> bool:
-        """Whether GEMM writes the out memory too: with four stages `activate` alone does."""
+        """Whether GEMM writes the out memory too; with four stages only `activate` writes it."""
         return self.rules.out_memory and self.stages == 3
 
     @property
     def rules(self) -> Semantics:
-        """What instructions mean where upstream's implementations differ."""
+        """The meaning of instructions on which upstream's implementations differ."""
         return SEMANTICS[self.semantics]
 
     @cached_property
     def memories(self) -> tuple[Memory, ...]:
-        """The ids that LOAD may name."""
+        """The memory ids that LOAD and STORE may name."""
         absent = {Memory.ALU_UOP: self.stages == 3, Memory.PAR: not self.has_parameters}
         return tuple(memory for memory in Memory if not absent.get(memory))
 
@@ -277,32 +284,32 @@ class Config:
 
     @property
     def rescales(self) -> bool:
-        """Whether there are operations that the rescaling lanes run."""
+        """Whether the ALU has operations that run on the rescaling lanes."""
         return any(op in RESCALING for op in self.alu_ops)
 
     @property
     def has_parameters(self) -> bool:
-        """Whether there is REQ and the memory that it reads."""
+        """Whether the ALU has REQ, and the machine therefore a parameter memory."""
         return AluOp.REQ in self.alu_ops
 
     def sram(self, memory: Memory) -> Sram:
-        """The on-chip memory that an id names; ACC_8BIT loads into `acc`."""
+        """Return the on-chip memory that an id names; ACC_8BIT loads into `acc`."""
         sram: Sram = getattr(self, _SRAM_OF[memory])
         return sram
 
     def dram_tile_bytes(self, memory: Memory) -> int:
-        """Bytes of one tile in DRAM: as on chip, but a quarter of an acc tile for ACC_8BIT."""
+        """Return the bytes of one tile in DRAM: as on chip, but a quarter of an acc tile for ACC_8BIT."""
         return self.acc.tile_bytes // 4 if memory == Memory.ACC_8BIT else self.sram(memory).tile_bytes
 
     @property
     def chips(self) -> list[Sram]:
-        """The on-chip memories that the machine has."""
+        """The machine's on-chip memories."""
         own = [self.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in self.memories]
         return [self.uop, self.inp, self.wgt, self.acc, self.out, *own]
 
     @property
     def storage(self) -> dict[str, int]:
-        """Bytes on chip: the memories, command queues, and token queues (a bit a token)."""
+        """Bytes on chip: each memory, the command queues, and the token queues (one bit a token)."""
         units = len(self.pipeline.units)
         return {
             **{chip.name: chip.depth * chip.tile_bytes for chip in self.chips},
@@ -312,13 +319,13 @@ class Config:
 
     @property
     def restrictions(self) -> tuple[Restriction, ...]:
-        """What keeps single reference implementations from running this machine as specified."""
+        """The reasons why upstream implementations cannot run this machine as specified."""
         return tuple(_restrictions(self))
 
 
 #: Our own keys and their defaults.
 OPTIONAL = {f.name: f.default for f in fields(Config) if f.default is not MISSING and f.name != "HW_VER"}
-#: Keys that upstream derives and its tools write out; accepted when they agree.
+#: Keys that upstream derives and its tools write to the file; accepted if they agree with the other keys.
 DERIVED: dict[str, Callable[[Config], int]] = {
     "LOG_BLOCK_IN": lambda c: c.LOG_BLOCK,
     "LOG_BLOCK_OUT": lambda c: c.LOG_BLOCK,
@@ -328,14 +335,14 @@ DERIVED: dict[str, Callable[[Config], int]] = {
 
 
 def _number(key: str, value: Any) -> Any:
-    """`value`, read as an integer when it is text for an integer key."""
+    """Return `value`, parsed as an integer if it is text for an integer key."""
     if key not in RANGES or not isinstance(value, str):
         return value
     return given.integer("VTA config", key, value)
 
 
 def _check(c: Config) -> None:
-    """Every rule that all references share; raises ConfigError for the first that is broken."""
+    """Check the rules that all upstream implementations share. Raises ConfigError for the first broken rule."""
 
     def refuse(reason: str, remedy: str = "") -> None:
         raise ConfigError("VTA config", reason, remedy)
@@ -355,55 +362,57 @@ def _check(c: Config) -> None:
             refuse(f"{key} is {value}, not a power of two", "memories and lanes are built in powers of two")
     for key in ("LOG_INP_WIDTH", "LOG_WGT_WIDTH"):
         if getattr(c, key) > c.LOG_ACC_WIDTH:
-            refuse(f"{key} is {getattr(c, key)}, above LOG_ACC_WIDTH {c.LOG_ACC_WIDTH} (sums hold factors)")
+            reason = "an accumulator is at least as wide as the factors of its products"
+            refuse(f"{key} is {getattr(c, key)}, above LOG_ACC_WIDTH {c.LOG_ACC_WIDTH}: {reason}")
     for name, bits in c.index_bits._asdict().items():
         key = f"LOG_{name.upper()}_BUFF_SIZE"
         if not 1 <= bits <= SRAM_BASE_BITS:
-            depths = f"2^1 (an index has a bit or more) to 2^{SRAM_BASE_BITS} (sram_base's bits)"
+            depths = f"2^1 (an index has at least one bit) to 2^{SRAM_BASE_BITS} (sram_base has {SRAM_BASE_BITS} bits)"
             refuse(f"the {name} memory has 2^{bits} tiles, not {depths}", f"change {key}")
     for sram in (c.inp, c.wgt, c.acc, c.out):
         bits = sram.shape[0] * sram.shape[1] * sram.width
         if bits % 8 or bits // 8 > MAX_TILE_BYTES:
-            reason = f"a tile is whole bytes, at most {MAX_TILE_BYTES} (the page of upstream's allocators)"
+            reason = f"it must be whole bytes, at most {MAX_TILE_BYTES} (a page of upstream's allocators)"
             refuse(f"{sram.name}: a tile has {bits} bits; {reason}", "change LOG_BATCH, LOG_BLOCK or a width")
     _check_extensions(c, refuse)
     try:
         _ = c.formats
     except ConfigError as error:
-        refuse(f"index widths {c.index_bits._asdict()}: {error.where}: {error.reason}", "use smaller buffers")
+        widths = ", ".join(f"{name} {bits}" for name, bits in c.index_bits._asdict().items())
+        refuse(f"index bits are {widths}: {error.where}: {error.reason}", "use smaller memories")
 
 
 def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
-    """Machines that upstream does not have."""
+    """Check the rules of our own extensions: four stages and ALUs with rescaling operations."""
     if (c.stages, c.alu) != (3, "upstream") and c.semantics != "hls":
-        refuse(f"semantics {c.semantics} has no other stages or ALU operations than upstream's", "leave it at hls")
+        refuse(f"semantics {c.semantics} supports three stages and the upstream ALU only", "set semantics to hls")
     if c.alu != "upstream" and c.acc.width != 32:
-        refuse(f"alu {c.alu} computes with 32 bits; the accumulators have {c.acc.width}", "set LOG_ACC_WIDTH to 5")
+        refuse(f"alu {c.alu} computes in 32 bits; the accumulators have {c.acc.width}", "set LOG_ACC_WIDTH to 5")
     if c.has_parameters and not 1 <= c.par.index_bits <= min(c.index_bits.acc, c.index_bits.wgt):
-        limit = f"2 to 2^{min(c.index_bits.acc, c.index_bits.wgt)} (a micro-op's acc and wgt fields name them)"
+        limit = f"2 to 2^{min(c.index_bits.acc, c.index_bits.wgt)} (micro-ops index them with their src and wgt fields)"
         refuse(f"there are 2^{c.par.index_bits} parameter tiles, not {limit}", "change LOG_PAR_BUFF_SIZE")
     if c.stages == 4 and c.alu == "rounding":
-        refuse("four stages have no place for this ALU's constants: acc is used by parts", "set alu to fused")
+        refuse("four stages cannot hold the constants of alu rounding: acc is used bank by bank", "set alu to fused")
     if c.stages == 4:
         if c.alu_uop.index_bits > c.index_bits.uop:
-            limit = f"2^{c.index_bits.uop}, the most that an instruction can name (LOG_UOP_BUFF_SIZE)"
+            limit = f"2^{c.index_bits.uop}, the most that an instruction can address (LOG_UOP_BUFF_SIZE)"
             refuse(f"the ALU has 2^{c.alu_uop.index_bits} micro-ops, above {limit}", "change LOG_ALU_UOP_BUFF_SIZE")
         if c.acc_banks & (c.acc_banks - 1) or c.acc_banks > c.acc.depth:
             refuse(f"acc_banks is {c.acc_banks}, not a power of two up to {c.acc.depth} tiles", "set it to 2")
 
 
 def _restrictions(c: Config) -> Iterator[Restriction]:
-    """In the order hls, chisel, opencl; docs/vta.md has the evidence."""
+    """Yield the restrictions in the order hls, chisel, opencl; docs/vta.md has the evidence."""
     bits = c.index_bits
     if (c.stages, c.alu) != (3, "upstream"):
         yield Restriction("all", "upstream has three stages and an ALU of five operations")
     if bits.acc > bits.inp:
-        yield Restriction("hls", "slices micro-ops with a src of inp index bits; acc is deeper than inp")
+        yield Restriction("hls", "reads a micro-op's src with inp's index bits, too few here: acc is deeper than inp")
     for sram in (c.inp, c.wgt, c.acc, c.out):
         if sram.tile_bytes * 8 % c.bus_bits:
             yield Restriction("hls", f"an {sram.name} tile is not a multiple of the {c.bus_bits}-bit bus")
     if bits != IndexBits(uop=13, inp=11, wgt=10, acc=11):
-        yield Restriction("chisel", "decodes the field widths of the default depths only")
+        yield Restriction("chisel", "decodes only the field widths of the default memory depths")
     if c.batch > 1:
         yield Restriction("chisel", "the ALU handles batch row 0 only")
     if c.formats.gemm.offsets["dst_factor_out"] != 64 or c.formats.alu.offsets["dst_factor_out"] != 64:
@@ -411,11 +420,11 @@ def _restrictions(c: Config) -> Iterator[Restriction]:
 
 
 def _preset(target: str, version: str) -> Config:
-    """The numbers that all eight shipped samples have: 1x16x16, int8 with int32 sums, 32/32/256/128 KiB."""
+    """Return the numbers of all eight shipped samples: 1x16x16, int8 with int32 sums, 32/32/256/128 KiB."""
     return Config(target, 3, 3, 5, 0, 4, 15, 15, 18, 17, HW_VER=version)
 
 
-#: config/<name>_sample.json. fsim's TARGET is "sim".
+#: Upstream's config/<name>_sample.json. fsim's TARGET is "sim".
 PRESETS = {
     "pynq": _preset("pynq", "0.0.2"),
     "ultra96": _preset("ultra96", "0.0.2"),

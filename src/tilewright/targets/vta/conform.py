@@ -1,4 +1,4 @@
-"""Replays golden vectors of upstream's implementations: every byte, every field, every diagnosis."""
+"""Replay golden vectors of upstream's implementations: compare each output byte, decoded field and diagnosis."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REMEDY = "give the .npz files of vta_vectors"
 
 
 def conform(path: Path) -> ConformCase:
-    """Replay one vector file. Raises InputError for a file that is not one."""
+    """Replay one vector file. Raises InputError if it is not a golden vector."""
     try:
         vector = Entries(path, "array", REMEDY, arrays(path))
         meta, keys = json.loads(str(vector["meta"])), json.loads(str(vector["config"]))
@@ -43,7 +43,7 @@ def conform(path: Path) -> ConformCase:
 
 
 def _replay(vector: Mapping[str, Array], meta: Mapping[str, Any], config: Config) -> str:
-    """What differs, or nothing. A program runs under the semantics of each reference whose output is stored."""
+    """Return the first difference, or "". The program runs under the semantics of each reference with stored output."""
     if "expect" in meta:
         return _diagnosis(vector, meta["expect"], config)
     golden = {meta["primary"]: vector["out_after"]}
@@ -73,7 +73,7 @@ def _outputs(vector: Mapping[str, Array], golden: Array, config: Config) -> str:
 
 
 def memory(vector: Mapping[str, Array]) -> tuple[Dram, dict[str, int]]:
-    """The vector's regions as DRAM segments on pages of their own, and the base register of each."""
+    """Return the vector's regions as page-aligned DRAM segments, and the base register of each region."""
     segments, bases, address = [], {}, PAGE
     for name in REGIONS:
         data = vector["out_before" if name == "out" else name]
@@ -85,7 +85,7 @@ def memory(vector: Mapping[str, Array]) -> tuple[Dram, dict[str, int]]:
 
 
 def _fields(vector: Mapping[str, Array], config: Config) -> str:
-    """Compare decoded fields and micro-ops where the vector stores them."""
+    """Return the first decoded field or micro-op that differs from the vector's, or ""; vectors may store neither."""
     if "fields" in vector:
         stream = decode(vector["insn"], config)
         for row, stored in enumerate(json.loads(str(vector["fields"]))):

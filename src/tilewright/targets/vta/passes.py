@@ -1,4 +1,4 @@
-"""A VTA launch through its passes: elaborate, the shared ones of sim.passes, values."""
+"""Run a VTA launch through its passes: elaboration, the target-independent passes of sim.passes, and values."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ from tilewright.targets.vta.timing.model import expect
 from tilewright.targets.vta.values.actions import Action, Stretch, plan, stored_resets
 from tilewright.targets.vta.values.machine import Machine
 
-#: Findings of a kind that are listed.
+#: The most findings of one kind that a report lists.
 LISTED = 8
 
 
-#: What a node without instructions takes.
+#: The share of a node without instructions.
 NOTHING = Part(0, 0, 0, 0, {})
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A launch without its data, as `options` ask for it; the DRAM given to `run_passes` holds the values."""
+    """Everything about a launch that does not depend on data, prepared under `options`.
+
+    The values themselves are in the DRAM that `run_passes` is given.
+    """
 
     elaborated: Elaborated
     passes: Passes
@@ -59,17 +62,21 @@ class Prepared:
         return self.passes.serial if self.options.timed else None
 
     def plan(self, options: RunOptions, samples: int) -> tuple[Action | Stretch, ...]:
-        """What the value pass does for so many samples, in the order that `options` ask for."""
+        """Return the steps of the value pass for `samples` samples, in the order that `options` select."""
         key = options, samples
         if key not in self._plans:
             steps = self.sequence(options)
-            # With races, another order may store what another instruction left.
+            # If the program has races, another order may store the result of another instruction.
             stored = self.stored_resets if options.order == "stream" else stored_resets(self.elaborated, steps)
             self._plans[key] = plan(self.elaborated, steps, stored, samples)
         return self._plans[key]
 
     def sequence(self, options: RunOptions) -> Array:
-        """The steps in the order asked for; where all orders agree, loads last, so that sums of GEMMs come together."""
+        """Return the steps in the order that `options` select.
+
+        If they select stream order and the check finds nothing, every legal order gives the same values; then loads run
+        as late as they can, so that more GEMMs become adjacent and are merged.
+        """
         if options.order == "stream" and options.check and not self.findings:
             table = self.elaborated.table
             others = len(table.units) - 1
@@ -78,20 +85,23 @@ class Prepared:
 
     @property
     def busiest(self) -> str:
-        """The unit whose stalls explain the launch."""
+        """The unit whose stalls a report breaks down: the one that runs GEMM."""
         line = self.elaborated.config.pipeline
         return line.units[line.gemm]
 
     def parts(self, layer: Array | None, nodes: int) -> tuple[Part, ...]:
-        """What each of a launch's nodes takes; `layer` numbers the node of each instruction (None: there is one)."""
+        """Return the share of each of a launch's nodes in its time.
+
+        `layer` numbers the node of each instruction; empty if `layer` is None (one node) or the launch is not timed.
+        """
         if not self.trace or not self.serial or layer is None:
             return ()
         divided = self.trace.parts(layer, self.serial, self.busiest)
-        return divided + (NOTHING,) * (nodes - len(divided))  # behind the last node that has instructions
+        return divided + (NOTHING,) * (nodes - len(divided))  # trailing nodes without instructions
 
     @property
     def macs(self) -> Array:
-        """Multiply-accumulates that the GEMM core executed, int64 [n]; resets multiply nothing that counts."""
+        """Multiply-accumulates of each instruction, int64 [n]; 0 for reset GEMMs, whose products do not count."""
         counts = np.append(self.elaborated.kernels.accumulates, False)[self.elaborated.kernel]
         macs: Array = self.elaborated.micro_ops * counts * self.elaborated.config.macs_per_cycle
         return macs
@@ -106,10 +116,10 @@ def run_passes(
     options: RunOptions,
     known: Prepared | None = None,
 ) -> Prepared:
-    """Run an instruction stream (uint8 [n, 16]) on DRAM contents, which it changes.
+    """Run an instruction stream (uint8 [n, 16]) on `dram`, whose contents it changes.
 
-    `known` is the same stream prepared for other samples: then only values are computed.
-    Raises HazardError where values are asked of a program that deadlocks or leaves its memories.
+    `known` is the same stream, prepared for earlier samples; with it only values are computed.
+    Raises HazardError if `options` ask for values and the program deadlocks or accesses memory out of range.
     """
     prepared = known or prepare(insns, config, dram, bases, options)
     if options.values:
@@ -120,13 +130,13 @@ def run_passes(
 
 
 def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], options: RunOptions) -> Prepared:
-    """Everything but values: none of it depends on data."""
+    """Return every result that does not depend on data: order, findings, and time on request."""
     if options.timing is not None:
         expect(len(insns))
     program = elaborate(decode(insns, config), config, dram, bases)
     relation = order(program.table)
     on_chip = [finding for finding in out_of_range(program.table) if finding.space != "DRAM"]
-    outside = [*unmapped(program, dram), *on_chip]  # DRAM has holes: its segments say more than its size
+    outside = [*unmapped(program, dram), *on_chip]  # DRAM has holes, so `unmapped` checks its segments
     stored = {} if outside else stored_resets(program, relation.sequence)
     if stored:
         program = program.with_operands(stored)
@@ -142,7 +152,7 @@ def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
 
 
 def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
-    """LOADs and STOREs that touch DRAM outside its segments."""
+    """Return a finding for each of the first LISTED LOADs and STOREs that touch DRAM outside its segments."""
     moved = program.moves
     steps = np.flatnonzero(moved.transfers & ~moved.of_uops)
     low = moved.address[steps]
@@ -161,7 +171,7 @@ def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
 
 
 def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
-    """STOREs that FINISH does not wait for: the host may read before they are done."""
+    """Return a finding if FINISH does not wait for a STORE, whose output the host may then read too early."""
     opcode, line = program.stream.opcode, program.config.pipeline
     finish = np.flatnonzero(opcode == Opcode.FINISH)[:1]
     stores = np.flatnonzero((opcode == Opcode.STORE) & program.moves.transfers)

@@ -1,4 +1,4 @@
-"""The VGG16 engine on a Zynq-7020: 144 multipliers, layer state machines, paged block RAM that the PS serves."""
+"""The VGG16 engine on a Zynq-7020: 144 multipliers, a state machine per kind of layer, block RAM paged by the PS."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tilewright.targets.zynq.timing import service
 
 
 class Zynq(given.Machine[Config]):
-    """The target; see targets/base.py for the contract. There is one order of work, so `order` is no pass of it."""
+    """The target; see targets/base.py for the contract. It has no pass `order`, because the order of work is fixed."""
 
     name, kind = "zynq", Config
     title = "VGG16 engine on a Zynq-7020: 9 x 16 multipliers, conv / pool / FC state machines, paged block RAM"
     presets = tuple(PRESETS)
     timing_models = tuple(service.MODELS.values())
     passes = frozenset({"time", "values"})
-    no_vectors = "the engine was never released: there are no golden vectors of it"
+    no_vectors = "there are no golden vectors: the engine was never released"
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = self.own(config)
@@ -68,13 +68,13 @@ class Zynq(given.Machine[Config]):
         return LaunchResult(left, found, trace, unit, layer.macs, serial, parts, (layer.macs,) if parts else ())
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
-        """Sums that are read before they are there."""
+        """Return a race for sums that are read before they are complete (lat_use=0)."""
         layer = LayerImage.of(launch, config).layer
         if layer.config.lat_use or layer.kind == Kind.POOL:
             return ()
         message = (
-            f"ACC reads the unit one cycle before the sum is there: {layer.outputs} results have the products of other "
-            "iterations; set lat_use=1"
+            f"ACC reads each sum one cycle too early: {layer.outputs} results contain products of other iterations; "
+            "set lat_use=1"
         )
         return (Finding(RACE, message),)
 

@@ -1,4 +1,4 @@
-"""The numbers of one engine, each with its unit and where it comes from, and what of the chip they take.
+"""The parameters of one engine, each with its unit and source, and the DSP48 and BRAM36 that it takes.
 
 [D] stated by the document (README.md); [I] our reading of what it leaves open; [W] a change that it does not have.
 """
@@ -15,40 +15,43 @@ from tilewright.targets.given import MachineConfig, number, word
 TAPS, GROUP = 9, 16
 LANES = TAPS * GROUP
 STORES = ("data", "weight", "bias", "result")
-#: Words of 8 bits and of 32 that one BRAM36 holds; its parity bits are not used.
+#: One BRAM36: capacity in words of 8 bits and of 32 bits (parity bits are not used), bytes per port and cycle.
 BRAM_WORDS, BRAM_BIASES, BRAM_PORT_BYTES = 4096, 1024, 4
 
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
-    """One engine. Raises ConfigError for a number out of range, and, with the bill, for one that the chip lacks."""
+    """One engine. Raises ConfigError for values that are out of range or exclude each other.
+
+    Raises ConfigError, with the bill, if the engine takes more DSP48 or BRAM36 than the chip has.
+    """
 
     where = "zynq config"
 
-    layout: str = word("rows", "chw", "hwc", "rows")  # words in DDR [D says none]; rows: hwc, blocks start on a row [I]
-    fc_lanes: int = number(LANES, 16, LANES)  # products of an FC iteration: 144 by the pseudo-code, 16 by table 3 [D]
-    #: Request, delay and accumulate are states [D]; others [W].
+    layout: str = word("rows", "chw", "hwc", "rows")  # word order in DDR [D says none]; rows: hwc in blocks of rows [I]
+    fc_lanes: int = number(LANES, 16, LANES)  # products per FC iteration [D]: pseudo-code 144, table 3 16
+    #: `states`: request, delay and accumulate are separate states [D]; all others [W].
     control: str = word("states", "states", "direct", "pruned", "pipelined")
-    lat_use: int = number(1, 0, 1)  # cycles that the consumer of a sum waits [D]; 0 reads the sum before it is there
-    banked: int = number(0, 0, 1)  # all BRAM36 of a store are read at once, 4 bytes a port [W]; 0: a byte a cycle [D]
-    ports: int = number(1, 1, 2)  # BRAM ports of a banked store that the loader reads [W]
-    fetch: str = word("once", "once", "full")  # several outputs take no more words than one (table); full: their own
-    frames: int = number(1, 1, 2)  # blocks that a store holds [D]; 2: one is filled while the other is used [W]
-    resident: int = number(0, 0, 1)  # of two frames: a block that is still there is not loaded again [W]
-    data_bits: int = number(17, 4, 27)  # log2 of the words of a block [D], 32 BRAM36
+    lat_use: int = number(1, 0, 1)  # cycles that the consumer of a sum waits [D]; 0 reads the sum too early
+    banked: int = number(0, 0, 1)  # 1: read all BRAM36 of a store at once, 4 bytes per port [W]; 0: 1 byte [D]
+    ports: int = number(1, 1, 2)  # ports per BRAM36 of a banked store that the loader reads [W]
+    fetch: str = word("once", "once", "full")  # several outputs take as many words as one (table); full: more
+    frames: int = number(1, 1, 2)  # blocks per store: 1 [D]; 2: double buffering [W]
+    resident: int = number(0, 0, 1)  # 1, with two frames: a block that is still in its store is not loaded again [W]
+    data_bits: int = number(17, 4, 27)  # log2 of the words per block [D]; 17 takes 32 BRAM36
     weight_bits: int = number(17, 4, 27)
     result_bits: int = number(17, 4, 27)
-    bias_bits: int = number(10, 1, 20)  # log2 of the biases of a block, 32 bits each: one BRAM36 [I]
-    block_bits: int = number(10, 1, 20)  # the block register [D]
-    oc_blocking: int = number(0, 0, 1)  # data are swept once for all kernels of a weight block [W]
-    outputs: int = number(1, 1, 16)  # sums of one iteration: neighbouring positions, or FC outputs [W]
-    macs_per_dsp: int = number(1, 1, 2)  # two int8 products that share a factor in one DSP48 [W]
-    write_behind: int = number(0, 0, 1)  # a result is written while the next is computed [W]
-    axi_bytes: int = number(4, 1, 64)  # words that the PS moves a cycle [I]
-    handshake: int = number(500, 0, 1 << 20)  # cycles of one page service beside the transfer [I]
-    fc_batch: int = number(1, 1, 64)  # samples that share a pass over FC weights [W]
-    relayout: int = number(0, 0, 1 << 10)  # cycles a word that the PS takes to re-lay results; not counted [I]
-    pool_side: int = number(224, 2, 1 << 10)  # longest row of the pool's shift register [I]
+    bias_bits: int = number(10, 1, 20)  # log2 of the biases per block, 32 bits each; 10 takes one BRAM36 [I]
+    block_bits: int = number(10, 1, 20)  # width of the block register [D]
+    oc_blocking: int = number(0, 0, 1)  # 1: one sweep over the data serves all kernels of a weight block [W]
+    outputs: int = number(1, 1, 16)  # sums per iteration: neighbouring positions, or FC outputs [W]
+    macs_per_dsp: int = number(1, 1, 2)  # 2: a DSP48 makes two int8 products that share a factor [W]
+    write_behind: int = number(0, 0, 1)  # 1: a result is written while the next one is computed [W]
+    axi_bytes: int = number(4, 1, 64)  # bytes that the PS moves per cycle [I]
+    handshake: int = number(500, 0, 1 << 20)  # cycles of one page service in addition to its transfer [I]
+    fc_batch: int = number(1, 1, 64)  # samples that share one pass over the FC weights [W]
+    relayout: int = number(0, 0, 1 << 10)  # cycles per word of the PS to re-lay results out; 0: not counted [I]
+    pool_side: int = number(224, 2, 1 << 10)  # longest row that the pool's shift register holds [I]
     clock_mhz: int = number(100, 1, 1000)  # [I]
     dsp_budget: int = number(220, 1, 1 << 16)  # xc7z020 [D]
     bram_budget: int = number(140, 1, 1 << 16)  # xc7z020, BRAM36 [D]
@@ -68,29 +71,29 @@ class Config(MachineConfig):
             (self.fc_lanes not in (GROUP, LANES), f"fc_lanes is {self.fc_lanes}", "choose 16 or 144"),
             (
                 self.lat_use == 0 and self.control in ("pruned", "pipelined"),
-                f"control={self.control} has no delay state that lat_use=0 would leave out",
+                f"lat_use=0 leaves out the delay state, and control={self.control} has no delay state",
                 "set control=states or direct",
             ),
             (
                 self.lat_use == 0 and (self.outputs > 1 or self.oc_blocking or self.fc_batch > 1),
-                "lat_use=0 is modelled for the document's order of outputs, one at a time",
-                "leave outputs, oc_blocking and fc_batch as they are",
+                "lat_use=0 is supported only where outputs are computed one at a time",
+                "set outputs=1, oc_blocking=0 and fc_batch=1",
             ),
             (self.ports > self.banked + 1, "ports=2 needs banked stores", "set banked=1"),
             (self.resident >= self.frames, "resident=1 needs a second frame", "set frames=2"),
             (
                 self.frames > 1 and self.layout != "rows",
-                f"frames=2 prefetches the next block, and layout={self.layout} has no order of blocks to foresee",
+                f"frames=2 prefetches the next block, which cannot be foreseen with layout={self.layout}",
                 "set layout=rows",
             ),
             (
                 self.oc_blocking and self.layout != "rows",
-                f"oc_blocking=1 needs kernels that do not straddle blocks, which layout={self.layout} has",
+                f"oc_blocking=1 does not support kernels that straddle blocks, as with layout={self.layout}",
                 "set layout=rows",
             ),
             (
                 self.macs_per_dsp > self.outputs,
-                "macs_per_dsp=2 packs the products of two outputs",
+                "macs_per_dsp=2 needs two outputs, whose products share a DSP48",
                 "set outputs=2 or more",
             ),
         ):
@@ -98,12 +101,12 @@ class Config(MachineConfig):
                 raise ConfigError("zynq config", reason, remedy)
 
     def block_words(self, store: str) -> int:
-        """Words of one block; a bias has 32 bits, all others 8."""
+        """Return the words per block of a store. A bias has 32 bits, all other words 8."""
         return 1 << int(getattr(self, f"{store}_bits"))
 
     @property
     def bill(self) -> dict[str, int]:
-        """What each part takes: DSP48 of the unit, BRAM36 of the stores."""
+        """The DSP48 of the compute unit, and the BRAM36 of each store."""
         stores = {
             store: self.frames * -(-self.block_words(store) // (BRAM_BIASES if store == "bias" else BRAM_WORDS))
             for store in STORES
@@ -123,18 +126,18 @@ class Config(MachineConfig):
         return LANES * self.outputs
 
     def fetch_bytes(self, store: str) -> int:
-        """Words that the loader reads from a store in a cycle."""
+        """Return the words that the loader reads from a store per cycle."""
         return BRAM_PORT_BYTES * self.ports * self.bill[f"{store} store (BRAM36)"] if self.banked else 1
 
     def fill(self, fc: bool = False) -> int:
-        """Cycles that the loader takes for one iteration."""
+        """Return the cycles in which the loader fills the lanes for one iteration."""
         data, weights = LANES, LANES
         if self.fetch == "full":
             data, weights = (data, weights * self.outputs) if fc else (data * self.outputs, weights)
         return max(-(-data // self.fetch_bytes("data")), -(-weights // self.fetch_bytes("weight")))
 
     def iteration(self, fc: bool = False) -> int:
-        """Cycles of one iteration: words into the lanes, then what is left of the control states."""
+        """Return the cycles of one iteration: filling the lanes, then the control states."""
         states = {"states": 2 + self.lat_use, "direct": 1 + self.lat_use, "pruned": 1, "pipelined": 0}
         return self.fill(fc) + states[self.control]
 
@@ -142,12 +145,12 @@ class Config(MachineConfig):
         return self.block_words(store) * (4 if store == "bias" else 1)
 
     def transfer(self, store: str) -> int:
-        """Cycles of one page service; whole blocks are moved."""
+        """Return the cycles of one page service, which always moves a whole block."""
         return -(-self.block_bytes(store) // self.axi_bytes) + self.handshake
 
 
-#: `repaired` lays blocks out so that none is loaded twice without need; `literal` is what the document says, by its
-#: pseudo-code (FC by 144), `literal16` by its table 3 (FC by 16).
+#: `repaired` has a layout in which no block is loaded twice without need. `literal` is the document's design by its
+#: pseudo-code (144 products per FC iteration), `literal16` by its table 3 (16 products).
 PRESETS: dict[str, dict[str, Any]] = {
     "repaired": {},
     "literal": {"layout": "chw"},
@@ -160,6 +163,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 #: The document's first design, which holds a whole layer of VGG16 in BRAM: 2**22 words of data and of results, 2**27
-#: weights. It is refused, with its bill.
+#: weights. Choosing it raises ConfigError with the bill.
 REFUSED: dict[str, dict[str, Any]] = {"first": {"data_bits": 22, "weight_bits": 27, "result_bits": 22, "bias_bits": 12}}
 Config.presets = PRESETS | REFUSED

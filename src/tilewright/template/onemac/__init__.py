@@ -1,4 +1,4 @@
-"""OneMac: a DMA unit and a unit of one multiply-accumulate a cycle, joined by token queues. A target to start from."""
+"""OneMac: a DMA unit and a unit that does one multiply-accumulate per cycle, synchronised by token queues."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .machine import Machine, steps
 
 
 class OneMac(given.Machine[Config]):
-    """The target; see tilewright/targets/base.py for the contract."""
+    """The target. The contract that it implements is documented in tilewright/targets/base.py."""
 
     name, kind = codegen.NAME, Config
-    title = "OneMac: a DMA unit and one multiply-accumulate a cycle, joined by token queues"
+    title = "OneMac: a DMA unit and one multiply-accumulate per cycle, synchronised by token queues"
     presets = tuple(PRESETS)
     timing_models = tuple(model.source for model in timing.MODELS.values())
     passes = frozenset({"order", "time", "values"})
-    no_vectors = "onemac has no golden vectors; replay yours in `conform`"
+    no_vectors = "onemac has no golden vectors; implement `conform` to replay your own"
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         return {"macs_per_cycle": timing.MACS_PER_CYCLE, **self.own(config).to_dict()}
@@ -40,7 +40,7 @@ class OneMac(given.Machine[Config]):
         groups = [
             Group("sizes", macros("onemac", self.own(config).to_dict())),
             Group("opcodes", macros("onemac_opcode", {opcode.name: int(opcode) for opcode in Opcode})),
-            Group("bits of an instruction: first, last", bit_ranges("ONEMAC_INSN", LAYOUT)),
+            Group("bits of each instruction field: first, last", bit_ranges("ONEMAC_INSN", LAYOUT)),
         ]
         return header("ONEMAC_H_", "The machine OneMac.", groups)
 
@@ -98,7 +98,7 @@ class OneMac(given.Machine[Config]):
 
 
 def _passes(image: LaunchImage, config: Config, dram: Dram, options: RunOptions) -> Passes:
-    """The shared passes over one launch."""
+    """Prepare the shared passes (order, hazards and time) for one launch."""
     model = timing.MODELS[options.timing or next(iter(timing.MODELS))]
     table = steps(ISA.decode(image.insns), config, dram)
     relation = order(table)

@@ -1,6 +1,7 @@
-"""From a network to launches, in three steps: a plan (numbers), a schedule (an order), instructions (tokens).
+"""The compiler, in three steps: a plan (tile sizes), a schedule (the order of work), code (instructions and tokens).
 
-A layer is a matrix product: rows of inputs with all weights. The host adds the bias, rescales and clips.
+Each layer on the machine is a matrix product: rows of inputs times all weights. The host adds the bias, requantises and
+clips.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ NAME = "onemac"
 
 @dataclass(frozen=True)
 class Plan:
-    """A product (rows x depth) (depth x outputs), cut into `group` outputs and `chunk` inputs at a time.
+    """The tiling of a matrix product (rows x depth) (depth x outputs): `group` outputs and `chunk` inputs per tile.
 
-    Half of each memory is a slot: one is filled while the other is used.
+    Double buffering: each memory is split into two slots, and one is filled while the other is used.
     """
 
     rows: int
@@ -43,10 +44,10 @@ class Plan:
 
 
 def plan(site: Site, config: Config) -> Plan | str:
-    """The plan of a node, or why the host runs it."""
+    """Return the plan of a node, or the reason why it runs on the host."""
     op = site.node.op
     if not isinstance(op, FullyConnected | Conv2D):
-        return OnnxOp.real(site) or f"{op.label} is not supported: onemac multiplies matrices only"
+        return OnnxOp.real(site) or f"{op.label} is not supported: onemac computes only matrix products"
     x, w, bias = site.input(0), site.input(1), site.optional(2)
     if isinstance(op, Conv2D):
         window, groups = op.window, x.shape[3] // w.shape[3]
@@ -59,9 +60,9 @@ def plan(site: Site, config: Config) -> Plan | str:
             if value != only:
                 return f"{name}={value} is not supported: only a convolution with {name}={only} is a matrix product"
     if w.data is None or x.data is not None or (bias and bias.data is None):
-        return "weights and bias must be constant, the input not"
+        return "weights and bias must be constant, and the input must be computed"
     if w.dtype != "int8" or x.dtype != "int8" or (w.quant and any(w.quant.zero_point)):
-        return "inputs and weights must be int8, weights with zero point 0"
+        return "inputs and weights must be int8, and the zero point of the weights must be 0"
     outputs, depth = w.shape[0], w.shape[-1]
     slot = config.buffer_bytes // 2
     group = min(outputs, config.accumulators // 2, slot - 1)
@@ -70,7 +71,10 @@ def plan(site: Site, config: Config) -> Plan | str:
 
 
 class Job(NamedTuple):
-    """One DOT: `outs` outputs from `out` on of a row, inputs from `k` on, weights at byte `wgt` of their image."""
+    """One DOT: for one row, `outs` outputs from output `out`, and `length` inputs from input `k`.
+
+    Its weights start at byte `wgt` of the weight image.
+    """
 
     row: int
     out: int
@@ -81,7 +85,7 @@ class Job(NamedTuple):
 
 
 def schedule(p: Plan) -> Iterator[Job]:
-    """All DOTs in order; the weight image has the same order."""
+    """Yield all DOTs in order of execution. The weights are laid out in the same order."""
     for row in range(p.rows):
         wgt = 0
         for out in range(0, p.outputs, p.group):
@@ -93,7 +97,7 @@ def schedule(p: Plan) -> Iterator[Job]:
 
 
 def weight_image(p: Plan, weights: Array) -> Raw:
-    """int8 (outputs, depth) as the bytes that the LOADs of one row read, one after another."""
+    """Lay int8 weights (outputs, depth) out in the order in which the LOADs of one row read them; returns bytes."""
     parts = [
         weights[j.out : j.out + j.outs, j.k : j.k + j.length].ravel()
         for j in schedule(Plan(1, p.depth, p.outputs, p.group, p.chunk))
@@ -102,21 +106,21 @@ def weight_image(p: Plan, weights: Array) -> Raw:
 
 
 class Stream:
-    """Instructions under construction. A token is pushed and popped where an instruction needs the other unit's.
+    """Instructions under construction. Where an instruction must wait for the other unit, `add` inserts a token.
 
-    An instruction follows the last writer of the slots that it reads, and the last users of those that it writes.
+    An instruction waits for the last instruction of the other unit that used one of the same slots.
     """
 
     def __init__(self) -> None:
         self.rows: list[dict[str, int]] = []
-        self._known = dict.fromkeys(Unit, -1)  # the last instruction of the other unit known to have ended
-        self._users: dict[tuple[str, int], dict[Unit, int]] = {}  # by slot, the last instruction of each unit
+        self._known = dict.fromkeys(Unit, -1)  # by unit: the last instruction of the other unit known to have ended
+        self._users: dict[tuple[str, int], dict[Unit, int]] = {}  # by slot and unit: the last instruction that used it
 
     def add(self, opcode: Opcode, *slots: tuple[str, int], **fields: int) -> None:
         unit, index = UNIT[opcode], len(self.rows)
         other = Unit.MAC if unit == Unit.DMA else Unit.DMA
         row = {"opcode": int(opcode), **fields}
-        # Whatever the other unit did with a slot is a reason to wait: one of the two always writes it.
+        # Any earlier use by the other unit is a dependency: one of the two units always writes the slot.
         need = max(self._users.setdefault(slot, {}).get(other, -1) for slot in slots)
         if need > self._known[unit]:
             row["pop"], self.rows[need]["push"] = 1, 1
@@ -127,7 +131,7 @@ class Stream:
 
 
 def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
-    """The code of a layer; `x`, `w`, `acc` are the addresses of its segments."""
+    """Return the encoded instructions of a layer; `x`, `w` and `acc` are the DRAM addresses of its segments."""
     stream, slot, jobs = Stream(), config.buffer_bytes // 2, list(schedule(p))
 
     def load(index: int) -> None:
@@ -140,7 +144,7 @@ def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
     groups = 0
     for index, job in enumerate(jobs):
         if index + 1 < len(jobs):
-            load(index + 1)  # before the STORE, which waits for this DOT
+            load(index + 1)  # ahead of the STORE, which blocks the DMA unit until this DOT ends
         half, base = groups % 2, index % 2 * slot
         operands = {"buf": base, "wgt": base + p.chunk, "length": job.length, "zero": zero}
         sums = {"acc": half * (config.accumulators // 2), "count": job.outs}
@@ -152,7 +156,7 @@ def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """The program of a network; steps are its nodes in order."""
+    """Compile a network; the program has one step per node, in order."""
     steps: list[Launch | HostStep] = []
     for site in graph.sites():
         found = plan(site, config)
@@ -173,13 +177,13 @@ def _launch(site: Site, p: Plan, config: Config) -> Launch:
 
 
 def pack(site: Site, values: Mapping[str, Array]) -> dict[str, Array]:
-    """What the launch reads, uint8 (S, bytes) by segment."""
+    """Return the inputs of the launch by segment name, each uint8 (S, bytes)."""
     codes = values[site.input(0).name]
     return {"x": np.ascontiguousarray(codes).reshape(codes.shape[0], -1).view(np.uint8)}
 
 
 def unpack(site: Site, left: Mapping[str, Array], rounding: str) -> dict[str, Array]:
-    """The node's output codes {name: (S, *shape)} from the accumulators that the launch stored."""
+    """Return the output codes of the node, {name: (S, *shape)}, from the accumulators that the launch stored."""
     op, acc = site.node.op, left["acc"]
     assert isinstance(op, Linear)
     sums = np.ascontiguousarray(acc).view("<i4").reshape(acc.shape[0], *site.output.shape)

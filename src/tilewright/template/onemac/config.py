@@ -1,4 +1,4 @@
-"""The numbers of one machine, each with its unit and where it comes from."""
+"""The parameters of the machine, each with its unit and its source (chosen, assumed, measured ...)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tilewright.targets.given import MachineConfig, number
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
-    """One OneMac machine. Raises ConfigError for a number out of range."""
+    """The parameters of one OneMac machine. Raises ConfigError if a value is out of range."""
 
     where = "onemac config"
 
-    buffer_bytes: int = number(4096, 4, 1 << 16)  # on-chip, for inputs and weights; chosen; 16 bits of address: isa.py
-    accumulators: int = number(32, 2, 1 << 16)  # int32 each; chosen
-    bus_bits: int = number(32, 8, 1024)  # the DRAM port; chosen
+    buffer_bytes: int = number(4096, 4, 1 << 16)  # buffer of inputs and weights; chosen; 16 address bits
+    accumulators: int = number(32, 2, 1 << 16)  # number of int32 accumulators; chosen
+    bus_bits: int = number(32, 8, 1024)  # width of the DRAM port; chosen
     dram_latency: int = number(20, 0, 1 << 20)  # cycles from a request to its first beat; assumed
     clock_mhz: int = number(100, 1, 10_000)  # assumed
-    queue_depth: int = number(16, 1, 1 << 20)  # instructions that wait at each unit; chosen
-    token_depth: int = number(16, 2, 1 << 20)  # tokens in each token queue; chosen
+    queue_depth: int = number(16, 1, 1 << 20)  # instructions that can wait at each unit; chosen
+    token_depth: int = number(16, 2, 1 << 20)  # tokens that each token queue can hold; chosen
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bus_bits % 8:
-            raise ConfigError("onemac config", f"bus_bits is {self.bus_bits}, not whole bytes")
+            raise ConfigError("onemac config", f"bus_bits is {self.bus_bits}, not a multiple of 8")
 
 
 PRESETS = {"small": Config(), "wide": Config(buffer_bytes=1 << 14, bus_bits=64)}

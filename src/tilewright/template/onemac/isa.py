@@ -1,12 +1,13 @@
-"""The language: three instructions of one format, decoded as columns, and their text.
+"""The instruction set: three instructions in one format, and their text.
 
     load  buf=0 dram=640 length=120 push               buf[0:120] = DRAM[640:760]
     dot   buf=0 wgt=120 acc=0 length=120 count=16 clear=1 zero=-128 pop push
     store acc=0 dram=4096 count=16 pop                 DRAM[4096:4160] = acc[0:16], int32
 
-`dot`: acc[acc + j] += sum over k of (buf[buf + k] - zero) * buf[wgt + j * length + k], j < count, k < length;
-`clear` sets the accumulators to 0 first. `pop` waits for a token of the other unit before an instruction starts,
-`push` gives it one when the instruction has ended. A launch is written with its segments (program/listing.py):
+`dot`: acc[acc + j] += sum over k of (buf[buf + k] - zero) * buf[wgt + j * length + k], for j < count and k < length.
+With `clear`, the accumulators are set to 0 first. With `pop`, the instruction waits for a token from the other unit
+before it starts. With `push`, it sends a token to the other unit when it ends. The text of a launch begins with its
+DRAM segments (format: program/listing.py):
 
     .launch dense
     .segment x address=0x0 size=0x4 kind=input
@@ -28,7 +29,7 @@ from tilewright.program.program import Launch
 
 
 class Opcode(IntEnum):
-    """What an instruction does."""
+    """The operation of an instruction."""
 
     LOAD = 0
     DOT = 1
@@ -36,7 +37,7 @@ class Opcode(IntEnum):
 
 
 class Unit(IntEnum):
-    """Who does it, each at its own pace."""
+    """The hardware units. They run concurrently; only tokens synchronise them."""
 
     DMA = 0
     MAC = 1
@@ -48,21 +49,21 @@ LAYOUT = Layout(
     "instruction",
     (
         Field("opcode", 3, doc="Opcode"),
-        Field("pop", 1, doc="wait for a token of the other unit"),
-        Field("push", 1, doc="on completion, a token to the other unit"),
-        Field("clear", 1, doc="DOT: start from 0 instead of accumulating"),
+        Field("pop", 1, doc="wait for a token from the other unit"),
+        Field("push", 1, doc="on completion, send a token to the other unit"),
+        Field("clear", 1, doc="DOT: set the accumulators to 0 first"),
         Field("zero", 8, signed=True, doc="DOT: zero point of the inputs"),
         Field("buf", 16, doc="LOAD: first byte written; DOT: first input"),
         Field("wgt", 16, doc="DOT: first weight"),
         Field("acc", 16, doc="first accumulator"),
         Field("dram", 32, doc="first byte in DRAM"),
-        Field("length", 16, doc="LOAD: bytes; DOT: products an accumulator"),
-        Field("count", 16, doc="accumulators"),
+        Field("length", 16, doc="LOAD: bytes; DOT: products per accumulator"),
+        Field("count", 16, doc="number of accumulators"),
     ),
     word_bits=64,
     words=2,
 )
-#: The fields that each instruction has; the others are 0.
+#: The fields that each instruction uses; all others must be 0.
 OPERANDS = {
     Opcode.LOAD: ("buf", "dram", "length"),
     Opcode.DOT: ("buf", "wgt", "acc", "length", "count", "clear", "zero"),
@@ -72,7 +73,7 @@ ISA = InstructionSet(LAYOUT, "opcode", Opcode, OPERANDS, flags=("pop", "push"))
 
 
 def image_of(launch: Launch) -> LaunchImage:
-    """What a launch holds, which may come from a file. Raises ProgramError."""
+    """Return the instructions and segments of a launch. Raises ProgramError if they are malformed (damaged file)."""
     return LaunchImage.of(launch, LAYOUT.nbytes)
 
 
@@ -80,12 +81,12 @@ GRAMMAR = Grammar({**image_directives(), ".code": Directive(code=ISA.notation.re
 
 
 def text_of(launch: Launch) -> Text:
-    """The text of a launch, which `launch_of` reads back exactly."""
+    """Return the text of a launch; `launch_of` reads it back exactly."""
     image = image_of(launch)
     code = [ISA.notation.show(row) for row in rows(ISA.decode(image.insns))]
     return Text(launch.name, sections=[*image_sections(image), Section(".code", code=code)])
 
 
 def launch_of(text: Text) -> Launch:
-    """The launch that a text describes. Raises ProgramError with the line and column."""
+    """Return the launch that a text describes. Raises ProgramError with the line and column of a mistake."""
     return read_image(text, LAYOUT.encode_rows(text.code(".code"))).launch(text.name)

@@ -1,6 +1,7 @@
-"""The machine: instructions as steps with footprints (no data), then what they do to data.
+"""The machine: the footprint of each instruction (which memory it touches, without data), then its effect on data.
 
-buf: bytes, inputs and weights. acc: int32. Control state there is none: every address is in the instruction.
+The memories are `buf` (bytes: inputs and weights) and `acc` (int32). All addresses are in the instructions: the machine
+has no control state.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, Toke
 from .config import Config
 from .isa import ISA, UNIT, Opcode, Unit
 
-#: Memories in footprints; elements are bytes, and accumulators in ACC. Every segment of DRAM is one, DRAM the first.
+#: Numbers of the memories in footprints. Elements are accumulators in ACC and bytes elsewhere. Each DRAM segment is a
+#: memory of its own; DRAM is the number of the first.
 BUF, ACC, DRAM = range(3)
 
 
 def steps(columns: Mapping[str, Column], config: Config, dram: Dram) -> StepTable:
-    """One step an instruction: its unit, tokens and footprint."""
+    """Return the step table: the unit, tokens and footprint of each instruction."""
     unit = np.array([UNIT[opcode] for opcode in Opcode], np.int64)[columns["opcode"]]
     depth, instructions = config.token_depth, rows(columns)
     on_chip = (Space("buf", config.buffer_bytes), Space("acc", config.accumulators))
@@ -31,7 +33,7 @@ def steps(columns: Mapping[str, Column], config: Config, dram: Dram) -> StepTabl
         queues=(TokenQueue("dma->mac", Unit.DMA, Unit.MAC, depth), TokenQueue("mac->dma", Unit.MAC, Unit.DMA, depth)),
         spaces=(*on_chip, *(_space(segment) for segment in dram.segments)),
         unit=unit,
-        pops=columns["pop"] << (1 - unit),  # the queue that the other unit fills
+        pops=columns["pop"] << (1 - unit),  # bit 0 is the queue dma->mac, bit 1 mac->dma
         pushes=columns["push"] << unit,
         footprint=np.arange(len(unit)),
         footprints=Footprints.of([_touched(row, dram) for row in instructions]),
@@ -40,7 +42,7 @@ def steps(columns: Mapping[str, Column], config: Config, dram: Dram) -> StepTabl
 
 
 def _touched(row: Mapping[str, int], dram: Dram) -> Array:
-    """What one instruction reads and writes: rows of (memory, mode, first element, length, 1, 0)."""
+    """Return the footprint of an instruction: rows (memory, mode, first element, length, count 1, stride 0)."""
     index = max(0, sum(segment.address <= row["dram"] for segment in dram.segments) - 1)
     first = row["dram"] - dram.segments[index].address
     if row["opcode"] == Opcode.LOAD:
@@ -54,7 +56,7 @@ def _touched(row: Mapping[str, int], dram: Dram) -> Array:
             (ACC, WRITE if row["clear"] else READ | WRITE, row["acc"], row["count"]),
         ]
     else:
-        raise NotImplementedError(f"what {Opcode(row['opcode']).name} reads and writes")
+        raise NotImplementedError(f"the footprint of {Opcode(row['opcode']).name} is not defined")
     return np.array([(*touch, 1, 0) for touch in touched], np.int64)
 
 
@@ -64,7 +66,7 @@ def _space(segment: Segment) -> Space:
 
 
 class Machine:
-    """The data memories of one machine that runs `samples` samples in step: buf, acc (samples, size)."""
+    """The data memories of a machine that runs S samples at once: buf and acc are arrays (S, size)."""
 
     def __init__(self, config: Config, dram: Dram, samples: int) -> None:
         self.dram, self.samples = dram, samples
@@ -72,7 +74,7 @@ class Machine:
         self.acc = np.zeros((samples, config.accumulators), "<i4")
 
     def run(self, columns: Mapping[str, Column], sequence: Sequence[int]) -> None:
-        """Execute the instructions in this order."""
+        """Execute the instructions in the order given by `sequence`."""
         instructions = rows(columns)
         meaning = {Opcode.LOAD: self._load, Opcode.DOT: self._dot, Opcode.STORE: self._store}
         for step in sequence:

@@ -1,4 +1,4 @@
-"""OneMac keeps the contract, does what its language says, and is found out where a token is missing."""
+"""Tests: OneMac satisfies the contract, executes its instructions as specified, and reports missing tokens."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_other_sizes_give_the_same_outputs(changes: dict[str, int]) -> None:
     assert (result.matches_reference, result.findings) == (True, ())
 
 
-def test_an_instruction_means_what_it_says() -> None:
+def test_values_follow_the_instructions() -> None:
     result = TARGET.launch(assembled(CODE), only(assembled(CODE)), {}, RunOptions(timing=MODEL))
-    # x = 0 0 and zero = -1: sums of (0 + 1) * weight
+    # x is 0 0 and zero is -1: each sum adds (0 + 1) * weight
     np.testing.assert_array_equal(result.values["y"].view("<i4"), [[3, 2]])
     assert result.executed_macs == 4
 
@@ -68,8 +68,8 @@ def test_time_follows_the_table() -> None:
     assert (trace.start[2], trace.start[3]) == (trace.end[1], trace.end[2])  # tokens take no time
 
 
-def test_an_instruction_may_stand_before_the_one_that_it_waits_for() -> None:
-    """The units overlap, so the program ends; its instructions cannot run one by one, so it has no serial time."""
+def test_an_instruction_may_precede_the_one_that_it_waits_for() -> None:
+    """The units run concurrently, so the program ends. It cannot run in stream order, so it has no serial time."""
     load, load_weights, dot, store = CODE.splitlines()[-4:]
     other = CODE.replace(f"{load}\n{load_weights}\n{dot}\n{store}", f"{dot}\n{load}\n{load_weights}\n{store}")
     assert other != CODE
@@ -98,12 +98,12 @@ def test_a_missing_push_stops_the_run() -> None:
     ("old", "new", "where"),
     [("dram=2", "dram=3", "DRAM w"), ("buf=2 ", "buf=4094 ", "buf"), ("acc=0 dram=6", "acc=31 dram=6", "acc")],
 )
-def test_accesses_outside_are_found(old: str, new: str, where: str) -> None:
+def test_out_of_range_accesses_are_reported(old: str, new: str, where: str) -> None:
     found = [finding for finding in TARGET.check(assembled(CODE.replace(old, new))) if finding.kind == "out_of_range"]
     assert [finding.space for finding in found] == [where]
 
 
-def test_any_fields_round_trip() -> None:
+def test_every_field_survives_text() -> None:
     rng = np.random.default_rng(7)
     rows = []
     for opcode, operands in isa.OPERANDS.items():
@@ -117,7 +117,7 @@ def test_any_fields_round_trip() -> None:
     np.testing.assert_array_equal(isa.LAYOUT.encode_rows(again), code)
 
 
-def test_a_damaged_launch_is_the_files_fault() -> None:
+def test_a_damaged_launch_is_a_program_error() -> None:
     good = only(assembled(CODE))
     for meta, arrays in (
         ({}, good.arrays),
@@ -131,7 +131,7 @@ def test_a_damaged_launch_is_the_files_fault() -> None:
             TARGET.launch(program, Launch("two", (), meta, arrays), {}, RunOptions())
 
 
-def test_what_is_no_instruction_is_refused() -> None:
+def test_invalid_instructions_are_refused() -> None:
     with pytest.raises(ProgramError, match="instruction 0"):
         isa.ISA.decode(isa.LAYOUT.encode_rows([{"opcode": 7}]))
     with pytest.raises(ProgramError, match="instruction 1"):
@@ -152,7 +152,7 @@ def test_text_errors_name_the_column(line: str, said: str) -> None:
         isa.ISA.notation.read(words.split(line, 3))
 
 
-def test_every_node_on_the_host_has_a_reason() -> None:
+def test_nodes_on_the_host_have_a_reason() -> None:
     reasons = {site.node.name: codegen.plan(site, Config()) for site in contract.network().sites()}
     on_host = {name for name, reason in reasons.items() if isinstance(reason, str)}
     assert on_host == {"conv3x3", "flat", "softmax"}

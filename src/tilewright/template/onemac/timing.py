@@ -1,4 +1,4 @@
-"""What each instruction costs: one table a timing model, each number with its source."""
+"""The cost of each instruction: one table per timing model, each number with its source."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MACS_PER_CYCLE = 1
 
 @dataclass(frozen=True)
 class Timing:
-    """Cycles; the latency of DRAM comes from the config."""
+    """The numbers of one timing model. The latency of DRAM comes from the config."""
 
-    dispatch: int  # any instruction, before it does anything
-    mac: int  # a multiply-accumulate
-    burst: int  # beats in one request
+    dispatch: int  # cycles that every instruction takes before it starts its work
+    mac: int  # cycles of one multiply-accumulate
+    burst: int  # most beats in one DRAM request
     source: TimingModel
 
 
@@ -32,19 +32,19 @@ MODELS = {
         dispatch=1,  # assumed: reading the command queue
         mac=1,  # by design: MACS_PER_CYCLE
         burst=256,  # AXI4
-        source=TimingModel("guess", "one MAC a cycle by design; everything else assumed, nothing measured"),
+        source=TimingModel("guess", "one MAC per cycle by design; everything else assumed, nothing measured"),
     )
 }
 
 
 def costs(columns: Mapping[str, Column], config: Config, timing: Timing) -> Costs:
-    """The step costs of decoded instructions: bytes that each moves, then cycles that it is busy."""
+    """Return the cost of each decoded instruction: the bytes it transfers, and the cycles it is busy afterwards."""
     opcode, length, count = columns["opcode"], columns["length"], columns["count"]
     row_bytes = _each(opcode, {Opcode.LOAD: length, Opcode.DOT: 0, Opcode.STORE: 4 * count})
     busy: dict[Opcode, Column | int] = {
         Opcode.LOAD: 0,
         Opcode.DOT: length * count * timing.mac,
-        Opcode.STORE: config.dram_latency,  # assumed: the write response, before the token
+        Opcode.STORE: config.dram_latency,  # assumed: the token is sent after the write response
     }
     return Costs.of(
         lead=np.full(len(opcode), timing.dispatch, np.int64),
@@ -56,7 +56,7 @@ def costs(columns: Mapping[str, Column], config: Config, timing: Timing) -> Cost
 
 
 def _each(opcode: Column, values: Mapping[Opcode, Column | int]) -> Column:
-    """For each instruction the value of its opcode; every opcode must have one."""
+    """Return the value of each instruction's opcode. Every opcode must have a value (KeyError)."""
     column = np.zeros(len(opcode), np.int64)
     for code in Opcode:
         column = np.where(opcode == code, values[code], column)
@@ -64,6 +64,6 @@ def _each(opcode: Column, values: Mapping[Opcode, Column | int]) -> Column:
 
 
 def simulated(columns: Mapping[str, Column], config: Config, timing: Timing) -> Simulated:
-    """The instructions' costs; a DRAM port with a read bus and a write bus; commands that are fetched in bursts."""
+    """Return all inputs of the time pass: instruction costs, the DRAM port, and how instructions are fetched."""
     port = Channel(config.bus_bits // 8, config.dram_latency, timing.burst)
     return Simulated(costs(columns, config, timing), port, Fetch(LAYOUT.nbytes, config.queue_depth))

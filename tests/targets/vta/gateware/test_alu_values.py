@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.targets.vta.gateware.test_programs import MACHINES, OPTIONS, dram_of
+from tests.targets.vta.gateware.machines import MACHINES, OPTIONS, dram_of
 from tests.targets.vta.records import ACC, ADD, ALU, ALU_UOP, FINISH, LOAD, OUT, SHR, STORE, UOP
 from tests.targets.vta.streams import BASES, Case, alu, random_case, uop_load
 from tilewright.sim.findings import RACE

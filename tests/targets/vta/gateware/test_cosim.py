@@ -157,7 +157,7 @@ def test_a_wrong_result_is_named_though_it_is_overwritten(
     beat = int(sound.written.cycle[0])
     assert case.differences == (
         f"#{FIRST} store out[0:4]: bus__w__payload for all[{BASES['out']}] has 0x00 in cycle {beat} on the RTL, "
-        "0xf7 on the machine",
+        "0xf7 in the simulator",
     )
     shown = vcd(path, "bus__w__payload")
     last = max(time for time in shown if time <= 2 * (beat + cosim.LAUNCH))
@@ -188,7 +188,8 @@ def test_a_step_that_takes_too_long_is_named(sound: cosim.RtlRun, monkeypatch: p
     case = cosimulated()
     start, end = int(sound.start[2]), int(sound.end[1])
     assert case.differences[0].startswith(f"#2 alu min 0 1x1x4 micro-ops: compute_starts in cycle {start + 2} on the ")
-    assert case.differences[1] == f"#1 load acc[0:4]: compute_ends in cycle {end + 2} on the RTL, {end} on the model"
+    second = f"#1 load acc[0:4]: compute_ends in cycle {end + 2} on the RTL, {end} in the simulator"
+    assert case.differences[1] == second
     assert case.first_cycle == start  # the next starts before this one ends: acc is written behind it
 
 
@@ -198,7 +199,7 @@ def test_a_step_that_does_not_wait_is_named(sound: cosim.RtlRun, monkeypatch: py
     case = cosimulated()
     first = case.differences[0]
     assert first.startswith(f"#{FIRST} store out[0:4]: store_starts in cycle {case.first_cycle} on the RTL, ")
-    assert first.endswith(f"{sound.start[FIRST]} on the model")
+    assert first.endswith(f"{sound.start[FIRST]} in the simulator")
 
 
 def test_a_waveform_of_a_whole_launch_without_differences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,5 +218,5 @@ def test_what_has_no_gateware_says_so(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["compile", str(DIGITS), "-t", "vta", "--set", "semantics=fsim", "-o", str(program)]) == 0
     assert main(["cosim", str(program)]) == 2
     said = capsys.readouterr().err
-    assert "VTA gateware: there is none with semantics fsim: it has no memory between compute and store; set" in said
+    assert "VTA gateware: semantics=fsim is not supported: it has no memory between compute and store; set" in said
     assert main(["rtl", "vta", "--set", "semantics=fsim", "-o", str(tmp_path)]) == 2

@@ -111,7 +111,7 @@ def test_the_files_of_a_board_are_a_design(config: Config, tmp_path: Any) -> Non
 
 
 def test_a_machine_without_gateware_is_refused() -> None:
-    with pytest.raises(ConfigError, match="there is none with semantics fsim"):
+    with pytest.raises(ConfigError, match="semantics=fsim is not supported"):
         Vta(small(0, 2, semantics="fsim"))
 
 

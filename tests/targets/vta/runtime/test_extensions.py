@@ -200,13 +200,13 @@ def load_par(rt: Runtime) -> None:
         ({}, lambda rt: rt.push_alu(each, AluOp.RSHR, 1, 0), "uop_push: the ALU 'upstream' has no RSHR"),
         ({"alu": "rounding"}, lambda rt: rt.push_alu(beyond, 0, 0), "'rounding' has no REQ; set alu to fused"),
         ({"alu": "rounding"}, load_par, "load_buffer_2d: memory is PAR; set alu to fused"),
-        ({"alu": "fused"}, lambda rt: rt.push_alu(each, AluOp.REQ, 1, 0), "imm is 1; REQ has none"),
-        ({"alu": "fused"}, lambda rt: rt.push_alu(several), "push_alu: .* several sets of factors in an outer round"),
-        ({"alu": "fused"}, lambda rt: rt.push_alu(inside), "push_alu: .* several sets of factors in an outer round"),
+        ({"alu": "fused"}, lambda rt: rt.push_alu(each, AluOp.REQ, 1, 0), "imm is 1; leave imm out"),
+        ({"alu": "fused"}, lambda rt: rt.push_alu(several), "several sets of factors in one outer iteration"),
+        ({"alu": "fused"}, lambda rt: rt.push_alu(inside), "several sets of factors in one outer iteration"),
         ({"alu": "fused"}, lambda rt: rt.push_alu(beyond, 256, 0), r"src reaches tile 256; par has tiles 0\.\.255"),
         ({"alu": "fused"}, lambda rt: rt.push_alu(beyond, 0, 254), r"wgt reaches tile 256; par has tiles 0\.\.255"),
-        ({"stages": 4}, lambda rt: rt.dep_push("gemm", "store"), r"no such token queue; there are .*gemm->activate"),
-        ({"stages": 4}, lambda rt: rt.dep_pop("compute", "store"), "the units are load, gemm, activate, store"),
+        ({"stages": 4}, lambda rt: rt.dep_push("gemm", "store"), "no such token queue; .* gemm->activate"),
+        ({"stages": 4}, lambda rt: rt.dep_pop("compute", "store"), "choose one of load, gemm, activate, store"),
     ],
 )
 def test_what_a_machine_has_not_is_named(

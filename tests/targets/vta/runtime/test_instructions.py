@@ -120,7 +120,7 @@ def test_pending_pops_become_nops() -> None:
 @pytest.mark.parametrize(("source", "target"), [(LOAD, STORE), (STORE, LOAD), (COMPUTE, COMPUTE)])
 def test_units_that_are_no_neighbours_are_refused(source: int, target: int) -> None:
     for call in ("dep_push", "dep_pop"):
-        with pytest.raises(ProgramError, match=rf"{call}\(.*no such token queue; there are load->compute"):
+        with pytest.raises(ProgramError, match=rf"{call}\(.*no such token queue; this machine has load->compute"):
             getattr(buffer(), call)(source, target)
 
 

@@ -40,11 +40,11 @@ def test_copies_take_offsets_on_both_sides() -> None:
         rt.copy(b, 0, host, 2, 2)
         assert host.tolist() == [[0, 14 << 8 | 13], [0, 0]]
         assert a.filled and not a.data.flags.writeable
-        with pytest.raises(ProgramError, match=r"copy: bytes 7\.\.9 leave buffer 'buffer0' of 8 bytes"):
+        with pytest.raises(ProgramError, match=r"copy: bytes 7\.\.9 are not inside buffer 'buffer0' of 8 bytes"):
             rt.copy(a, 7, b, 0, 2)
-        with pytest.raises(ProgramError, match=r"write: bytes -1\.\.1 leave buffer 'buffer1'"):
+        with pytest.raises(ProgramError, match=r"write: bytes -1\.\.1 are not inside buffer 'buffer1'"):
             rt.copy(a, 0, b, -1, 2)
-        with pytest.raises(ProgramError, match=r"copy: bytes 0\.\.9 leave the source array of 8 bytes"):
+        with pytest.raises(ProgramError, match=r"copy: bytes 0\.\.9 are not inside the source array of 8 bytes"):
             rt.copy(host, 0, b, 0, 9)
         with pytest.raises(ProgramError, match="copy: the target array is not contiguous"):
             rt.copy(a, 0, host[:, 0], 0, 2)
@@ -54,7 +54,7 @@ def test_what_is_no_live_buffer_of_this_runtime_is_refused() -> None:
     one, other = Runtime(), Runtime()
     a, b = one.alloc(64), other.alloc(64)
     assert a.address == b.address
-    with pytest.raises(ProgramError, match="load_buffer_2d: buffer 'buffer0' is another runtime's"):
+    with pytest.raises(ProgramError, match="load_buffer_2d: buffer 'buffer0' belongs to another runtime"):
         one.load_buffer_2d(b, 0, 1, 1, 1, 0, Memory.INP)
     one.free(a)
     for call in (
@@ -76,7 +76,7 @@ def test_what_is_no_live_buffer_of_this_runtime_is_refused() -> None:
         (0, None, "alloc: size is 0"),
         (1, "x", "alloc: the name 'x' is taken"),
         (1, "uop", "alloc: the name 'uop' is taken"),
-        (MAX_BYTES, None, "alloc: .* bytes beside 1 do not fit"),
+        (MAX_BYTES, None, "alloc: .* bytes do not fit beside the 1 bytes in use"),
     ],
 )
 def test_alloc_refuses(size: int, name: str | None, message: str) -> None:
@@ -124,5 +124,5 @@ def test_a_tile_is_row_major() -> None:
 def test_what_is_no_matrix_of_tiles_is_refused(matrix: Array, message: str) -> None:
     with pytest.raises(InputError, match=message):
         tiles.pack(matrix, Memory.INP, PRESETS["pynq"])
-    with pytest.raises(InputError, match="tiles: are 3 bytes; 1x1 in inp needs 16"):
+    with pytest.raises(InputError, match="tiles: have only 3 bytes; a 1x1 matrix in inp needs 16"):
         tiles.unpack(np.zeros(3, np.uint8), Memory.INP, (1, 1), PRESETS["pynq"])

@@ -294,11 +294,11 @@ def test_a_full_command_buffer_is_named(monkeypatch: pytest.MonkeyPatch) -> None
             rt.load_buffer_2d(source, 0, 4, 1, 4, 0, Memory.ACC)
         calls: list[Call] = [lambda rt: rt.push_gemm(dense), lambda rt: rt.dep_push("load", "compute")]
         for call in calls:
-            with pytest.raises(ProgramError, match=r"the command buffer of 0 KiB is full \(16 instructions\); synchro"):
+            with pytest.raises(ProgramError, match=r"the command buffer of 0 KiB is full \(16 instructions\); call"):
                 call(rt)
         assert rt.synchronize().cycles
         rt.push_gemm(dense)
-        with pytest.raises(ProgramError, match="push_alu: the micro-ops exceed 0 KiB; synchronize"):
+        with pytest.raises(ProgramError, match="push_alu: the micro-ops exceed 0 KiB; call synchronize"):
             rt.push_alu(long)
 
 
@@ -311,16 +311,16 @@ def loading(
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (loading(sram=2047, x=2), r"load_buffer_2d: sram_index 2047 and 2 tiles leave inp; it has tiles 0\.\.2047"),
+        (loading(sram=2047, x=2), r"load_buffer_2d: sram_index 2047 with 2 tiles is outside inp; it has tiles"),
         (loading(sram=-1), "load_buffer_2d: sram_index -1"),
-        (loading(sram=1023, x=2, memory=Memory.WGT), r".*leave wgt; it has tiles 0\.\.1023"),
+        (loading(sram=1023, x=2, memory=Memory.WGT), r".*is outside wgt; it has tiles 0\.\.1023"),
         (loading(x=1 << 16), r"load_buffer_2d: x_size is 65536, not an integer in 0\.\.65535"),
         (loading(y=-1), "load_buffer_2d: y_size is -1"),
         (loading(stride=1 << 16), "load_buffer_2d: x_stride is 65536"),
-        (loading(offset=-1), "load_buffer_2d: offset -1 and 1 rows"),
+        (loading(offset=-1), "load_buffer_2d: offset -1 with 1 rows"),
         (
             loading(x=4, y=3, stride=31),
-            "load_buffer_2d: offset 0 .* reach tile 66; buffer 'b' has 64 tiles of 16 bytes",
+            "load_buffer_2d: offset 0 .* reaches to tile 66; buffer 'b' has 64 tiles of 16 bytes",
         ),
         (loading(x=2, memory=Memory.WGT, stride=2, y=3), "load_buffer_2d: .* buffer 'b' has 4 tiles of 256 bytes"),
         (loading(memory=Memory.UOP), "load_buffer_2d: memory is UOP; push_gemm and push_alu load micro-ops"),
@@ -332,13 +332,13 @@ def loading(
         ),
         (
             lambda rt: rt.load_buffer_2d(rt.alloc(16), 0, 1, 1, 1, 2047, Memory.INP, y_pad=(1, 0)),
-            "load_buffer_2d: sram_index 2047 and 2 tiles",
+            "load_buffer_2d: sram_index 2047 with 2 tiles",
         ),
         (lambda rt: rt.store_buffer_2d(0, Memory.ACC, rt.alloc(16), 0, 1, 1, 1), "store_buffer_2d: memory is ACC"),
         (lambda rt: rt.store_buffer_2d(2048, Memory.OUT, rt.alloc(16), 0, 1, 1, 1), "store_buffer_2d: sram_index"),
         (lambda rt: rt.dep_push("load", "store"), r"dep_push\(load, store\): there is no such token queue"),
         (lambda rt: rt.dep_pop("store", "load"), r"dep_pop\(store, load\): there is no such token queue"),
-        (lambda rt: rt.dep_push("gemm", "store"), "dep_push: there is no unit 'gemm'; the units are load, compute"),
+        (lambda rt: rt.dep_push("gemm", "store"), "dep_push: there is no unit 'gemm'; choose one of load, compute"),
         (lambda rt: rt.push_gemm(add, 1), "push_gemm: its kernel has alu micro-ops; use push_alu"),
     ],
 )
@@ -353,7 +353,7 @@ def test_a_buffer_in_use_is_not_freed() -> None:
     with Runtime() as rt:
         source = rt.to_device(VALUES, Memory.ACC)
         rt.load_buffer_2d(source, 0, 4, 1, 4, 0, Memory.ACC)
-        with pytest.raises(ProgramError, match="free: recorded instructions use buffer 'buffer0'; synchronize first"):
+        with pytest.raises(ProgramError, match="free: recorded instructions use buffer 'buffer0'; call synchronize"):
             rt.free(source)
         rt.synchronize()
         rt.free(source)

@@ -1,4 +1,4 @@
-"""Element by element: functions that differ in their operation and parameters only, as a table."""
+"""Element-wise functions, as a table: they differ only in operation, parameters and operands."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equ
 
 
 def _each(names: tuple[str, ...], call: str, operation: str, parameters: str, operands: str) -> dict[str, Function]:
-    """A function for each name, which stands for {} in that of the call and in that of the operation."""
+    """Return one function per name. The name replaces {} in the names of the call and of the operation."""
     return {call.format(name): function(parameters, operation.format(name), operands) for name in names}
 
 
 def _integer(name: str) -> dict[str, Function]:
-    """Sums, differences or products; a shift that is one for all, or (pcs) one a channel."""
+    """Return the integer functions of an operation. The shift is one number or, in `pcs` functions, one per channel."""
     found, own = {}, f"int_{name}"
-    for kind, before, behind, shift in (("int_", "", "shift ", "shift"), ("int_pcs_", "shift_addr ", "", "shift_addr")):
-        tail = f"{behind}mode saturation"
+    for kind, before, after, shift in (("int_", "", "shift ", "shift"), ("int_pcs_", "shift_addr ", "", "shift_addr")):
+        tail = f"{after}mode saturation"
         two = f"dst src0 src1 {before}shape {S2} dst_dtype src0_dtype src1_dtype {tail}"
         one = f"dst src {before}C shape {S1} dst_dtype src_dtype C_dtype {tail}"
         found[f"{kind}{name}"] = function(two, own, f"{TWO} shift={shift}:i8")
@@ -37,13 +37,16 @@ def _integer(name: str) -> dict[str, Function]:
 
 
 def _quantisation(kind: str, words: str, reals: str, tail: str, result: str) -> dict[str, Function]:
-    """By multiplier and shift (`words`), or by a float (`reals`); as numbers, or from a table of each channel."""
+    """Return the functions of re- or dequantisation.
+
+    They scale by multiplier and shift (`words`) or by a float (`reals`), given as numbers or in a table per channel.
+    """
     integer, real = f"int_{kind}quant", f"fp32_{kind}quant"
     found = {}
     for own, typed, more, ends in ((integer, words, QUANT, "y=dst x=src"), (real, reals, tail, result)):
         pairs = [word.split(":") for word in typed.split()]
         numbers = " ".join(f"{name}={name}:{dtype}" for name, dtype in pairs)
-        tables = " ".join(  # a word each
+        tables = " ".join(  # one word per parameter
             f"{name}=quant_addr+{4 * number}:{dtype.replace('i8', 'i32')}" for number, (name, dtype) in enumerate(pairs)
         )
         listed = " ".join(name for name, _ in pairs)
@@ -56,7 +59,7 @@ SELECTS, CHOICES = "src0 src1 src2 src3 shape", "a=src0:{0} b=src1:{0} c=src2:{1
 SELECTED = "y=dst:dst_dtype " + CHOICES.format("src0_src1_dtype", "dst_dtype")
 BOTH_SELECTED = "y0=dst0:dst0_dtype y=dst1:dst1_dtype " + CHOICES.format("dst0_dtype", "dst1_dtype")
 EXTREMES = ("maximum_greater_select", "minimum_less_select")
-#: By name without tpu_bdc_.
+#: Functions by name, without the prefix tpu_bdc_.
 ELEMENTWISE: dict[str, Function] = {
     **_each(ARITHMETIC, "{}", "{}", f"{BINARY} dtype", TWO),
     **_each(ARITHMETIC, "{}_C", "{}", f"{CONSTANT} dtype", f"{ONE} b=C"),

@@ -1,4 +1,4 @@
-"""How a C function is described: its parameters in the order of the prototype, and what is done with them."""
+"""The description of a C function: its parameters in the order of the prototype, and the command that it issues."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from tilewright.targets.bm1684x.values.window import Window
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
 Given = Mapping[str, Any]
-#: What parameters are, by the end of their names; strides of tensors may be None.
+#: The Python type of an argument, by the end of the parameter's name. Strides of tensors may be None.
 KINDS: Mapping[str, type] = {"shape": dim4, "dtype": DType, "kernel": dim2, "dilation": dim2, "padding": padding_t}
 
-#: Parameters of a window.
+#: The parameters of a window.
 WINDOW = "kernel padding stride dilation"
-#: An operand as `operand` reads it.
+#: The syntax of an operand, which `operand` describes.
 PLACE = re.compile(r"([-\w.]+)(?:\+(\d+))?(?:/(\w+))?(?:@(\w+))?(?::(\w+))?")
-#: Where operands lie in local memory: the layout of one without strides. Others lie outside (S), there as one row (F),
-#: or are a row that every lane has (R).
+#: Operands in local memory, by letter: their layout if no strides are given. The other letters are operands outside of
+#: local memory (S), flat ones there (F), and a row that every lane has a copy of (R).
 LAYOUTS = {"L": layout.aligned, "C": layout.compact, "D": layout.dma_default, "T": layout.line}
 ELSEWHERE = ("S", "F", "R")
 
 
 class Issuer:
-    """What functions need of the device: operands at C addresses, and commands issued."""
+    """Makes operands from C addresses, and issues commands."""
 
     def __init__(self, tpu: Tpu) -> None:
         self.tpu, self.config = tpu, tpu.config
@@ -53,25 +53,28 @@ class Issuer:
     def local(
         self, address: int, shape: Shape, stride: dim4 | None, dtype: DType, default: Layout = layout.aligned
     ) -> Tensor:
-        """The tensor at a local address; without strides, in the `default` layout. Raises MachineError."""
+        """Return the tensor at a local address. Without strides it has the `default` layout.
+
+        Raises MachineError if the address is outside of local memory.
+        """
         if not 0 <= address < self.config.local_bytes:
-            reason = f"{address:#x} is no local address"
+            reason = f"{address:#x} is not a local address"
             raise MachineError("local memory", reason, f"give 0..{self.config.local_bytes - 1:#x}")
         lane = address // self.config.lane_bytes
         strides = stride.stride if stride else default(shape, dtype, lane, self.config)
         return Tensor(LOCAL_BASE + address, shape, strides, dtype, self.config)
 
     def system(self, address: int, shape: Shape, stride: dim4 | None, dtype: DType) -> Tensor:
-        """The tensor at a bus address; without strides, without gaps."""
+        """Return the tensor at a bus address. Without strides it has no gaps."""
         return Tensor(address, shape, stride.stride if stride else layout.continuous(shape), dtype, self.config)
 
     def row(self, address: int, channels: int, length: int, dtype: DType) -> Tensor:
-        """One row that every lane has, for each channel."""
+        """Return a row that every lane has a copy of, as a tensor that repeats it for each channel."""
         own = self.local(address, Shape(1, min(channels, self.config.lanes), 1, length), None, dtype, layout.compact)
         return Tensor(own.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, self.config)
 
     def matrix(self, address: int, rows: int, columns: int, width: int, dtype: DType) -> Matrix:
-        """A matrix of `width` columns a channel."""
+        """Return a local matrix with `width` columns per channel."""
         return Matrix(self.local(address, Shape(rows, -(-columns // width), 1, width), None, dtype), columns)
 
     def issue(
@@ -81,18 +84,18 @@ class Issuer:
         results: Mapping[str, Operand],
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Raises MachineError for a refused command, and before tpu_initialize."""
+        """Issue a command. Raises MachineError if the machine refuses it, or if tpu_initialize was not called."""
         self.check(operation)
         self.tpu.issue(Command(OPERATIONS[operation], operands, results, attributes or {}))
 
     def check(self, operation: str) -> None:
-        """Raises MachineError before tpu_initialize."""
+        """Check that tpu_initialize was called. Raises MachineError if it was not."""
         if not self.initialised:
             raise MachineError(operation, "tpu_initialize was not called", "call it first")
 
 
 def attributes(given: Given) -> dict[str, Any]:
-    """The attributes of a command among the parameters of its call."""
+    """Return the attributes of a command from the parameters of its call."""
     found = {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
     if "kernel" in given:
         found["window"] = _window(given)
@@ -106,16 +109,16 @@ def _window(given: Given) -> Window:
 
 
 class Function(NamedTuple):
-    """`parameters`: names, separated by blanks; `run` has them by name."""
+    """A C function: parameter names, separated by blanks, and `run`, which gets the arguments by name."""
 
     parameters: str
     run: Callable[[Issuer, Given], None]
 
     def call(self, name: str, api: Issuer, arguments: tuple[Any, ...]) -> None:
-        """Raises MachineError for another number of arguments."""
+        """Run the function. Raises MachineError if the number or a type of the arguments is wrong."""
         names = self.parameters.split()
         if len(arguments) != len(names):
-            raise MachineError(name, f"{len(arguments)} arguments are given", f"it has {', '.join(names)}")
+            raise MachineError(name, f"{len(arguments)} arguments are given", f"give {', '.join(names)}")
         for parameter, value in zip(names, arguments, strict=True):
             kind = _kind(parameter)
             if kind and not isinstance(value, kind) and not (value is None and parameter.endswith("_stride")):
@@ -124,7 +127,7 @@ class Function(NamedTuple):
 
 
 def _kind(parameter: str) -> type | None:
-    """What an argument must be, where its name says it."""
+    """Return the type that an argument must have, or None if its name does not imply one."""
     if parameter.endswith("_stride"):
         return None if parameter == "row_stride" else dim4
     if parameter == "stride":
@@ -133,7 +136,7 @@ def _kind(parameter: str) -> type | None:
 
 
 def function(parameters: str, operation: str, operands: str, fixed: Mapping[str, Any] | None = None) -> Function:
-    """A call that is one operation, whose operands and results are written as `operand` reads them."""
+    """Return a function that issues one operation. `operands` lists NAME=PLACE, in the syntax of `operand`."""
     places = [(name, PLACE.fullmatch(place)) for name, _, place in (word.partition("=") for word in operands.split())]
     outputs = OPERATIONS[operation].outputs
 
@@ -149,12 +152,13 @@ def function(parameters: str, operation: str, operands: str, fixed: Mapping[str,
 def operand(
     api: Issuer, given: Given, name: str, skipped: str | None, kind: str | None, where: str | None, fixed: str | None
 ) -> Operand | Constant:
-    """One operand or result, where the call says: PARAMETER[+BYTES][/SHAPE][@WHERE][:TYPE].
+    """Return one operand or result of a call, described as PARAMETER[+BYTES][/SHAPE][@WHERE][:TYPE].
 
-    Without WHERE a parameter `dst..` or `src..` is a local address of the call's shape, one that ends in `_addr` one of
-    one value a channel, any other a constant. WHERE is one of LAYOUTS or ELSEWHERE, or the parameter that says whether
-    the operand is local. It has the stride and type of its name (`src0_stride`, `src0_dtype`), else the type of all;
-    TYPE is another, or the parameter that gives it. SHAPE: as for `_shape`.
+    WHERE is a letter of LAYOUTS or ELSEWHERE, or the parameter that says whether the operand is local. Without WHERE,
+    a parameter `dst..`, `src..` or `shift_tensor` is a local address of a tensor of the call's shape, a parameter
+    `.._addr` is a local address of one value per channel, and any other parameter is a constant. The stride and type
+    come from the parameters of the operand (`src0_stride`, `src0_dtype`), else from the common parameters. TYPE
+    overrides the type: a type, or the parameter that gives it. `_shape` describes SHAPE.
     """
     dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)
     value, stride = given.get(name, name), given.get(f"{name}_stride")
@@ -183,14 +187,17 @@ def operand(
             found = f"{given['name']}, shape {list(shape)}: {reason}; give the strides"
             api.tpu.findings.append(Finding(PORTABILITY, found))
         return api.local(value + int(skipped or 0), shape, stride, dtype, LAYOUTS[where])
-    if isinstance(value, str):  # a number that the call implies; an integer is a pattern of bits
+    if isinstance(value, str):  # a number that the call implies; an integer is a bit pattern
         bits = (1 << dtype.bits) - 1
         return Constant.of(float(value), dtype) if "." in value else Constant(int(value) & bits, dtype)
     return constant(value, dtype)
 
 
 def _shape(given: Given, name: str, kind: str | None) -> Shape:
-    """The shape of the call or of the parameter, or what `kind` makes of it; a row of as many as a parameter says."""
+    """Return the shape of an operand: the parameter's own shape, else the call's, transformed as `kind` says.
+
+    If `kind` names a parameter, the operand is a row of that many elements.
+    """
     if kind and kind in given:
         return Shape(1, 1, 1, given[kind])
     if kind == "window":
@@ -213,6 +220,6 @@ def _shape(given: Given, name: str, kind: str | None) -> Shape:
 
 
 def _type(given: Given, name: str) -> DType:
-    own = "dst" if name == "true_val" else name  # a constant that is written
+    own = "dst" if name == "true_val" else name  # true_val is written to dst
     shared = () if own.startswith("dst") else ("src_dtype",)
     return next((given[key] for key in (f"{own}_dtype", *shared, "dtype") if key in given), F32)

@@ -1,4 +1,4 @@
-"""Transfers: each call's parameters as operands. Letters of a name say where data comes from and goes to."""
+"""Transfers, as a table. Letters in a name give source and destination: L is local memory, S is system memory."""
 
 from __future__ import annotations
 
@@ -20,21 +20,27 @@ def _move(
     of: str = "",
     local: str = "L",
 ) -> Function:
-    """`of`: the source's shape; `local`: where the local end lies."""
+    """Return a transfer. `of` is the suffix for the source's shape, `local` the letter of the local end's layout."""
     to, source = (local if letter == "L" else "S" for letter in (way[2], way[0]))
     return function(parameters, operation, f"y=dst@{to} x=src{of}@{source}")
 
 
 def _by_index(kind: str, way: str) -> Function:
-    """Rows by their numbers, one for each channel and row; a gather has what stands for numbers beyond the rows."""
-    fill, last = ("C ", "fill=C") if kind == "gather" else ("", f"y_before=dst@{way[2]}")  # the other rows stay
+    """Return a gather or scatter of rows by index, with one index per channel and row.
+
+    A gather has a fill value for indices out of range. A scatter keeps the rows that it does not write.
+    """
+    fill, last = ("C ", "fill=C") if kind == "gather" else ("", f"y_before=dst@{way[2]}")
     parameters = f"dst src index index_is_local {fill}shape param_h {STRIDES} index_stride dtype"
     operands = f"y=dst@{way[2]} x=src/rows@{way[0]} index=index/{kind}s@index_is_local:u32 {last}"
     return function(parameters, f"dma_h_{kind}", operands)
 
 
 def _matrix(way: str, transposed: bool, vector: bool = False) -> Function:
-    """Between rows outside and columns spread over lanes; sizes are the source's, the width is of the local side."""
+    """Return a transfer between a system matrix and a local one, whose columns are spread over lanes.
+
+    The sizes are those of the source. The width is the columns per channel of the local matrix.
+    """
     sizes = "length width" if vector else "rows columns width row_stride"
 
     def run(api: Issuer, given: Given) -> None:
@@ -56,7 +62,8 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Function:
 
 PLAIN, TWO_SHAPES = f"{ADDRESSES} shape dtype", f"{ADDRESSES} dst_shape src_shape {STRIDES} dtype"
 SET, MASKED = "dst C shape dst_stride dtype", f"{ADDRESSES} mask mask_is_local shape dtype mask_dtype"
-#: By name without tpu_gdma_. What is selected goes outside, without gaps; how much it is: tpu_gdma_get_filter_num.
+#: Functions by name, without the prefix tpu_gdma_. Selections write to system memory without gaps;
+#: tpu_gdma_get_filter_num returns the number of selected elements.
 MOVES: dict[str, Function] = {
     **{f"cpy_{way}": _move(way, local="D") for way in WAYS},
     **{f"cpy_nc_trans_{way}": _move(way, "dma_nc_trans", of="/nc") for way in WAYS},

@@ -18,7 +18,7 @@ RM_HALF_UP, RM_HALF_DOWN = Rounding.HALF_UP, Rounding.HALF_DOWN
 
 @dataclass
 class dim4:
-    """A shape or a stride; kernels change it in place."""
+    """A shape or a stride. Kernels may change it in place."""
 
     n: int = 0
     c: int = 0
@@ -34,7 +34,7 @@ class dim4:
         return Stride(*astuple(self))
 
     def set(self, stride: Stride) -> None:
-        """What C writes through a pointer."""
+        """Set all four numbers, as C does through a pointer."""
         self.n, self.c, self.h, self.w = stride
 
 
@@ -48,7 +48,7 @@ class dim2:
 
 @dataclass
 class padding_t:
-    """Rows and columns around a feature map."""
+    """The padding of a feature map, in rows and columns."""
 
     top: int
     bottom: int
@@ -58,7 +58,7 @@ class padding_t:
 
 @dataclass(frozen=True)
 class range_t:
-    """Banks, first and last."""
+    """A range of banks: the first and the last one."""
 
     start: int
     end: int
@@ -73,7 +73,7 @@ def ALIGN(x: int, a: int) -> int:
 
 
 TENSOR, SCALAR, VECTOR = range(3)
-#: Parameters that are attributes of a command.
+#: The attribute of a command, by the name of the parameter that gives it.
 ATTRIBUTES = {
     "mode": "mode",
     "src_mode": "source_mode",
@@ -90,12 +90,12 @@ ATTRIBUTES = {
 
 @dataclass
 class variable_t:
-    """An operand that is a tensor (its local address), a number, or one value a channel (its local address)."""
+    """An operand. `context` is the local address of a tensor or of one value per channel (VECTOR), or a number."""
 
     type: int
     context: Any
 
 
 def constant(value: Any, dtype: DType) -> Constant:
-    """A scalar_t: a number of this type, or the bits that a Constant has."""
+    """Return a scalar_t as a Constant: a number of this type, or a Constant as it is."""
     return value if isinstance(value, Constant) else Constant.of(value, dtype)

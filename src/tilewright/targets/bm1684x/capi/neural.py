@@ -1,4 +1,4 @@
-"""Matrix products, convolutions, pools; functions that read tables or are sequences; those of the sorting engine."""
+"""Matrix products, convolutions and pools; functions that read tables or issue sequences; the sorting engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Operands = dict[str, Operand | Constant]
 
 
 def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
-    """Products whose rows go from lane to lane. Sizes are those of the stored factors."""
+    """Return a matrix product with one row per lane. The sizes are those of the stored factors."""
     swapped, turned = turns.get("both_transposed"), turns.get("right_transposed")
     types = "left_dtype right_dtype" if integer else "out_dtype dtype"
     adds = "" if turned else " result_add"
@@ -55,7 +55,7 @@ def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
 
 
 def _spread(integer: bool, transposed: bool) -> Function:
-    """Products whose columns are spread over lanes. `left` is stored as (left_rows, left_columns)."""
+    """Return a matrix product whose columns are spread over lanes. `left` is stored as (left_rows, left_columns)."""
     types = "out_dtype left_dtype right_dtype bias_dtype lshift rshift " * integer
     sizes = "left_rows left_columns right_columns left_width right_width"
     parameters = f"output left right bias {sizes} {types}has_bias result_add{' result_relu' * integer}"
@@ -63,8 +63,8 @@ def _spread(integer: bool, transposed: bool) -> Function:
     def run(api: Issuer, given: Given) -> None:
         rows, depth, columns = given["left_rows"], given["left_columns"], given["right_columns"]
         if integer and given["result_add"]:
-            reason = "what it adds to the old result, shifted left, no vector shows"
-            raise MachineError(given["name"], reason, "add in a command of its own")
+            reason = "result_add is not supported: no golden vector shows how it shifts the old result"
+            raise MachineError(given["name"], reason, "add with a separate command")
 
         width, (inner, height) = given["right_width"], (rows, depth) if transposed else (depth, rows)
         y = api.matrix(given["output"], height, columns, width, given.get("out_dtype", F32))
@@ -83,7 +83,7 @@ def _spread(integer: bool, transposed: bool) -> Function:
 
 
 def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> Function:
-    """Convolutions; `before` stands between weights and shape, `after` behind the window."""
+    """Return a convolution. `before` are its parameters between weights and shape, `after` those after the window."""
     shape = "shape" if depthwise else "shape input_stride output_c"
 
     def run(api: Issuer, given: Given) -> None:
@@ -118,7 +118,7 @@ _SYMMETRIC = "output_dtype input_dtype weight_dtype bias_dtype rshift has_bias r
 _ASYMMETRIC = "output_dtype input_dtype weight_dtype zero_dtype result_add"
 _POOL = f"output input shape {WINDOW}"
 _LIMIT = function(f"{_POOL} dtype pad", "max_pool2d", "y=output/window@L x=input@L pad=pad")
-#: By name without tpu_bdc_.
+#: Functions by name, without the prefix tpu_bdc_.
 NEURAL: dict[str, Function] = {
     **{
         f"{name}_mm{which}": _by_rows(turns, name == "int8_zp")
@@ -154,7 +154,7 @@ Sequence = Callable[[Tpu, Tensor, Tensor, Tensor, Tensor, Tensor], None]
 
 
 def _gather(api: Issuer, given: Given) -> None:
-    """Without `fill` numbers beyond the row give 0."""
+    """Gather elements of a row. Without `fill_const`, indices out of range give 0."""
     shape, dtype = given["shape"].shape, given["dtype"]
     source = Shape(1, shape.c, 1, given["param_w"])
     if given["is_param_repeated"]:
@@ -193,7 +193,7 @@ def _sequence(steps: Sequence) -> Function:
 
 _W = "shape param_w dtype index_dtype is_param_repeated"
 _K, _SORTED = "length k descended dtype", "y=output/k@F x=src/length@F"
-#: By name without tpu_bdc_.
+#: Functions by name, without the prefix tpu_bdc_.
 SPECIAL: dict[str, Function] = {
     "fp_taylor": function(
         "dst src coefficients shape number dtype", "fp_taylor", "y=dst a=src coefficients=coefficients/number@R"
@@ -207,12 +207,12 @@ SPECIAL: dict[str, Function] = {
     "batch_bcast_w_gather_exception": Function(f"output param index C {_W} fill_const", _gather),
     "npu_bcast_from_static": Function("dst src lanes length dtype", _from_static),
     "load_fp32_exp_coeff": Function("coefficients", _load_series),
-    # The table of powers of the vendor's exponential: the sequence that is known here does without it.
+    # The vendor's exponential reads this table of powers; the sequence modelled here does not need it.
     "load_fp32_exp_table": Function("table", lambda api, given: None),
     "fp32_exp": _sequence(functions.exponential),
     "fp32_sigmoid": _sequence(functions.sigmoid),
 }
-#: By name without tpu_hau_.
+#: Functions by name, without the prefix tpu_hau_.
 HAU_CALLS: dict[str, Function] = {
     "sort": function(f"output src {_K}", "hau_sort", _SORTED),
     "sort_natural_index": function(f"output index src {_K}", "hau_sort", f"{_SORTED} index=index/k@F:i32"),

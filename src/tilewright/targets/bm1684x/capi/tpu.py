@@ -1,4 +1,4 @@
-"""The calls: addresses, shapes, strides and types in the order of the C prototypes.
+"""All calls of the device API. Arguments are in the order of the C prototypes.
 
     @function(Param)
     def add_one(tpu, param):
@@ -10,8 +10,8 @@
         c.tpu_gdma_cpy_L2S(param.y, 0x4000, shape, None, None, DT_FP32)
         c.tpu_poll()
 
-NULL is None, a pointer the object, a scalar_t a number (or a Constant, for a bit pattern). Local addresses are relative
-to local memory. A call that is not here is an AttributeError that lists those that are.
+NULL is None, a pointer is the object, and a scalar_t is a number (or a Constant, for a bit pattern). Local addresses
+are relative to local memory. An unknown call raises an AttributeError that lists the known ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DeviceApi(Issuer):
     def __getattr__(self, name: str) -> Callable[..., None]:
         function = FUNCTIONS.get(name)
         if function is None:
-            raise AttributeError(f"there is no {name} here; choose one of {', '.join(dir(self))}")
+            raise AttributeError(f"there is no function {name}; choose one of {', '.join(dir(self))}")
         return lambda *arguments: function.call(name, self, arguments)
 
     def __dir__(self) -> list[str]:
@@ -48,7 +48,7 @@ class DeviceApi(Issuer):
         return sorted({*own, *FUNCTIONS})
 
     def tpu_initialize(self) -> None:
-        """Must come before any command."""
+        """Allow commands. It must be called before the first one."""
         self.initialised = True
 
     def tpu_poll(self) -> None:
@@ -66,7 +66,7 @@ class DeviceApi(Issuer):
         return self.tpu.in_region
 
     def tpu_gdma_get_filter_num(self) -> int:
-        """How many elements the last masked selection kept: known after tpu_poll."""
+        """Return how many elements the last selection kept. It is valid after tpu_poll."""
         return self.tpu.selected
 
     def tpu_npu_num(self) -> int:
@@ -103,11 +103,11 @@ class DeviceApi(Issuer):
         pairs = combinations(ranges[:count], 2)
         return any(self.tpu_range_overlapped(one, other) for one, other in pairs)
 
-    def tpu_channle_num_per_npu(self, start: int, channels: int) -> int:  # spelt so
+    def tpu_channle_num_per_npu(self, start: int, channels: int) -> int:  # the vendor's spelling
         return layout.slots(start, channels, self.config)
 
     def tpu_aligned_feature_size(self, h: int, w: int, dtype: DType) -> int:
-        """Bytes of a channel."""
+        """Return the bytes of a channel in the aligned layout."""
         return layout.aligned(Shape(1, 1, h, w), dtype, 0, self.config).c * dtype.bytes
 
     def tpu_eu_num(self, dtype: DType) -> int:

@@ -1,4 +1,4 @@
-"""The network compiler: graph -> layers (what is computed) -> plan (where it lies) -> queues of commands -> passes.
+"""The network compiler: graph -> layers (operations) -> plan (addresses) -> queues of commands -> passes.
 
-In which order the files are read: README.md one folder up.
+README.md one folder up lists the order in which to read the files.
 """

@@ -1,8 +1,8 @@
-"""A launch under construction: segments of DDR, blocks of constants, transfers, commands, at last both queues.
+"""Build a launch: segments of DDR, blocks of constants, transfers, compute commands, and finally both queues.
 
-Commands are given in an order that a single engine could run. What a command touches in local memory is noted in units
-of `UNIT` bytes of a lane; so it is known which earlier command of the other engine it needs. Compute commands stay in
-this order; transfers into local memory move ahead as far as what they overwrite allows (`schedule`).
+The caller adds commands in an order that a single engine could run. Each command marks the local memory it touches, in
+units of `UNIT` bytes per lane. The marks show on which earlier commands of the other engine it depends. Compute
+commands stay in order. Transfers into local memory move ahead until they would overwrite data in use (`schedule`).
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ from tilewright.targets.bm1684x.layouts.tensor import LARGEST, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.values.dtypes import U8
 
-#: Bytes of a lane that are told apart.
+#: Granularity of dependencies, in bytes of a lane.
 UNIT = 64
-#: Segments of DDR begin at multiples of so many bytes.
+#: Alignment of segments in DDR, in bytes.
 PAGE = 4096
-#: Transfers that keep their order among themselves.
+#: Kinds of transfers. Transfers of one kind keep their order.
 CONSTANTS, INPUTS, OUTPUTS = "constants", "inputs", "outputs"
 
 
 @dataclass(eq=False)
 class Issued:
-    """A command of one engine. `after`: how many commands of the other engine must have ended: of a compute command,
-    known once transfers are ordered. `needs`: transfers that must have ended (of a compute command), or must come
-    before it (of a transfer). `layer` is the layer that it works for.
+    """A command of one engine, which works for layer `layer`.
+
+    `after` is how many commands of the other engine must have ended first. For a compute command it is known once the
+    transfers are ordered. `needs` are transfers that must have ended (for a compute command) or that must be queued
+    earlier (for a transfer).
     """
 
     command: Command
@@ -54,19 +56,19 @@ class Issued:
 
 
 class Stream:
-    """A program under construction."""
+    """Commands with their dependencies, before they are ordered."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         units = config.lane_bytes // UNIT
-        self._touched = np.zeros(units, np.int64)  # compute commands up to the last that touches it
-        self._written = np.full(units, -1, np.int64)  # the last transfer that wrote it
-        self._read = np.full(units, -1, np.int64)  # the last transfer that read it
+        self._touched = np.zeros(units, np.int64)  # 1 + the last compute command that touches a unit
+        self._written = np.full(units, -1, np.int64)  # the last transfer that writes a unit
+        self._read = np.full(units, -1, np.int64)  # the last transfer that reads a unit
         self._compute: list[Issued] = []
         self._moves: list[Issued] = []
 
     def compute(self, command: Command, layer: int) -> None:
-        """A command of the compute engine."""
+        """Add a command of the compute engine."""
         issued = Issued(command, layer, TIU)
         number, found = len(self._compute), set()
         for mode, _, operand in command.in_memory:
@@ -79,7 +81,7 @@ class Stream:
         self._compute.append(issued)
 
     def move(self, command: Command, layer: int, kind: str) -> None:
-        """A transfer; those of one `kind` keep their order."""
+        """Add a transfer. Transfers of one `kind` keep their order."""
         issued = Issued(command, layer, kind)
         for mode, _, operand in command.in_memory:
             if operand.storage.is_local:
@@ -90,18 +92,18 @@ class Stream:
         self._moves.append(issued)
 
     def schedule(self) -> tuple[dict[str, list[Issued]], int]:
-        """Both queues, and when the last command ends.
+        """Return both queues, and the cycle when the last command ends.
 
-        The transfer that can start first comes next; of several, the one that is needed first.
+        The transfer that can start first is queued next. If several can, the one that is needed first is.
         """
         cost = [estimate.cycles(issued.command, self._config) for issued in self._compute]
         heads: dict[str, deque[int]] = {}
         for number, issued in enumerate(self._moves):
             heads.setdefault(issued.kind, deque()).append(number)
-        for waiting in heads.values():  # one is as urgent as those behind it
+        for waiting in heads.values():  # a transfer is as urgent as the transfers after it
             for earlier, later in pairwise(reversed(waiting)):
                 self._moves[later].before = min(self._moves[later].before, self._moves[earlier].before)
-        ended: list[int] = []  # of compute commands, as far as they can be known
+        ended: list[int] = []  # end cycles of compute commands, as far as they are known
         arrived: dict[int, int] = {}
         order: list[int] = []
         now = 0
@@ -127,7 +129,7 @@ class Stream:
         return queues, max(now, ended[-1] if ended else 0)
 
     def _advance(self, cost: list[int], ended: list[int], arrived: dict[int, int]) -> None:
-        """Run compute commands until one waits for a transfer that has no place yet."""
+        """Run compute commands until one waits for a transfer that is not ordered yet."""
         while len(ended) < len(self._compute):
             needs = self._compute[len(ended)].needs
             if any(move not in arrived for move in needs):
@@ -136,19 +138,19 @@ class Stream:
             ended.append(start + cost[len(ended)])
 
     def _transfers(self, mode: int, operand: Operand) -> set[int]:
-        """Those that must have ended before an operand is read or written."""
+        """Return the transfers that must have ended before an operand is read or written."""
         low, high = self._units(operand)
         columns = (self._written, self._read) if mode == WRITE else (self._written,)
         return {number for column in columns for number in np.unique(column[low:high]).tolist()} - {-1}
 
     def _units(self, operand: Operand) -> tuple[int, int]:
-        """The units of a lane between the first and the last byte of an operand."""
+        """Return the first unit of an operand, and one past its last unit."""
         tensor = operand.storage
         return tensor.lane_offset // UNIT, -(-tensor.lane_end // UNIT)
 
 
 class Assembly:
-    """A launch under construction. `entering` and `leaving`: address in DDR and storage of tensors."""
+    """A launch under construction. `entering` and `leaving` map names to DDR addresses and storage."""
 
     def __init__(
         self,
@@ -160,7 +162,7 @@ class Assembly:
         config: Config,
     ) -> None:
         self.config, self.stream = config, Stream(config)
-        self.done: set[str] = set()  # blocks of constants that nothing reads any more
+        self.done: set[str] = set()  # blocks of constants that are not needed any more
         self._layers, self._values_end = layers, values_end
         self._ring = Ring(values_end, config.lane_bytes)
         self._resident: dict[tuple[int, int], int] = {}
@@ -171,7 +173,7 @@ class Assembly:
         self.leaving, _ = self._segments(leaving, end)
 
     def _segments(self, tensors: Mapping[str, Stored], address: int) -> tuple[dict[str, tuple[int, Stored]], int]:
-        """Where all samples of each tensor lie in DDR, and where the last one ends."""
+        """Return the DDR address of each tensor, for all samples, and the end of the last tensor."""
         found = {}
         for name, stored in tensors.items():
             address = -(-address // PAGE) * PAGE
@@ -180,7 +182,7 @@ class Assembly:
         return found, address
 
     def block(self, index: int, number: int) -> int:
-        """The lane offset of a block of constants, which is loaded where it is not there yet. Raises plan.Full."""
+        """Return the lane offset of a block of constants; load it if necessary. Raises plan.Full if it does not fit."""
         if (index, number) not in self._blocks:
             return 0
         if (index, number) not in self._resident:
@@ -198,7 +200,7 @@ class Assembly:
         return self._resident[index, number]
 
     def load(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
-        """Rows of sample `number` of an input, from row `first` on, into local memory."""
+        """Load rows of sample `number` of an input into local memory, from row `first` on."""
         address, stored = self.entering[name]
         address += number * stored.nbytes
         if stored.phases is None:
@@ -213,13 +215,13 @@ class Assembly:
             self.stream.move(copy(into, far), index, INPUTS)
 
     def store(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
-        """Rows of sample `number` of a result, from row `first` on, into DDR."""
+        """Store rows of sample `number` of a result to DDR, from row `first` on."""
         address, stored = self.leaving[name]
         address += number * stored.nbytes
         self.stream.move(copy(self._rows(address, stored, near, first), near), index, OUTPUTS)
 
     def _rows(self, address: int, stored: Stored, near: Tensor, first: int) -> Tensor:
-        """Where the elements of a tensor in local memory lie in DDR: layers differ in what they call its rows."""
+        """Return the tensor in DDR for a tensor in local memory. Layers may split the same elements into other rows."""
         columns = near.shape.w
         stride = Stride(0, stored.h * stored.w if near.shape.c > 1 else 0, columns, 1)
         return Tensor(address + first * columns * stored.dtype.bytes, near.shape, stride, stored.dtype, self.config)
@@ -227,12 +229,12 @@ class Assembly:
     def compute(
         self, cut: Cut, tile: Tile, index: int, inputs: Sequence[int], result: int, temps: Mapping[int, int]
     ) -> None:
-        """A tile of layer `index`; lane offsets of its inputs, its result and temporary buffers."""
+        """Add the commands of a tile of layer `index`. `inputs`, `result` and `temps` are byte offsets in a lane."""
         for command in commands(cut, tile, inputs, result, temps, self.block(index, tile.number)):
             self.stream.compute(command, index)
 
     def launch(self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]]) -> Launch:
-        """What has been emitted, as a launch."""
+        """Return the launch with all commands added so far."""
         issued, cycles = self.stream.schedule()
         queues = {
             engine: queue(engine, [encoded(own.command, number, own.after) for number, own in enumerate(commands)])
@@ -260,7 +262,7 @@ class Assembly:
 
 
 def block_name(index: int, number: int) -> str:
-    """How a block of a layer's constants is called."""
+    """Return the name of a block of constants, for messages."""
     return f"layer {index}, part {number}"
 
 
@@ -269,7 +271,7 @@ def copy(y: Tensor, x: Tensor) -> Command:
 
 
 def described(name: str, address: int, stored: Stored) -> list[Any]:
-    """A tensor's segment as JSON values."""
+    """Return the DDR segment of a tensor as JSON values (image.ROW)."""
     row = [name, address, stored.c, stored.h, stored.w, str(stored.dtype), stored.add, stored.zero]
     if stored.phases:
         *sizes, offsets = astuple(stored.phases)

@@ -1,4 +1,4 @@
-"""A network as a program: neighbouring nodes that the machine takes are one launch, others the host's."""
+"""Compile a network: supported neighbouring nodes become one launch; the other nodes fall back to the host."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 RULES = dict.fromkeys((ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected), linear)
 RULES |= {ops.MaxPool2D: maximum, ops.AveragePool2D: average, ops.Mean: mean}
 NAME = "bm1684x"
-#: Operators of ONNX that need of their input only its elements, in their order.
+#: ONNX operators for which only the order of the input's elements matters, not its shape.
 PRODUCTS = ("Gemm", "MatMul")
-#: How many ways to run first layers in parts are compared, where not all layers fit into local memory.
+#: If not all layers fit into local memory, the compiler compares this many numbers of first layers to run in parts.
 WAYS = 3
 
 
 def lower(site: Site, mode: Rounding, config: Config) -> Layer | str:
-    """The layer of a node, or why the host runs it. A reshaped input is read where it lies."""
+    """Return the layer of a node, or the reason for its fallback to the host."""
     try:
         return _lower(site, mode, config)
     except Refused as refused:
         return str(refused)
-    except ModelError as error:  # a factor that no rule takes
+    except ModelError as error:  # a scale factor that no rule supports
         return error.reason
 
 
@@ -64,11 +64,11 @@ def _stored(site: Site, index: int) -> Stored:
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """The program of a network. Raises ConfigError for a machine of other lanes than kernels are laid out for."""
+    """Return the program of a network. Raises ConfigError if `eu_bytes` is not the width that layouts need."""
     if config.eu_bytes != WORD_BYTES:
         raise ConfigError("bm1684x config", f"eu_bytes is {config.eu_bytes}; networks need {WORD_BYTES}")
     mode = rounding_mode(rounding)
-    refused: dict[str, str] = {}  # layers that local memory is too small for
+    refused: dict[str, str] = {}  # nodes that do not fit into local memory, with the reason
     while True:
         found = _lowered(graph, mode, config, refused)
         reads = {
@@ -85,7 +85,10 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 
 
 def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str, str]) -> dict[str, Layer | str]:
-    """Each node's layer or the reason against it; without reshapes that only products read, where their input lies."""
+    """Return the layer of each node, or the reason for its fallback.
+
+    A reshape whose result only products read is left out: the products read the input of the reshape in place.
+    """
     found: dict[str, Layer | str] = dict(refused)
     passed_over = set()
     for node in graph.nodes:
@@ -105,7 +108,7 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
 
 
 def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Config) -> Layer | None:
-    """The layer of a product that reads what its input was reshaped from; None where there is none."""
+    """Return the layer of a product that reads the input of `reshape` in place, or None if that is not possible."""
     op = site.node.op
     if not (isinstance(op, ops.FullyConnected) or (isinstance(op, ops.OnnxOp) and op.op_type in PRODUCTS)):
         return None
@@ -117,7 +120,11 @@ def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Co
 def _launches(
     graph: Graph, layers: Sequence[Layer], reads: Mapping[str, Sequence[str]], config: Config
 ) -> list[Launch | HostStep]:
-    """One launch, or as many as there must be: halves, or first layers in parts so that the rest fits."""
+    """Return one launch if all layers fit into local memory, else the fastest split.
+
+    A split is either two halves, or the first layers in parts and then the rest, which must fit. A single layer that
+    fits neither whole nor in parts falls back to the host.
+    """
 
     def outside(some: Sequence[Layer]) -> set[str]:
         own = {layer.name for layer in some}
@@ -142,5 +149,5 @@ def _launches(
     half = len(layers) // 2
     halves = (layers[:half], layers[half:])
     ways.append([part for some in halves for part in _launches(graph, some, reads, config)])
-    host = float("inf")  # a step there is worse than everything
+    host = float("inf")  # a fallback is slower than any launch
     return min(ways, key=lambda way: sum(step.meta["scheduled"] if isinstance(step, Launch) else host for step in way))

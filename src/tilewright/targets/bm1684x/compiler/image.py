@@ -1,8 +1,10 @@
-"""What a launch holds, checked before anything runs, as it may come from a file; the footprints of its commands.
+"""The parsed contents of a launch, and the footprints of its commands.
 
-Tensors go across lanes. With the byte as the slower index and the lane as the faster one, a tensor in all lanes is one
-run; one in some lanes is not. So local memory is cut at every lane where some operand begins or ends: in each of these
-parts every operand touches all lanes or none.
+A launch may come from a file, so all of it is checked before anything runs.
+
+Tensors are spread across lanes. If the byte is the slower index and the lane the faster one, a tensor in all lanes is
+one contiguous run; a tensor in some lanes is not. Local memory is therefore cut at every lane where an operand begins
+or ends. In each part, every operand touches either all lanes or no lane.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ from tilewright.targets.bm1684x.layouts.layout import slots
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DTYPES
 
-#: Bytes of a tensor, and the largest of the numbers that describe it.
+#: The limit for the bytes of a tensor and for each number that describes it: a bound against damaged files.
 MOST = 1 << 28
-#: Codes of 8 bits, signed or not, lie between -CODES and CODES.
+#: Zero points of 8-bit codes, and the numbers added to codes, lie between -CODES and CODES.
 CODES = 1 << 8
-#: A tensor as JSON values: name, address, c, h, w, type, what is added to codes of the graph, their zero point then.
-#: The numbers of Phases follow for an input that lies by phase.
+#: A tensor as JSON values: name, address, c, h, w, type, the number added to codes of the graph, and the zero point
+#: after this addition. The numbers of Phases follow if the tensor is stored by phase.
 ROW = tuple[str, int, int, int, int, str, int, int]
-#: Runs of bytes of one operand.
+#: Limit for the number of contiguous runs of bytes of one operand.
 MOST_RUNS = 1 << 16
 Rows = Iterator[tuple[int, int, int, int, int, int]]
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in DDR, one sample of the batch behind the other."""
+    """A tensor in DDR. The samples of a batch follow each other without gaps."""
 
     name: str
     address: int
@@ -50,9 +52,11 @@ class StoredTensor:
 
 @dataclass(frozen=True, eq=False)
 class QueueImage:
-    """`queues` of bytes by engine; `constants` begin at the beginning of DDR; what lies below `values_end` in each
-    lane differs from sample to sample, what lies above is constant. `layers`: of each command, those of the compute
-    engine first; there are `count`.
+    """The contents of a launch.
+
+    `queues` are the encoded commands, bytes by engine. `constants` begin at the beginning of DDR. In each lane, bytes
+    below `values_end` hold values of samples and bytes above it hold constants. `layers` is the layer index (below
+    `count`) of each command, with the commands of the compute engine first.
     """
 
     queues: dict[str, Array]
@@ -66,7 +70,7 @@ class QueueImage:
 
     @classmethod
     def of(cls, launch: Launch, config: Config) -> QueueImage:
-        """The image of a launch, which may come from a file. Raises ProgramError."""
+        """Return the image of a launch. Raises ProgramError if the launch is damaged, as one from a file may be."""
         contents = Contents(launch)
         insns, constants = (contents.array(name, np.uint8, (None,)) for name in ("insns", "constants"))
         split, layers = contents.number("tiu_bytes", 0, len(insns)), contents.array("layers", np.int32, (None,))
@@ -112,13 +116,13 @@ def _tensor(
 
 
 def oddity(command: Command, config: Config) -> str:
-    """What no compiled network has: the command may come from a file. Empty where there is nothing.
+    """Return why a command cannot be part of a compiled network, or "" if it can. It may come from a file.
 
-    As axes can have a stride of 0, a few bytes of memory could else stand for more elements than fit anywhere.
+    The check also bounds memory: axes can have a stride of 0, so a few bytes could describe a huge operand.
     """
     for _, _, operand in command.in_memory:
         if not isinstance(operand, ConvWeights | Tensor):
-            return f"{command.operation.name} is no operation of compiled networks"
+            return f"{command.operation.name} is not an operation of compiled networks"
         tensor = operand.storage
         if prod(tensor.shape) > config.local_bytes:
             return f"its operand of {prod(tensor.shape)} elements is larger than local memory"
@@ -128,7 +132,7 @@ def oddity(command: Command, config: Config) -> str:
 
 
 def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple[tuple[Space, ...], list[Array]]:
-    """The memories, DDR first, and each command's rows of sim.steps.Footprints."""
+    """Return the memories, with DDR first, and the rows of sim.steps.Footprints of each command."""
     touched = [[(mode, operand.storage) for mode, _, operand in command.in_memory] for command in commands]
     cuts = {0, config.lanes}
     for operands in touched:
@@ -145,14 +149,14 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
 
 
 def _lanes(tensor: Tensor, config: Config) -> Iterator[tuple[int, int, int]]:
-    """Each slot with its first lane and one past its last."""
+    """Yield each slot with its first lane and one past its last lane."""
     for slot in range(slots(tensor.start_lane, tensor.shape.c, config)):
         low = tensor.start_lane if slot == 0 else 0
         yield slot, low, min(config.lanes, tensor.start_lane + tensor.shape.c - slot * config.lanes)
 
 
 def _rows(mode: int, tensor: Tensor, edges: Sequence[int], config: Config) -> Rows:
-    """Runs of bytes of one operand."""
+    """Yield the runs of bytes of one operand, as rows of sim.steps.Footprints."""
     size, (n, c, _, _), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
     lines, length = _lines(tensor)
     for sample in range(n if stride.n else 1):
@@ -170,7 +174,7 @@ def _rows(mode: int, tensor: Tensor, edges: Sequence[int], config: Config) -> Ro
 
 
 def _lines(tensor: Tensor) -> tuple[int, int]:
-    """How many runs a channel has, and the elements from the first to the last of each."""
+    """Return how many runs a channel has, and the elements that a run spans."""
     _, _, h, w = tensor.shape
     across = (w - 1) * tensor.stride.w + 1
     if h == 1 or tensor.stride.h == 0:

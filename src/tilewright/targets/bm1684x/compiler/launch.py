@@ -1,9 +1,9 @@
-"""Layers of neighbouring nodes as one launch: whole, where between them tensors stay in local memory, or in parts.
+"""Build one launch from the layers of neighbouring nodes.
 
-A chain of layers whose tensors do not fit goes rows by rows of the last result, one part after the other, through DDR.
-Each part is a chain of small layers, with the rows and the padding that it needs; rows that two parts need of what lies
-between layers are computed twice. Two parts of inputs and results are there at a time, so that one is loaded and one
-stored while another is computed.
+`build` keeps all tensors between layers in local memory. `build_in_parts` runs a chain of layers whose tensors do not
+fit: each part computes some rows of the last result, and inputs and results stream from and to DDR. A part is a chain
+of smaller layers with the rows and padding that it needs. Rows between layers that two parts need are computed twice.
+Inputs and results are double-buffered, so that loads and stores overlap with computation.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
 
-#: Parts that are in local memory at a time.
+#: Parts that are in local memory at a time: double buffering.
 COPIES = 2
 
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """One launch whose tensors stay in local memory. Raises plan.Full where that is too small."""
+    """Return one launch whose tensors stay in local memory. Raises plan.Full if they do not fit."""
     laid = _laid(layers, config)
     return _Resident(laid, leaving, plan(laid, leaving, config), config).launch()
 
 
 def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """One launch of a chain of layers, rows of the last result at a time, as many as fit. Raises plan.Full.
+    """Return one launch that computes as many rows of the last result at a time as fit into local memory.
 
-    In a chain each layer reads what the one before it gives, row by row, and nothing else does.
+    Raises plan.Full if a single row does not fit, or if the layers are not a chain. In a chain, only the next layer
+    reads the result of a layer, with the same rows.
     """
     inner = {layer.output for layer in layers[:-1]}
     links = (
         after.inputs == (before.output,) and after.shapes[0].h == before.result.h for before, after in pairwise(layers)
     )
     if not all(links) or inner & set(leaving):
-        raise Full("its layers are no chain")
+        raise Full("its layers do not form a chain")
     laid, rows = _laid(layers, config), layers[-1].result.h
-    failure = Full("its result has a single row, and does not fit")
+    failure = Full("its result has a single row, which does not fit")
     while rows > 1:
         rows = -(-rows * 2 // 3) if rows > 2 else 1
         try:
@@ -59,7 +60,7 @@ def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Co
 
 
 def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> bool:
-    """Whether there is room for their tensors at once."""
+    """Return whether all tensors and constants of the layers fit into local memory."""
     try:
         plan(_laid(layers, config), leaving, config)
     except Full:
@@ -68,7 +69,7 @@ def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> b
 
 
 def _laid(layers: Sequence[Layer], config: Config) -> list[Layer]:
-    """With the input of the network laid out as its first convolution likes it."""
+    """Return the layers; inputs of the launch that one layer reads are stored by phase where that is faster."""
     read = Counter(name for layer in layers for name in layer.inputs)
     inner = {layer.output for layer in layers}
     return [
@@ -103,7 +104,7 @@ class _Resident:
         return self._assembly.launch([cut.size for cut in self._plan.cuts], self._plan.groups)
 
     def _layer(self, index: int, numbers: range, by_parts: bool) -> None:
-        """Samples through one part of a layer's channels after the other; `by_parts`: its constants come and go."""
+        """Run samples through each part of a layer's channels. With `by_parts` constants are loaded part by part."""
         for number in numbers:
             self._enter(index, number)
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
@@ -139,9 +140,9 @@ class _Resident:
             self._assembly.store(name, number, line or near, index)
 
     def _places(self, name: str, stored: Stored, number: int) -> tuple[Tensor, Tensor | None]:
-        """A sample of a tensor where layers have it and, of one pixel that is moved, with its channels side by side.
+        """Return a sample of a tensor in the layout of layers and, for a transferred pixel, in a line buffer.
 
-        That is one run of a transfer, not one a channel.
+        Channels are adjacent in the line buffer, so that a transfer is one run instead of one run per channel.
         """
         near, turned = sample(stored, self._plan.homes[name].of(number), self._config), self._plan.turned.get(name)
         if turned is None:
@@ -150,14 +151,14 @@ class _Resident:
 
 
 def _turned(y: Tensor, x: Tensor) -> Command:
-    """Channels as columns, or back. Moves are of unsigned elements."""
+    """Return the command that turns channels into columns, or back. Moves need unsigned element types."""
     bits = {1: U8, 2: U16, 4: U32}[x.dtype.bytes]
     return Command(OPERATIONS["wc_trans"], {"x": replace(x, dtype=bits)}, {"y": replace(y, dtype=bits)})
 
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """Rows of the result from r0 on, which need rows of the inputs from i0 on: a layer of these rows alone."""
+    """A layer reduced to some rows: its result begins at row r0, and its inputs at row i0, of the whole tensors."""
 
     r0: int
     i0: int
@@ -165,7 +166,7 @@ class Slab:
 
 
 def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
-    """What each layer of a chain does for rows r0..r1 of the last result."""
+    """Return, for each layer of a chain, the part that rows r0..r1 of the last result need."""
     found: list[Slab] = []
     for layer in reversed(layers):
         (i0, i1), window = (r0, r1), layer.window
@@ -181,7 +182,7 @@ def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
 
 
 class Streamed:
-    """A chain in parts of so many rows. Raises Full where they do not fit."""
+    """A chain of layers, run in parts of `rows` rows of the last result. Raises Full if a part does not fit."""
 
     def __init__(self, layers: Sequence[Layer], rows: int, config: Config) -> None:
         h = layers[-1].result.h
@@ -202,7 +203,7 @@ class Streamed:
         return Cut(own.layer, self._config, self._slots[index])
 
     def _buffers(self) -> list[Lived]:
-        """Inputs and results twice, what lies between, temporary buffers: each as large as any part needs."""
+        """Return all buffers, each as large as the largest part needs; inputs and results have two."""
         last, sizes = len(self._layers) - 1, dict[tuple[str, int, int], int]()
 
         def note(name: str, first: int, end: int, size: int) -> None:
@@ -230,7 +231,7 @@ class Streamed:
         return self._assembly.launch(sizes, [(0, len(self._layers))])
 
     def _part(self, each: Sequence[Slab], number: int, turn: int) -> None:
-        """Some rows of one sample through all layers."""
+        """Run one part of one sample through all layers."""
         made, config = self._assembly, self._config
         inputs = []
         for index, (name, shape) in enumerate(zip(self._layers[0].inputs, each[0].layer.shapes, strict=True)):

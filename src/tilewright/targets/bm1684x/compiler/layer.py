@@ -1,12 +1,13 @@
 """A layer: how its tensors are stored, the machine's operations on each tile of its output, the constants they read.
 
-A tensor of the graph is stored as channels, rows and columns of some type; an input perhaps by phase. The cube
-multiplies 64 channels of a pixel at a time; an image has 3. So for a convolution of few channels the host lays the
-network's input out, padded, by phase: pixel (y * sh + py, x * sw + px) of channel c is element (y, x) of channel
-(py, px, c), and a convolution of stride (sh, sw) becomes one of stride 1 with fewer taps. Then the DMA engine loads it
-once for each tap to be folded, each time shifted by it, into other lanes: taps become channels too.
+A tensor of the graph is stored as (channels, rows, columns) of one element type. The input of a network may instead be
+stored by phase. The reason: the cube multiplies 64 channels of a pixel at a time, but an image has only 3. For a
+convolution of few channels the host pads the input and splits it into phases (space-to-depth): pixel
+(y * sh + py, x * sw + px) of channel c becomes element (y, x) of channel (py, px, c). A convolution of stride (sh, sw)
+then has stride 1 and fewer taps. The DMA engine can also fold taps into channels: it loads the input once per folded
+tap, shifted by that tap, into further lanes.
 
-`Writer` collects the operations: each gives a temporary buffer that nothing still needed is in.
+`Writer` collects the operations. It gives each result a temporary buffer that holds no value still needed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from tilewright.targets.bm1684x.values.window import Window
 
 @dataclass(frozen=True)
 class Phases:
-    """An image (c, h, w) in DDR as (sh * sw * c, rows, columns) with `top` and `left` padding; loaded at `offsets`."""
+    """An image (c, h, w), stored in DDR by phase: (sh * sw * c, rows, columns), after `top` and `left` padding.
+
+    It is loaded once for each of `offsets`, in elements; each copy becomes further channels.
+    """
 
     c: int
     h: int
@@ -48,11 +52,11 @@ class Phases:
 
     @property
     def elements(self) -> int:
-        """With what a shifted load reads behind the last row."""
+        """Elements in DDR, including those past the last row that the load of the largest offset reads."""
         return self.channels * self.rows * self.columns + max(self.offsets) + 1 & ~1
 
     def spread(self, image: Array, fill: int) -> Array:
-        """(S, c, h, w) as (S, elements); `fill` is the padding."""
+        """Return images (S, c, h, w) by phase, as (S, elements); `fill` is the padding value."""
         samples = len(image)
         area = np.full((samples, self.c, self.rows * self.sh, self.columns * self.sw), fill, image.dtype)
         inside = area[:, :, self.top : self.top + self.h, self.left : self.left + self.w]
@@ -64,10 +68,11 @@ class Phases:
 
 @dataclass(frozen=True)
 class Stored:
-    """(c, h, w) elements of a sample: codes of the graph plus `add`, whose zero point is `zero`.
+    """How one sample of a tensor is stored: (c, h, w) elements, each a code of the graph plus `add`.
 
-    Codes whose zero point is their lowest one (what a ReLU gives) are stored unsigned from 0 on: then clamping is
-    the type's own, nothing is added behind a rounding, and padding is 0. Others are stored signed.
+    `zero` is the zero point of the stored codes. If the zero point is the lowest code, as after a ReLU, codes are
+    stored unsigned and start at 0: the type itself then clamps, nothing is added after rounding, and padding is 0.
+    All other codes are stored signed.
     """
 
     c: int
@@ -76,11 +81,11 @@ class Stored:
     dtype: DType
     add: int = 0
     zero: int = 0
-    phases: Phases | None = None  # of an input that lies in DDR otherwise than in local memory
+    phases: Phases | None = None  # set if DDR holds the tensor by phase
 
     @classmethod
     def of(cls, tensor: Tensor) -> Stored:
-        """An 8-bit tensor. Its last axis is the channels, the axes before it are pixels."""
+        """Return how an 8-bit tensor is stored. Its last axis is the channels; the axes before it are pixels."""
         *before, c = tensor.shape or (1,)
         image = len(before) == 3 and before[0] == 1
         h, w = (before[1], before[2]) if image else (1, prod(before))
@@ -90,13 +95,13 @@ class Stored:
 
     @classmethod
     def real(cls, shape: tuple[int, ...], dtype: DType) -> Stored:
-        """A float32 tensor (1, c), or (1, c, h, w) as ONNX has it, rounded to a float type."""
+        """Return how a float32 tensor (1, c) or (1, c, h, w) (NCHW, as in ONNX) is stored, rounded to a float type."""
         c, h, w = (*shape[1:], 1, 1)[:3]
         return cls(c, h, w, dtype)
 
     @property
     def nbytes(self) -> int:
-        """Of a sample in DDR."""
+        """Bytes of one sample in DDR."""
         elements = self.phases.elements if self.phases else self.c * self.h * self.w
         return elements * self.dtype.bytes
 
@@ -104,15 +109,15 @@ class Stored:
         return -(-self.c // config.lanes)
 
     def plane(self, config: Config) -> int:
-        """Bytes of one channel in local memory."""
+        """Return the bytes of one channel in local memory."""
         return plane_bytes(self.h * self.w, self.dtype, config)
 
     def lane_bytes(self, config: Config) -> int:
-        """Of a sample in each lane of local memory."""
+        """Return the bytes that one sample takes in each lane of local memory."""
         return self.slots(config) * self.plane(config)
 
     def pack(self, values: Array) -> Array:
-        """Values of the graph (S, ...) as they are stored in DDR: (S, elements)."""
+        """Return values of the graph, (S, *shape), as stored in DDR: (S, elements)."""
         c, h, w = (self.phases.c, self.phases.h, self.phases.w) if self.phases else (self.c, self.h, self.w)
         if self.dtype.is_float:
             stored = narrow(values.reshape(len(values), c, h, w), self.dtype)
@@ -122,7 +127,7 @@ class Stored:
         return self.phases.spread(stored, self.zero) if self.phases else stored.reshape(len(values), -1)
 
     def unpack(self, stored: Array, tensor: Tensor) -> Array:
-        """Elements (S, c * h * w) as values of the graph, (S, *shape)."""
+        """Return stored elements, (S, c * h * w), as values of the graph: (S, *shape)."""
         shape = (len(stored), *tensor.shape)
         if self.dtype.is_float:
             return as_stored(stored, self.dtype).reshape(shape)
@@ -131,17 +136,17 @@ class Stored:
 
 
 def plane_bytes(elements: int, dtype: DType, config: Config) -> int:
-    """One channel in the aligned layout."""
+    """Return the bytes of one channel of `elements` elements in the aligned layout."""
     return -(-elements * dtype.bytes // config.eu_bytes) * config.eu_bytes
 
 
-#: Exact products of two int32, cut behind bit 31 and rounded upwards at ties: gemmlowp's high product.
+#: Shift of gemmlowp's high product: the exact product of two int32 is divided by 2**31, with ties rounded up.
 HIGH_PRODUCT = -31
 
 
 @dataclass(frozen=True)
 class Input:
-    """An operand of the layer: `whole` is all of its channels, else those of the tile."""
+    """An input tensor of the layer: all channels if `whole`, else only the channels of the tile."""
 
     index: int
     whole: bool = False
@@ -154,7 +159,8 @@ class Output:
 
 @dataclass(frozen=True)
 class Temp:
-    """A tile's intermediate result, in buffer `index` of the layer: of its result's shape, or of its input's."""
+    """An intermediate result of a tile, in temporary buffer `index`. Its shape is the input's if `of_input`, else the
+    result's."""
 
     index: int
     dtype: DType
@@ -163,7 +169,7 @@ class Temp:
 
 @dataclass(frozen=True)
 class PerChannel:
-    """The word `index` of each channel's parameters."""
+    """Word `index` of the parameters of each channel."""
 
     index: int
     dtype: DType
@@ -176,7 +182,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Bias:
-    """A bias that lies compactly, as depthwise convolutions read it."""
+    """A bias in the compact layout, as convolutions read it."""
 
     dtype: DType
 
@@ -196,7 +202,7 @@ class Operate:
 
 @dataclass(frozen=True, eq=False)
 class WeightValues:
-    """Constant weights, (oc, ic, kh, kw) of a convolution or (1, c, kh, kw) of a depthwise one, stored as `dtype`."""
+    """Constant weights stored as `dtype`: (oc, ic, kh, kw), or (1, c, kh, kw) for a depthwise convolution."""
 
     values: Array
     dtype: DType
@@ -205,11 +211,11 @@ class WeightValues:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """`operations` run on each tile. `words` are the parameters of each channel, int32 or float32 [c] each, `bias` is
-    int32 [c] of a depthwise convolution. `window` is that of its operations; without one (None) it works element by
-    element.
+    """One or more `operations`, which run on each tile of the result.
 
-    `inputs` and `output` name tensors of the graph. `row_tiles`: a tile may be some rows.
+    `words` are parameters per channel, each an int32 or float32 array [c]. `bias` [c] has the compact layout. `window`
+    is the window of the operations; None means element by element. `inputs` and `output` name tensors of the graph.
+    `row_tiles` says whether a tile may hold fewer rows than the result.
     """
 
     name: str
@@ -227,16 +233,16 @@ class Layer:
     note: str = ""
 
 
-#: Where an operation's result goes: into a new buffer of a type, or to the layer's result.
+#: Where an operation writes: into a new temporary buffer of a type, or into the layer's result.
 Into = DType | Output
 
 
 class Refused(Exception):
-    """Why the machine does not compute a node exactly: a sentence for the user, with the attribute and its value."""
+    """The machine cannot compute a node exactly. The text tells the user why, with the attribute and its value."""
 
 
 def same_shapes(site: Site) -> None:
-    """Raise Refused for operands of other shapes than the result's."""
+    """Check that all operands have the shape of the result. Raises Refused if one has not."""
     for tensor in site.inputs:
         if tensor is None or tensor.shape != site.output.shape:
             shapes = " and ".join(str(list(own.shape)) for own in site.inputs if own is not None)
@@ -244,7 +250,7 @@ def same_shapes(site: Site) -> None:
 
 
 class Writer:
-    """Collects operations, and the parameters of `channels` channels."""
+    """Collects the operations of a layer, and the parameters of its `channels` channels."""
 
     def __init__(self, channels: int) -> None:
         self.channels = channels
@@ -253,12 +259,12 @@ class Writer:
         self._held: list[Ref] = []
 
     def layer(self, site: Site, shapes: tuple[Stored, ...], result: Stored, **more: Any) -> Layer:
-        """The layer of a node, which reads its first inputs, stored as `shapes`; `more`: other fields of Layer."""
+        """Return a node's layer, which reads its first inputs, stored as `shapes`; `more`: further fields of Layer."""
         inputs, operations = site.node.inputs[: len(shapes)], tuple(self.operations)
         return Layer(site.node.name, inputs, site.output.name, shapes, result, operations, tuple(self.words), **more)
 
     def hold(self, value: Ref) -> Ref:
-        """Keep a buffer that a later operation needs, but not the next one; until `release`."""
+        """Keep the buffer of a value until `release`, because a later operation than the next one reads it."""
         self._held.append(value)
         return value
 
@@ -266,7 +272,10 @@ class Writer:
         self._held.clear()
 
     def add(self, operation: str, result: Into, mode: Rounding | None = None, **operands: Ref | Any) -> Ref:
-        """An operation into a new buffer of a type, or into the output. What is no operand is an attribute."""
+        """Add an operation and return its result: a new buffer of a type, or the output.
+
+        Keyword arguments of other types than Ref are attributes of the operation.
+        """
         refs = {name: value for name, value in operands.items() if isinstance(value, Ref)}
         attributes = {name: value for name, value in operands.items() if name not in refs}
         attributes |= {} if mode is None else {"mode": mode}
@@ -279,35 +288,36 @@ class Writer:
         return result_ref
 
     def widen(self, x: Ref) -> Ref:
-        """An operand as float32, in a buffer of its shape."""
+        """Cast an operand to float32, in a buffer of the input's shape."""
         wide = Temp(0, F32, of_input=True)
         self.operations.append(Operate("cast", {"x": x}, wide, {"mode": Rounding.HALF_TO_EVEN}))
         return wide
 
     def channel(self, values: Array | Sequence[int] | float, dtype: DType = I32) -> PerChannel:
-        """A parameter of each channel."""
+        """Add a parameter with one value per channel."""
         storage = np.float32 if dtype is F32 else np.int32
         self.words.append(np.ascontiguousarray(np.broadcast_to(np.asarray(values, storage), (self.channels,))))
         return PerChannel(len(self.words) - 1, dtype)
 
     def high_product(self, x: Ref, q: Array) -> Ref:
-        """(x * q + 2**30) >> 31, int32."""
+        """Add the int32 operation (x * q + 2**30) >> 31."""
         only = _only(q)
         factor: Ref = self.channel(q) if only is None else Constant.of(int(only), I32)
         return self.add("int_mul", I32, Rounding.HALF_UP, a=x, b=factor, shift=Constant.of(HIGH_PRODUCT, I8))
 
     def scale(self, x: Ref, result: Into, shift: Array, offset: int, mode: Rounding, factor: int = 1) -> Ref:
-        """sat(round(x * factor * 2**shift) + offset)."""
+        """Add the operation saturate(round(x * factor * 2**shift) + offset)."""
         named = self._parameters(multiplier=(factor, I32), shift=(shift, I8), offset=(offset, I16))
         return self.add("int_requant", result, mode, x=x, **named)
 
     def scale_real(self, x: Ref, result: Into, factor: Array, offset: float = 0.0) -> Ref:
-        """sat(half_even(f32(f32(x) * factor) + offset))."""
+        """Add the operation saturate(half_even(f32(f32(x) * factor) + offset))."""
         named = self._parameters(scale=(factor, F32), offset=(offset, F32))
         return self.add("fp32_requant", result, Rounding.HALF_TO_EVEN, x=x, **named)
 
     def _parameters(self, **given: tuple[Any, DType]) -> dict[str, Ref]:
-        """Values, and their types as constants: constants if none differs by channel, else all by channel."""
+        """Return operands for values and their types: constants if every value is the same for all channels, else one
+        value per channel for all of them."""
         only = {name: (_only(np.asarray(values)), dtype) for name, (values, dtype) in given.items()}
         if all(value is not None for value, _ in only.values()):
             return {name: Constant.of(value.item(), dtype) for name, (value, dtype) in only.items()}
@@ -315,5 +325,5 @@ class Writer:
 
 
 def _only(values: Array) -> Any:
-    """The one value of all channels; None where they differ."""
+    """Return the value that all channels share, or None if they differ."""
     return values.flat[0] if len(np.unique(values)) == 1 else None

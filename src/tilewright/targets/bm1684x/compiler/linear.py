@@ -1,6 +1,6 @@
-"""Convolutions, depthwise convolutions and fully connected layers; how int32 sums become stored codes.
+"""Lower convolutions, depthwise convolutions and fully connected layers; requantise int32 sums to stored codes.
 
-A convolution of few channels of the network's input works on phases of it (layer.Phases).
+A convolution of a network input with few channels reads that input by phase (layer.Phases).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tilewright.targets.bm1684x.timing.estimate import ESTIMATE, PIXELS
 from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Pads and strides are fields of four bits.
+#: The largest padding, stride and dilation: their instruction fields have four bits.
 LARGEST_PAD = LARGEST_STRIDE = 15
 
 
 def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:
-    """clamp(round(total * real) + zero point) into the output. Raises Refused for a rule that the machine has not."""
+    """Write clamp(round(total * real) + zero point) to the output. Raises Refused if the machine lacks the rule."""
     clamps, into = bounds(stored, to.low, to.high)
     if rule == "double":
         q, shift = quantize_multiplier(to.real)
@@ -42,33 +42,39 @@ def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, 
         result = real(write, total, to.real32, stored, into)
     else:
         reason = f"the requantisation rule '{rule}' (docs/arithmetic.md) is not supported"
-        raise ir.Refused(f"{reason}: no sequence of operations gives it")
+        raise ir.Refused(f"{reason}: the machine has no operations for it")
     clamp(write, result, clamps, stored)
 
 
 def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int, into: ir.Into) -> ir.Ref:
-    """gemmlowp's two roundings: the high product, then a shift that rounds halves away from zero."""
+    """Multiply with gemmlowp's two roundings: the high product, then a shift that rounds ties away from zero.
+
+    Raises Refused if a shift scales up: the result may not fit into int32.
+    """
     q, shift = np.atleast_1d(q), np.atleast_1d(shift)
     if (shift > 0).any():
-        raise ir.Refused("its sums are scaled up, which int32 may not hold")
+        raise ir.Refused("requantisation scales sums up, which may overflow int32")
     high = write.high_product(x, q)
     return write.scale(high, into, shift, offset, Rounding.HALF_AWAY_FROM_ZERO)
 
 
 def real(write: ir.Writer, x: ir.Ref, factor: Array, stored: Stored, into: ir.Into) -> ir.Ref:
-    """half_even(f32(x) * factor) + zero."""
+    """Add the operations half_even(f32(x) * factor) + zero point."""
     return behind_rounding(write, lambda to: write.scale_real(x, to, np.atleast_1d(factor)), stored, into)
 
 
 def behind_rounding(write: ir.Writer, rounded: Callable[[ir.Into], ir.Ref], stored: Stored, into: ir.Into) -> ir.Ref:
-    """What `rounded` writes, and the zero point, which is added to integers behind the rounding."""
+    """Add the zero point to the integers that `rounded` writes, after their rounding."""
     if not stored.zero:
         return rounded(into)
     return write.add("int_add", into, a=rounded(I16), b=Constant.of(stored.zero, I16), saturate=True)
 
 
 def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], ir.Into]:
-    """What `clamp` does to keep codes of the graph in `low`..`high`, and what the operation before it gives."""
+    """Return the bounds that `clamp` must enforce to keep graph codes in `low`..`high`.
+
+    A bound that the stored type already enforces is left out. Also return where the operation before `clamp` writes.
+    """
     low, high = low + stored.add, high + stored.add
     clamps = [("max", low)] if low > stored.dtype.low else []
     clamps += [("min", high)] if high < stored.dtype.high else []
@@ -76,14 +82,14 @@ def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], 
 
 
 def clamp(write: ir.Writer, value: ir.Ref, clamps: list[tuple[str, int]], stored: Stored) -> None:
-    """The bounds that the type itself does not have; the last operation gives the output."""
+    """Enforce the bounds of `bounds`; the last operation writes the output."""
     for number, (operation, bound) in enumerate(clamps, 1):
         result: ir.Into = ir.Output() if number == len(clamps) else stored.dtype
         value = write.add(operation, result, a=value, b=Constant.of(bound, stored.dtype))
 
 
 def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """A node of sums of products; x is how its input is stored. Raises Refused."""
+    """Lower a node of sums of products; `x` says how its input is stored. Raises Refused if it is not supported."""
     op, w = site.node.op, site.input(1)
     assert isinstance(op, Linear)
     if w.dtype != "int8" or w.quant is None or any(w.quant.zero_point) or w.data is None:
@@ -91,7 +97,7 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
         shown = f"{'constant' if w.data is not None else 'computed'} {w.dtype}{zeros}"
         raise ir.Refused(f"weights of {shown} are not supported; constant int8 with zero point 0 are")
     result = Stored.of(site.output)
-    if isinstance(op, FullyConnected) and result.h * result.w > 1:  # rows are pixels, however its input calls them
+    if isinstance(op, FullyConnected) and result.h * result.w > 1:  # each row is a pixel, whatever axes the input has
         x = replace(x, h=result.h, w=result.w) if x.h * x.w == result.h * result.w else x
     kernel, window = _kernel(op, w.data, x, result)
     depthwise = isinstance(op, DepthwiseConv2D)
@@ -100,7 +106,7 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
         bias = bias + site.constant(2)
     terms = kernel[0].size // (x.c if depthwise else 1)
     if np.abs(bias).max() + 255 * 128 * terms >= 1 << 31:
-        raise ir.Refused(f"sums of {terms} products with this bias may leave int32")
+        raise ir.Refused(f"sums of {terms} products plus this bias may overflow int32")
     write = ir.Writer(result.c)
     if depthwise:
         total = window_sums(write, x.zero)
@@ -115,17 +121,17 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
 
 def window_sums(write: ir.Writer, pad: int) -> ir.Ref:
-    """The products of each channel's window and kernel, added to the bias: int32."""
+    """Add each channel's sum of window times kernel, plus the bias, as int32. `pad` is the padding value."""
     return write.add("int8_depthwise2d", I32, x=ir.Input(0), w=ir.Weights(), bias=ir.Bias(I32), right=0, pad=pad)
 
 
 def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
-    """Weights as (oc, ic, kh, kw), (1, c, kh, kw) of a depthwise convolution; and the window."""
+    """Return weights as (oc, ic, kh, kw), or (1, c, kh, kw) for a depthwise convolution, and the window."""
     if isinstance(op, FullyConnected):
         rows = result.h * result.w
         h, wide = (x.h, x.w) if rows == 1 else (1, 1)
         if x.c * h * wide != w.shape[1] or x.h * x.w != rows * h * wide:
-            raise ir.Refused(f"rows of {w.shape[1]} elements are not supported: they are not the pixels of its input")
+            raise ir.Refused(f"rows of {w.shape[1]} elements are not supported: they are not whole pixels of its input")
         return w.reshape(-1, h, wide, x.c).transpose(0, 3, 1, 2), Window((h, wide))
     assert isinstance(op, Conv2D | DepthwiseConv2D)
     if isinstance(op, Conv2D) and w.shape[3] != x.c:
@@ -136,12 +142,15 @@ def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Win
 
 
 def grouped(groups: int, channels: int) -> str:
-    """The reason against a convolution in groups."""
+    """Return the reason to refuse a grouped convolution."""
     return f"group={groups} is not supported; group=1 and depthwise convolutions (group={channels}) are"
 
 
 def machine_window(own: GraphWindow, x: Stored) -> Window:
-    """A window of the graph, of stride 1 where it has one position only. Raises Refused."""
+    """Return a window of the graph for the machine; its stride is 1 along an axis with a single position.
+
+    Raises Refused if a padding, stride or dilation is too large, or if a window lies wholly in the padding.
+    """
     top, bottom, left, right = own.padding
     spare = (x.h + top + bottom - own.extent[0], x.w + left + right - own.extent[1])
     down, across = (step if rest else 1 for step, rest in zip(own.stride, spare, strict=True))
@@ -149,13 +158,16 @@ def machine_window(own: GraphWindow, x: Stored) -> Window:
         sizes = {"padding": own.padding, "strides": (down, across), "dilations": own.dilation}
         name, value = next((name, value) for name, value in sizes.items() if max(value) > LARGEST_PAD)
         raise ir.Refused(f"{name}={list(value)} is not supported; the largest is {LARGEST_PAD}")
-    if top >= own.extent[0] or spare[0] // down * down - top >= x.h:  # tiles of such rows would have no input
-        raise ir.Refused(f"padding={list(own.padding)} is not supported: a window lies wholly in it")
+    if top >= own.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of that row would have no input
+        raise ir.Refused(f"padding={list(own.padding)} is not supported: a window lies wholly in the padding")
     return Window(own.kernel, (top, bottom, left, right), (down, across), own.dilation)
 
 
 def fold(layer: ir.Layer, config: Config) -> ir.Layer:
-    """The layer on phases of its input, with as many taps folded as make it fastest; itself where none do."""
+    """Return the fastest variant of a layer: the layer itself, or one that reads its input by phase.
+
+    The variants fold different numbers of taps into channels.
+    """
     kernel, window, (x, *others) = layer.kernel, layer.window, layer.shapes
     if kernel is None or kernel.depthwise or window is None or others:
         return layer
@@ -167,7 +179,7 @@ def fold(layer: ir.Layer, config: Config) -> ir.Layer:
 
 
 def _cost(layer: ir.Layer, config: Config) -> float:
-    """Cycles of the slower engine: transfers into local memory, or products."""
+    """Return the cycles of the slower engine: of loads into local memory, or of multiplications."""
     assert layer.kernel is not None
     (oc, ic, kh, kw), x = layer.kernel.values.shape, layer.shapes[0]
     size = layer.kernel.dtype.bytes
@@ -178,7 +190,7 @@ def _cost(layer: ir.Layer, config: Config) -> float:
 
 def _folded(layer: ir.Layer, kernel: ir.WeightValues, window: Window, x: Stored, down: bool, across: bool) -> ir.Layer:
     (sh, sw), (kh, kw), result = window.stride, window.kernel, layer.result
-    taps, steps = -(-kh // sh), -(-kw // sw)  # of the phases
+    taps, steps = -(-kh // sh), -(-kw // sw)  # kernel rows and columns per phase
     rows, columns = result.h + taps - 1, result.w + steps - 1
     values = np.pad(kernel.values, ((0, 0), (0, 0), (0, taps * sh - kh), (0, steps * sw - kw)))
     oc, c = values.shape[:2]
@@ -190,6 +202,6 @@ def _folded(layer: ir.Layer, kernel: ir.WeightValues, window: Window, x: Stored,
     offsets = [i * columns + j for i in range(fold_rows) for j in range(fold_columns)]
     phases = Phases(x.c, x.h, x.w, sh, sw, window.pads[0], window.pads[2], rows, columns, tuple(offsets))
     shape = replace(x, c=phases.channels * len(offsets), h=result.h + left[0] - 1, w=columns, phases=phases)
-    note = f"its input lies by phase, {len(offsets)} of {taps * steps} taps as channels"
+    note = f"its input is stored by phase; {len(offsets)} of {taps * steps} taps are folded into channels"
     kernel = ir.WeightValues(values, kernel.dtype)
     return replace(layer, window=Window(left), shapes=(shape,), kernel=kernel, note=note)

@@ -8,9 +8,9 @@
 tiu CONV short cmd_id=1 cmd_id_dep=2 ..            # int8_asym_quant_conv2d
 dma DMA_tensor long cmd_id=1 ..                    # dma_copy
 
-A segment has its address in DDR, channels, rows, columns, type, what is added to codes of the graph, and the zero point
-then; one that lies by phase has the numbers of layer.Phases besides. Fields that are not named are 0. Constants are
-bytes at the beginning of DDR. Each engine's commands keep their order.
+A segment lists its DDR address, channels, rows, columns, type, the number added to codes of the graph, and the zero
+point after this addition. The numbers of layer.Phases follow if it is stored by phase. Fields that are not named are 0.
+Constants are bytes at the beginning of DDR. The commands of each engine are listed in order.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ TENSOR = Directive(
 
 
 def _command(words: Sequence[Word]) -> tuple[str, str, bool, dict[str, int]]:
-    """A line of code: engine, name of the format, whether it is short, fields."""
+    """Parse a line of code into engine, format name, whether the format is short, and fields."""
     engine = choice((TIU, DMA)).read(words[0])
     if len(words) < 3:
-        words[-1].refuse("the name of a format and short or long after it")
+        words[-1].refuse("the name of a format, followed by short or long")
     name, short = words[1].text, choice(SIZES).read(words[2]) == "short"
     if (name, short) not in FORMATS:
-        words[1].refuse(f"a format that is {words[2].text}")
+        words[1].refuse(f"the name of a {words[2].text} format")
     return engine, name, short, _form(FORMATS[name, short]).read(words[3:])
 
 
@@ -79,7 +79,7 @@ GRAMMAR = Grammar(
 
 
 def disassemble(program: Program, config: Config) -> str:
-    """The text of a program's launches."""
+    """Return the text of all launches of a program."""
     return "".join(GRAMMAR.write(_text(launch, config)) for launch in program.launches)
 
 
@@ -103,7 +103,7 @@ def _code(image: QueueImage, config: Config) -> Iterator[str]:
 
 
 def assemble(text: str, config: Config) -> tuple[Launch, ...]:
-    """The launches of a text. Raises ProgramError with the line, the column and what was expected there."""
+    """Return the launches of a text. Raises ProgramError with the line, the column and what is expected there."""
     return tuple(_launch(part, config) for part in GRAMMAR.read(text))
 
 
@@ -130,7 +130,7 @@ def _launch(text: Text, config: Config) -> Launch:
 
 
 def explain(program: Program, config: Config) -> str:
-    """All launches."""
+    """Return a summary of each launch: memory, cycles, tensors, tiles and commands per layer."""
     return "\n".join(line for launch in program.launches for line in _explained(launch, config)) + "\n"
 
 
@@ -139,7 +139,7 @@ def _explained(launch: Launch, config: Config) -> Iterator[str]:
     image, trace = known.image, known.trace
     constants = config.lane_bytes - image.values_end
     yield f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples a launch"
-    yield f"  each lane: {image.values_end} bytes of values, {constants} for {len(image.constants)} of constants"
+    yield f"  each lane: {image.values_end} bytes for values, {constants} for constants ({len(image.constants)} in DDR)"
     busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
     cycles = f"{trace.cycles} cycles a launch, {known.serial.cycles} without overlap"
     yield f"  {cycles} (timing model estimate); busy: {busy}"
@@ -166,14 +166,14 @@ def _layers(launch: Launch, known: Prepared) -> Iterator[str]:
 
 
 def c_header(config: Config) -> str:
-    """The header of one configuration."""
+    """Return the C header of one configuration."""
     bases: dict[str, int | str] = {
         name: f"0x{getattr(machine, name):x}ULL" for name in ("LOCAL_BASE", "STATIC_BASE", "L2_BASE", "DDR_BASE")
     }
     groups: dict[str, dict[str, int | str]] = {
         "sizes": {key: value for key, value in config.to_dict().items() if isinstance(value, int)},
         "bus addresses": bases,
-        "element types, as the device API codes them": {f"dt_{dtype}": dtype.code for dtype in DTYPES.values()},
+        "element types: codes of the device API": {f"dt_{dtype}": dtype.code for dtype in DTYPES.values()},
         "rounding modes": {f"round_{mode.name}": int(mode) for mode in Rounding},
         "commands of the compute engine": {f"tiu_{name}".replace("&", "_"): n for n, name in TIU_TYPES.items()},
         "commands of the DMA engine": {name: code for code, name in DMA_TYPES.items()},

@@ -1,8 +1,9 @@
-"""Where the tensors of a launch lie, and in which groups of layers its samples go through the machine.
+"""The plan of a launch: the addresses of its tensors, and the groups of layers that samples run through.
 
-With a batch of N, the samples of a group go through all of its layers one by one, so that what lies between these needs
-room for one sample; between groups all N are there. The constants of a group stay until its last sample is through,
-unless it is one layer whose constants take too much: then all samples go through it part by part.
+In a group, each of the N samples of a batch runs through all layers before the next sample starts. A tensor inside a
+group therefore needs room for one sample; a tensor between groups needs room for all N. The constants of a group stay
+in local memory until its last sample has run. The exception is a group of one layer whose constants are too large: its
+constants are loaded part by part, and all samples run through each part.
 """
 
 from __future__ import annotations
@@ -15,21 +16,18 @@ from tilewright.targets.bm1684x.compiler.layer import Layer, Stored, plane_bytes
 from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import Config
 
-#: A layer whose constants take more than this part of a lane does not keep them for all samples.
+#: A layer whose constants take more than 1 / LARGE of a lane does not keep them for all samples.
 LARGE = 4
-#: Layers from the first to one past the last.
+#: The first layer, and one past the last.
 Group = tuple[int, int]
 
 
 class Full(Exception):
-    """Something does not fit into local memory."""
+    """The tensors or constants of a launch do not fit into local memory."""
 
 
 class Ring:
-    """Constants in the order of their first use, one behind the other; the oldest make room.
-
-    What is still needed must not be overwritten: `uses_left` of a block says whether anything will read it again.
-    """
+    """A ring buffer of constant blocks in each lane. A new block overwrites the oldest, once they are not needed."""
 
     def __init__(self, begin: int, end: int) -> None:
         self._begin, self._end = begin, end
@@ -37,16 +35,16 @@ class Ring:
         self._held: list[tuple[int, int, str]] = []
 
     def take(self, name: str, size: int, done: Iterable[str]) -> int:
-        """The offset of a new block. Raises Full where one that is not `done` is in its way."""
+        """Return the offset of a new block. Raises Full if it would overwrite a block that is not in `done`."""
         if size > self._end - self._begin:
-            raise Full(f"{size} bytes of constants a lane do not fit into {self._end - self._begin}")
+            raise Full(f"{size} bytes of constants per lane do not fit into {self._end - self._begin}")
         if self._next + size > self._end:
             self._next = self._begin
         offset, over = self._next, set(done)
         there = [held for held in self._held if held[0] < offset + size and offset < held[1]]
         for _, _, other in there:
             if other not in over:
-                raise Full(f"constants of {other} are needed where those of {name} should lie")
+                raise Full(f"the constants of {name} would overwrite the constants of {other}, which are still needed")
         self._held = [*(held for held in self._held if held not in there), (offset, offset + size, name)]
         self._next = offset + size
         return offset
@@ -54,7 +52,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Home:
-    """A tensor's place: `copies` samples, one behind the other."""
+    """Where `copies` samples of a tensor lie in a lane, `stride` bytes apart."""
 
     offset: int
     copies: int
@@ -66,9 +64,11 @@ class Home:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """`groups` of layers (begin, end); homes of tensors; offsets of temporary buffers by layer; those of inputs and
-    results of one pixel, whose channels lie side by side while they are moved (`turned`); groups of one layer that
-    all samples go through `by_parts`; where constants begin.
+    """Where everything of a launch lies in a lane. Offsets are in bytes.
+
+    `homes` are the places of tensors by name, `temps` the offsets of temporary buffers by layer. `turned` are offsets
+    of line buffers for inputs and results of one pixel: their channels are adjacent there while they are transferred.
+    `by_parts` are the groups of one layer whose constants are loaded part by part. Constants begin at `values_end`.
     """
 
     cuts: tuple[Cut, ...]
@@ -81,7 +81,7 @@ class Plan:
 
 
 def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Plan:
-    """The plan with the largest groups for which there is room. Raises Full."""
+    """Return the plan with the largest groups that fit into local memory. Raises Full if no plan fits."""
     inner = {layer.output for layer in layers}
     outside = {name for layer in layers for name in layer.inputs if name not in inner} | (inner & set(leaving))
     cuts = tuple(Cut(layer, config) for layer in layers)
@@ -89,7 +89,7 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
     if config.batch == 1:
         alone = [(index, index + 1) for index in range(len(cuts))]
         return _placed(cuts, alone, outside, frozenset(alone))
-    limit, failure = config.lane_bytes, Full("nothing was tried")
+    limit, failure = config.lane_bytes, Full("no plan was tried")
     while limit:
         groups = _groups(sizes, limit)
         try:
@@ -106,7 +106,7 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
 
 
 def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
-    """Layers as long as their constants are within the limit; one at least."""
+    """Group consecutive layers while their constants fit into `limit` bytes; a group has at least one layer."""
     groups, begin, held = [], 0, 0
     for index, size in enumerate(sizes):
         if index > begin and held + size > limit:
@@ -139,7 +139,7 @@ def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str]
         copies[name] = 1
         if config.batch > 1 and (begin != end or name not in made or begin in by_parts):
             all_there = begin != end or begin in by_parts
-            copies[name] = config.batch if all_there else 2  # one is loaded while the other is in use
+            copies[name] = config.batch if all_there else 2  # double buffering: one is loaded while the other is read
             span = (begin[0], end[1] - 1)
         buffers.append(Lived(name, copies[name] * shape.lane_bytes(config), *span))
         if name in outside and shape.h * shape.w == 1 and shape.c > 1 and not shape.phases:

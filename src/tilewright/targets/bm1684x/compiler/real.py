@@ -1,7 +1,7 @@
-"""Layers of real numbers, as ONNX has them: computed in the float type that the configuration names.
+"""Lower ONNX nodes of real numbers. They are computed in the float type that the configuration names.
 
-They are not bit for bit what onnxruntime computes in float32: `tilewright run` says how far off. What the machine
-itself does with these types is exact (docs/bm1684x.md).
+The results differ from those of onnxruntime in float32; `tilewright run` prints by how much. The arithmetic of the
+machine in these types is simulated exactly (docs/bm1684x.md).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding, dtype
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Attributes that convolutions and pools may have; others are refused.
+#: Attributes of convolutions and pools that are known; others are refused.
 WINDOW = {"kernel_shape", "strides", "pads", "dilations", "group", "auto_pad", "ceil_mode", "count_include_pad"}
-#: Those with one value that is supported.
+#: Attributes with a single supported value.
 ONLY = {"auto_pad": "NOTSET", "ceil_mode": 0}
 
 
 def real(site: Site, config: Config) -> ir.Layer:
-    """A node that onnxruntime would run. Raises Refused."""
+    """Lower a node of real numbers, which onnxruntime runs on the host. Raises Refused if it is not supported."""
     op = site.node.op
     assert isinstance(op, OnnxOp)
     if op.domain or op.op_type not in RULES:
@@ -43,7 +43,7 @@ def real(site: Site, config: Config) -> ir.Layer:
     data = [tensor for tensor in (*site.inputs, site.output) if tensor is not None and tensor.data is None]
     for tensor in data:
         if tensor.dtype != "float32" or tensor.shape[:1] != (1,) or len(tensor.shape) not in (2, 4):
-            only = "only float32 of one sample, (1, c) or (1, c, h, w), is"
+            only = "float32 of one sample, (1, c) or (1, c, h, w), is"
             raise ir.Refused(f"'{tensor.name}' of {tensor.dtype}{list(tensor.shape)} is not supported; {only}")
     attributes = {name: json.loads(value) for name, value in op.attributes}
     dtype = dtype_of(config.precision)
@@ -51,10 +51,10 @@ def real(site: Site, config: Config) -> ir.Layer:
 
 
 def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Conv without groups, or depthwise."""
+    """Lower a Conv without groups, or a depthwise one. Raises Refused if it is not supported."""
     w, groups = _constant(site, 1), attributes.get("group", 1)
     if w.ndim != 4:
-        raise ir.Refused(f"a kernel of {w.ndim - 2} axes is not supported; one of rows and columns is")
+        raise ir.Refused(f"a kernel of {w.ndim - 2} axes is not supported; a kernel of rows and columns is")
     if groups != 1 and not groups == w.shape[0] == site.input(0).shape[1]:
         raise ir.Refused(grouped(groups, site.input(0).shape[1]))
     window = _window(site, attributes, w.shape[2:])
@@ -62,7 +62,10 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.
 
 
 def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Gemm or MatMul of one row by constant columns, as a convolution of one pixel."""
+    """Lower a Gemm or MatMul of one row and a constant matrix, as a convolution of one pixel.
+
+    Raises Refused if it is not supported.
+    """
     for name, only in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
         if attributes.get(name, only) != only:
             raise ir.Refused(f"{name}={attributes[name]} is not supported; {name}={only} is")
@@ -76,7 +79,7 @@ def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writ
 
 
 def _product(site: Site, w: Array, window: Window, dtype: DType, write: ir.Writer, depthwise: bool = False) -> ir.Layer:
-    """Weights (oc, ic, kh, kw), or (1, c, kh, kw) of a depthwise convolution."""
+    """`w` is (oc, ic, kh, kw), or (1, c, kh, kw) for a depthwise convolution."""
     channels = w.shape[1 if depthwise else 0]
     bias = _bias(site, channels)
     if depthwise:
@@ -89,13 +92,13 @@ def _product(site: Site, w: Array, window: Window, dtype: DType, write: ir.Write
 
 
 def rectify(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Relu."""
+    """Lower a Relu."""
     write.add("max", ir.Output(), a=ir.Input(0), b=Constant.of(0.0, dtype))
     return _layer(site, write, dtype)
 
 
 def clip(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Clip between constants: ReLU6."""
+    """Lower a Clip between constants, such as ReLU6."""
     low, high = (
         float(_constant(site, index)) if site.optional(index) is not None else attributes.get(key, bound)
         for index, key, bound in ((1, "min", -np.inf), (2, "max", np.inf))
@@ -106,7 +109,7 @@ def clip(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
 
 
 def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Add of equal shapes."""
+    """Lower an Add of equal shapes. Raises Refused for other shapes and for constant operands."""
     for tensor in site.inputs:
         if tensor is not None and tensor.data is not None:
             raise ir.Refused(f"the constant operand '{tensor.name}' of Add is not supported; two computed tensors are")
@@ -116,7 +119,7 @@ def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) 
 
 
 def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """MaxPool."""
+    """Lower a MaxPool. Raises Refused if it is not supported."""
     if len(site.outputs) > 1:
         raise ir.Refused("the second output of MaxPool, its indices, is not supported")
     window = _window(site, attributes, attributes["kernel_shape"])
@@ -125,7 +128,10 @@ def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writ
 
 
 def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """AveragePool without padding, GlobalAveragePool; in float32: shorter types would round after every addition."""
+    """Lower an AveragePool without padding, or a GlobalAveragePool. Raises Refused if it is not supported.
+
+    Sums are float32, because narrower types would round after every addition.
+    """
     window = Window((site.input(0).shape[2], site.input(0).shape[3]))
     if "kernel_shape" in attributes:
         window = _window(site, attributes, attributes["kernel_shape"])
@@ -154,7 +160,7 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
 
 
 def _bias(site: Site, channels: int) -> Array:
-    """float32 [channels], zeros where there is none."""
+    """Return the bias as float32 [channels]; without a bias, zeros."""
     bias = _constant(site, 2).reshape(-1) if site.optional(2) is not None else np.zeros(channels)
     if bias.size not in (1, channels):
         raise ir.Refused(f"a bias of {bias.size} values for {channels} channels is not supported")

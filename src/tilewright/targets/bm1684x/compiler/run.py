@@ -1,4 +1,4 @@
-"""A launch on S samples: packed, through its passes (elaborate, the shared ones of sim.passes, values), unpacked."""
+"""Run a launch on S samples: pack them, run the passes (elaborate, sim.passes, values), unpack the results."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tilewright.targets.bm1684x.layouts.layout import Operand, slots
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 
-#: Bytes of local memory of all launches that run together.
+#: Launches run together while their simulated local memories take at most this many bytes of the host.
 TOGETHER_BYTES = 1 << 26
 
 
 class Machine:
-    """The memories of L launches of one program, which run in lock step on all of their samples, as views.
+    """The memories of L launches of one program, which run in lock step on different samples.
 
-    Local memory is split: what lies below `values_end` in a lane each launch has its own of, what lies above is
-    constant. An operand is read as (L * n, c, h, w), so that the meaning of an operation sees one larger batch.
+    Bytes below `values_end` in a lane are private to each launch; bytes above it are constant and shared. An operand is
+    read as (L * n, c, h, w), so that an operation sees one larger batch.
     """
 
     def __init__(self, image: QueueImage, config: Config, launches: int) -> None:
@@ -44,21 +44,21 @@ class Machine:
         lanes = config.lanes
         self._own = np.zeros((launches, lanes, image.values_end), np.uint8)
         self._constant = np.zeros((1, lanes, config.lane_bytes - image.values_end), np.uint8)
-        self._segments = [(DDR_BASE, image.constants[None])]  # and tensors
+        self._segments = [(DDR_BASE, image.constants[None])]  # the tensors follow
         for segment in (*image.inputs, *image.outputs):
             data = np.zeros((launches, segment.stored.nbytes * image.batch), np.uint8)
             self._segments.append((segment.address, data))
         self._kernels: dict[tuple[int, tuple[int, ...]], Array] = {}
 
     def segment(self, address: int) -> Array:
-        """The DDR from an address on: uint8 (L, bytes)."""
+        """Return the DDR segment that begins at `address`: uint8 (L, bytes)."""
         return next(data for base, data in self._segments[1:] if base == address)
 
     def run(self, command: Command) -> None:
-        """One command. Raises MachineError."""
+        """Run one command. Raises MachineError if it is never compiled, or if its operands or result do not fit."""
         (name, place), *others = command.results.items()
         if others or command.operation.by_data:
-            raise MachineError(command.operation.name, "is no operation of compiled networks")
+            raise MachineError(command.operation.name, "is not an operation of compiled networks")
         result = place.storage
         n, c, h, w = result.shape
         shape = (self.launches * n if self._differs(result) else n, c, h, w)
@@ -77,7 +77,7 @@ class Machine:
         return merged[:, tensor.start_lane : tensor.start_lane + tensor.shape.c] if tensor.is_local else merged
 
     def _kernel(self, kernel: ConvWeights) -> Array:
-        """Weights (oc, ic, kh, kw), kept until something is written where constants are."""
+        """Return weights (oc, ic, kh, kw). They are cached until a command writes to the constants."""
         key = (kernel.address, kernel.shape)
         if key not in self._kernels:
             oc, ic, kh, kw = kernel.shape
@@ -103,25 +103,25 @@ class Machine:
             channel, lane = channel + count, 0
 
     def _differs(self, operand: Tensor) -> bool:
-        """Whether each launch has its own. Raises MachineError for what is partly so."""
+        """Return whether an operand is private to each launch. Raises MachineError if only a part of it is."""
         if not operand.is_local:
             return self._home(operand)[1].shape[0] > 1 or self.launches == 1
         low, high = operand.lane_offset, operand.lane_end
         if low < self._split < high:
-            raise MachineError("local memory", f"bytes {low}..{high} of a lane hold values and constants")
+            raise MachineError("local memory", f"bytes {low}..{high} of a lane hold both values and constants")
         return high <= self._split
 
     def _home(self, tensor: Tensor) -> tuple[int, Array]:
-        """The segment of DDR that holds a tensor: its address and bytes. Raises MachineError."""
+        """Return the DDR segment that holds a tensor: its address and bytes. Raises MachineError if none does."""
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride, strict=True))
         end = tensor.address + (last + 1) * tensor.dtype.bytes
         for base, data in self._segments:
             if base <= tensor.address and end <= base + data.shape[1]:
                 return base, data
-        raise MachineError("DDR", f"{tensor.address:#x}..{end:#x} lies in no tensor of the program")
+        raise MachineError("DDR", f"{tensor.address:#x}..{end:#x} is outside all tensors of the program")
 
     def _view(self, tensor: Tensor) -> Array:
-        """A view (L or 1, n, slots, lanes, h, w); in DDR channels are slots of one lane."""
+        """Return a view (L or 1, n, slots, lanes, h, w). In DDR, channels are the slots of a single lane."""
         size, (n, c, h, w), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
         steps = [step * size for step in stride]
         if tensor.is_local:
@@ -136,21 +136,21 @@ class Machine:
             extent = (len(data), n, c, 1, h, w)
             strides = (data.strides[0], steps[0], steps[1], 0, steps[2], steps[3])
         if (first.ctypes.data % size) or any(step % size for step in strides):
-            raise MachineError("memory", f"address {tensor.address:#x} is no multiple of {size}")
+            raise MachineError("memory", f"address {tensor.address:#x} is not a multiple of {size}")
         element = as_strided(first, (size,), (1,)).view(tensor.dtype.storage)
         return as_strided(element, extent, strides)
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What is known of a launch without its data."""
+    """Everything about a launch that does not depend on its input data."""
 
     image: QueueImage
     config: Config
 
     @cached_property
     def program(self) -> Elaborated:
-        """Commands in one legal order, their footprints."""
+        """The commands in a legal order, with footprints. Raises ProgramError for a command that is never compiled."""
         found = elaborate(self.image.queues, self.config)
         for step in found.steps:
             if reason := oddity(step.command, self.config):
@@ -168,18 +168,18 @@ class Prepared:
 
     @cached_property
     def passes(self) -> Passes:
-        """The passes that all machines share."""
+        """The passes of sim.passes, which all machines share."""
         trace = partial(estimate.trace, self.program, self.config)
         return Passes(self.program.table, self.program.order, lambda: (trace(), trace(serial=True)))
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
-        """What the passes have found; of a pair of commands one finding, not one a part of lanes."""
+        """Return the findings of the passes: one per pair of commands, not one per part of the lanes."""
         found = {(one.kind, one.steps): one for one in reversed(self.passes.findings(options))}
         return tuple(reversed(found.values()))
 
     @property
     def trace(self) -> Trace:
-        """When each command ran. Raises HazardError."""
+        """When each command runs. Raises HazardError if the launch cannot run to its end."""
         trace = self.passes.trace
         if trace is None:
             raise HazardError("time", "; ".join(str(found) for found in self.passes.findings(RunOptions())))
@@ -187,15 +187,15 @@ class Prepared:
 
     @property
     def serial(self) -> Trace:
-        """The trace without any overlap; the commands are in an order that they allow."""
+        """The trace without overlap: commands run one after the other in a legal order."""
         assert self.passes.serial is not None
         return self.passes.serial
 
     @cached_property
     def layers(self) -> Array:
-        """The layer of each step. Raises ProgramError."""
+        """The layer of each step, int32 [n]. Raises ProgramError if the launch does not give it for every command."""
         unit = self.program.table.unit
-        given_layers = self.image.layers[: len(unit)]  # those of an engine are together
+        given_layers = self.image.layers[: len(unit)]  # grouped by engine
         if len(given_layers) < len(unit) or not ((given_layers >= 0) & (given_layers < self.image.count)).all():
             raise ProgramError("launch", "does not say which of its layers each command belongs to", "compile it again")
         found = np.empty(len(unit), np.int32)
@@ -209,11 +209,14 @@ class Prepared:
 
     @cached_property
     def peak(self) -> int:
-        """MACs a cycle of the type that the launch multiplies; 0 where it multiplies nothing."""
+        """Peak MACs per cycle for the type that the launch multiplies, or 0 if it multiplies nothing."""
         return estimate.peak(self.program.commands, self.config.lanes)
 
     def run(self, values: Mapping[str, Array], launches: int, options: RunOptions) -> dict[str, Array]:
-        """Segments of results, uint8 (L, bytes), from those of inputs. Raises MachineError."""
+        """Return the result segments, uint8 (L, bytes) each, for the input segments in `values`.
+
+        Raises MachineError with the command that cannot run.
+        """
         machine = Machine(self.image, self.config, launches)
         for segment in self.image.inputs:
             machine.segment(segment.address)[:] = values[segment.name]
@@ -226,9 +229,9 @@ class Prepared:
         return {segment.name: machine.segment(segment.address) for segment in self.image.outputs}
 
     def parts(self) -> tuple[Part, ...]:
-        """What each layer takes of a sample: the compute engine's time, waits included, is its layers'.
+        """Return the share of each layer in one sample. Cycles are the time of the compute engine, waits included.
 
-        Raises ProgramError.
+        Raises ProgramError if the launch does not assign its commands to layers.
         """
         trace, batch, count = self.trace, self.image.batch, self.image.count
         mine = np.flatnonzero(trace.table.unit == UNITS.index(TIU))
@@ -245,12 +248,12 @@ class Prepared:
         )
 
     def macs(self) -> tuple[int, ...]:
-        """What each layer multiplies for a sample. Raises ProgramError."""
+        """Return the MACs per sample of each layer. Raises ProgramError if commands are not assigned to layers."""
         return tuple(_shares(np.bincount(self.layers, self.executed, self.image.count), self.image.batch))
 
 
 def _shares(column: Array, batch: int) -> list[int]:
-    """One sample's part of each number; rounded so that the sum is that of the whole, rounded up."""
+    """Return each number divided by `batch`. Rounding makes their sum the total divided by `batch`, rounded up."""
     ends = -(-np.cumsum(column).astype(np.int64) // batch)
     return [int(share) for share in np.diff(ends, prepend=0)]
 
@@ -259,7 +262,7 @@ _KNOWN: WeakKeyDictionary[Launch, Prepared] = WeakKeyDictionary()
 
 
 def prepared(launch: Launch, config: Config) -> Prepared:
-    """What is known of a launch, kept while it lives."""
+    """Return the Prepared of a launch. It is cached while the launch is alive."""
     if launch not in _KNOWN:
         _KNOWN[launch] = Prepared(QueueImage.of(launch, config), config)
     return _KNOWN[launch]
@@ -268,7 +271,7 @@ def prepared(launch: Launch, config: Config) -> Prepared:
 def run(
     program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions, config: Config
 ) -> LaunchResult:
-    """All passes that are asked for."""
+    """Run the passes that `options` asks for."""
     known = prepared(launch, config)
     with given.named(launch):
         known.passes.refuse(options)
@@ -288,7 +291,7 @@ def run(
 
 
 def _values(program: Program, known: Prepared, values: Mapping[str, Array], options: RunOptions) -> dict[str, Array]:
-    """Values of the graph's tensors (S, *shape); of a bare program segments of DDR, as bytes."""
+    """Return the tensors of the graph, (S, *shape) each; for a program without a graph, segments of DDR as bytes."""
     image, graph = known.image, program.graph
     if graph is None:
         inputs = {

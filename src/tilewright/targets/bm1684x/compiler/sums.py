@@ -1,7 +1,7 @@
-"""Layers without weights: sums of two tensors, pools and means.
+"""Lower nodes without weights: sums of two tensors, pools and means.
 
-onnxruntime's rule of addition has single roundings that the machine has not: what stands in for it is tried on every
-pair of codes. A mean is a depthwise convolution with ones, whose sums are rescaled.
+onnxruntime adds with fused multiply-adds, which round once; the machine has none. The compiler tests the replacement on
+every pair of codes. A mean is a depthwise convolution with weights of one, whose sums are rescaled.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.floats import shift_right
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Bits that TFLite's addition shifts its operands up by.
+#: Left shift of the operands in TFLite's addition, in bits.
 EXTRA_BITS = 20
-#: How far from the nearest float the factors of onnxruntime's addition are looked for, in units of the last place.
+#: Search range for the factors of onnxruntime's addition: units in the last place around the nearest float.
 SEARCH = 6
-#: Bits of the factor of a mean: sums of 16 bits times it stay below 2**62.
+#: Bits of the factor of a mean. The products with the sums stay below 2**62.
 FACTOR_BITS = 30
 
 
 def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
-    """a + b of equal shapes. Raises Refused."""
+    """Lower a + b of equal shapes. Raises Refused if it is not supported."""
     op, result = site.node.op, Stored.of(site.output)
     assert isinstance(op, Add)
     ir.same_shapes(site)
@@ -55,7 +55,7 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
 
 
 def _widened(write: ir.Writer, index: int, x: Stored, factor: int, shift: int) -> ir.Ref:
-    """round_half_up((code - zero) * factor * 2**shift), int32."""
+    """Add the int32 operation round_half_up((code - zero point) * factor * 2**shift)."""
     parameters = {"offset": Constant.of(x.zero, I16), "multiplier": Constant.of(factor, I32)}
     return write.add(
         "int_dequant", I32, Rounding.HALF_UP, x=ir.Input(index), **parameters, shift=Constant.of(shift, I16)
@@ -63,7 +63,7 @@ def _widened(write: ir.Writer, index: int, x: Stored, factor: int, shift: int) -
 
 
 def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
-    """TFLite: both at a common scale with 20 more bits, each multiplier rounding twice."""
+    """TFLite: rescale both operands to a common scale with 20 extra bits. Each multiplication rounds twice."""
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     twice = 2 * max(scales)
     parts: list[ir.Ref] = []
@@ -81,11 +81,11 @@ def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], resul
 
 
 def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
-    """XNNPACK: multipliers of at most 21 bits, one shift, ties upwards."""
+    """XNNPACK: multipliers of at most 21 bits and one shift, which rounds ties up."""
     out = np.float32(site.output.scale)
     ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
     if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
-        raise ir.Refused("its scales are so far apart that XNNPACK does not take it")
+        raise ir.Refused("its scales are too far apart for XNNPACK: input / output must lie in 2**-10 .. 2**8")
     shift = 21 - int(np.frexp(max(ratios))[1])
     p, q = (int(np.rint(np.ldexp(ratio, shift))) for ratio in ratios)
     return _shifted(write, shapes, (p, q), -shift, result, into)
@@ -94,7 +94,7 @@ def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result
 def _shifted(
     write: ir.Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored, into: ir.Into
 ) -> ir.Ref:
-    """(a * p + b * q) * 2**shift, ties upwards; operands are codes less their zero point."""
+    """Add (a * p + b * q) * 2**shift, with ties rounded up; a and b are codes minus their zero points."""
     left = write.hold(_widened(write, 0, shapes[0], factors[0], 0))
     right = _widened(write, 1, shapes[1], factors[1], 0)
     write.release()
@@ -105,7 +105,7 @@ def _shifted(
 def _fused(
     write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: ir.Into
 ) -> ir.Ref:
-    """onnxruntime's two fused multiply-adds, as f32(f32(a * ra) + f32(b * rb)) with factors close to its own."""
+    """onnxruntime: replace two fused multiply-adds by f32(f32(a * ra) + f32(b * rb)), with factors close to its own."""
     factors = _search(site, shapes, result, mode)
     left = write.hold(_real(write, 0, shapes[0], factors[0]))
     right = _real(write, 1, shapes[1], factors[1])
@@ -120,7 +120,7 @@ def _real(write: ir.Writer, index: int, x: Stored, factor: np.float32) -> ir.Ref
 
 
 def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) -> tuple[np.float32, np.float32]:
-    """Factors with which all pairs of codes give what the graph gives. Raises Refused where none do."""
+    """Return factors for which every pair of codes gives the result of the graph. Raises Refused if none do."""
     out = site.output
     codes = [np.arange(x.dtype.low, x.dtype.high + 1) - x.add for x in shapes]
     pairs = [np.broadcast_to(code, (256, 256)) for code in (codes[0][:, None], codes[1])]
@@ -138,13 +138,11 @@ def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) 
         total = np.rint(parts[0][left][:, None] + parts[1][right])
         if np.array_equal(np.clip(total + out.zero_point, low, high), expected[0]):
             return near[0][left], near[1][right]
-    raise ir.Refused(
-        "onnxruntime's fused multiply-adds round some sums of its codes otherwise than the machine's floats"
-    )
+    raise ir.Refused("the machine's float32 rounds some of its sums differently from onnxruntime's fused multiply-adds")
 
 
 def _neighbours(value: np.float32) -> list[np.float32]:
-    """A float and those around it, the nearest first."""
+    """Return a float and its neighbours, nearest first."""
     up = down = value
     found = [value]
     for _ in range(SEARCH):
@@ -154,7 +152,7 @@ def _neighbours(value: np.float32) -> list[np.float32]:
 
 
 def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """The largest code of each window."""
+    """Lower a max pool. Raises Refused if it is not supported."""
     op = site.node.op
     assert isinstance(op, MaxPool2D)
     window = linear.machine_window(op.window, x)
@@ -165,14 +163,17 @@ def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
 
 def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """The mean of codes, halves away from zero: TFLite's, in every mode."""
+    """Lower an average pool: the mean of codes with ties rounded away from zero, like TFLite, in every rounding mode.
+
+    Raises Refused if it is not supported.
+    """
     op = site.node.op
     assert isinstance(op, AveragePool2D)
     _no_activation(op.activation)
     counts = np.unique(op.counts(site))
     if len(counts) > 1:
         reason = f"padding={list(op.window.padding)} is not supported for a mean"
-        raise ir.Refused(f"{reason}: windows at the border hold fewer values than others")
+        raise ir.Refused(f"{reason}: windows at the border average fewer values than others")
     count = int(counts[0])
     window = linear.machine_window(op.window, x)
     write = ir.Writer(x.c)
@@ -183,7 +184,7 @@ def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
 
 def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """The mean over rows and columns, rescaled."""
+    """Lower a rescaled mean over rows and columns. Raises Refused if the axes or scales are not supported."""
     op, source, out = site.node.op, site.input(0), site.output
     assert isinstance(op, Mean)
     if len(source.shape) != 4 or {axis % 4 for axis in op.axes} != {1, 2}:
@@ -192,7 +193,7 @@ def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
         )
     count, result = x.h * x.w, Stored.of(out)
     window, write, zero = Window((x.h, x.w)), ir.Writer(x.c), x.zero
-    if mode.elementwise == "xnnpack":  # it adds both zero points, as one float32, before it rounds
+    if mode.elementwise == "xnnpack":  # it adds both zero points, as one float32, before rounding
         zero = x.add
         total = linear.window_sums(write, zero)
         scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
@@ -214,7 +215,10 @@ def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
 
 def _division(count: int, x: Stored) -> tuple[int, int]:
-    """(m, s): sums of `count` codes times m / 2**s, rounded half away, are their means. Tried on every sum there is."""
+    """Return (m, s) so that the mean of `count` codes is their sum * m / 2**s, with ties rounded away from zero.
+
+    Every possible sum is tested. Raises Refused if one of them would be wrong.
+    """
     if count & (count - 1) == 0:
         return 1, count.bit_length() - 1
     shift = FACTOR_BITS + count.bit_length() - 1

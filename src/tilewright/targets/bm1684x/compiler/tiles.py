@@ -1,5 +1,8 @@
-"""A layer in tiles: channels in groups of slots, rows where one slot's sums are too large for a buffer; and a tile as
-commands on local memory."""
+"""Cut a layer into tiles, and turn a tile into commands on local memory.
+
+A tile is a group of slots (a slot is one channel per lane). If the sums of a single slot are too large for a buffer,
+its rows are cut too.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +35,17 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, packe
 from tilewright.targets.bm1684x.values.dtypes import I32
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Bytes of a lane that one temporary buffer takes at most, where tiles can be that small: a bank.
+#: Target size of one temporary buffer, in bytes per lane: one bank. It is exceeded if tiles cannot be that small.
 TEMP_BYTES = 1 << 14
-#: Bytes of a lane that the kernels of one tile take at most: transfers as short as that are not waited for long.
+#: Largest size of the kernels of one tile, in bytes per lane. Short transfers keep the waits for them short.
 KERNEL_BYTES = 1 << 14
-#: Bytes of a slot's parameters: 16 words.
+#: Bytes of the parameters of one slot: 16 words.
 WORD_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Slots s0..s1 and rows r0..r1 of a layer's result; group `number` of its slots."""
+    """Slots s0..s1 and rows r0..r1 of a layer's result. `number` is the index of its group of slots."""
 
     number: int
     s0: int
@@ -53,7 +56,7 @@ class Tile:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A layer in tiles of `slots` slots and `rows` rows; `most`: slots that a tile has at most (0: as many as fit)."""
+    """A layer cut into tiles. A tile has at most `most` slots; 0 means as many as fit."""
 
     layer: Layer
     config: Config
@@ -61,7 +64,7 @@ class Cut:
 
     @cached_property
     def kernel_slot(self) -> int:
-        """Bytes of one slot's kernel in a lane."""
+        """Bytes that the kernel of one slot takes in a lane."""
         kernel = self.layer.kernel
         if kernel is None:
             return 0
@@ -79,11 +82,11 @@ class Cut:
         if plane <= TEMP_BYTES or not self.layer.row_tiles:
             most = max(1, min(TEMP_BYTES // plane, KERNEL_BYTES // max(1, self.kernel_slot), self.most or slots))
             return min(slots, most), result.h
-        step = self.config.eu_bytes // gcd(result.w, self.config.eu_bytes)  # rows begin at aligned addresses
+        step = self.config.eu_bytes // gcd(result.w, self.config.eu_bytes)  # tiles begin at aligned addresses
         return 1, min(result.h, max(step, TEMP_BYTES // (4 * result.w) // step * step))
 
     def tiles(self) -> Iterator[Tile]:
-        """All tiles; those of one group of slots follow each other."""
+        """Yield all tiles. The tiles of one group of slots follow each other."""
         slots, rows = self.size
         for number, s0 in enumerate(range(0, self.layer.result.slots(self.config), slots)):
             for r0 in range(0, self.layer.result.h, rows):
@@ -92,7 +95,7 @@ class Cut:
 
     @cached_property
     def temps(self) -> dict[int, int]:
-        """Bytes of a lane that each temporary buffer takes."""
+        """Bytes per lane of each temporary buffer, by index."""
         sizes: dict[int, int] = {}
         slots, rows = self.size
         for operate in self.layer.operations:
@@ -105,7 +108,7 @@ class Cut:
 
     @cached_property
     def blocks(self) -> list[Array]:
-        """The constants of each group of slots: uint8 (lanes, bytes), bytes a multiple of the alignment."""
+        """The constants of each group of slots, uint8 (lanes, bytes). `bytes` is a multiple of the alignment."""
         if self.layer.kernel is None and not self.layer.words:
             return []
         slots, count = self.size[0], self.layer.result.slots(self.config)
@@ -118,14 +121,14 @@ class Cut:
             if rows is not None:
                 own = rows[s0 * lanes : s1 * lanes]
                 raw = np.ascontiguousarray(own).view(np.uint8).reshape(len(own), -1)
-                whole = np.pad(raw, ((0, slots * lanes - len(own)), (0, 0)))  # zeros behind the last channel
+                whole = np.pad(raw, ((0, slots * lanes - len(own)), (0, 0)))  # zeros after the last channel
                 lane = whole.reshape(slots, lanes, -1).transpose(1, 0, 2).reshape(lanes, -1)
                 block = np.concatenate([np.pad(block, ((0, 0), (0, offset - block.shape[1]))), lane], axis=1)
         return np.pad(block, ((0, 0), (0, -block.shape[1] % self.config.eu_bytes)))
 
     @cached_property
     def _rows(self) -> tuple[Array | None, ...]:
-        """Parameters, bias and kernel, one row a channel; None for what there is none of."""
+        """Parameters, bias and kernel, each with one row per channel, or None if the layer has no such constant."""
         layer, words, rows = self.layer, None, None
         if layer.words:
             words = np.zeros((len(layer.words[0]), WORD_BYTES // 4), np.uint32)
@@ -136,7 +139,7 @@ class Cut:
         return words, layer.bias, rows
 
     def offsets(self, slots: int) -> tuple[int, int, int]:
-        """Where parameters, bias (or nothing) and kernel of so many slots begin in a block."""
+        """Return the offsets of parameters, bias and kernel in the block of a tile of `slots` slots."""
         words = WORD_BYTES * slots if self.layer.words else 0
         bias = 0 if self.layer.bias is None else self.layer.bias.itemsize * slots
         return 0, words, words + -(-bias // self.config.eu_bytes) * self.config.eu_bytes
@@ -145,13 +148,13 @@ class Cut:
 def commands(
     cut: Cut, tile: Tile, inputs: Sequence[int], result_at: int, temps: Mapping[int, int], block: int
 ) -> Iterator[Command]:
-    """The operations of a layer on one tile of one sample.
+    """Yield the commands of a layer for one tile of one sample.
 
-    Lane offsets: of its inputs, its result, temporary buffers, the block of constants.
+    `inputs`, `result_at`, `temps` and `block` (the constants) are byte offsets in a lane.
     """
     emit = _Tile(cut, tile, inputs, result_at, temps, block)
     for operate in cut.layer.operations:
-        spread = not operate.operation.endswith("requant")  # these take parameters of a channel as they lie
+        spread = not operate.operation.endswith("requant")  # requantisation broadcasts parameters itself
         operands = {name: emit.operand(ref, spread) for name, ref in operate.operands.items()}
         result = emit.operand(operate.result)
         assert not isinstance(result, Constant)
@@ -160,7 +163,7 @@ def commands(
 
 
 def sample(stored: Stored, offset: int, config: Config) -> Tensor:
-    """All of one sample of a tensor in local memory."""
+    """Return one whole sample of a tensor at a lane offset."""
     return Tensor.local(0, offset, (1, stored.c, stored.h, stored.w), stored.dtype, config)
 
 
@@ -212,12 +215,12 @@ class _Tile:
 
     @property
     def window(self) -> Window | None:
-        """The window that gives the tile's rows."""
+        """The window that computes the rows of the tile."""
         window, tile = self._layer.window, self._tile
         return window.cut(tile.r0, tile.r1, self._layer.shapes[0].h) if window and not self._whole_rows else window
 
     def _rows(self, stored: Stored, offset: int) -> Tensor:
-        """All channels of what the tile's windows see."""
+        """Return the input rows that the windows of the tile read, with all channels."""
         if self._whole_rows and not stored.phases:
             return sample(stored, offset, self._config)
         window = self._layer.window
@@ -231,7 +234,7 @@ class _Tile:
         return Tensor.free(0, place, shape, stride, stored.dtype, self._config)
 
     def _part(self, stored: Stored, offset: int) -> Tensor:
-        """The tile's own channels and rows of a tensor of the result's shape."""
+        """Return the channels and rows of the tile, in a tensor of the result's shape."""
         place = offset + self._tile.s0 * stored.plane(self._config)
         place += self._tile.r0 * stored.w * stored.dtype.bytes
         return Tensor.local(0, place, self._shape, stored.dtype, self._config)

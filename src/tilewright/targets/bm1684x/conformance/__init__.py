@@ -1,4 +1,4 @@
-"""Replays golden vectors of the vendor's functional model."""
+"""Replay golden vectors of the vendor's functional model."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tilewright.targets.bm1684x.conformance.vectors import REMEDY, replay_layout
 
 
 def conform(path: Path) -> Iterator[ConformCase]:
-    """Every case of one .npz: layouts, a family of operations, a compiled network; nothing for a network's parts.
+    """Yield every case of one .npz: layouts, a family of operations, or a compiled network.
 
-    Raises InputError for a file that is none of these, or that lacks a part.
+    The inputs and outputs of a network are files without cases of their own. Raises InputError if the file is no golden
+    vector, or lacks an array or key.
     """
     with untrusted(path, REMEDY):
         if path.stem == "layout_addresses":

@@ -1,7 +1,7 @@
-"""Calls of the device API as the vectors describe them: which operand has which type, what is a constant.
+"""Calls of the device API as the vectors describe them: the operation, the types of operands, the constants.
 
-One entry a call, without its prefix (tpu_bdc_, tpu_gdma_, tpu_hau_). Types are named by the vector's parameter that
-gives them, or stand there themselves. The functions with their C parameters are in `capi/`.
+The table has one entry per call, named without its prefix (tpu_bdc_, tpu_gdma_, tpu_hau_). A type is either fixed or
+the name of the vector's parameter that gives it. The functions with their C parameters are in `capi/`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, dtype_of, ro
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS
 
 MODES = ("mode", "src_mode")
-#: Attributes by the names of parameters.
+#: The attribute of an operation, by the name of the vector's parameter.
 NAMES = {**ATTRIBUTES, "pad_val": "pad", "ltrans": "left_transposed"}
 
 
 @dataclass(frozen=True)
 class Call:
-    """One function of the device API. `types`: parameter (or type) by operand; others have the one of "".
+    """One function of the device API.
 
-    `constants`: operands that are numbers, as bits, given by a parameter or fixed; `renamed`: operands that the call
-    names otherwise; `attributes`: fixed ones.
+    `types` maps an operand to its type or to the parameter that gives it; "" is the entry for all other operands.
+    `constants` are operands that are numbers: fixed bits, or the parameter that gives them. `renamed` maps an operand
+    of the operation to the vector's name for it. `attributes` are fixed.
     """
 
     operation: str
@@ -42,7 +43,10 @@ class Call:
         return OPERATIONS[self.operation]
 
     def types_of(self, parameters: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, DType]:
-        """Types by operand and result, optional operands as named. Raises InputError for a missing parameter."""
+        """Return the type of each operand and result, with those `optional` operands that are present.
+
+        Raises InputError if a parameter is missing.
+        """
         operation = self.described
         given = [name for name in operation.inputs if name not in OPTIONAL or name in optional]
         return {name: self._type(name, parameters) for name in (*given, *operation.outputs)}
@@ -66,7 +70,7 @@ class Call:
 
 
 def _bits(value: float, dtype: DType) -> int:
-    """The bit pattern of a number; integers given for floats are patterns already."""
+    """Return the bit pattern of a number. An integer is a bit pattern already, also for a float type."""
     if isinstance(value, float):
         return int(np.float32(value).view(np.uint32))
     return value & ((1 << dtype.bits) - 1)
@@ -89,7 +93,7 @@ TURNS: Mapping[str, Mapping[str, bool]] = {
     "_all_trans": {"both_transposed": True},
 }
 
-#: Calls that are an operation of operands of one type.
+#: Calls that run the operation of their name on operands of one type.
 PLAIN = """fp_add fp_sub fp_mul fp_diff_abs max min and or xor abs neg sign copy fp_round fp_div fp_rsqrt fp_sqrt fp_exp
     fp_sigmoid fp_log fp_depthwise2d cw_trans wc_trans npu_bcast"""
 CALLS: dict[str, Call] = {
@@ -145,7 +149,7 @@ CALLS: dict[str, Call] = {
 
 
 def call_of(name: str) -> Call:
-    """The call of that name. Raises InputError."""
+    """Return the call of that name. Raises InputError if there is none."""
     if name not in CALLS:
-        raise InputError("call", f"there is no call '{name}' of the device API here")
+        raise InputError("call", f"there is no call '{name}' in the supported part of the device API")
     return CALLS[name]

@@ -1,4 +1,4 @@
-"""Replays compiled networks: queues decode to the stored fields, run to the stored output, take the stored cycles."""
+"""Replay compiled networks: compare decoded fields, outputs and cycles with the stored ones."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tilewright.targets.bm1684x.timing.estimate import trace
 from tilewright.targets.bm1684x.values.memory import Memories
 
 CONFIG = Config()
-#: DDR behind the last address that a package names: intermediate results.
+#: Bytes of DDR past the last address that a package names, for intermediate results.
 SPARE = 1 << 22
-#: Commands of the timeline whose cycles are compared exactly; how far transfers and totals may be off.
+#: Commands of the timeline whose cycles must match exactly; the relative tolerance of transfers and totals.
 EXACT = ("CONV", "MM", "MM2", "PorD")
 TOLERANCE = 0.1
 QUEUES = ("tiu", "dma")
@@ -33,7 +33,7 @@ Group = tuple[int, int]
 
 
 def replay(path: Path) -> Iterator[ConformCase]:
-    """One precision of one network: fields, output (where its coefficients are stored), cycles."""
+    """Yield the cases of one precision of one network: fields, output (if its coefficients are stored), cycles."""
     vector, about = arrays(path), described(path.with_name(path.name.replace(".cmdbuf.npz", ".json")))
     name = f"{about['net']} {about['quant']}"
     queues = _groups(vector)
@@ -44,7 +44,7 @@ def replay(path: Path) -> Iterator[ConformCase]:
 
 
 def _groups(vector: Mapping[str, Array]) -> dict[Group, dict[str, Array]]:
-    """Queues by subnet and group, which run one after the other; arrays are called ENGINE_SUBNET_GROUP."""
+    """Return queues by subnet and group, in execution order. Arrays are named ENGINE_SUBNET_GROUP."""
     found: dict[Group, dict[str, Array]] = {}
     for name, raw in vector.items():
         engine, _, numbers = name.partition("_")
@@ -63,7 +63,7 @@ def _case(name: str, compare: Any) -> ConformCase:
 
 
 def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str, Any]]) -> str:
-    """What decodes differently; that encoding gives the bytes again."""
+    """Decode the queues and encode them again. Return the first difference, or ""."""
     for group, engine, raw in ((group, *item) for group, own in queues.items() for item in own.items()):
         found = decode(engine, raw)
         own = [command for command in stored if (command["subnet"], command["group"]) == group]
@@ -72,15 +72,15 @@ def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str
             return f"{engine}: {len(found)} commands, not {len(expected)}"
         for command, wanted in zip(found, expected, strict=True):
             if dict(command.fields) != wanted["fields"]:
-                return f"{command} has other fields"
+                return f"{command} decodes to other fields"
         again = encode(found)
         if (again != raw[: len(again)]).any() or raw[len(again) :].any():
-            return f"{engine}: encoded again, it has other bytes"
+            return f"{engine}: encoding it again gives other bytes"
     return ""
 
 
 def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
-    """The device as a package wants it: tables, coefficients and inputs in their places."""
+    """Return memories that hold the tables, coefficients and inputs of a package at their addresses."""
     memories = Memories(CONFIG)
     inputs = arrays(path.with_name("input.npz"))
     pieces = {tensor["address"]: inputs[tensor["name"]] for tensor in io["inputs"]}
@@ -96,7 +96,7 @@ def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
 
 
 def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients: Array, io: Mapping[str, Any]) -> str:
-    """What differs of the outputs, or which commands race."""
+    """Run the queues. Return the first difference of an output, or the first hazard, or ""."""
     memories = memory(path, coefficients, io)
     for own in queues.values():
         program = elaborate(own, CONFIG, memories.regions)
@@ -117,7 +117,10 @@ def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients
 
 
 def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]) -> str:
-    """What takes other cycles: convolutions, products and pools exactly, transfers and totals within TOLERANCE."""
+    """Compare cycles with the timeline. Return the first difference, or "".
+
+    Convolutions, products and pools must match exactly; transfers (at least 1 cycle) and totals within TOLERANCE.
+    """
     total = 0
     lines: dict[str, list[Mapping[str, Any]]] = {engine: [] for engine in QUEUES}
     for line in about["timeline"]:
@@ -132,9 +135,9 @@ def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]
                 return f"the timeline has no line for {program.table.describe(row)}"
             line = left.pop(0)  # both are in the engine's order
             moves = line["type"].startswith("GDMA")
-            slack = max(1, TOLERANCE * line["cycles"]) if moves else 0  # of others only totals are compared
+            slack = max(1, TOLERANCE * line["cycles"]) if moves else 0  # other commands count in the total only
             if (moves or line["type"] in EXACT) and abs(taken - line["cycles"]) > slack:
                 return f"{program.table.describe(row)} takes {taken} cycles, not {line['cycles']}"
     if abs(total - about["total_cycles"]) > TOLERANCE * about["total_cycles"]:
-        return f"all takes {total} cycles, not {about['total_cycles']}"
+        return f"the network takes {total} cycles, not {about['total_cycles']}"
     return ""

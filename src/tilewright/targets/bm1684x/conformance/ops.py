@@ -1,6 +1,6 @@
-"""Replays operation vectors: operands laid into memory, the command run there, its results compared.
+"""Replay operation vectors: write the operands to memory, run the command, compare its results.
 
-Operands lie in lane 0 of local memory, one behind the other; in DDR what DMA and HAU move there.
+Operands lie one after the other in local memory, from lane 0 on. Operands of DMA and HAU lie in DDR.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tilewright.targets.bm1684x.values.window import Window
 
 DDR_BYTES = 1 << 20
 CONFIG = Config()
-#: Units in the last place within which iterated functions are compared.
+#: Tolerance for iterated functions, in units in the last place.
 ULPS = 4
-#: Vectors of two calls in one: output, call.
+#: Vectors that test two calls at once: pairs of output and call.
 PAIRS = {"fp32_tunable_reciprocal_and_rsqrt": (("recip", "fp_reciprocal"), ("rsqrt", "fp_rsqrt"))}
 
 
 @dataclass
 class Allocator:
-    """Hands out memory for one command."""
+    """Allocates memory for the operands and results of one command."""
 
     config: Config
     memories: Memories
@@ -47,13 +47,13 @@ class Allocator:
     offset: int = 0
 
     def operand(self, name: str, values: Array, dtype: DType) -> Operand:
-        """An operand, its values written."""
+        """Allocate an operand and write its values. Raises InputError if local memory is full."""
         placed = self.result(name, values.shape, dtype)
         self.memories.fill(placed.addresses, np.ascontiguousarray(values).view(dtype.storage))
         return placed
 
     def result(self, name: str, shape: tuple[int, ...], dtype: DType) -> Operand:
-        """Room for an operand or result of a logical shape. Raises InputError where local memory is full."""
+        """Allocate an operand or result of a logical shape. Raises InputError if local memory is full."""
         placed = self._placed(name, shape, dtype)
         own = placed.storage
         end = own.lane_end if own.is_local else self.offset + own.shape.elements * dtype.bytes
@@ -81,14 +81,14 @@ class Allocator:
         return Tensor.local(0, self.offset, shape, dtype, self.config, kind)
 
     def _linear(self, address: int, shape: tuple[int, ...], dtype: DType) -> Operand:
-        """Elements one behind the other."""
+        """Return an operand whose elements follow each other without gaps."""
         if len(shape) == 4:
             return Tensor.ddr(address, shape, dtype, self.config)
         return Flat(Tensor.ddr(address, (1, 1, 1, *shape), dtype, self.config))
 
 
 def replay(path: Path) -> Iterator[ConformCase]:
-    """Every case of one family's .npz, and those that must be refused."""
+    """Yield every case of one family's .npz, and the cases of the family that must be refused."""
     golden = arrays(path)
     memories = Memories(CONFIG)
     for case in described(path.with_suffix(".json")):
@@ -132,7 +132,7 @@ def laid_out(
     memories: Memories,
     output: str = "",
 ) -> Command:
-    """The call as a command, its operands written to memory."""
+    """Return a call as a command, after writing its operands to memory."""
     memory = Allocator(CONFIG, memories, call.described, case)
     given = {name: call.renamed.get(name, name) for name in call.described.inputs}
     types = call.types_of(case, tuple(name for name, own in given.items() if own in values or name in call.constants))
@@ -144,7 +144,7 @@ def laid_out(
             operands[name] = memory.operand(name, values[own], types[name])
     if "b_stride" in case:
         b, shape = operands["b"], layout.Shape(*next(iter(expected.values())).shape)
-        assert isinstance(b, Tensor)  # read with strides of its own over a larger shape
+        assert isinstance(b, Tensor)  # read over a larger shape, with explicit strides
         operands["b"] = replace(b, shape=shape, stride=layout.Stride(*case["b_stride"]))
     results = {}
     for name in call.described.outputs:
@@ -160,7 +160,7 @@ def laid_out(
 
 
 def differs(found: Array, expected: Array, dtype: DType, ulps: int) -> str:
-    """How many elements differ, by more than `ulps`; any NaN equals any."""
+    """Describe how many elements differ by more than `ulps`; "" if none does. All NaNs are equal."""
     left, right = (x.reshape(-1).view(f"<u{dtype.bytes}").astype(np.int64) for x in (found, expected))
     wrong = left != right
     if dtype.is_float:
@@ -174,19 +174,19 @@ def differs(found: Array, expected: Array, dtype: DType, ulps: int) -> str:
 
 
 def _ordered(bits: Array, dtype: DType) -> Array:
-    """Bit patterns of floats as integers in the order of the numbers."""
+    """Map bit patterns of floats to integers in the same order as the numbers."""
     sign = 1 << (dtype.bits - 1)
     return np.where(bits >= sign, sign - bits, bits)
 
 
 def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
-    """Whether the parameters are refused, with a sentence."""
+    """Return the case of parameters that the operation must refuse with a reason."""
     optional = ("bias",) if case.get("bias", True) else ()
     shown = ", ".join(f"{key} {value}" for key, value in case.items() if key not in ("family", "op"))
     try:
         call = call_of(case["op"])
         said = call.described.refusal(call.types_of(case, (*optional, "shift", "zero")), call.attributes_of(case))
         reason = "" if said else f"{case['op']} ({shown}) is not refused"
-    except TilewrightError as error:  # not understood is not refused
+    except TilewrightError as error:  # an error is not a refusal
         reason = str(error)
     return ConformCase(f"rejected {case['family']} {number}", not reason, reason)

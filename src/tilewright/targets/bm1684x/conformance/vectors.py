@@ -1,6 +1,6 @@
-"""Golden vector files: arrays and descriptions, as they are; section "ops" of their README. Replays those of layouts.
+"""Read golden vector files (section "ops" of their README), and replay the vectors of layouts.
 
-An InputError names the file and what it lacks.
+An InputError names the file and the missing array or key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.targets.bm1684x.layouts.placement import place
 
 REMEDY = "give the files of tpu_vectors"
 CONFIG = Config()
-#: Transposes: the layout that elements are read from, and its axes in order.
+#: Transposed layouts: the stored layout that elements are read from, and the order of its axes.
 TURNED: Mapping[str, tuple[str, Sequence[int]]] = {
     "matrix_T": ("matrix", (1, 0)),
     "nc_trans": ("aligned", (1, 0, 2, 3)),
@@ -34,7 +34,7 @@ TURNED: Mapping[str, tuple[str, Sequence[int]]] = {
 
 
 def arrays(path: Path) -> Mapping[str, Array]:
-    """The arrays of an .npz. Raises InputError, also where one is asked for that it does not have."""
+    """Return the arrays of an .npz. Raises InputError if it is unreadable, and later for a missing array."""
     try:
         return Entries(path, "array", REMEDY, files.arrays(path))
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -42,7 +42,7 @@ def arrays(path: Path) -> Mapping[str, Array]:
 
 
 def described(path: Path) -> Any:
-    """A .json beside the arrays. Raises InputError, also where a key is asked for that an object does not have."""
+    """Return the .json beside the arrays. Raises InputError if it is unreadable, and later for a missing key."""
     try:
         text = files.regular(path).read_text(encoding="utf-8")
         return json.loads(text, object_hook=partial(Entries, path, "key", REMEDY))
@@ -51,7 +51,7 @@ def described(path: Path) -> Any:
 
 
 def replay_layouts(path: Path) -> Iterator[ConformCase]:
-    """Every case of layout_addresses.npz."""
+    """Yield every case of layout_addresses.npz."""
     golden = arrays(path)
     for case in described(path.with_suffix(".json")):
         found = addresses(case)
@@ -62,7 +62,7 @@ def replay_layouts(path: Path) -> Iterator[ConformCase]:
 
 
 def addresses(case: Mapping[str, Any]) -> Array:
-    """Addresses within local memory, as the vector stores them. Its `aligned` is a DMA copy's default."""
+    """Return offsets in local memory, as the vector stores them. Its `aligned` is the default layout of a DMA copy."""
     kind, shape = case["kind"], case["shape"]
     if kind == "bcast":
         return _broadcast(case)
@@ -78,7 +78,7 @@ def _laid(case: Mapping[str, Any], kind: str, shape: Sequence[int]) -> Array:
 
 
 def _broadcast(case: Mapping[str, Any]) -> Array:
-    """Rows: source element, address; ordered by address as the vector is."""
+    """Return two rows, source element and address, ordered by address like the vector."""
     n, _, h, w = case["shape"]
     places = _laid(case, "dma", (n, case["param"][0], h, w))
     source = np.broadcast_to(np.arange(n * h * w).reshape(n, 1, h, w), places.shape)

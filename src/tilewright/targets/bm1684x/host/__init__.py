@@ -1,4 +1,4 @@
-"""The host's side: devices, their memory, firmware, launches."""
+"""The host side: devices, device memory, firmware, launches."""
 
 from tilewright.targets.bm1684x.host.firmware import Firmware, Function, function
 from tilewright.targets.bm1684x.host.handle import Handle

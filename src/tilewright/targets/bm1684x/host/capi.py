@@ -1,8 +1,8 @@
-"""The vendor's host functions by their C names: thin, each returns a Status.
+"""The vendor's host functions by their C names: thin wrappers of the methods of `Handle`.
 
-Their parameters are the handle and those of the method of `Handle` that does the work. What C returns through a pointer
-comes back beside the status: `status, handle = bm_dev_request(0)`. The sentence of the last call of this thread that
-failed is `last_error()`.
+The parameters are the handle and the parameters of its method. Each function returns a Status. A value that C returns
+through a pointer follows the status: `status, handle = bm_dev_request(0)`. `last_error()` returns the message of the
+last failed call of this thread.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LAST = threading.local()
 
 
 def last_error() -> str:
-    """What was wrong in this thread's last call that failed; empty without any."""
+    """Return the message of this thread's last failed call, or "" if no call has failed."""
     return getattr(_LAST, "text", "")
 
 
 def _giving(method: Callable[P, T]) -> Callable[P, tuple[Status, T | None]]:
-    """The call as C has it: its status, and what it gives."""
+    """Return the method as a C call that returns its status and its result."""
 
     def call(*arguments: P.args, **named: P.kwargs) -> tuple[Status, T | None]:
         try:
@@ -40,7 +40,7 @@ def _giving(method: Callable[P, T]) -> Callable[P, tuple[Status, T | None]]:
 
 
 def _status(method: Callable[P, object]) -> Callable[P, Status]:
-    """The call as C has it: its status alone."""
+    """Return the method as a C call that returns only its status."""
     giving = _giving(method)
 
     def call(*arguments: P.args, **named: P.kwargs) -> Status:
@@ -50,7 +50,7 @@ def _status(method: Callable[P, object]) -> Callable[P, Status]:
 
 
 def bm_dev_request(devid: int, platform: Platform = PCIE, config: Config | None = None) -> tuple[Status, Handle | None]:
-    """A handle. Any device number below 256 is there; each handle is a device of its own."""
+    """Return a handle of a device. Numbers 0..255 exist; every handle is a separate device."""
     if not 0 <= devid < 256:
         _LAST.text = f"bm_dev_request: there is no device {devid}; give 0..255"
         return Status.PARAM, None
@@ -58,7 +58,7 @@ def bm_dev_request(devid: int, platform: Platform = PCIE, config: Config | None 
 
 
 def bm_mem_get_device_addr(memory: DeviceMemory) -> int:
-    """The bus address, as kernels take it."""
+    """Return the bus address, which kernels take."""
     return memory.address
 
 
@@ -69,14 +69,14 @@ def bm_mem_get_device_size(memory: DeviceMemory) -> int:
 def bm_memcpy_d2d_byte(
     handle: Handle, dst: DeviceMemory, dst_offset: int, src: DeviceMemory, src_offset: int, size: int
 ) -> Status:
-    """Within device memory."""
+    """Copy within device memory."""
     return _status(handle.d2d)(dst, src, size, dst_offset, src_offset)
 
 
 bm_dev_free = _status(Handle.free_device)
 bm_malloc_device_byte = _giving(Handle.malloc)
 bm_free_device = _status(Handle.free)
-#: All of the device memory, its first bytes, those from an offset in it on.
+#: C has three functions per direction: copy all of the device memory, its first bytes, or bytes from an offset on.
 bm_memcpy_s2d = bm_memcpy_s2d_partial = bm_memcpy_s2d_partial_offset = _status(Handle.s2d)
 bm_memcpy_d2s = bm_memcpy_d2s_partial = bm_memcpy_d2s_partial_offset = _status(Handle.d2s)
 bm_mem_mmap_device_mem = _giving(Handle.map)

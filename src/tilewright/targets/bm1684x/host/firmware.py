@@ -1,6 +1,6 @@
-"""Functions that a host launches by name, and firmware: Python sources of such functions as a file of plain text.
+"""Functions that a host launches by name, and firmware: a plain-text file with the Python sources of functions.
 
-A function is a kernel with one argument, a packed struct that is copied:
+A function is a kernel with one argument, a copy of a packed struct:
 
     class Scale(ctypes.Structure):
         _pack_ = 1
@@ -9,8 +9,8 @@ A function is a kernel with one argument, a packed struct that is copied:
     @function(Scale)
     def scale(tpu, arguments): ...
 
-A file is JSON and holds sources, nothing that runs by being read. Making functions of it executes the Python in it,
-with all rights of this process: `functions` does so only where it is told to. Load only what you would run as a script.
+A firmware file is JSON; reading it runs no code. `Firmware.functions` executes its Python sources with all rights of
+this process, and only with `execute=True`. Load only files that you would also run as a script.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.errors import InputError, ProgramError
 from tilewright.files import regular, replacing
 from tilewright.targets.bm1684x.runtime.kernel import Kernel, kernel
 
-#: Largest argument in bytes: a bound against mistakes, not the vendor's.
+#: Largest argument in bytes. The limit catches mistakes; it is not the vendor's.
 MAX_ARGUMENT = 1 << 20
 FORMAT, VERSION = "tilewright bm1684x firmware", 1
 MAX_BYTES, MAX_MODULES = 1 << 24, 256
@@ -39,7 +39,7 @@ MAX_BYTES, MAX_MODULES = 1 << 24, 256
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel, bytes of its argument (None: any), and what makes of them a copy of it, as the kernel sees it."""
+    """A kernel with its argument: `size` in bytes (None: any size), and `unpacked`, which decodes the bytes."""
 
     kernel: Kernel
     size: int | None
@@ -51,9 +51,10 @@ class Function:
 
 
 def function(argument: Any = None) -> Callable[[Callable[..., None]], Function]:
-    """Decorator: the function, known to firmware under its name. Raises InputError for what is no kind of struct.
+    """Return a decorator that makes a firmware function of a kernel's body.
 
-    Its argument is a ctypes.Structure, a NumPy struct type, a struct format (a tuple), or None (bytes).
+    The argument's type is a ctypes.Structure, a NumPy struct type, a format of `struct` (the kernel gets a tuple), or
+    None (the kernel gets bytes). Raises InputError for any other type.
     """
     size, unpacked = _struct(argument)
     return lambda body: Function(kernel(body), size, unpacked)
@@ -66,7 +67,7 @@ def _struct(argument: Any) -> tuple[int | None, Callable[[bytes], Any]]:
         try:
             return struct.calcsize(argument), struct.Struct(argument).unpack
         except struct.error as error:
-            raise InputError("function", f"'{argument}' is no struct format: {error}") from None
+            raise InputError("function", f"'{argument}' is not a struct format: {error}") from None
     if isinstance(argument, type) and issubclass(argument, ctypes.Structure):
         return ctypes.sizeof(argument), argument.from_buffer_copy
     try:
@@ -75,12 +76,15 @@ def _struct(argument: Any) -> tuple[int | None, Callable[[bytes], Any]]:
         dtype = np.dtype(object)
     if dtype.names is None or dtype.hasobject:
         remedy = "give a ctypes.Structure, a NumPy type with fields, or a format of the module struct"
-        raise InputError("function", f"{argument!r} is no struct", remedy)
+        raise InputError("function", f"{argument!r} is not a struct", remedy)
     return dtype.itemsize, lambda raw: np.frombuffer(raw, dtype)[0]
 
 
 def packed(argument: Any) -> bytes:
-    """The bytes of an argument: ctypes, NumPy, or anything with a buffer. Raises InputError."""
+    """Return the bytes of an argument: ctypes, NumPy, or any object with a buffer.
+
+    Raises InputError if it has no bytes, or more than MAX_ARGUMENT.
+    """
     if isinstance(argument, np.ndarray | np.generic):
         raw = argument.tobytes()
     else:
@@ -96,27 +100,27 @@ def packed(argument: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Firmware:
-    """Sources by module name."""
+    """Python sources by module name."""
 
     sources: Mapping[str, str]
 
     @classmethod
     def build(cls, paths: Sequence[str | Path]) -> Firmware:
-        """From source files, which are compiled to see that they can be, not run. Raises InputError."""
+        """Build firmware from source files. Raises InputError if one does not compile; no code runs."""
         sources: dict[str, str] = {}
         for path in map(Path, paths):
             try:
                 text = regular(path).read_text(encoding="utf-8")
                 compile(text, str(path), "exec", dont_inherit=True)
             except (OSError, ValueError, SyntaxError) as error:
-                raise InputError(str(path), f"is no Python source: {error}") from None
+                raise InputError(str(path), f"is not Python source: {error}") from None
             if path.stem in sources:
                 raise InputError(str(path), f"two sources are called {path.stem}", "rename one")
             sources[path.stem] = text
         return cls(sources)
 
     def save(self, path: str | Path) -> None:
-        """Write it, whole or not at all. Raises ProgramError for one that `load` would refuse."""
+        """Write the file atomically. Raises ProgramError if `load` would refuse it."""
         data = {"format": FORMAT, "version": VERSION, "modules": dict(self.sources)}
         content = json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n"
         _parsed(str(path), content)
@@ -125,7 +129,7 @@ class Firmware:
 
     @classmethod
     def load(cls, path: str | Path) -> Firmware:
-        """Read a file; nothing of it runs. Raises ProgramError, whatever is wrong with it."""
+        """Read a file without running its code. Raises ProgramError if it is unreadable or damaged."""
         try:
             with regular(path, ProgramError).open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
@@ -134,7 +138,10 @@ class Firmware:
         return cls(_parsed(str(path), content))
 
     def functions(self, execute: bool) -> dict[str, Function]:
-        """Its functions by name: runs its sources. Raises InputError without `execute`, ProgramError where it fails."""
+        """Run the sources and return their functions by name.
+
+        Raises InputError without `execute`, ProgramError if a source fails or two functions have the same name.
+        """
         if not execute:
             reason = f"it holds Python ({', '.join(self.sources)}), which would run with all rights of this process"
             raise InputError("firmware", reason, "read it, then load it with execute=True")
@@ -142,14 +149,14 @@ class Firmware:
 
 
 def by_name(functions: Sequence[Function]) -> dict[str, Function]:
-    """Functions by their names.
+    """Return functions by name.
 
-    Raises ProgramError for two of one name, and for what was not made by @function.
+    Raises ProgramError if two have the same name, or if one was not made by @function.
     """
     found: dict[str, Function] = {}
     for function in functions:
         if not isinstance(function, Function):
-            raise ProgramError("firmware", f"{function!r} is no function of firmware", "decorate it with @function(..)")
+            raise ProgramError("firmware", f"{function!r} is not a firmware function", "decorate it with @function(..)")
         if function.name in found:
             raise ProgramError("firmware", f"two functions are called {function.name}", "rename one")
         found[function.name] = function
@@ -157,7 +164,7 @@ def by_name(functions: Sequence[Function]) -> dict[str, Function]:
 
 
 def _run(name: str, source: str) -> list[Function]:
-    """The functions that a module defines. Its lines are known to tracebacks and pdb."""
+    """Run a module and return the functions that it defines. Tracebacks and pdb can show its lines."""
     place = f"<firmware {name}.py>"
     linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
     module = ModuleType(name)
@@ -170,24 +177,24 @@ def _run(name: str, source: str) -> list[Function]:
 
 
 def _parsed(place: str, content: bytes) -> dict[str, str]:
-    """The sources in a file's bytes. Raises ProgramError."""
+    """Return the sources in the bytes of a file. Raises ProgramError if it is damaged."""
     if len(content) > MAX_BYTES:
         raise ProgramError(place, "is too large for firmware", f"{MAX_BYTES} bytes is the limit")
     try:
         data = json.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise ProgramError(place, f"is damaged or no firmware: {error}", "build it again") from None
+        raise ProgramError(place, f"is damaged or not firmware: {error}", "build it again") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ProgramError(place, f"is no '{FORMAT}'", "build one with Firmware.build(..).save(..)")
+        raise ProgramError(place, f"is not a '{FORMAT}' file", "build one with Firmware.build(..).save(..)")
     version = data.get("version")
     if type(version) is not int or version != VERSION:
         raise ProgramError(place, f"has version {version!r}, this Tilewright reads {VERSION}", "build it again")
     modules = data.get("modules")
     if data.keys() != {"format", "version", "modules"} or not isinstance(modules, dict):
-        raise ProgramError(place, "has parts that are not format, version and modules", "build it again")
+        raise ProgramError(place, "must have exactly the keys format, version and modules", "build it again")
     if not 1 <= len(modules) <= MAX_MODULES:
-        raise ProgramError(place, f"has {len(modules)} modules", f"1 to {MAX_MODULES} are possible")
+        raise ProgramError(place, f"has {len(modules)} modules", f"give 1 to {MAX_MODULES}")
     for name, source in modules.items():
         if not name.isidentifier() or not isinstance(source, str):
-            raise ProgramError(place, f"module {name[:40]!r} is no source under a Python name", "rename it")
+            raise ProgramError(place, f"module {name[:40]!r} must be text and have a Python name", "rename it")
     return modules

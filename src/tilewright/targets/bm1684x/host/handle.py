@@ -1,8 +1,8 @@
-"""A handle of a device: its memory, copies, its firmware, launches in order.
+"""A handle of a device: its memory, copies, firmware and launches.
 
-Launches of one handle run one after the other in a thread of its own. What fails in an asynchronous launch is said by
-`sync` (or by the next synchronous launch); launches behind a failed one do not run. Handles share nothing.
-All methods may be called from several threads; each is atomic.
+Launches of one handle run in order, in a thread of the handle. `sync` (or the next synchronous launch) raises the error
+of a failed asynchronous launch; launches queued after a failed one do not run. Handles share nothing.
+All methods are thread-safe and atomic.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tilewright.targets.bm1684x.host.memory import PCIE, DeviceMemory, Heap, Hos
 from tilewright.targets.bm1684x.runtime.kernel import Launched
 from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 
-#: One kernel of this process runs at a time: what BLAS and Python share makes two no faster.
+#: Only one kernel of this process runs at a time. Two would be no faster, because they share BLAS and Python.
 _RUNNING = threading.Lock()
 _IN_KERNEL = threading.local()
-_FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls the host's side", "only the host can")
+_FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls a host function", "call it from the host")
 
 
 @dataclass(frozen=True)
 class Copied:
-    """One copy: s2d, d2s or d2d, its bytes, and what it costs by the platform's model."""
+    """One copy: its kind (s2d, d2s or d2d), its size in bytes, and its time in the platform's model."""
 
     kind: str
     size: int
@@ -41,14 +41,14 @@ class Copied:
 
 
 class Handle:
-    """One device, requested. Use it in a `with` block, or `free` it."""
+    """A requested device. Use it in a `with` block, or call `free_device`."""
 
     def __init__(self, platform: Platform = PCIE, config: Config | None = None, knobs: Knobs | None = None) -> None:
         self.platform, self.config = platform, config or Config()
         self.memories = Memories(self.config, knobs or Knobs())
-        #: Copies so far, in their order.
+        #: All copies so far, in order.
         self.copies: list[Copied] = []
-        #: What was found in all launches so far.
+        #: The findings of all launches so far.
         self.findings: list[Finding] = []
         self._heap = Heap(self.memories, platform.memory_bytes)
         self._functions: Mapping[str, Function] = {}
@@ -64,13 +64,13 @@ class Handle:
         try:
             self.free_device()
         except HostError:
-            if kind is None:  # else the block's own error is the one to see
+            if kind is None:  # do not hide the block's own error
                 raise
 
     def free_device(self) -> None:
-        """Give the device back when its launches have ended; a second time does nothing.
+        """Wait for all launches and release the device. A second call does nothing.
 
-        Raises the HostError that a sync would have raised.
+        Raises the HostError that `sync` would raise.
         """
         if _in_kernel():
             raise _FROM_KERNEL
@@ -83,20 +83,22 @@ class Handle:
             raise failed
 
     def malloc(self, size: int) -> DeviceMemory:
-        """`size` bytes of device memory. Raises HostError."""
+        """Allocate `size` bytes. Raises HostError NOMEM if there is no room, PARAM if `size` is below 1."""
         with self._lock:
             self._ready()
             return self._heap.allocate(size)
 
     def free(self, memory: DeviceMemory) -> None:
-        """Take device memory back. Raises HostError PARAM, or BUSY while launches are queued that may use it."""
+        """Free device memory. Raises HostError PARAM if it is not in use, BUSY while launches are queued."""
         with self._lock:
             self._idle("free")
             self._heap.free(memory)
 
     def s2d(self, memory: DeviceMemory, source: Any, size: int | None = None, offset: int = 0) -> None:
-        """Copy from the host (anything with a buffer) to the device: `size` bytes (None: all of the memory) to byte
-        `offset` of it. Raises HostError PARAM where either is too short."""
+        """Copy `size` bytes from the host (an object with a buffer) to byte `offset` of device memory.
+
+        Without `size`, copy up to the end of the memory. Raises HostError PARAM if either side is too short.
+        """
         host = _bytes_of(source)
         with self._lock:
             data, size = self._part(memory, offset, size)
@@ -105,7 +107,11 @@ class Handle:
             self._copied("s2d", size)
 
     def d2s(self, target: Any, memory: DeviceMemory, size: int | None = None, offset: int = 0) -> None:
-        """Copy `size` bytes from byte `offset` of device memory to the host (a writable buffer). Raises HostError."""
+        """Copy `size` bytes from byte `offset` of device memory to the host (a writable buffer).
+
+        Without `size`, copy up to the end of the memory. Raises HostError PARAM if either side is too short, or the
+        buffer is read-only.
+        """
         host = _bytes_of(target)
         with self._lock:
             data, size = self._part(memory, offset, size)
@@ -118,7 +124,7 @@ class Handle:
     def d2d(
         self, target: DeviceMemory, source: DeviceMemory, size: int, target_offset: int = 0, source_offset: int = 0
     ) -> None:
-        """Copy within device memory; the two parts may overlap. Raises HostError."""
+        """Copy within device memory; the two parts may overlap. Raises HostError PARAM if either is too short."""
         with self._lock:
             data, _ = self._part(source, source_offset, size)
             into, _ = self._part(target, target_offset, size)
@@ -128,10 +134,10 @@ class Handle:
             self._copied("d2d", size)
 
     def map(self, memory: DeviceMemory) -> Array:
-        """Device memory in the host's address space, uint8; nothing is copied. Caches are not modelled.
+        """Return a view of device memory in the host's address space, uint8. Caches are not modelled.
 
-        The host may write there at any time, so that all of it counts as written from now on.
-        Raises HostError NOT_SUPPORTED on a card.
+        The host may write to it at any time, so all of it counts as initialised from now on.
+        Raises HostError NOT_SUPPORTED on a PCIe card.
         """
         if not self.platform.shares_memory:
             reason = f"the host of a {self.platform.name} device cannot address its memory"
@@ -142,10 +148,10 @@ class Handle:
             return data
 
     def load(self, firmware: Firmware | str | Path | Sequence[Function], execute: bool = False) -> tuple[str, ...]:
-        """Replace the functions that the device knows, by firmware (or its file) or by functions at hand; their names.
+        """Replace the device's functions by a firmware, a firmware file or a sequence of functions. Return their names.
 
-        Firmware is Python, which runs only with `execute`. Raises HostError DATA for a bad file, PARAM without
-        `execute`, BUSY while launches are queued.
+        Firmware is Python code, which runs only with `execute`. Raises HostError DATA if the file is bad, PARAM if
+        firmware is given without `execute`, BUSY while launches are queued.
         """
         status = Status.DATA
         try:
@@ -164,12 +170,14 @@ class Handle:
         return tuple(functions)
 
     def launch_async(self, name: str, argument: Any = b"", size: int | None = None) -> None:
-        """Queue a function with a copy of the argument's first `size` bytes (None: all). Raises HostError PARAM for an
-        unknown function or a wrong size; what goes wrong later is raised by `sync`."""
+        """Queue a function with a copy of the first `size` bytes of the argument (None: all bytes).
+
+        Raises HostError PARAM if the function is unknown or the size is wrong. `sync` raises later errors.
+        """
         self._submit(name, argument, size, waited=False)
 
     def launch_sync(self, name: str, argument: Any = b"", size: int | None = None) -> Launched:
-        """Run a function behind those queued, and wait for it. Raises HostError, also for an earlier failure."""
+        """Run a function after the queued ones and wait for it. Raises HostError if it or an earlier one failed."""
         future = self._submit(name, argument, size, waited=True)
         wait([future])
         with self._lock:
@@ -178,7 +186,10 @@ class Handle:
         return future.result()
 
     def sync(self) -> list[Launched]:
-        """Wait for all launches; what those since the last sync did. Raises the HostError of the first that failed."""
+        """Wait for all launches, and return the results since the last sync.
+
+        Raises the HostError of the first launch that failed.
+        """
         with self._lock:
             self._ready()
             pending, self._pending = self._pending, []
@@ -195,14 +206,14 @@ class Handle:
         except TilewrightError as error:
             raise _as_status(Status.PARAM, error) from error
         if size is not None and not 0 <= size <= len(raw):
-            raise HostError(Status.PARAM, name, f"{size} bytes of an argument of {len(raw)}", "give its size")
+            raise HostError(Status.PARAM, name, f"the argument has {len(raw)} bytes, not {size}", "give its size")
         raw = raw[:size]
         with self._lock:
             queue = self._ready()
             function = self._functions.get(name)
             if function is None:
-                known = ", ".join(self._functions) or "nothing: load firmware first"
-                raise HostError(Status.PARAM, "launch", f"there is no function '{name}'", f"the device knows {known}")
+                remedy = f"choose one of {', '.join(self._functions)}" if self._functions else "load firmware first"
+                raise HostError(Status.PARAM, "launch", f"there is no function '{name}'", remedy)
             if function.size not in (None, len(raw)):
                 reason = f"its argument has {function.size} bytes, {len(raw)} are given"
                 raise HostError(Status.PARAM, name, reason, "pack the same struct on both sides")
@@ -211,7 +222,7 @@ class Handle:
             return future
 
     def _run(self, function: Function, raw: bytes, waited: bool) -> Launched:
-        """In the handle's thread. `waited`: who launched it hears of its failure."""
+        """Run a function, in the handle's thread. With `waited` the launching thread gets the error, not `sync`."""
         if failed := self._failed:
             reason = f"it did not run: {failed}"
             raise HostError(failed.status, function.name, reason, "sync, then launch it again")
@@ -246,7 +257,7 @@ class Handle:
         data = self._heap.region(memory).data
         size = memory.size - offset if size is None else size
         if offset < 0 or size < 0 or offset + size > memory.size:
-            reason = f"bytes {offset}..{offset + size} of {memory.size}"
+            reason = f"bytes {offset}..{offset + size} are outside of a memory of {memory.size}"
             raise HostError(Status.PARAM, "copy", reason, "stay within the memory")
         return data[offset : offset + size], size
 
@@ -259,27 +270,27 @@ def _in_kernel() -> bool:
 
 
 def _bytes_of(host: Any) -> Array:
-    """A host's buffer as bytes, in place. Raises HostError PARAM."""
+    """Return a view of a host buffer as bytes. Raises HostError PARAM if it is not a contiguous buffer."""
     try:
         if isinstance(host, np.ndarray):
             if not host.flags.c_contiguous:
-                raise ValueError("its elements do not lie side by side")
+                raise ValueError("its elements are not contiguous")
             host = host.reshape(-1).view(np.uint8)
         return np.frombuffer(host, np.uint8)
     except (TypeError, ValueError, BufferError) as error:
-        reason = f"a {type(host).__name__} is no buffer without gaps: {error}"
+        reason = f"a {type(host).__name__} is not a contiguous buffer: {error}"
         raise HostError(Status.PARAM, "copy", reason, "give bytes, a bytearray or a C-ordered array") from None
 
 
 def _enough(host: Array, size: int) -> Array:
     if len(host) < size:
-        reason = f"{size} bytes of a host's buffer of {len(host)}"
-        raise HostError(Status.PARAM, "copy", reason, "give a buffer that is large enough")
+        reason = f"the host's buffer has {len(host)} bytes, {size} are needed"
+        raise HostError(Status.PARAM, "copy", reason, "give a larger buffer")
     return host[:size]
 
 
 def _as_status(status: Status, error: BaseException, where: str = "") -> HostError:
-    """Any error as one with a status, naming the function that it comes from."""
+    """Return any error as a HostError with a status, naming the function that it comes from."""
     if isinstance(error, TilewrightError):
         place = ", ".join(part for part in (where, error.where) if part)
         return HostError(status, place, error.reason, error.remedy)

@@ -1,1 +1,1 @@
-"""Commands: what each means on arrays, in fields, and on the machine's queues."""
+"""Commands: their meaning on arrays, their encoding in fields, and their order in the machine's queues."""

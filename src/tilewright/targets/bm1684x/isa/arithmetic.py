@@ -1,4 +1,4 @@
-"""Arithmetic, quantisation and special functions as fields: AR, RQ&DQ, SFU, CMP and LIN."""
+"""Encodings of arithmetic, quantisation and special functions: the formats AR, RQ&DQ, SFU, CMP and LIN."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, R
 
 
 class BitsType(Type):
-    """Integer bits that a float operation reads as floats: how a power of two made of its exponent is multiplied."""
+    """A type that is read as the result's float type if the fields name integers of the same width.
+
+    Programs build a power of two from its exponent with integer commands and multiply floats by it.
+    """
 
     def read(self, encoded: Encoded) -> DType:
         own, result = super().read(encoded), from_fields(encoded["res0_prec"], 1)
@@ -41,7 +44,7 @@ class BitsType(Type):
 
 
 def _strided(encoded: Encoded) -> list[str]:
-    """Which operands the command gives strides: they cost time."""
+    """Return the names of the operands that are encoded with strides, which cost time."""
     names = {"a": "opd0", "b": "opd1"}.items()
     return [own for own, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]]
 
@@ -57,13 +60,13 @@ STEPS = one_field("steps", "opd2_n_str", lambda code: code + 1, lambda steps: st
 
 
 def _type(name: str) -> Type:
-    """In AR and RQ&DQ floats count as signed."""
+    """Return the type of an operand of AR or RQ&DQ, where floats have the sign flag set."""
     return Type(f"{name}_prec", f"{name}_sign", of_floats=1)
 
 
 A, X = Local("a", "opd0", _type("opd0")), Local("x", "opd0", _type("opd0"))
 B, COMPARED = Local("b", "opd1", BitsType("opd1_prec", "opd1_sign", of_floats=1)), Local("b", "opd1", _type("opd1"))
-#: Results that are signed if an operand is, if the first one is, always, and as the command says.
+#: Results that are signed if any operand is signed, if the first one is, always, and if the command says so.
 EITHER, FIRST = (Local("y", "res0", Type("res0_prec", signs)) for signs in (("opd0_sign", "opd1_sign"), ("opd0_sign",)))
 SIGNED, CONVERTED = (Local("y", "res0", Type("res0_prec", sign, of_floats=1)) for sign in (1, "opd2_sign"))
 COUNTS = Local("shift", "opd1", Type("opd1_prec", "opd1_sign", always=I8))
@@ -83,7 +86,7 @@ def _binary(function: int, operation: str, of: str = "") -> Instruction:
 
 
 def _integer(function: int, operation: str, clamps: bool) -> Instruction:
-    """With a shift. A difference is signed, of unsigned integers too."""
+    """Return an integer operation with an optional shift. A difference is signed even if its operands are not."""
     result = SIGNED if operation == "int_sub" else EITHER
     return _ar(function, operation, MODE, A, B, STRIDES, SHIFT, result, of=INTEGER, fixed={"saturate": clamps})
 
@@ -104,7 +107,7 @@ AR = (
     _integer(20, "int_mul", clamps=True),
     _integer(15, "int_add", clamps=True),
     _integer(16, "int_sub", clamps=True),
-    _ar(1, "xor", A, Computed("b", _ones), EITHER, operands=1),  # not
+    _ar(1, "xor", A, Computed("b", _ones), EITHER, operands=1),  # bitwise not
     _ar(12, "fp_div", STEPS, A, B, STRIDES, EITHER, operands=2, of=FLOAT),
     _ar(6, "logical_shift", MODE, A, COUNTS, EITHER, operands=2),
     _ar(21, "arithmetic_shift", MODE, A, COUNTS, EITHER, operands=2),
@@ -115,15 +118,15 @@ AR = (
     _ar(14, "cast", MODE, X, CONVERTED, operands=1),
     _ar(19, "copy", A, FIRST, operands=1),
     _ar(26, "abs", A, FIRST, operands=1),
-    _ar(28, "copy", replace(A, sizes=Sizes("1 res0_c res0_h res0_w")), FIRST, operands=1),  # the first of n to all
+    _ar(28, "copy", replace(A, sizes=Sizes("1 res0_c res0_h res0_w")), FIRST, operands=1),  # repeats the first of n
 )
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a requantisation: side by side for each channel, or numbers.
+    """The parameters of a (de)quantisation: a table in local memory with an entry per channel, or constants.
 
-    `types`: in the table of a channel; `numbers`: the field, lowest bit and type of each as a number.
+    `types`: the parameters of an entry, in order. `numbers`: field, lowest bit and type of each as a constant.
     """
 
     types: Mapping[str, DType]
@@ -143,7 +146,7 @@ class Parameters:
         if not constants:
             return {"opd1_addr": local_tensor(command, next(iter(self.types))).address - LOCAL_BASE}
         if len(constants) < len(given):
-            raise refused(command, "some of its parameters are constants", "give all as tensors, or all as numbers")
+            raise refused(command, "only some of its parameters are numbers", "give all as tensors, or all as numbers")
         fields = {"opd1_const": 1, "opd1_addr": 0, "opd2_addr": 0}
         for own, (name, low, dtype) in self.numbers.items():
             number = constants[own].bits if dtype.is_float else int(constants[own].value)
@@ -178,7 +181,7 @@ QUANTISATION = (
     ),
 )
 
-#: Every lane holds the coefficients.
+#: The coefficients of a series; every lane holds all of them.
 TABLE = Local(
     *("coefficients", "opd1", Type("opd0_prec", 1), Sizes("1 res0_c 1 opd1_n")),
     lambda shape, dtype, start, config: Stride(0, 0, shape.w, 1),
@@ -189,7 +192,7 @@ SPECIAL = tuple(
     for function, operation, part in ((13, "fp_taylor", TABLE), (12, "fp_taylor", TABLE), (17, "fp_rsqrt", STEPS))
 )
 
-#: Compared operands have one type, chosen ones another, of which only the size counts.
+#: The type of the compared operands, and that of the selected ones, of which only the width matters.
 COMPARED_TYPE, CHOSEN_TYPE = Type("opd0_prec", "opd0_sign"), Type("opd2_prec", 0)
 OPERANDS = tuple(
     Local(own, f"opd{number}", COMPARED_TYPE if number < 2 else CHOSEN_TYPE, has_strides=False)
@@ -208,7 +211,7 @@ COMPARISON = tuple(
     )
 )
 
-#: x * scale + offset by channel.
+#: x * scale + offset, with a scale and an offset per channel.
 SCALE, OFFSET = (
     Local(own, name, REAL_RESULT.type, CHANNEL, layout.compact) for own, name in (("b", "opd1"), ("acc", "opd2"))
 )

@@ -1,4 +1,4 @@
-"""A command: an operation on operands in memory. Running one, and what it touches."""
+"""A command: an operation with its operands in memory. How to run one, and which bytes it reads and writes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.bm1684x.values.memory import Memories, Region
 
-#: Elements of a run from which on the runs of an operand are taken as they come.
+#: If the runs of an operand have fewer elements than this on average, `sim.steps.runs` finds its footprint rows;
+#: longer runs are taken in logical order, which avoids a search.
 SCATTERED = 4
 
 
 @dataclass(frozen=True)
 class Constant:
-    """An operand that stands in the command itself, as the bits of its type."""
+    """An operand whose value is part of the command; `bits` is the value's bit pattern in `dtype`."""
 
     bits: int
     dtype: DType
@@ -38,25 +39,27 @@ class Constant:
 
     @classmethod
     def of(cls, number: float, dtype: DType) -> Constant:
-        """A number as the nearest float, or as an integer. Raises MachineError for one that the type does not hold."""
+        """Return `number` as a constant (floats round). Raises MachineError if an integer type cannot hold it."""
         if dtype.is_float:
             with np.errstate(over="ignore"):
                 bits = narrow(np.array([number], np.float32), dtype).view(f"<u{dtype.bytes}")
             return cls(int(bits[0]), dtype)
         if not math.isfinite(number) or number != int(number) or not dtype.low <= number <= dtype.high:
-            raise MachineError("constant", f"{number} is no {dtype}", f"give an integer in {dtype.low}..{dtype.high}")
+            remedy = f"give an integer in {dtype.low}..{dtype.high}"
+            raise MachineError("constant", f"{number} is not a value of {dtype}", remedy)
         return cls(int(number) & ((1 << dtype.bits) - 1), dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Command:
-    """One operation. Operands and results are named as the operation names them; optional ones are left out."""
+    """One operation, with operands and results by name. An optional operand that is absent has no entry."""
 
     operation: Operation
     operands: Mapping[str, Operand | Constant]
     results: Mapping[str, Operand]
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    #: By operand and result, which elements it touched when it ran (bool), where that depends on values.
+    #: Masks (bool) of the elements that the command touched when it ran, by name of operand or result. Only operands
+    #: whose touched elements depend on values have an entry.
     touched: Mapping[str, Array] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Operand | Constant:
@@ -68,7 +71,7 @@ class Command:
 
     @cached_property
     def in_memory(self) -> tuple[tuple[int, str, Operand], ...]:
-        """Operands (READ) and results (WRITE) that are no constants, with their names."""
+        """The operands (READ) and results (WRITE) in memory as (mode, name, operand); constants are left out."""
         read = [(READ, name, place) for name, place in self.operands.items() if not isinstance(place, Constant)]
         return (*read, *((WRITE, name, place) for name, place in self.results.items()))
 
@@ -77,17 +80,18 @@ class Command:
         return {name: place.dtype for name, place in self.places.items()}
 
     def refusal(self) -> str:
-        """Why the machine does not run it; empty where it does."""
+        """Return the reason why the machine cannot run the command, or an empty string if it can."""
         if reason := self.operation.refusal(self.types, self.attributes):
             return reason
         rules = PLACES.get(self.operation.name, COMPUTE if self.operation.engine == TIU else ())
         return next((reason for rule in rules if (reason := rule(self.places))), "")
 
     def footprint(self, regions: Sequence[Region], clipped: bool = False) -> Array:
-        """Which bytes of which memories it reads and writes: rows of sim.steps.Footprints.
+        """Return the bytes that the command reads and writes, as rows of sim.steps.Footprints (one space per region).
 
-        Where that depends on values, a command that has run has what it touched, one that has not what it may touch.
-        Raises MachineError for bytes outside of the memory that holds the first one; `clipped` leaves them out.
+        Where the touched elements depend on values, the rows are exact for a command that has run; before that they
+        cover every element that it may touch. An operand must lie in one region: raises MachineError if it does not.
+        With `clipped`, bytes outside of the region that holds the first element are left out instead.
         """
         rows = [np.zeros((0, 6), np.int64)]
         for mode, name, operand in self.in_memory * bool(regions):
@@ -99,10 +103,10 @@ class Command:
         return np.concatenate(rows)
 
     def run(self, memories: Memories, touched: dict[str, Array] | None = None) -> Mapping[str, Array]:
-        """Read operands, compute, write results; the results' values. Raises MachineError for a refused command.
+        """Read the operands, compute, write the results, and return the results' values by name.
 
-        A result that is shorter than its operand in memory leaves the rest of it alone. `touched` receives what the
-        field of this name says.
+        A result that is shorter than its operand in memory leaves the rest of the operand unchanged. `touched`
+        receives the masks for the field `touched`. Raises MachineError if the machine refuses the command.
         """
         shapes = {name: tuple(result.shape) for name, result in self.results.items()}
         values, found = self.computed(partial(read, memories), shapes)
@@ -115,7 +119,10 @@ class Command:
     def computed(
         self, read: Callable[[Operand], Array], shapes: Mapping[str, tuple[int, ...]]
     ) -> tuple[Values, Mapping[str, Array]]:
-        """What the operation sees and computes, with the values that `read` gives. Raises MachineError."""
+        """Return the operation's input values, as `read` gives them, and its results by name.
+
+        Raises MachineError if the machine refuses the command, an operand is missing, or shapes do not fit.
+        """
         if reason := self.refusal():
             raise MachineError(self.operation.name, reason)
         data = {
@@ -124,34 +131,34 @@ class Command:
         }
         for name in self.operation.inputs:
             if name not in data and name not in OPTIONAL:
-                raise MachineError(self.operation.name, f"it has no operand {name}")
+                raise MachineError(self.operation.name, f"operand {name} is missing")
         values = Values(data, self.types, shapes, self.attributes)
         try:
             return values, self.operation.results(values)
-        except ValueError as error:  # NumPy's word for shapes that do not go together
-            raise MachineError(self.operation.name, f"its operands do not fit: {error}") from None
+        except ValueError as error:  # NumPy's error for shapes that do not fit
+            raise MachineError(self.operation.name, f"the shapes of its operands do not fit: {error}") from None
 
 
 def read(memories: Memories, operand: Operand) -> Array:
-    """The operand's values, in its logical shape."""
+    """Return the operand's stored values in its logical shape."""
     return memories.read(operand.addresses, operand.dtype.storage)
 
 
 def write(memories: Memories, result: Operand, values: Array, operation: Operation) -> None:
-    """Store a result. Raises MachineError where its shape is not that of the values."""
+    """Store `values` in `result`. Raises MachineError if their shape does not broadcast to that of the result."""
     addresses = result.addresses
     if operation.by_data and values.ndim == 1:
         addresses = addresses.reshape(-1)[: values.size]
     try:
         values = np.broadcast_to(values, addresses.shape)
     except ValueError:
-        reason = f"its result has the shape {list(values.shape)}, not {list(addresses.shape)}"
-        raise MachineError(operation.name, reason, "give operands and results that fit") from None
+        reason = f"it computes the shape {list(values.shape)}, but its result has the shape {list(addresses.shape)}"
+        raise MachineError(operation.name, reason, "give a result of the computed shape") from None
     memories.write(addresses, np.ascontiguousarray(values).astype(result.dtype.storage, copy=False))
 
 
 def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Region], clipped: bool) -> Array:
-    """The footprint of some elements of one operand, in bytes from the beginning of its memory."""
+    """The footprint rows of elements of one operand, in bytes from the beginning of the region that holds them."""
     size = operand.dtype.bytes
     low, end = int(addresses.min()), int(addresses.max()) + size
     for number, region in enumerate(regions):
@@ -160,7 +167,7 @@ def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Regio
             low, end = region.base, region.end
         if region.base <= low and end <= region.end:
             elements = (addresses - region.base) // size
-            first = np.flatnonzero(np.diff(elements, prepend=-2) != 1)  # runs in logical order: no memory is searched
+            first = np.flatnonzero(np.diff(elements, prepend=-2) != 1)  # runs in logical order need no search
             if len(first) * SCATTERED > len(elements):
                 rows = runs(number, mode, elements)
             else:

@@ -1,8 +1,8 @@
-"""Queues as steps: what each command does and touches, and which command of the other engine it waits for.
+"""Turn queues of commands into the step table that the simulator orders, checks and times.
 
-An encoded command names the number of the other engine's command that it needs; one of a kernel may need one of each.
-As engines run in order, that is a token: the first command that needs a newer one than those before it takes the token
-which the named command gives.
+An encoded command names the number of one command of the other engine that it waits for; a command of a kernel may wait
+for one command of each other engine. Engines run in order, so tokens express these dependencies: if a command waits for
+a newer command than its predecessors do, that command pushes a token and the waiting command pops it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.isa.stream import SYS, Encoded, decode
 from tilewright.targets.bm1684x.values.memory import SCRATCH, Knobs, Memories, Region, of_rows
 
-#: Engines with queues of encoded commands, and all.
+#: The engines with encoded queues, and all engines.
 UNITS = (TIU, DMA)
 ENGINES = (TIU, DMA, HAU)
 
@@ -35,7 +35,10 @@ DEFAULT = Knobs()
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A command in its engine's queue: its `id` there, counted from 1, and by other engine the one that it `needs`."""
+    """A command in its engine's queue: `id` is its number there, from 1.
+
+    `needs`: by engine, the id of the command that must end before this one starts (0 for no command).
+    """
 
     engine: str
     id: int
@@ -44,7 +47,7 @@ class Step:
     name: str
 
     def having(self, touched: Mapping[str, Array]) -> Step:
-        """The step after it ran."""
+        """Return the step after its run, with the masks of the elements that it touched."""
         return replace(self, command=replace(self.command, touched=touched)) if touched else self
 
     def __str__(self) -> str:
@@ -53,9 +56,9 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Elaborated:
-    """The commands of all queues in one legal order, and the step table they make.
+    """The commands of all queues in one legal order, and their step table.
 
-    `regions` are the memories that the table's footprints are in; without any it has no footprints.
+    The table's footprints lie in the memories `regions`. Without regions there are no footprints.
     """
 
     steps: tuple[Step, ...]
@@ -64,7 +67,7 @@ class Elaborated:
 
     @classmethod
     def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> Elaborated:
-        """From steps in an order that they allow; with `regions` (the memories) hazards can be looked for."""
+        """Build the table from steps in a legal order. Hazards can be found only with `regions` (the memories)."""
         return cls(tuple(steps), _table(steps, regions, knobs), tuple(regions))
 
     @property
@@ -76,9 +79,10 @@ class Elaborated:
         return order(self.table)
 
     def run(self, memories: Memories, sequence: Array | None = None) -> Elaborated:
-        """Run all commands, in one order that dependencies allow (None: the queues' own). Raises MachineError.
+        """Run all commands in the order `sequence` (a legal order of steps; None: that of the queues).
 
-        What is returned has the footprints of what commands touched that choose it by values.
+        Returns the program with exact footprints for commands whose touched elements depend on values.
+        Raises MachineError if a command is refused or leaves the memories; the commands before it have run.
         """
         steps, ran = list(self.steps), []
         try:
@@ -97,7 +101,7 @@ class Elaborated:
         return found
 
     def wrote(self, ran: Sequence[int] | None = None) -> None:
-        """Note in the memories what these steps (None: all) wrote: later launches may read it."""
+        """Mark the bytes that the steps `ran` (None: all) wrote as initialised for later launches."""
         footprints = self.table.footprints
         mine = (footprints.rows[:, MODE] & WRITE) > 0
         if ran is not None:
@@ -110,7 +114,7 @@ class Elaborated:
 def elaborate(
     queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = (), knobs: Knobs = DEFAULT
 ) -> Elaborated:
-    """Decode queues (uint8 by engine), and order them. Raises ProgramError for what is no queue or never starts."""
+    """Decode queues (uint8 by engine) and order their commands. Raises ProgramError for bad queues and deadlocks."""
     encoded = _merged({unit: decode(unit, queues[unit]) for unit in UNITS if unit in queues})
     others = {unit: UNITS[1 - number] for number, unit in enumerate(UNITS)}
     steps = [Step(c.engine, c.id, {others[c.engine]: c.needs}, command_of(c, config), str(c)) for c in encoded]
@@ -118,7 +122,7 @@ def elaborate(
 
 
 def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
-    """Commands in an order that respects what each needs: DMA as early as it can."""
+    """Merge the queues in an order that respects all dependencies; each DMA command comes as early as possible."""
     waiting = {unit: list(reversed(commands)) for unit, commands in decoded.items()}
     ended = dict.fromkeys(UNITS, 0)
     steps: list[Encoded] = []
@@ -128,18 +132,18 @@ def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
             if queue and queue[-1].needs <= ended[other]:
                 command = queue.pop()
                 ended[unit] = command.id
-                if not (command.is_end or command.format.name == SYS):  # ends and nops
+                if not (command.is_end or command.format.name == SYS):  # an end or a nop is no step
                     steps.append(command)
                 break
         else:
             heads = [queue[-1] for queue in waiting.values() if queue]
-            waits = "; ".join(f"{head} needs number {head.needs} of the other engine" for head in heads)
+            waits = "; ".join(f"{head} needs command {head.needs} of the other engine" for head in heads)
             raise ProgramError("queues", f"no command can start: {waits}", "correct cmd_id_dep")
     return steps
 
 
 def _known(region: Region, knobs: Knobs) -> tuple[tuple[int, int], ...]:
-    """What of a memory is defined when a launch begins."""
+    """Return the ranges [low, high) of a memory that are initialised when a launch begins."""
     if knobs.forgets and region.name in SCRATCH:
         return ()
     return tuple((low, high) for low, high in region.written.array.tolist())
@@ -151,7 +155,7 @@ def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> St
     unit = np.array([units.index(step.engine) for step in steps], np.int64)
     pops, pushes = np.zeros((2, len(steps)), np.int64)
     rows: dict[str, list[int]] = {engine: [] for engine in units}
-    newest = dict.fromkeys(pairs, 0)  # commands of one engine that another knows to have ended
+    newest = dict.fromkeys(pairs, 0)  # giver's commands that have ended when the taker goes on
     for row, step in enumerate(steps):
         for queue, (giver, taker) in enumerate(pairs):
             if taker != step.engine:

@@ -1,4 +1,4 @@
-"""Which command an encoded one is, on which memory; and commands as encoded ones."""
+"""Translate an encoded command to a command on memory, and a command to an encoded one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts.layout import Operand
 
 INSTRUCTIONS = (*arithmetic.INSTRUCTIONS, *neural.INSTRUCTIONS, *moves.INSTRUCTIONS)
-#: Elements of an operand: with strides of 0, fields of a few bits could else name more than any computer holds.
+#: The most elements of an operand. With strides of 0 a command of a few bytes could name more than any computer holds.
 MOST_ELEMENTS = 1 << 26
-#: Operations that are sequences of commands.
+#: Operations that the machine runs as a sequence of commands, and that so have no encoding.
 SEQUENCES = ("fp_exp", "fp_sigmoid", "fp_log")
-#: Fields that have a function's number.
+#: Fields that hold the number of a function.
 FUNCTION = ("tsk_eu_typ", "cmd_special_function")
 
 _of_function: dict[tuple[str, int | None], list[Instruction]] = defaultdict(list)
@@ -36,9 +36,9 @@ MODELLED = frozenset(name for name, _ in _of_function)
 
 
 def instruction_of(encoded: Encoded) -> Instruction:
-    """The instruction that a command is. Raises ProgramError for one that is not modelled.
+    """Return the instruction of an encoded command. Raises ProgramError if it is not modelled.
 
-    Long forms of the compute engine are decoded but not run: no program with one was available to learn from.
+    Long formats of the compute engine are decoded but not run: no available program uses one.
     """
     name = encoded.format.name
     long = not encoded.format.short and encoded.engine != DMA
@@ -52,7 +52,7 @@ def instruction_of(encoded: Encoded) -> Instruction:
 
 
 def command_of(encoded: Encoded, config: Config) -> Command:
-    """What a command does. Raises ProgramError for what is not modelled, or names nothing that exists."""
+    """Decode a command. Raises ProgramError if it is not modelled, or has an illegal or too large operand."""
     instruction = instruction_of(encoded)
     if encoded.engine == DMA:
         moves.check(encoded)
@@ -62,21 +62,22 @@ def command_of(encoded: Encoded, config: Config) -> Command:
         raise error if isinstance(error, ProgramError) else ProgramError(str(encoded), str(error)) from None
     for operand in command.places.values():
         if prod(operand.shape) > MOST_ELEMENTS:
-            reason = f"an operand has {prod(operand.shape)} elements; {MOST_ELEMENTS} can be run"
+            reason = f"an operand has {prod(operand.shape)} elements; the limit is {MOST_ELEMENTS}"
             raise ProgramError(str(encoded), reason)
     return command
 
 
 def encoded(command: Command, number: int, needs: int) -> Encoded:
-    """The command with its `number` (from 0) in its queue; `needs`: the other engine's command that it waits for.
+    """Encode a command. `number`: its position in its queue, from 0; `needs`: the id of the command it waits for.
 
-    Raises ProgramError for an operation without a known format. That the fields say all of it is the caller's to know,
-    or to have `checked`.
+    Raises ProgramError for an operation without a known format. The fields may not express every part of the command;
+    `checked` makes sure that they do.
     """
     name = command.operation.name
     if name in SEQUENCES:
-        raise refused(command, "it is a sequence of commands", "use `functions`, which issues them one by one")
-    why = refused(command, "the fields of such a command are not known", "use other commands, or do not save it")
+        remedy = "use runtime.functions, which issues them one by one"
+        raise refused(command, "it stands for a sequence of commands", remedy)
+    why = refused(command, "its command format is not known", "use other commands, or do not save it")
     for instruction in _of_operation.get(name, ()):
         if instruction.takes and not instruction.takes(command):
             continue
@@ -91,35 +92,35 @@ def encoded(command: Command, number: int, needs: int) -> Encoded:
 
 
 def checked(command: Command, number: int, needs: int, config: Config) -> Encoded:
-    """`encoded`, and read again. Raises ProgramError where the format has no field for a part of the command."""
+    """Encode a command and decode it again. Raises ProgramError if the encoding does not express all of it."""
     found = encoded(command, number, needs)
     if reason := _difference(command, command_of(found, config), instruction_of(found)):
-        name = found.format.name
-        raise refused(command, f"{name} has no field for it: {reason}", "lay operands out as it takes them")
+        reason = f"the format {found.format.name} cannot express it: {reason}"
+        raise refused(command, reason, "lay out the operands as the format requires")
     return found
 
 
 def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
-    """What is not said by the fields, empty where all is."""
+    """Return the first part that the fields do not express, or an empty string if they express all."""
     if meant.operation is not read.operation:
-        return f"it would be {read.operation.name}"
+        return f"it would be decoded as {read.operation.name}"
     shape = next(iter(meant.results.values())).shape
     for name in sorted({*meant.places, *read.places}):
         if not _same(name, meant.places.get(name), read.places.get(name), shape, name in instruction.bits_only):
-            return f"{name} lies otherwise or has another type"
+            return f"{name} would be decoded with another place or type"
     for name in ATTRIBUTES:
         wanted, found = (attribute(command.attributes, name) for command in (meant, read))
         if wanted != found:
-            return f"{name} is {found}, not {wanted}"
+            return f"{name} would be decoded as {found}, not {wanted}"
     return ""
 
 
 def _same(
     name: str, meant: Operand | Constant | None, read: Operand | Constant | None, shape: tuple[int, ...], bits: bool
 ) -> bool:
-    """Whether two operands are the same elements, or the same number. `bits`: whatever their type."""
+    """Return whether two operands are the same elements or the same number. `bits`: ignore their types."""
     if isinstance(meant, Constant | None) and isinstance(read, Constant | None):
-        if meant is None or read is None:  # a constant of 0 is none
+        if meant is None or read is None:  # an absent optional operand equals the constant 0
             given = meant or read
             return given is None or (name in OPTIONAL and not given.bits)
         if bits:
@@ -133,7 +134,7 @@ def _same(
 
 
 def _spread(operand: Operand, shape: tuple[int, ...]) -> Array:
-    """Addresses; over the result's shape, where it is one of repeated elements."""
+    """Return the addresses of an operand, broadcast to the result's shape if possible."""
     addresses = operand.addresses
     try:
         return np.broadcast_to(addresses, shape)

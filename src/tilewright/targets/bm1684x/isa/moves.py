@@ -1,4 +1,4 @@
-"""Transposes, broadcasts and gathers of the compute engine, and moves of the DMA engine, as fields."""
+"""Encodings of the compute engine's transposes, broadcasts and gathers, and of the DMA engine's moves."""
 
 from __future__ import annotations
 
@@ -29,36 +29,37 @@ from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U32, DType
 
-#: Moves keep bits: their types are unsigned.
+#: The types of moves, of DMA commands and of compute commands. Moves copy bits, so the types are unsigned.
 BITS, NEAR_BITS = Type("src_data_format"), Type("res0_prec")
 
 
 @dataclass(frozen=True)
 class Static:
-    """One row of static memory."""
+    """The operand x of `static_bcast`: one row of static memory."""
 
     own = "x"
     type = NEAR_BITS
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        """Return x. Raises ProgramError if its address is not in static memory."""
         address = encoded["opd0_addr"]
         if not STATIC_BASE <= address < STATIC_BASE + config.static_bytes:
             raise ProgramError(str(encoded), f"its source {address:#x} is not in static memory")
         return {"x": Tensor.ddr(address, (1, 1, 1, encoded["res0_w"]), NEAR_BITS.read(encoded), config)}
 
     def write(self, command: Command) -> Fields:
-        return {"opd0_addr": of_kind(command, "x", Tensor, "x is no tensor").address}
+        return {"opd0_addr": of_kind(command, "x", Tensor, "x is not a tensor").address}
 
 
 def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
-    """`sizes`: those of the source, in fields of the result."""
+    """Return a transpose or broadcast. `sizes`: the source's sizes, in terms of the result's fields."""
     x = Local("x", "opd0", NEAR_BITS, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
     y = Local("y", "res0", NEAR_BITS, layout=y_layout)
     return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
 
 
 class Table(Local):
-    """The rows that elements are picked from: of each channel, or one in each lane."""
+    """The table that a gather reads: one per channel, or one per lane that all channels of the lane share."""
 
     def strides(self, encoded: Encoded) -> Layout | Stride:
         return _one_in_each_lane if encoded["opd0_str"] else layout.aligned
@@ -88,21 +89,21 @@ COMPUTE = (
             ),
             {"tsk_eu_typ": function},
         )
-        for function in (5, 13)  # the gathers that read each channel by an index of its own
+        for function in (5, 13)  # the gathers with an index per channel
     ),
 )
 
 
 def check(encoded: Encoded) -> None:
-    """Raises ProgramError for what transfers of this model do not have."""
+    """Check that a transfer is modelled. Raises ProgramError if it decompresses data or masks lanes."""
     if encoded["decompress_enable"]:
-        raise ProgramError(str(encoded), "it decompresses, which is not modelled")
+        raise ProgramError(str(encoded), "it decompresses data, which is not modelled")
     if not encoded["localmem_mask_l32"] == encoded["localmem_mask_h32"] == ALL_LANES:
         raise ProgramError(str(encoded), "it masks lanes, which is not modelled")
 
 
 def _end_fields(end: str, tensor: Tensor) -> Fields:
-    """Sizes, strides and address."""
+    """Return the fields of a tensor's sizes, strides and address; `end` is `src`, `dst` or `index`."""
     fields = {f"{end}_{axis}size": size for axis, size in zip("nchw", tensor.shape, strict=True)}
     fields |= {f"{end}_{axis}stride": step for axis, step in zip("nchw", tensor.stride, strict=True)}
     return fields | {
@@ -113,9 +114,9 @@ def _end_fields(end: str, tensor: Tensor) -> Fields:
 
 @dataclass(frozen=True)
 class End:
-    """Source, destination or index of a transfer; without strides, in the layout that is usual in its memory.
+    """The source, destination or index of a transfer. Without strides it has the default layout of its memory.
 
-    `packed`: it has no stride along w, whatever the field says. `strided`: strides, whatever the flag says.
+    `packed`: its stride along w is 1, whatever the field holds. `strided`: it has strides, whatever the flag holds.
     """
 
     own: str
@@ -137,7 +138,7 @@ class End:
         return {self.own: Tensor.ddr(address, shape, dtype, config)}
 
     def write(self, command: Command) -> Fields:
-        tensor = of_kind(command, self.own, Tensor, f"{self.own} is no tensor")
+        tensor = of_kind(command, self.own, Tensor, f"{self.own} is not a tensor")
         return _end_fields(self.end, tensor) | self.sizes.write(tensor.shape) | self.type.write(tensor.dtype)
 
 
@@ -155,9 +156,10 @@ FILL = Number("x", "constant_value", "fill_constant_en", BITS)
 
 
 def _tensor_moves() -> Iterator[Instruction]:
-    """DMA_tensor: its functions, what they are, sizes of the result and of the source. 5 and 6 write four banks.
+    """Yield the instructions of DMA_tensor and DMA_cw_transpose, for constants and for tensors.
 
-    DMA_cw_transpose has one function, and no field for it.
+    Functions 5 and 6 of DMA_tensor write four banks and are not modelled. DMA_cw_transpose has one function and no
+    field for it.
     """
     for name, chosen, operation, to, of in (
         ("DMA_tensor", {"cmd_special_function": 0, "nchw_copy": 1}, "dma_copy", SRC, SRC),
@@ -178,9 +180,10 @@ def _tensor_moves() -> Iterator[Instruction]:
 
 @dataclass(frozen=True)
 class MatrixEnd:
-    """Rows and columns outside, or columns spread over lanes in local memory: one of the ends is this, one that.
+    """One end of a DMA_matrix. One end is a grid outside of local memory, the other a matrix spread over lanes in it.
 
-    The fields of low and high address bits have each other's names. `transposed`: rows of one are columns of the other.
+    `transposed`: rows of the grid are columns of the matrix. In this format the names of the fields for low and high
+    address bits are swapped.
     """
 
     own: str
@@ -203,7 +206,8 @@ class MatrixEnd:
     def write(self, command: Command) -> Fields:
         operand, end = command[self.own], self.end
         if not isinstance(operand, Matrix | Grid):
-            raise refused(command, f"its {end} is no matrix", "copy between a matrix in lanes and a grid outside")
+            remedy = "copy between a matrix in lanes and the grid() of a tensor outside"
+            raise refused(command, f"its {end} is not a matrix", remedy)
         fields = _end_fields(end, operand.storage) | BITS.write(operand.dtype)
         fields[f"{end}_start_addr_h32"] = fields.pop(f"{end}_start_addr_l32")
         fields[f"{end}_start_addr_l8"] = fields.pop(f"{end}_start_addr_h8")
@@ -215,9 +219,9 @@ def _matrix_address(encoded: Encoded, end: str) -> int:
 
 
 def _by_index(format_name: str, operation: str, *parts: Part) -> Instruction:
-    """DMA_gather, DMA_scatter: rows of each channel by numbers, by the debugger's names of fields.
+    """Return DMA_gather or DMA_scatter, which move rows of each channel by their indices.
 
-    No stored program has one.
+    The fields follow the names in the vendor's debugger; no available program uses these commands.
     """
     index_sizes, index_type = Sizes("1 index_csize index_hsize 1"), Type(0, always=U32)
     index = End("index", "index", index_sizes, packed=True, strided=True, type=index_type)

@@ -1,4 +1,4 @@
-"""Convolutions, pooling and matrix products as fields: CONV, PorD, MM and MM2."""
+"""Encodings of convolutions, pooling and matrix products: the formats CONV, PorD, MM and MM2."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U8, Rounding
 from tilewright.targets.bm1684x.values.window import Window
 
-#: An operand that is left out is the constant 0.
+#: An operand 2 that is left out is encoded as the constant 0.
 NOTHING = {"opd2_const": 1, "opd2_addr": 0}
 SOURCE, WEIGHT = Type("opd0_prec", "opd0_sign"), Type("opd0_prec", "opd1_sign")
 REAL_RESULT = Local("y", "res0", Type("res0_prec", 1))
 ROTATED = one_field("rotated", "kernel_rotate", bool)
 
 
-#: The fields of each part of a window, and what is added to them.
+#: The fields of each part of a window, and a number to add to each field when it is read.
 WINDOW_FIELDS = {
     "kernel": (("opd1_h", "opd1_w"), 0),
     "pads": (("opd0_up_pad", "opd0_dn_pad", "opd0_lf_pad", "opd0_rt_pad"), 0),
@@ -72,14 +72,14 @@ def _padding_fields(command: Command) -> Fields:
 
 
 WINDOW = Computed("window", _window, _window_fields)
-#: What integers are padded with; in a convolution 0, where no flag is set.
+#: The padding value of integers. A convolution pads with 0 unless a flag is set.
 PAD = Computed("pad", _padding, _padding_fields)
 FLAGGED_PAD = Computed("pad", lambda c: _padding(c) if c["opd3_const"] else 0, _padding_fields)
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a convolution."""
+    """The weights of a convolution, in the layout that the cube needs."""
 
     own = "w"
     type = WEIGHT
@@ -90,12 +90,12 @@ class Weights:
         return {"w": ConvWeights(encoded["opd1_addr"] + LOCAL_BASE, (oc, ic, kh, kw), WEIGHT.read(encoded), config)}
 
     def write(self, command: Command) -> Fields:
-        weights = of_kind(command, "w", ConvWeights, "w is no kernel in local memory", "give tpu.weights(..)")
+        weights = of_kind(command, "w", ConvWeights, "w is not a convolution's weights", "give tpu.weights(..)")
         return {"opd1_addr": weights.address - LOCAL_BASE} | WEIGHT.write(weights.dtype)
 
 
 def _signed_conv(encoded: Encoded) -> bool:
-    """Integer sums are signed if a factor is, or if a zero point is subtracted."""
+    """Return whether integer sums are signed: if a factor is signed, or if a zero point is subtracted."""
     zero = encoded["opd2_const"] and I8.from_bits(encoded["opd2_addr"])
     return bool(encoded["opd0_sign"] or encoded["opd1_sign"] or zero)
 
@@ -150,9 +150,10 @@ POOLS = (
 
 @dataclass(frozen=True)
 class Spread:
-    """A matrix whose columns are spread over lanes, `width` of them a channel, of the `shape` that fields say.
+    """A matrix whose columns are spread over lanes.
 
-    `noted`: the fields of its storage's sizes; `last`: that of the columns of its last channel.
+    `shape` reads its (rows, columns). Fields: `width` for columns per channel, `noted` for the sizes of its storage,
+    `last` for the number of columns in its last channel.
     """
 
     own: str
@@ -169,7 +170,7 @@ class Spread:
         return {self.own: Matrix.local(start, offset, self.shape(encoded), width, dtype, config)}
 
     def write(self, command: Command) -> Fields:
-        reason = f"{self.own} is no matrix whose columns are spread over lanes"
+        reason = f"{self.own} is not a matrix with columns spread over lanes"
         matrix = of_kind(
             command, self.own, Matrix, reason, "give tpu.matrix(..), or rows() of all factors and the result"
         )
@@ -207,7 +208,7 @@ def _product(operation: str, of: str, *parts: Part, **more: Any) -> Instruction:
     return Instruction("MM", operation, parts, {"tsk_eu_typ": 1, "opd0_const": 0}, of, **more)
 
 
-#: The rows of L and R of each function of MM2, and their columns.
+#: The functions of MM2 (N: plain, T: transposed, for L and R), and the sizes of L for each.
 NN, NT, TT = 4, 5, 6
 LEFTS = {NN: "1 res0_c 1 opd1_c", NT: "1 res0_c 1 opd1_w", TT: "1 opd1_w 1 res0_c"}
 

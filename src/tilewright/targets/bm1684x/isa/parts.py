@@ -1,7 +1,7 @@
-"""The parts that commands are made of, and an instruction, each described once for reading and for writing.
+"""How commands are encoded: `Part` classes and `Instruction`, each one description for decoding and encoding.
 
-A part is an operand, a result or an attribute; an instruction is an operation and its parts in the fields of a format.
-A field that a format does not have is read as 0 and not written.
+A part is an operand, a result or an attribute of a command. An instruction is one operation with its parts in the
+fields of one format. A field that the format does not have is read as 0 and is not written.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ FLOAT_CODES = frozenset(dtype.precision for dtype in DTYPES.values() if dtype.is
 
 
 class Part(Protocol):
-    """An operand, a result or an attribute."""
+    """An operand, a result or an attribute of a command. `own` is its name in the command."""
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        """Its value by its name in the command; empty where the command has none. Raises TilewrightError."""
+        """Return {own: value}, or {} if the command does not have the part. Raises TilewrightError for bad fields."""
 
     def write(self, command: Command) -> Fields:
-        """The fields that say it. Raises ProgramError where none can."""
+        """Return the fields that encode the part. Raises ProgramError if the format cannot encode it."""
 
 
 def refused(command: Command, reason: str, remedy: str = "") -> ProgramError:
-    """The error for a command that no known format can say."""
+    """Return the error for a command that no known format can encode."""
     return ProgramError(f"encoding {command.operation.name}", reason, remedy)
 
 
 @dataclass(frozen=True)
 class Type:
-    """An element type. `precision`: the field of its code, or the code.
+    """How an element type is encoded. `precision`: the field that holds the type code, or the code itself.
 
-    `sign`: its own field, a fixed sign, or the fields of operands of which one at least must be signed.
-    `always`: the one type that there is, whatever the fields say. `of_floats`: the sign field of a float.
-    `noted`: a second field that the code is written to.
+    `sign`: the sign's field; a fixed sign; a function; or fields of operands, one of which must be set for a signed
+    type. `always`: the type, whatever the fields hold. `of_floats`: the value of the sign field for a float.
+    `noted`: a second field that the type code is written to.
     """
 
     precision: str | int
@@ -79,13 +79,13 @@ class Type:
 
     @property
     def keeps_bits(self) -> bool:
-        """Whether the fields only say how many bits an element has."""
+        """Whether the fields give only the width of an element, not its type."""
         return self.sign == 0 and not self.always
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The four sizes of an operand: names of fields, numbers, and `-` for a size that is not written."""
+    """The four sizes of an operand in order n, c, h, w. A term is a field, a fixed number, or `-` for no field."""
 
     text: str
 
@@ -100,9 +100,9 @@ class Sizes:
         return {term: size for term, size in zip(self.terms, shape, strict=True) if isinstance(term, str)}
 
 
-#: The result's own shape, which most operands share; one value a channel.
+#: Sizes of an operand with the result's shape, and of one with a single value per channel.
 RESULT, CHANNEL = Sizes("res0_n res0_c res0_h res0_w"), Sizes("1 res0_c 1 1")
-#: Codes of `*_str` fields: the layouts that a shape determines, and strides in the command.
+#: Layouts by their code 0, 1, 2 in `*_str` fields. The code STRIDED means that the command holds the strides.
 LAYOUTS: tuple[Layout, ...] = (layout.aligned, layout.compact, lambda shape, dtype, start, config: Stride(0, 1, 0, 0))
 ALIGNED, STRIDED = 0, 3
 
@@ -110,14 +110,14 @@ ALIGNED, STRIDED = 0, 3
 def located(
     address: int, shape: Shape, dtype: DType, config: Config, strides: Layout | Stride = layout.aligned
 ) -> Tensor:
-    """A tensor of local memory; `address` counts from its beginning."""
+    """Return a tensor in local memory. `address` is a byte offset from the start of local memory."""
     if not isinstance(strides, Stride):
         strides = strides(shape, dtype, address // config.lane_bytes, config)
     return Tensor(address + LOCAL_BASE, shape, strides, dtype, config)
 
 
 def of_kind(command: Command, own: str, kind: type[T], reason: str, remedy: str = "") -> T:
-    """An operand that must be of one class. Raises ProgramError."""
+    """Return an operand of the class `kind`. Raises ProgramError with `reason` if it is of another class."""
     operand = command[own]
     if not isinstance(operand, kind):
         raise refused(command, reason, remedy)
@@ -125,20 +125,20 @@ def of_kind(command: Command, own: str, kind: type[T], reason: str, remedy: str 
 
 
 def local_tensor(command: Command, own: str) -> Tensor:
-    """An operand that must be a tensor in local memory. Raises ProgramError."""
+    """Return an operand that is a tensor in local memory. Raises ProgramError if it is not."""
     operand = command[own]
     if not isinstance(operand, Tensor) or not operand.is_local:
-        raise refused(command, f"{own} is no tensor in local memory", "move it there first")
+        raise refused(command, f"{own} is not a tensor in local memory", "copy it there first")
     return operand
 
 
 @dataclass(frozen=True)
 class Local:
-    """A tensor of local memory, called `name` by the format; or a constant, where the format has a flag for it.
+    """A tensor in local memory, or a constant if the format has a flag for it. Its fields begin with `name`.
 
-    `layout`: the one that it has; else the field of its layout says. `by_rows`: as a matrix of its channels.
-    `has_strides`: whether the format has fields for them.
-    `noted`: sizes that are written for the machine, and not needed to read it.
+    `layout`: a fixed layout; without one, the layout field decides. `by_rows`: read it as a matrix, one row per
+    channel. `has_strides`: whether the format has stride fields.
+    `noted`: sizes that are written for the machine; decoding does not need them.
     """
 
     own: str
@@ -158,7 +158,7 @@ class Local:
         return {self.own: Rows(tensor) if self.by_rows else tensor}
 
     def strides(self, encoded: Encoded) -> Layout | Stride:
-        """As the field of the layout says."""
+        """Return the layout or strides that the layout field selects. Raises ProgramError for an unknown code."""
         code = encoded.get(f"{self.name}_str")
         if code < len(LAYOUTS):
             return LAYOUTS[code]
@@ -172,7 +172,7 @@ class Local:
             fields = {f"{self.name}_const": 1, f"{self.name}_addr": operand.bits}
             return fields | self.type.write(operand.dtype)
         if self.by_rows:
-            tensor = of_kind(command, self.own, Rows, f"{self.own} is no matrix by rows", "give rows()").storage
+            tensor = of_kind(command, self.own, Rows, f"{self.own} is not a matrix by rows", "give its rows()").storage
         else:
             tensor = local_tensor(command, self.own)
         fields = {f"{self.name}_addr": tensor.address - LOCAL_BASE} | self.type.write(tensor.dtype)
@@ -180,9 +180,9 @@ class Local:
         return fields if self.layout else fields | self.codes(command, tensor)
 
     def codes(self, command: Command, tensor: Tensor) -> Fields:
-        """The layout code and strides; axes of size 1 repeat over the result's shape.
+        """Return the fields of the layout code and strides; axes of size 1 repeat over the result's shape.
 
-        An operand among the attribute `strided` has strides even if a layout has them.
+        The attribute `strided` lists operands that are encoded with strides even where a layout code would do.
         """
         shape = Shape(*command.results["y"].shape) if self.sizes == RESULT else tensor.shape
         sizes = zip(tensor.shape, shape, tensor.stride, strict=True)
@@ -199,7 +199,7 @@ class Local:
 
 @dataclass(frozen=True)
 class Number:
-    """An operand that is always a constant, in a field `bits`; `flag`: the field that says that it is there."""
+    """An operand that is always a constant. The field `bits` holds it; the field `flag` is 1."""
 
     own: str
     bits: str
@@ -211,13 +211,13 @@ class Number:
         return {self.own: Constant(encoded[self.bits] & ((1 << dtype.bits) - 1), dtype)}
 
     def write(self, command: Command) -> Fields:
-        number = of_kind(command, self.own, Constant, f"{self.own} is no number", "give a constant")
+        number = of_kind(command, self.own, Constant, f"{self.own} is not a constant", "give a number")
         return {self.flag: 1, self.bits: number.bits}
 
 
 @dataclass(frozen=True)
 class Again:
-    """An operand that lies where another part does, such as a result that is added to; `flag`: whether there is one."""
+    """An operand in the place of another part, such as a result that is added to. `flag`: the field that enables it."""
 
     own: str
     part: Any
@@ -237,7 +237,10 @@ class Again:
 
 @dataclass(frozen=True)
 class Optional:
-    """A part that a command may do without: then it is written as `absent`. `there`: whether fields have it."""
+    """A part that a command may omit. `there` tells from the fields whether it is present.
+
+    `absent` and `present` are fields to write in either case.
+    """
 
     part: Any
     absent: Mapping[str, int]
@@ -254,7 +257,7 @@ class Optional:
 
 @dataclass(frozen=True)
 class Computed:
-    """A part of several fields, by two functions. Without `fields` the function of the command implies it."""
+    """An attribute or operand computed from several fields. Without `fields` nothing is written for it."""
 
     own: str
     value: Callable[[Encoded], Any]
@@ -268,7 +271,7 @@ class Computed:
 
 
 def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int) -> Computed:
-    """An attribute that is one field: `value` of the field, and `code` of the attribute."""
+    """Return a part for the attribute `own` in one field: `value` decodes the field, `code` encodes the attribute."""
     return Computed(own, lambda c: value(c[name]), lambda command: {name: code(attribute(command.attributes, own))})
 
 
@@ -276,11 +279,11 @@ def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Call
 class Instruction:
     """One function of a format.
 
-    `chosen`: fields that tell it from the format's other functions; `of`: whether its first operand is a float or an
-    integer, if that tells them apart; `same_type`: whether the result has the type of the first operand, likewise.
-    `fixed`: attributes that it implies. `written`: fields that the machine wants, and that mean nothing here.
-    `takes`: whether the instruction can say a command, where operands and attributes do not show it.
-    Later parts win where two write one field: the result comes last, as operands may be repeated over its shape.
+    An encoded command is this instruction if its fields equal `chosen`, if its first operand is of the kind `of`
+    (FLOAT, INTEGER, or either if empty), and, with `same_type`, if the result has the type code of the first operand.
+    `fixed`: attributes that the instruction implies. `written`: fields that the machine needs and this model ignores.
+    `takes`: an extra test of whether the instruction can encode a command.
+    If two parts write one field, the later part wins. So the result comes last: operands may repeat over its shape.
     """
 
     format_name: str
@@ -303,11 +306,11 @@ class Instruction:
 
     @cached_property
     def head(self) -> Fields:
-        """The fields that every command of this instruction has."""
+        """The fields that are equal in all commands of this instruction."""
         return {**heading(self.format), **self.chosen}
 
     def means(self, encoded: Encoded) -> bool:
-        """Whether an encoded command of the format is this instruction."""
+        """Return whether an encoded command of this format is this instruction."""
         if any(encoded[name] != value for name, value in self.chosen.items()):
             return False
         if self.of and (encoded["opd0_prec"] in FLOAT_CODES) != (self.of == FLOAT):
@@ -315,7 +318,7 @@ class Instruction:
         return not self.same_type or encoded["opd0_prec"] == encoded["res0_prec"]
 
     def read(self, encoded: Encoded, config: Config) -> Command:
-        """The command that the fields say. Raises TilewrightError for parts that cannot be."""
+        """Decode the fields into a command. Raises TilewrightError if a part is illegal."""
         found = dict(self.fixed)
         for part in self.parts:
             found |= part.read(encoded, config)
@@ -325,10 +328,10 @@ class Instruction:
         return Command(operation, operands, results, found)
 
     def write(self, command: Command) -> Fields:
-        """The fields that say a command, without its ids. Raises ProgramError where the format cannot say it."""
+        """Encode a command, without its ids. Raises ProgramError if the format cannot encode it."""
         if wrong := [name for name, value in self.fixed.items() if attribute(command.attributes, name) != value]:
             given = ", ".join(f"{name} {attribute(command.attributes, name)}" for name in wrong)
-            raise refused(command, f"{self.format_name} does not have it with {given}")
+            raise refused(command, f"{self.format_name} cannot encode it with {given}")
         fields: Fields = {}
         for part in self.parts:
             fields |= part.write(command)
@@ -338,6 +341,6 @@ class Instruction:
 
     @cached_property
     def bits_only(self) -> frozenset[str]:
-        """Operands and results of which the fields say only how many bits an element has."""
+        """The operands and results for which the fields give only the width of an element."""
         types = {getattr(part, "own", ""): getattr(part, "type", None) for part in self.parts}
         return frozenset(own for own, of in types.items() if of and of.keeps_bits)

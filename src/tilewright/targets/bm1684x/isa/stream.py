@@ -1,8 +1,8 @@
-"""A queue's bytes as commands with named fields, and back; the bit fields of all command formats.
+"""Decode the bytes of a queue to commands with named fields, and encode them; the bit fields of all formats.
 
-Fields are listed from the lowest bits up; their sources are in docs/bm1684x.md. A field is NAME:WIDTH (WIDTH 1 left
-out); `-:WIDTH` is reserved. The compute engine (tiu) has one long format for all of its commands and a short one for
-most; the DMA engine has long ones and a few short ones.
+Fields are listed from the lowest bit up; docs/bm1684x.md names their sources. A field is NAME:WIDTH (a WIDTH of 1 is
+left out); `-:WIDTH` is reserved. The compute engine (tiu) has one long format for all of its commands, and short
+formats for most of them. The DMA engine has a long format per command type, and a few short formats.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TIU_LONG = f"""{TIU_HEAD} eu_half_en tsk_opd_num:2 pad_mode:2 {ENABLE} intr_en r
     res0_w_str:32 opd0_h_str:32 opd0_w_str:32 opd1_h_str:32 opd1_w_str:32 opd2_h_str:32 opd2_w_str:32 res1_addr:32
     opd3_addr:32"""
 
-#: Short formats of the compute engine.
+#: The compute engine's short formats.
 TIU_SHORT = {
     "CONV": f"""{TIU_HEAD} {SIGNS} pad_mode:2 {ENABLE} res_add kernel_rotate res0_prec:3 opd0_prec:3 opd1_const
         opd2_const {PADS} opd3_const opd0_str:3 res0_addr:26 intr_en {INSERTED} opd0_n_str:16 {OUTPUT} opd0_c:16
@@ -74,7 +74,7 @@ TIU_SHORT = {
         res0_addr:32 -:23 opd0_addr:32 -:16 res0_c:16 res0_w:16 opd0_c:16 opd0_w:16 opd1_w:16 opd1_addr:32
         opd2_addr:32 -:32 -:32""",
 }
-#: Formats that are neither short nor long: linear arithmetic of 128 bits, and control of the queue.
+#: Formats that are neither short nor long: linear arithmetic in 128 bits, and queue control.
 TIU_OTHER = {
     "LAR": """opd0_w_str opd1_w_str opd2_const res0_prec:3 opd0_prec:3 opd1_prec:3 opd2_n_str:3 opd0_sign opd1_sign
         start_tid:6 res0_c:8 res0_w:8 -:2 tsk_typ:4 tsk_eu_typ:5 - tsk_opd_num:2 -:6 pwr_step:4 - res0_addr:16
@@ -98,7 +98,7 @@ INDEXED = f"""{DMA_FULL} src_cstride:32 src_hstride:32 dst_cstride:32 dst_hstrid
 
 DMA_LONG = {
     "DMA_tensor": f"{STRIDED} {BOTH} -:32 -:32 {MASK}",
-    #: Its fields of 32 low and 8 high address bits have each other's names.
+    #: Two names are swapped here: `*_addr_h32` holds the 32 low bits of an address, `*_addr_l8` the 8 high bits.
     "DMA_matrix": f"""{STRIDED} src_start_addr_h32:32 src_start_addr_l8:8 -:24 dst_start_addr_h32:32
         dst_start_addr_l8:8 -:24 -:32 -:32 {MASK}""",
     "DMA_cw_transpose": f"{STRIDED} {BOTH} -:32 -:32 {MASK}",
@@ -110,7 +110,7 @@ DMA_LONG = {
     "DMA_gather": INDEXED,
     "DMA_scatter": INDEXED,
 }
-#: Short formats of the DMA engine; that of a matrix is not known well enough.
+#: The DMA engine's short formats, without that of DMA_matrix, which is not known well enough.
 DMA_SHORT = {
     "DMA_sys": DMA_FULL,
     "DMA_general": f"{DMA_FULL} src_cstride:32 dst_csize:16 -:16 {BOTH} {MASK}",
@@ -120,7 +120,7 @@ DMA_SHORT = {
         -:32""",
 }
 
-#: Names of the compute engine's formats by task type; 2 and 6 have two each, told apart by the function.
+#: The compute engine's formats by task type. Types 2 and 6 have two formats each; the function tells them apart.
 TIU_TYPES = {0: "CONV", 1: "PorD", 2: "MM", 3: "AR", 4: "RQ&DQ", 5: "TRANS&BC", 6: "SG", 7: "LAR", 9: "SFU"}
 TIU_TYPES |= {10: "LIN", 13: "CMP", 14: "VC", 15: "SYSID"}
 MM2_FUNCTIONS, SGL_FUNCTIONS = (4, 5, 6), (17, 18, 19)
@@ -129,18 +129,18 @@ DMA_TYPES |= {5: "DMA_nonzero", 6: "DMA_sys", 7: "DMA_gather", 8: "DMA_scatter"}
 _NUMBERS = {name: number for types in (TIU_TYPES, DMA_TYPES) for number, name in types.items()} | {"MM2": 2, "SGL": 6}
 RESERVED = "-"
 ALL_LANES = 0xFFFF_FFFF
-#: A command of the compute engine begins with bit `short`, ids, then its type and function.
+#: Bit positions of a compute command's type and function, and the size in bytes of the shortest command.
 TIU_TYPE, TIU_FUNCTION, TIU_BYTES = 41, 45, 16
-#: A command of the DMA engine has `short` in bit 3, its type behind 32 bits.
+#: Bit positions of a DMA command's `short` flag and type.
 DMA_SHORT_BIT, DMA_TYPE = 3, 32
-#: Where a queue ends.
+#: The function or format of the command that ends a queue, and by engine the fields of that command.
 TIU_END, SYS, DMA_SYS = 31, "SYSID", "DMA_sys"
 ENDS = {TIU: (SYS, {"tsk_typ": 15, "tsk_eu_typ": TIU_END}), DMA: (DMA_SYS, {"cmd_short": 1, "cmd_type": 6})}
 
 
 @dataclass(frozen=True)
 class Format:
-    """One format: `short` where there is a long one of the same name. Reserved fields are called -0, -1, .."""
+    """One command format. `short` is the value of the field cmd_short. Reserved fields are called -0, -1, .."""
 
     name: str
     short: bool
@@ -148,12 +148,12 @@ class Format:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Fields that mean something."""
+        """The names of all fields that are not reserved."""
         return tuple(field.name for field in self.layout.fields if not field.name.startswith(RESERVED))
 
 
 def heading(form: Format) -> dict[str, int]:
-    """The fields that tell a format from others, and those that its commands have alike."""
+    """Return the fields that identify a format, and those that are equal in all of its commands."""
     if not form.name.startswith("DMA"):
         return {"cmd_short": int(form.short), "tsk_typ": _NUMBERS[form.name]}
     masks = dict.fromkeys(("localmem_mask_l32", "localmem_mask_h32"), ALL_LANES)
@@ -182,7 +182,7 @@ FORMATS: dict[tuple[str, bool], Format] = {
 
 @dataclass(frozen=True)
 class Encoded:
-    """One command as its fields (without reserved ones); `number` counts from 0 in its queue."""
+    """One command as its fields, without reserved ones. `number` is its position in its queue, from 0."""
 
     engine: str
     number: int
@@ -193,22 +193,22 @@ class Encoded:
         return self.fields[name]
 
     def get(self, name: str) -> int:
-        """A field, 0 where the format does not have it."""
+        """Return a field, or 0 if the format does not have it."""
         return self.fields.get(name, 0)
 
     @property
     def id(self) -> int:
-        """The command's number in its engine: the first has 1; 0 where its format has none."""
+        """The command's number in its engine, from 1; 0 if the format has no number."""
         return self.get("cmd_id")
 
     @property
     def needs(self) -> int:
-        """The number of the other engine's command that must have ended before this one starts; 0: none."""
+        """The number of the other engine's command that must end before this one starts; 0 if it does not wait."""
         return self.get("cmd_id_dep")
 
     @property
     def is_end(self) -> bool:
-        """Whether it closes its queue."""
+        """Whether the command ends its queue."""
         return (self.format.name == SYS and self["tsk_eu_typ"] == TIU_END) or self.format.name == DMA_SYS
 
     def __str__(self) -> str:
@@ -216,9 +216,9 @@ class Encoded:
 
 
 def decode(engine: str, raw: Array) -> list[Encoded]:
-    """The commands of one queue (uint8) up to its end. Raises ProgramError for what is no queue.
+    """Decode one queue (uint8) up to the command that ends it; the bytes after that are padding.
 
-    Bytes behind the end are padding.
+    Raises ProgramError if the queue is cut short, has no end, or has a command of an unknown format.
     """
     found: list[tuple[Format, int]] = []
     position, ended = 0, False
@@ -227,12 +227,13 @@ def decode(engine: str, raw: Array) -> list[Encoded]:
         form, ended = _format_of(engine, raw[position : position + TIU_BYTES], where)
         size = form.layout.nbytes
         if position + size > len(raw):
-            reason = f"its {form.name} command at byte {position} has {size} bytes, {len(raw) - position} are there"
+            left = len(raw) - position
+            reason = f"the {form.name} command at byte {position} has {size} bytes; only {left} are left"
             raise ProgramError(f"{engine} queue", reason)
         found.append((form, position))
         position += size
     if not ended:
-        raise ProgramError(f"{engine} queue", "it has no end", "close it with sys.end")
+        raise ProgramError(f"{engine} queue", "it has no end command", "close it with sys.end")
     decoded: dict[int, Encoded] = {}
     for form, numbers in _by_format(form for form, _ in found):
         starts = np.array([found[number][1] for number in numbers])
@@ -244,7 +245,7 @@ def decode(engine: str, raw: Array) -> list[Encoded]:
 
 
 def encode(commands: Iterable[Encoded]) -> Array:
-    """The bytes (uint8) of a queue, without padding. Raises ProgramError for a value that does not fit."""
+    """Return a queue's bytes (uint8), without padding. Raises ProgramError if a field is unknown or too large."""
     given = list(commands)
     parts: dict[int, Array] = {}
     for form, places in _by_format(command.format for command in given):
@@ -259,14 +260,14 @@ def encode(commands: Iterable[Encoded]) -> Array:
 
 
 def queue(engine: str, commands: Sequence[Encoded]) -> Array:
-    """The bytes (uint8) of a queue with what ends it."""
+    """Return the bytes (uint8) of a queue with its end command. Raises ProgramError as `encode` does."""
     name, fields = ENDS[engine]
     count = len(commands)
     return encode([*commands, fresh(engine, count, name, True, {**fields, "cmd_id": count + 1})])
 
 
 def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
-    """The places of each format in a queue: all commands of one are decoded at once."""
+    """Return the positions of each format in a queue, so that all commands of one format are converted at once."""
     found: dict[int, tuple[Format, list[int]]] = {}
     for place, form in enumerate(formats):
         found.setdefault(id(form), (form, []))[1].append(place)
@@ -274,7 +275,7 @@ def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
 
 
 def fresh(engine: str, number: int, name: str, short: bool, fields: Mapping[str, int]) -> Encoded:
-    """A command from some of its fields; the others are 0. Raises ProgramError for an unknown format."""
+    """Return a command with the given fields; all others are 0. Raises ProgramError for an unknown format."""
     form = FORMATS.get((name, short))
     if form is None:
         raise ProgramError(f"{engine} command {number}", f"there is no {'short ' if short else ''}format {name}")
@@ -282,9 +283,9 @@ def fresh(engine: str, number: int, name: str, short: bool, fields: Mapping[str,
 
 
 def _format_of(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
-    """The format of the command that begins here, and whether it ends its queue."""
+    """Return the format of the command at the start of `raw`, and whether the command ends its queue."""
     if len(raw) < TIU_BYTES:
-        raise ProgramError(where, f"{len(raw)} bytes are left, a command has {TIU_BYTES} at least")
+        raise ProgramError(where, f"only {len(raw)} bytes are left; a command has at least {TIU_BYTES}")
     head = int.from_bytes(raw[:TIU_BYTES].tobytes(), "little")
     if engine == TIU:
         kind, function = head >> TIU_TYPE & 15, head >> TIU_FUNCTION & 31
@@ -297,8 +298,8 @@ def _format_of(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
         kind = head >> DMA_TYPE & 15
         name, short = DMA_TYPES.get(kind, ""), bool(head >> DMA_SHORT_BIT & 1)
     else:
-        raise ProgramError(where, f"no format is known for the engine {engine}", f"give {TIU} or {DMA}")
+        raise ProgramError(where, f"no command format of the engine {engine} is known", f"give {TIU} or {DMA}")
     form = FORMATS.get((name, short))
     if form is None:
-        raise ProgramError(where, f"its type {kind}{' (short)' if short else ''} has no known format")
+        raise ProgramError(where, f"command type {kind}{' (short)' if short else ''} has no known format")
     return form, name == DMA_SYS or (name == SYS and engine == TIU and (head >> TIU_FUNCTION & 31) == TIU_END)

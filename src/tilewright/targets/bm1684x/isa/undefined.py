@@ -1,8 +1,8 @@
-"""Which uninitialised reads matter: those whose values reach DDR, or decide what a command does.
+"""Report uninitialised reads only if their values reach DDR or decide which elements a command moves.
 
-Commands work on whole rows of the array. The vendor's compiler, too, multiplies columns that nothing has loaded, whose
-results nothing stores. So where the check finds uninitialised reads, what they read is followed through the commands
-of the launch, element by element, as Memcheck follows undefined bits (Seward and Nethercote, USENIX 2005).
+Commands work on whole rows of the array. Even the vendor's compiler multiplies columns that were never loaded, and
+never stores their results. So the values of uninitialised reads are followed through the commands of the launch,
+element by element, as Memcheck follows undefined bits (Seward and Nethercote, USENIX 2005).
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.timing.estimate import PRODUCTS
 from tilewright.targets.bm1684x.values.memory import of_addresses
 
-#: In the shadow of a byte: it is defined; nothing wrote it. Above: 1 + the step whose uninitialised read it comes from.
+#: The shadow of a byte that is defined, and of one that was never written. A positive shadow is 1 + the step whose
+#: uninitialised read the byte comes from.
 DEFINED, NEVER = 0, -1
-#: Moves whose meaning moves origins as it moves values.
+#: Moves: their meaning, applied to origins (shadows of elements), gives the origins of the result.
 MOVES = (
     *("dma_copy", "dma_broadcast", "dma_nc_trans", "dma_cw_trans", "dma_matrix_trans", "dma_reverse"),
     *("cw_trans", "wc_trans", "npu_bcast", "static_bcast"),
 )
-#: Element-wise operations on x; those on a are all the others.
+#: Element-wise operations whose first operand is x; that of all others is a.
 CONVERSIONS = ("cast", "fp_round", "int_requant", "fp32_requant", "int_dequant", "fp32_dequant")
-#: Operands of element-wise operations that are read at the place of the result; the others serve many places.
+#: Operands of which an element-wise operation reads one element per element of the result. It reads others repeatedly.
 PLACED = ("a", "b", "c", "d", "x", "acc")
-#: Operands that decide which elements are moved.
+#: Operands whose values decide which elements a command moves.
 DECIDING = {
     **dict.fromkeys(("dma_h_gather", "dma_h_scatter", "pe_gather", "w_gather"), ("index",)),
     **{"table_lookup": ("x",), "dma_mask_select": ("mask",), "dma_nonzero": ("x",), "hau_sort": ("x",)},
     **{"hau_hard_nms": ("x",), "hau_soft_nms": ("x", "scores")},
 }
-#: Ranges that a finding lists.
+#: The most ranges that one finding lists.
 MOST = 256
 
 
 def findings(program: Elaborated) -> list[Finding]:
-    """Races and uninitialised reads, without those reads whose values go nowhere."""
+    """Return all races, and the uninitialised reads whose values matter."""
     found = hazards(program.table, program.order)
     if all(one.kind != UNINITIALISED for one in found):
         return found
@@ -53,7 +54,7 @@ def findings(program: Elaborated) -> list[Finding]:
 
 
 class _Shadow:
-    """Where the value of each byte comes from, as far as that is undefined."""
+    """The origin of each undefined byte: the step whose uninitialised read it comes from."""
 
     def __init__(self, program: Elaborated) -> None:
         self._program = program
@@ -86,9 +87,9 @@ class _Shadow:
             self._write(command, name, result, _flow(command, result, origins) if bad else np.zeros((), np.int32))
 
     def _place(self, command: Command, name: str, operand: Operand) -> tuple[int, Array, Array] | None:
-        """Of an operand: its memory, the bytes [elements, size] there, which elements the command touches (bool).
+        """Return an operand's memory, its byte offsets there [elements, size], and a mask of its touched elements.
 
-        None for one outside of all memories.
+        Returns None for an operand outside of all memories.
         """
         addresses = operand.addresses.reshape(-1)
         for space, region in enumerate(self._program.regions):
@@ -99,7 +100,7 @@ class _Shadow:
         return None
 
     def _read(self, step: int, command: Command, name: str, operand: Operand) -> Array:
-        """The origins of an operand, of its shape; those that it does not touch are defined."""
+        """Return the origin of each element of an operand, in its shape. Elements that are not touched are DEFINED."""
         addresses = operand.addresses
         place = self._place(command, name, operand)
         if place is None:
@@ -129,7 +130,10 @@ class _Shadow:
 
 
 def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Array:
-    """The origins of a result, broadcast to its shape: one of those that it depends on."""
+    """Return the origin of each element of a result, in its shape.
+
+    If an element depends on several uninitialised reads, the step with the highest number is its origin.
+    """
     name, shape = command.operation.name, result.shape
     if name in MOVES and "x" in origins:
         values = Values(origins, command.types, {"y": tuple(shape)}, command.attributes)
@@ -149,6 +153,6 @@ def _joined(parts: list[Array], shape: tuple[int, ...]) -> Array:
     for part in parts:
         try:
             np.maximum(found, np.broadcast_to(part, shape), out=found)
-        except ValueError:  # of another shape: it may serve any place
+        except ValueError:  # of another shape: it may reach any element
             np.maximum(found, part.max(initial=0), out=found)
     return found

@@ -1,1 +1,1 @@
-"""Where each element of an operand lies."""
+"""Layouts: the address of each element of an operand."""

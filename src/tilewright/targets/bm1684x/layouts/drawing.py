@@ -1,7 +1,7 @@
-"""Where the elements of an operand lie in local memory, for people: as text, and as an SVG picture.
+"""Draw where the elements of an operand lie in local memory: as text, and as an SVG picture.
 
-In a picture each element is a box with its name. Memory is cut into bands of one line of a lane (64 bytes); a band has
-a row for each lane, so that what lies at the same offset of several lanes stands one below the other. Bands without
+In a picture each element is a box with its name. Memory is cut into bands of one line of a lane (64 bytes). A band has
+a row for each lane, so that elements at the same offset in several lanes stand one below the other. Bands without
 elements are left out.
 """
 
@@ -18,19 +18,20 @@ from tilewright.errors import InputError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.values.dtypes import DType
 
-#: Lines of a list of runs; elements up to which each is shown, so many to a line.
+#: In text: most lines of runs, most elements of an operand that is also shown by element, and elements per line.
 MOST_LINES, MOST_SHOWN, SHOWN = 200, 256, 8
+#: Short names of axes.
 SHORT = {"row": "r", "column": "c"}
-#: Elements of a picture; lanes up to which empty ones are shown.
+#: In a picture: most elements, and most lanes of a machine whose empty lanes are shown.
 MOST_CELLS, FEW_LANES = 4096, 8
-#: Pixels: of a byte at least, of a letter, a line of a name, the margin that names lanes, between bands, of the title.
+#: Pixels: least width of a byte, width of a letter, height of a line, margin for lane names, band gap, title height.
 BYTE, LETTER, LINE, MARGIN, BETWEEN, TITLE = 9, 4.6, 9, 64, 18, 34
 COLOURS = ("#cfe3f7", "#fbe3c0", "#d5eed0", "#f3d1dc", "#e2d8f2", "#f4efb9")
 
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring bytes of one lane: elements `first` to `last` (indices), `count` of them, or none."""
+    """Neighbouring bytes of one lane: `count` elements with indices `first` to `last`, or a gap with a count of 0."""
 
     lane: int
     offset: int
@@ -41,9 +42,10 @@ class Run:
 
 
 def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
-    """The bytes of each lane from the first element to the last, gaps as runs without elements.
+    """Yield the runs of each lane from the first element to the last; gaps are runs without elements.
 
-    Elements form a run while both their addresses and their positions go on evenly. Repeated ones count once.
+    Elements form a run while their addresses follow each other and their positions have an even step. An element that
+    is repeated (stride 0) counts once.
     """
     flat = within(addresses, config)
     places, index = np.unique(flat, return_index=True)
@@ -67,9 +69,9 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
 
 
 def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """One line a run: lane, bank, byte offset, elements; of small operands each element too.
+    """Return a line per run: lane, bank, byte offset and elements; for a small operand also each element.
 
-    Long lists end with what was left out.
+    A list that is too long ends with the number of lines left out. Raises InputError outside of local memory.
     """
     lines = [title, "lane  bank  offset   elements"]
     found = runs(addresses, dtype.bytes, config)
@@ -77,16 +79,16 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
         if len(lines) > MOST_LINES:
             lines.append(f"... and {1 + sum(1 for _ in found)} more lines")
             break
-        what = f"{label(axes, run)} ({run.size} B)" if run.count else f"- free ({run.size} B)"
-        lines.append(f"{run.lane:4}  {run.offset // config.bank_bytes:4}  {run.offset:#07x}  {what}")
+        elements = f"{label(axes, run)} ({run.size} B)" if run.count else f"- free ({run.size} B)"
+        lines.append(f"{run.lane:4}  {run.offset // config.bank_bytes:4}  {run.offset:#07x}  {elements}")
     if addresses.size <= MOST_SHOWN:
-        lines += ["", f"lane  offset   {SHOWN} elements a line, . where there is none"]
+        lines += ["", f"lane  offset   {SHOWN} elements per line; . is a free place"]
         lines += _elements(axes, addresses, dtype.bytes, config)
     return "\n".join(lines) + "\n"
 
 
 def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) -> Iterator[str]:
-    """The names of elements where they lie, as in a dump of memory; lines without any are left out."""
+    """Yield the elements' names at their places, as in a memory dump; lines without elements are left out."""
     found = {place: "".join(parts(axes, index)) for place, index in indexed(addresses, config).items()}
     width = max(map(len, found.values()))
     lines: dict[tuple[int, int], list[str]] = {}
@@ -98,7 +100,7 @@ def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) 
 
 
 def indexed(addresses: Array, config: Config) -> dict[tuple[int, int], tuple[int, ...]]:
-    """By lane and byte offset the index of the first element there."""
+    """Return the index of the first element at each (lane, byte offset)."""
     places, first = np.unique(within(addresses, config), return_index=True)
     indices = zip(*(axis.tolist() for axis in np.unravel_index(first, addresses.shape)), strict=True)
     lanes, offsets = np.divmod(places, config.lane_bytes)
@@ -106,12 +108,12 @@ def indexed(addresses: Array, config: Config) -> dict[tuple[int, int], tuple[int
 
 
 def parts(axes: Sequence[str], index: Sequence[int]) -> list[str]:
-    """`n0`, `c2` .. of an element; of a matrix `r0`, `c2`."""
+    """Return the parts of an element's name: `n0`, `c2` ..; for a matrix `r0`, `c2`."""
     return [f"{SHORT.get(axis, axis)}{number}" for axis, number in zip(axes, index, strict=True)]
 
 
 def label(axes: Sequence[str], run: Run) -> str:
-    """`n0 c0 h0-3 w0-4` where the run is such a box, else its first and last element."""
+    """Return `n0 c0 h0-3 w0-4` if the run is a box of indices, else its first and last element."""
     sizes = [last - first + 1 for first, last in zip(run.first, run.last, strict=True)]
     if int(np.prod(sizes)) == run.count:
         pairs = zip(axes, run.first, run.last, strict=True)
@@ -124,17 +126,17 @@ def _name(axes: Sequence[str], index: Sequence[int]) -> str:
 
 
 def within(addresses: Array, config: Config) -> Array:
-    """Byte offsets in local memory, flat. Raises InputError for others."""
+    """Return flat byte offsets in local memory. Raises InputError for addresses outside of it."""
     flat = addresses.reshape(-1) - LOCAL_BASE
     if flat.min() < 0 or flat.max() >= config.local_bytes:
-        raise InputError("layout", "a drawing of what lies outside local memory", "draw what lies in lanes")
+        raise InputError("layout", "the operand is outside of local memory", "draw an operand in local memory")
     return flat
 
 
 def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """The picture; colours by the first index. Raises InputError for too many elements, and outside local memory."""
+    """Return an SVG, coloured by the first index. Raises InputError if it is too large or outside of local memory."""
     if addresses.size > MOST_CELLS:
-        raise InputError("layout", f"a picture of {addresses.size} elements", f"draw {MOST_CELLS} at most")
+        raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw {MOST_CELLS} at most")
     found = indexed(addresses, config)
     size, line = dtype.bytes, config.eu_bytes
     longest = max(len(part) for index in found.values() for part in parts(axes, index))
@@ -177,7 +179,7 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
 
 
 def _wrapped(words: Sequence[str], letters: int) -> list[str]:
-    """The parts of a name on lines of so many letters."""
+    """Join the parts of a name to lines of at most `letters` letters."""
     lines = [""]
     for word in words:
         if lines[-1] and len(lines[-1]) + len(word) > letters:

@@ -1,7 +1,7 @@
-"""What an operand is, and the strides of the named layouts in local memory; section 3 of the specification.
+"""The interface of operands, and the strides of the named layouts in local memory; section 3 of the specification.
 
-An operand has a shape, a type and the bus address of every element: commands read and write through the addresses,
-footprints and drawings are made of them. Channel c of a tensor that starts in lane s lies in lane (s + c) mod lanes,
+An operand has a shape, a type and the bus address of every element. Commands read and write at these addresses, and
+footprints and drawings are made from them. Channel c of a tensor that starts in lane s lies in lane (s + c) mod lanes,
 slot (s + c) div lanes of that lane.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Shape(NamedTuple):
-    """Sizes of a tensor."""
+    """The sizes of a tensor."""
 
     n: int
     c: int
@@ -32,9 +32,9 @@ class Shape(NamedTuple):
 
 
 class Stride(NamedTuple):
-    """Elements from one index to the next; `c` from one slot of a lane to the next (in DDR: from channel to channel).
+    """Strides in elements. A stride of 0 repeats an element.
 
-    A stride of 0 repeats an element.
+    In local memory `c` is the stride from one slot of a lane to the next; in DDR, from one channel to the next.
     """
 
     n: int
@@ -44,47 +44,47 @@ class Stride(NamedTuple):
 
 
 def slots(start: int, c: int, config: Config) -> int:
-    """Channels that a lane holds at most of `c`, the first of them in lane `start`."""
+    """Return the largest number of slots in a lane that `c` channels take if the first one lies in lane `start`."""
     return -(-(start + c) // config.lanes)
 
 
 def aligned(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Each channel on a multiple of `eu_bytes` (64): the default of the compute engine and of the stride helper."""
+    """Return strides with channels at multiples of `eu_bytes` (64), the default of compute engine and stride helper."""
     return _of_channel(shape, _up(shape.h * shape.w, config.eu_bytes // dtype.bytes), start, config)
 
 
 def compact(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Channels of a lane without gaps."""
+    """Return strides without gaps between the channels of a lane."""
     return _of_channel(shape, shape.h * shape.w, start, config)
 
 
 def line(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Each row on a multiple of `eu_bytes`."""
+    """Return strides with each row at a multiple of `eu_bytes`."""
     row = _up(shape.w, config.eu_bytes // dtype.bytes)
     return Stride(slots(start, shape.c, config) * shape.h * row, shape.h * row, row, 1)
 
 
 def dma_default(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """What a DMA copy takes when no local stride is given: aligned, with an n stride that ignores the start lane.
+    """Return the default local strides of a DMA copy: `aligned`, but with an n stride that ignores the start lane.
 
-    It differs from `aligned` where n > 1 and the start lane makes channels wrap (`dma_default_differs`): a kernel
-    that moves with one and computes with the other is silently wrong.
+    They differ from `aligned` if n > 1 and the start lane makes channels wrap into one more slot
+    (`dma_default_differs`). A kernel that moves with one layout and computes with the other is silently wrong.
     """
     stride = aligned(shape, dtype, start, config)
     return stride._replace(n=slots(0, shape.c, config) * stride.c)
 
 
 def dma_default_differs(shape: Shape, start: int, config: Config) -> bool:
-    """Whether `dma_default` and `aligned` put some element in different places."""
+    """Return whether `dma_default` and `aligned` give any element different places."""
     return shape.n > 1 and slots(start, shape.c, config) != slots(0, shape.c, config)
 
 
 def continuous(shape: Shape) -> Stride:
-    """The order of DDR: no gaps."""
+    """Return the strides of a tensor in DDR without gaps."""
     return Stride(shape.c * shape.h * shape.w, shape.h * shape.w, shape.w, 1)
 
 
-#: Layouts that a shape alone determines.
+#: Named layouts: their strides follow from shape, type and start lane.
 LAYOUTS = {"aligned": aligned, "compact": compact, "line": line, "dma": dma_default}
 
 
@@ -97,7 +97,7 @@ def _up(value: int, multiple: int) -> int:
 
 
 class Operand(Protocol):
-    """Anything with elements in the memory of a machine."""
+    """Anything with elements in the memory of the machine."""
 
     axes: ClassVar[tuple[str, ...]]
 
@@ -113,11 +113,11 @@ class Operand(Protocol):
     def addresses(self) -> Array: ...
     @property
     def storage(self) -> Tensor:
-        """The tensor that it is or lies in."""
+        """The tensor that holds the elements; a tensor returns itself."""
 
 
 class Drawn:
-    """What all operands can show of themselves: `explain()` as text, `svg()` as a picture."""
+    """Drawings of an operand: `explain()` as text, `svg()` as a picture."""
 
     axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
 
@@ -126,20 +126,20 @@ class Drawn:
 
     @property
     def lane_end(self: Operand) -> int:
-        """One past the highest byte that it has in a lane."""
+        """The byte offset in a lane just past the operand's highest byte."""
         return self.storage.lane_end
 
     def explain(self: Operand) -> str:
-        """One line a run of neighbouring elements. Raises InputError outside of local memory."""
+        """Return a line of text per run of neighbouring elements. Raises InputError outside of local memory."""
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
 
     def svg(self: Operand) -> str:
-        """A box an element. Raises InputError for too many, and outside of local memory."""
+        """Return an SVG with a box per element. Raises InputError for too many elements and outside of local memory."""
         return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
 
 
 def title(operand: Operand) -> str:
-    """Type, shape, strides and where it begins."""
+    """Return a line with the type, shape, strides and start of an operand."""
     first = int(operand.addresses.flat[0])
     text = f"{operand.dtype} ({', '.join(map(str, operand.shape))})"
     if operand.stride:

@@ -1,4 +1,4 @@
-"""An operand in local memory from the name of a layout and its numbers: what `tilewright layout` draws."""
+"""Place an operand in local memory by the name of a layout and its sizes, for `tilewright layout` to draw."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST, ConvWeights, Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import dtype_of
 
-#: Layouts by name: sizes that they take, what they are.
+#: Layouts by name: the sizes that they take, and a description.
 KINDS = {
-    "aligned": ("N,C,H,W", "each channel on 64 bytes: the compute engine's default"),
-    "compact": ("N,C,H,W", "channels without gaps"),
-    "line": ("N,C,H,W", "each row on 64 bytes"),
-    "dma": ("N,C,H,W", "what a DMA copy takes when no local stride is given"),
-    "free": ("N,C,H,W", "strides of one's own, in elements"),
-    "matrix": ("ROWS,COLUMNS", "so many columns to a channel"),
+    "aligned": ("N,C,H,W", "each channel at a multiple of 64 bytes: the compute engine's default"),
+    "compact": ("N,C,H,W", "no gaps between channels"),
+    "line": ("N,C,H,W", "each row at a multiple of 64 bytes"),
+    "dma": ("N,C,H,W", "the default of a DMA copy without local strides"),
+    "free": ("N,C,H,W", "the given strides, in elements"),
+    "matrix": ("ROWS,COLUMNS", "the given width: columns per channel"),
     "vector": ("LENGTH", "a matrix of one row"),
     "64ic": ("OC,IC,KH,KW", "convolution weights of 8 bits"),
     "32ic": ("OC,IC,KH,KW", "convolution weights of 16 bits"),
 }
+#: Bytes per weight of the convolution layouts.
 KERNEL_BYTES = {"64ic": 1, "32ic": 2}
 
 
 @dataclass(frozen=True)
 class Placement:
-    """An operand, the name of its layout, and what a user of it should know."""
+    """An operand, the name of its layout, and a note of a trap in it (empty if there is none)."""
 
     kind: str
     operand: Tensor | Matrix | ConvWeights
     note: str = ""
 
     def text(self) -> str:
-        """As text, with the note."""
+        """Return the drawing as text, followed by the note."""
         return f"{self.kind} {self.operand.explain()}" + (f"note: {self.note}\n" if self.note else "")
 
     def svg(self) -> str:
         return self.operand.svg()
 
     def to_json(self) -> dict[str, Any]:
-        """What the title says, and each element's byte address in local memory in logical order."""
+        """Return layout, shape, type and strides, and each element's byte offset in local memory in logical order."""
         addresses = (self.operand.addresses - LOCAL_BASE).reshape(-1).tolist()
         found = {"layout": self.kind, "shape": list(self.operand.shape), "dtype": str(self.operand.dtype)}
         stride = list(self.operand.stride) if isinstance(self.operand, Tensor) else None
@@ -52,7 +53,7 @@ class Placement:
 
 
 def place(wanted: LayoutRequest, config: Config) -> Placement:
-    """Lay out a tensor, matrix, vector or kernel. Raises InputError naming what does not fit the layout."""
+    """Lay out a tensor, matrix, vector or weights. Raises InputError if the request does not fit the layout."""
     kind, shape, stride, width = wanted.kind, wanted.shape, wanted.stride, wanted.width
     start, offset = wanted.start, wanted.offset
     if kind not in KINDS:
@@ -61,11 +62,12 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
     if len(shape) != len(sizes) or not all(1 <= size <= LARGEST for size in shape):
         raise InputError("layout", f"{kind} takes {KINDS[kind][0]}, each 1..{LARGEST}, not {','.join(map(str, shape))}")
     if (stride is not None) != (kind == "free"):
-        raise InputError("layout", "strides are given for the layout free, and for it only", "give --stride n,c,h,w")
+        reason = "the layout free needs strides, and no other layout takes them"
+        raise InputError("layout", reason, "give --stride n,c,h,w with free only")
     if stride is not None and len(stride) != 4:
-        raise InputError("layout", f"{len(stride)} strides", "give four strides, --stride n,c,h,w")
+        raise InputError("layout", f"{len(stride)} strides are given", "give four strides, --stride n,c,h,w")
     if width is not None and kind not in ("matrix", "vector"):
-        raise InputError("layout", f"{kind} has no columns a channel", "leave --width out")
+        raise InputError("layout", f"{kind} takes no width", "leave --width out")
     element = dtype_of(wanted.dtype)
     operand: Tensor | Matrix | ConvWeights
     note = ""
@@ -87,13 +89,11 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
 
 
 def _trap(kind: str, shape: Shape, start: int, operand: Tensor, config: Config) -> str:
-    """The default strides of DMA and compute engine differ here."""
+    """Return a warning if the default strides of the DMA engine and the compute engine differ for this tensor."""
     if kind not in ("aligned", "dma") or not layout.dma_default_differs(shape, start, config):
         return ""
     who, rule = "the compute engine's default", layout.aligned
     if kind == "aligned":
         who, rule = "a DMA copy without local strides", layout.dma_default
     other = rule(shape, operand.dtype, start, config).n
-    return (
-        f"{who} takes the n stride {other}, not {operand.stride.n}: from n = 1 on elements lie elsewhere; give strides"
-    )
+    return f"{who} has the n stride {other}, not {operand.stride.n}: elements with n > 0 lie elsewhere; give strides"

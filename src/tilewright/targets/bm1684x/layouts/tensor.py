@@ -1,7 +1,7 @@
-"""Operands: where in memory each element of a logical array lies.
+"""Classes of operands, which map the elements of a logical array to memory.
 
-Strided tensors, tensors seen as matrices, and operands of the cube: matrices whose columns are spread over lanes, and
-weights of convolutions.
+They are strided tensors, tensors seen as matrices, and the cube's operands: matrices whose columns are spread over
+lanes, and convolution weights.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Drawn, Shape, Stride
 from tilewright.targets.bm1684x.values.dtypes import DType
 
-#: Largest size of a dimension: the device API.
+#: The largest size of a dimension in the device API.
 LARGEST = 65535
 
 
 def sizes_of(shape: tuple[int, ...], dtype: DType) -> Shape:
-    """Four sizes, and a type. Raises InputError for anything else."""
+    """Check a shape of four sizes and a type, and return the shape. Raises InputError for anything else."""
     if not isinstance(dtype, DType):
         raise InputError("tensor", f"its type is {dtype!r}", "give one of tilewright.targets.bm1684x.values.dtypes")
     try:
@@ -38,9 +38,9 @@ def sizes_of(shape: tuple[int, ...], dtype: DType) -> Shape:
 
 @dataclass(frozen=True, repr=False)
 class Tensor(Drawn):
-    """A strided (n, c, h, w) tensor at a bus address; in local memory channels go from lane to lane.
+    """A strided (n, c, h, w) tensor at a bus address. In local memory consecutive channels lie in consecutive lanes.
 
-    Raises InputError for a shape, stride or address that no command can carry.
+    Raises InputError for a shape, stride or address that no command can encode.
     """
 
     address: int
@@ -58,14 +58,17 @@ class Tensor(Drawn):
             reason = f"its address is {self.address:#x}"
             raise InputError("tensor", reason, f"give a multiple of {self.dtype.bytes} below {ADDRESS_END:#x}")
         if self.is_local and self.lane_end > self.config.lane_bytes:
-            reason = f"it ends at byte {self.lane_end} of a lane, which has {self.config.lane_bytes}"
-            raise InputError("tensor", reason, "make it smaller, or begin lower")
+            reason = f"it ends at byte {self.lane_end} of a lane, which has {self.config.lane_bytes} bytes"
+            raise InputError("tensor", reason, "make it smaller, or begin at a lower offset")
 
     @classmethod
     def local(
         cls, start: int, offset: int, shape: tuple[int, ...], dtype: DType, config: Config, kind: str = "aligned"
     ) -> Tensor:
-        """In local memory from byte `offset` of lane `start` on, in one of layout.LAYOUTS. Raises InputError."""
+        """Return a tensor in local memory from byte `offset` of lane `start`, in the layout `kind` of layout.LAYOUTS.
+
+        Raises InputError if the layout is unknown or the tensor does not fit.
+        """
         if kind not in layout.LAYOUTS:
             raise InputError("layout", f"there is no layout '{kind}'", f"choose one of {', '.join(layout.LAYOUTS)}")
         sizes = sizes_of(shape, dtype)
@@ -75,7 +78,7 @@ class Tensor(Drawn):
     def free(
         cls, start: int, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], dtype: DType, config: Config
     ) -> Tensor:
-        """In local memory, with strides of its own. Raises InputError."""
+        """Return a tensor in local memory with the given strides. Raises InputError if it does not fit."""
         if not 0 <= start < config.lanes or not 0 <= offset < config.lane_bytes:
             reason = f"lane {start}, offset {offset} is outside {config.lanes} lanes of {config.lane_bytes} bytes"
             raise InputError("tensor", reason)
@@ -84,7 +87,7 @@ class Tensor(Drawn):
 
     @classmethod
     def ddr(cls, address: int, shape: tuple[int, ...], dtype: DType, config: Config) -> Tensor:
-        """Without gaps, outside of local memory."""
+        """Return a tensor without gaps outside of local memory. Raises InputError for an illegal shape or address."""
         sizes = sizes_of(shape, dtype)
         return cls(address, sizes, layout.continuous(sizes), dtype, config)
 
@@ -102,17 +105,17 @@ class Tensor(Drawn):
 
     @property
     def lane_offset(self) -> int:
-        """Byte offset within a lane of local memory."""
+        """The byte offset in a lane of local memory."""
         return (self.address - LOCAL_BASE) % self.config.lane_bytes
 
     @cached_property
     def addresses(self) -> Array:
-        """Bus address of every element, int64 (n, c, h, w)."""
+        """The bus address of every element, int64 (n, c, h, w)."""
         n, c, h, w = (np.arange(size, dtype=np.int64) for size in self.shape)
         return self._address_of(n[:, None, None, None], c[:, None, None], h[:, None], w)
 
     def _address_of(self, n: Array | int, c: Array | int, h: Array | int, w: Array | int) -> Array:
-        """Where elements lie, by index."""
+        """Return the bus addresses of the elements at these indices."""
         base, lane, slot = self.address, np.zeros(1, np.int64), np.asarray(c)
         if self.is_local:
             slot, lane = np.divmod(self.start_lane + slot, self.config.lanes)
@@ -122,35 +125,35 @@ class Tensor(Drawn):
 
     @property
     def lane_end(self) -> int:
-        """One past the highest byte that it has in a lane."""
+        """The byte offset in a lane just past the tensor's highest byte."""
         n, c, h, w = self.shape
         last = Shape(n, layout.slots(self.start_lane, c, self.config), h, w)
         elements = sum((size - 1) * stride for size, stride in zip(last, self.stride, strict=True))
         return self.lane_offset + (elements + 1) * self.dtype.bytes
 
     def __getitem__(self, index: slice | tuple[slice, ...]) -> Tensor:
-        """A part of it, in place: one slice without a step for each of n, c, h, w (left out: all).
+        """Return a part of the tensor, in place: one slice begin:end per axis n, c, h, w; missing slices take all.
 
-        Raises InputError for an empty part.
+        Raises InputError for an index that is not a slice, a step, or an empty part.
         """
         slices = index if isinstance(index, tuple) else (index,)
         if wrong := [part for part in slices if not isinstance(part, slice)]:
-            raise InputError("tensor", f"{wrong[0]!r} is no range", "every axis stays: give begin:end")
+            raise InputError("tensor", f"{wrong[0]!r} is not a slice", "every axis stays: give begin:end")
         ranges = [s.indices(size) for s, size in zip((*slices, *[slice(None)] * 4), self.shape, strict=False)]
         if any(step != 1 or stop <= begin for begin, stop, step in ranges):
-            raise InputError("tensor", "a part of it is empty or has a step", "give begin:end")
+            raise InputError("tensor", "a slice is empty or has a step", "give begin:end")
         n, c, h, w = (begin for begin, _, _ in ranges)
         first = int(self._address_of(n, c, h, w).flat[0])
         return replace(self, address=first, shape=Shape(*(stop - begin for begin, stop, _ in ranges)))
 
     def with_shape(self, *shape: int) -> Tensor:
-        """The same strides over other sizes."""
+        """Return a tensor of another shape with the same address and strides."""
         return replace(self, shape=Shape(*shape))
 
     def over(self, n: int, c: int, h: int, w: int) -> Tensor:
-        """Its elements over a larger shape: axes of size 1 repeat; so do channels, where they fill all lanes.
+        """Return the tensor broadcast to a larger shape. Axes of size 1 repeat, as do channels that fill all lanes.
 
-        Raises InputError for another axis, and for one channel of local memory over many: it lies in one lane only.
+        Raises InputError for any other axis, and for a single channel in local memory, which lies in one lane only.
         """
         sizes, strides = list(self.shape), list(self.stride)
         for axis, (size, new) in enumerate(zip(self.shape, (n, c, h, w), strict=True)):
@@ -165,44 +168,45 @@ class Tensor(Drawn):
         return replace(self, shape=Shape(*sizes), stride=Stride(*strides))
 
     def split(self, width: int) -> Tensor:
-        """Rows of one height as rows of `width`: (n, c, 1, W) as (n, c, W / width, width). Raises InputError."""
+        """Split rows: (n, c, 1, W) becomes (n, c, W / width, width), in place. Raises InputError for other shapes."""
         n, c, h, w = self.shape
         if h != 1 or width < 1 or w % width:
-            raise InputError("tensor", f"a height of {h} and {w} columns", f"no rows of {width} can be made of it")
+            reason = f"{h} rows of {w} columns cannot be split into rows of {width}"
+            raise InputError("tensor", reason, "give one row and a divisor of its width")
         stride = self.stride._replace(h=width * self.stride.w)
         return replace(self, shape=Shape(n, c, w // width, width), stride=stride)
 
     def transposed_hw(self) -> Tensor:
-        """With h and w exchanged, in place."""
+        """Return the tensor with h and w exchanged, in place."""
         (n, c, h, w), (ns, cs, hs, ws) = self.shape, self.stride
         return replace(self, shape=Shape(n, c, w, h), stride=Stride(ns, cs, ws, hs))
 
     def typed(self, dtype: DType) -> Tensor:
-        """Another type in its place: the same bits where the size is the same, else a new aligned tensor."""
+        """Return a tensor of another type in its place: the same bits if types are as wide, else an aligned tensor."""
         if dtype.bytes == self.dtype.bytes:
             return replace(self, dtype=dtype)
         return Tensor.local(self.start_lane, self.lane_offset, self.shape, dtype, self.config)
 
     def resized(self, *shape: int) -> Tensor:
-        """An aligned tensor of another shape in its place. Raises InputError where it does not fit there."""
+        """Return an aligned tensor of another shape in its place. Raises InputError if it does not fit there."""
         made = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
         if made.lane_end > self.lane_end:
-            reason = f"{shape} takes {made.lane_end - self.lane_offset} bytes of a lane"
-            raise InputError("tensor", reason, f"there are {self.lane_end - self.lane_offset}: make it smaller")
+            reason = f"{shape} needs {made.lane_end - self.lane_offset} bytes of a lane"
+            raise InputError("tensor", reason, f"make it smaller: {self.lane_end - self.lane_offset} bytes are there")
         return made
 
     def rows(self) -> Rows:
-        """As a matrix whose rows are its channels: for n and h of 1."""
+        """Return the tensor as a matrix with a row per channel; n and h must be 1."""
         return Rows(self)
 
     def grid(self) -> Grid:
-        """As a matrix of its h and w: for n and c of 1, outside of local memory."""
+        """Return the tensor as a matrix (h, w); n and c must be 1, and the tensor must be outside of local memory."""
         return Grid(self)
 
 
 @dataclass(frozen=True, repr=False)
 class View(Drawn):
-    """The elements of a tensor, in their order, in another shape."""
+    """The elements of a tensor in the same order, in another shape."""
 
     axes: ClassVar[tuple[str, ...]] = ("row", "column")
     stride: ClassVar[None] = None
@@ -226,7 +230,7 @@ class View(Drawn):
 
 
 class Rows(View):
-    """A (rows, columns) matrix whose rows go from lane to lane: the tensor (1, rows, 1, columns)."""
+    """A (rows, columns) matrix with consecutive rows in consecutive lanes: the tensor (1, rows, 1, columns)."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -242,7 +246,7 @@ class Grid(View):
 
 
 class Flat(View):
-    """The elements of a tensor in NCHW order, shape (elements,): what the sorting engine sees."""
+    """The elements of a tensor in NCHW order, shape (elements,): the sorting engine's operand."""
 
     axes: ClassVar[tuple[str, ...]] = ("element",)
 
@@ -253,17 +257,19 @@ class Flat(View):
 
 @dataclass(frozen=True, repr=False)
 class Matrix(View):
-    """A (rows, columns) matrix in local memory: `width` columns to a channel, as the tensor of `storage`'s shape
-    (rows, ceil(columns / width), 1, width)."""
+    """A (rows, columns) matrix in local memory with `width` columns per channel.
+
+    Its `storage` is the tensor (rows, ceil(columns / width), 1, width).
+    """
 
     columns: int
 
     @classmethod
     def local(cls, start: int, offset: int, shape: tuple[int, int], width: int, dtype: DType, config: Config) -> Matrix:
-        """In the aligned layout. A vector is a matrix of one row. Raises InputError."""
+        """Return a matrix in the aligned layout; one of one row is a vector. Raises InputError if it does not fit."""
         rows, columns = shape
         if not 1 <= width <= columns:
-            raise InputError("matrix", f"{width} columns a channel", f"give 1..{columns}")
+            raise InputError("matrix", f"its width is {width} columns per channel", f"give 1..{columns}")
         channels = -(-columns // width)
         return cls(Tensor.local(start, offset, (rows, channels, 1, width), dtype, config), columns)
 
@@ -281,7 +287,7 @@ class Matrix(View):
 class ConvWeights(Drawn):
     """Convolution weights (oc, ic, kh, kw) in local memory: 64IC (8-bit), 32IC (16-bit) or compact (f32).
 
-    Output channels go from lane to lane; input channels lie side by side in groups as wide as the cube.
+    Consecutive output channels lie in consecutive lanes; input channels lie in groups as wide as the cube.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("oc", "ic", "kh", "kw")
@@ -293,12 +299,12 @@ class ConvWeights(Drawn):
 
     @property
     def group(self) -> int:
-        """Input channels side by side."""
+        """The number of input channels side by side."""
         return self.config.cube_group(self.dtype.bytes)
 
     @cached_property
     def storage(self) -> Tensor:
-        """What a copy moves: (1, oc, groups * kh * kw, group), one row an input group and tap."""
+        """The tensor to copy: (1, oc, groups * kh * kw, group), with a row per input group and tap."""
         oc, ic, kh, kw = self.shape
         rows = -(-ic // self.group) * kh * kw
         strides = Stride(0, rows * self.group, self.group, 1)
@@ -313,7 +319,7 @@ class ConvWeights(Drawn):
 
 
 def packed(weights: Array, dtype: DType, config: Config) -> Array:
-    """Weights (oc, ic, kh, kw) in the order of ConvWeights.storage; channels that fill up a group are 0."""
+    """Return weights (oc, ic, kh, kw) in the order of ConvWeights.storage; padding channels of a group are 0."""
     oc, ic, kh, kw = weights.shape
     group = config.cube_group(dtype.bytes)
     full = np.pad(weights, ((0, 0), (0, -ic % group), (0, 0), (0, 0)))

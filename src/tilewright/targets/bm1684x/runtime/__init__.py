@@ -1,1 +1,1 @@
-"""Kernels in Python, devices and what was launched."""
+"""Runtime: devices, kernels in Python, and recordings of launches."""

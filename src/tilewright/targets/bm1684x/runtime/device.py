@@ -1,4 +1,4 @@
-"""A device with its memory: tensors put into DDR and taken out, kernels launched on them."""
+"""A device with its memory: put tensors into DDR, launch kernels on them, and read tensors back."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tilewright.targets.bm1684x.runtime.recording import Recording
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 
-#: Tensors begin at multiples of so many bytes.
+#: Alignment of tensors in DDR, in bytes.
 PAGE = 4096
 
 
 class Device:
-    """One machine."""
+    """One machine with its memories."""
 
     def __init__(self, config: Config | None = None, knobs: Knobs | None = None) -> None:
         self.config = config or Config()
@@ -28,7 +28,7 @@ class Device:
         self._end = DDR_BASE
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        """A new tensor in DDR, without gaps; its values are undefined. Raises InputError for an impossible shape."""
+        """Return a new uninitialised tensor in DDR, without gaps. Raises InputError for an impossible shape."""
         tensor = Tensor.ddr(self._end, shape, dtype, self.config)
         size = tensor.shape.elements * dtype.bytes
         self.memories.new_ddr(self._end, size)
@@ -36,33 +36,36 @@ class Device:
         return tensor
 
     def put(self, values: Array, dtype: DType) -> Tensor:
-        """A new tensor of these values, stored as `dtype` is (bf16: its bits). Raises MachineError for another type."""
+        """Return a new tensor in DDR with these values, which must have the storage type of `dtype` (bf16: its bits).
+
+        Raises MachineError for values of another type.
+        """
         if values.dtype != dtype.storage:
             remedy = f"{dtype} is stored as {dtype.storage}"
             if values.dtype == np.float32 and dtype.is_float:
-                remedy += "; values.floats.narrow makes it of float32"
-            raise MachineError("put", f"values are {values.dtype}", remedy)
+                remedy += "; values.floats.narrow converts float32 to it"
+            raise MachineError("put", f"the values are {values.dtype}", remedy)
         n, c, h, w = (1,) * (4 - values.ndim) + values.shape
         tensor = self.empty((n, c, h, w), dtype)
         self.memories.fill(tensor.addresses, values.reshape(tensor.shape))
         return tensor
 
     def put_weights(self, values: Array, dtype: DType) -> Tensor:
-        """Convolution weights (oc, ic, kh, kw) as kernels copy them to the `storage` of `tpu.weights`."""
+        """Put convolution weights (oc, ic, kh, kw), in the order that kernels copy to `tpu.weights(..).storage`."""
         return self.put(packed(values, dtype, self.config), dtype)
 
     def get(self, tensor: Tensor) -> Array:
-        """The values of a tensor, as they are stored."""
+        """Return the stored values of a tensor."""
         return self.memories.read(tensor.addresses, tensor.dtype.storage)
 
     def launch(self, kernel: Kernel, *arguments: Any) -> Launched:
-        """Run a kernel to its end. Raises MachineError where it cannot go on."""
+        """Run a kernel to its end. Raises MachineError if a command cannot run."""
         return kernel.launch(self.memories, *arguments)
 
     def record(self, launched: Launched) -> Recording:
-        """What was launched, as the machine's own queues. Raises ProgramError for what no known format says."""
+        """Return a launch as the machine's own queues. Raises ProgramError for a command that has no known encoding."""
         return Recording.of(launched.program, self.config)
 
     def replay(self, recording: Recording) -> Launched:
-        """Run a recording; its tensors lie where they lay. Raises ProgramError."""
+        """Run a recording on tensors at the recorded addresses. Raises ProgramError if it does not fit the machine."""
         return recording.launch(self.memories)

@@ -1,6 +1,6 @@
-"""Functions that are sequences of commands, step by step as the vendor's compiler writes them.
+"""Functions that the machine computes as sequences of commands, step by step as the vendor's compiler emits them.
 
-Each takes the tensors that it works in. Results equal those of the operation of that name, which does it at once.
+Each function takes its work tensors as arguments. Its results equal those of the single operation of the same name.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32
 from tilewright.targets.bm1684x.values.elementwise import LARGEST, LN_2, LOG2_E, TERMS
 from tilewright.targets.bm1684x.values.memory import EXPONENTIAL
 
-#: Largest exponent of two that is used, its offset and the position of its bits in a float32.
+#: The largest exponent of two that is used, and the offset and bit position of the exponent in a float32.
 LIMIT, OFFSET, POSITION = 127, 127, 23
 
 
 def load_exponential(tpu: Tpu, coefficients: Tensor) -> None:
-    """The exponential's series from static memory to every lane: `coefficients` is f32 (1, lanes, 1, 10)."""
+    """Copy the exponential's series from static memory to every lane: `coefficients` is f32 (1, lanes, 1, 10)."""
     table = tpu.system(STATIC_BASE + EXPONENTIAL[F32], (1, 1, 1, TERMS[F32]), F32)
     tpu.bdc.static_bcast(coefficients, table)
 
 
 def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
-    """y = exp(x), f32; y, `work0` and `work1` are like x and apart. x stays, unless it is y or `work1` itself."""
+    """Compute y = exp(x) in f32. y, `work0` and `work1` are separate tensors like x.
+
+    x keeps its values unless it is y or `work1` itself.
+    """
     largest, log2_e, ln_2 = (float(value) for value in (LARGEST, LOG2_E, LN_2))
     tpu.bdc.max(work0, x, -largest)
     tpu.bdc.min(y, work0, largest)
@@ -43,7 +46,7 @@ def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, co
 
 
 def sigmoid(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
-    """y = 1 / (1 + exp(-x)), f32; operands as for `exponential`."""
+    """Compute y = 1 / (1 + exp(-x)) in f32, with operands as for `exponential`."""
     tpu.bdc.fp_sub(work1, 0.0, x)
     exponential(tpu, y, work1, work0, work1, coefficients)
     tpu.bdc.fp_add(y, y, 1.0)

@@ -1,4 +1,4 @@
-"""Kernels in Python: a function that issues commands; what they did, how long they took, whether they raced.
+"""Kernels in Python: functions that issue commands. A launch gives their results, times and races.
 
     @kernel
     def double(tpu, y, x):
@@ -7,9 +7,9 @@
         tpu.bdc.fp_add(b, a, a)
         tpu.gdma.copy(y, b)
 
-A call names results first, then operands in the order of the operation's description, then attributes. Commands run at
-once, in the order of the calls; dependencies follow from it. Inside `with tpu.parallel():` a command waits only for
-what was issued before the region, so that engines overlap; commands of a region must not depend on each other.
+A call takes results first, then operands in the order of the operation's description, then attributes. Commands run
+immediately, in the order of the calls; each waits for all before it. Inside `with tpu.parallel():` a command waits only
+for commands from before the region, so that engines overlap. Commands of a region must not depend on each other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tilewright.targets.bm1684x.values.floats import widen
 from tilewright.targets.bm1684x.values.memory import Memories
 
 T = TypeVar("T", Tensor, ConvWeights, Matrix)
-#: Operands begin at multiples of so many bytes.
+#: Alignment of operands in a bank, in bytes.
 ALIGNMENT = 64
 
 
@@ -49,13 +49,13 @@ __all__ = ["Kernel", "Launched", "Tpu", "kernel"]
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function `body(tpu, *arguments)`."""
+    """A kernel: the function `body(tpu, *arguments)`."""
 
     name: str
     body: Body
 
     def launch(self, memories: Memories, *arguments: Any) -> Launched:
-        """Run it on a device's memories. Raises MachineError for a refused command, with its place in the kernel."""
+        """Run the kernel on a device's memories. Raises MachineError, with the command's number, if one is refused."""
         tpu = Tpu(memories)
         memories.forget()
         regions = memories.regions
@@ -66,19 +66,19 @@ class Kernel:
         except BaseException:
             Elaborated.of(tuple(tpu.ran.values()), regions, memories.knobs).wrote()
             raise
-        steps = [tpu.ran.get((step.engine, step.id), step) for step in tpu.steps]  # with what they touched
+        steps = [tpu.ran.get((step.engine, step.id), step) for step in tpu.steps]  # with masks of touched elements
         program = Elaborated.of(steps, regions, memories.knobs)
         program.wrote()
         return finished(program, memories, tpu.findings)
 
 
 def kernel(body: Body) -> Kernel:
-    """Decorator: the function as a kernel of its name."""
+    """Make a kernel of a function (decorator)."""
     return Kernel(body.__name__, body)
 
 
-#: Types of numbers that stand for operands, by operand and by operation; what is chosen has the type of the result,
-#: others have that of the first tensor.
+#: Types of operands that are given as numbers: by operand, and, with precedence, by operation and operand. Operands in
+#: CHOSEN have the type of the result, and all others the type of the first tensor.
 PARAMETERS: Mapping[str, DType] = {"shift": I8, "multiplier": I32, "offset": I32, "zero": I16}
 OWN: Mapping[tuple[str, str], DType] = {
     ("fp32_requant", "scale"): F32,
@@ -90,7 +90,7 @@ CHOSEN = ("c", "d")
 
 
 class Engine:
-    """One engine's operations as functions: `engine.NAME(results.., operands.., attribute=..)`."""
+    """The operations of one engine as methods: `engine.NAME(results.., operands.., attribute=..)`."""
 
     def __init__(self, issue: Callable[[Command], None], engine: str, prefix: str) -> None:
         self._issue = issue
@@ -111,11 +111,11 @@ class Engine:
 
 
 def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, Any]) -> Command:
-    """The call as a command; numbers become constants. Raises MachineError for more operands than there are."""
+    """Return a call as a command; numbers become constants. Raises MachineError for wrong operands or attributes."""
     order = (*operation.outputs, *operation.inputs)
     if len(places) > len(order):
-        reason = f"{len(places)} operands are given, it has {', '.join(order)}"
-        raise MachineError(operation.name, reason, "name attributes")
+        reason = f"{len(places)} operands are given, but it takes {', '.join(order)}"
+        raise MachineError(operation.name, reason, "give attributes by name")
     given = dict(zip(order, places, strict=False)) | {name: named[name] for name in named if name in order}
     given = {name: place for name, place in given.items() if place is not None}
     for name, place in given.items():
@@ -143,7 +143,7 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
             operand = Constant.of(operand, OWN.get((operation.name, name), dtype))
         if operand is not None:
             operands[name] = operand
-    if "y_before" in operation.inputs:  # what is not scattered to stays
+    if "y_before" in operation.inputs:  # other rows stay as they are
         operands.setdefault("y_before", results["y"])
     attributes = {name: value for name, value in named.items() if name not in order}
     if isinstance(attributes.get("mode"), str):
@@ -152,7 +152,7 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
 
 
 class Tpu:
-    """The device as a kernel sees it."""
+    """The device in a kernel: it issues commands, and allocates operands in local memory."""
 
     def __init__(self, memories: Memories) -> None:
         self.config: Config = memories.config
@@ -161,35 +161,35 @@ class Tpu:
         self.bdc, self.gdma, self.hau = (
             Engine(self.issue, engine, prefix) for engine, prefix in ((TIU, ""), (DMA, "dma_"), (HAU, "hau_"))
         )
-        self.selected = 0  # elements that the last selection by mask kept
+        self.selected = 0  # number of elements that the last selection found
         self._memories, self._knobs = memories, memories.knobs
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
         self._issued = dict.fromkeys(ENGINES, 0)
         self._held: list[Step] = []
-        self.ran: dict[tuple[str, int], Step] = {}  # by engine and number, in the order in which they did
+        self.ran: dict[tuple[str, int], Step] = {}  # by engine and number, in the order of execution
         self._before_region: dict[str, int] | None = None
-        self._used = [0] * self.config.banks  # bytes of each bank
+        self._used = [0] * self.config.banks  # used bytes of each bank
 
     def local(self, shape: tuple[int, ...], dtype: DType, bank: int, kind: str = "aligned", lane: int = 0) -> Tensor:
-        """A new tensor in a bank, behind those already there; one too large for it goes on in the next banks.
+        """Return a new tensor after the operands in a bank; a tensor that is too large continues in the next banks.
 
-        Raises MachineError where a bank that it needs is not free.
+        Raises MachineError if a bank that it needs is not free.
         """
         return self._take(bank, lambda offset: Tensor.local(lane, offset, shape, dtype, self.config, kind))
 
     def weights(self, shape: tuple[int, int, int, int], dtype: DType, bank: int) -> ConvWeights:
-        """Room for convolution weights (oc, ic, kh, kw): copy what `Device.put_weights` gave to its `storage`."""
+        """Return room for convolution weights (oc, ic, kh, kw). Copy `Device.put_weights(..)` to its `storage`."""
         sizes = sizes_of(shape, dtype)
         return self._take(bank, lambda offset: ConvWeights(LOCAL_BASE + offset, sizes, dtype, self.config))
 
     def matrix(self, rows: int, columns: int, dtype: DType, bank: int, width: int) -> Matrix:
-        """Room for a matrix of `width` columns a channel; of one row: for a vector."""
+        """Return room for a matrix with `width` columns per channel; a vector is a matrix of one row."""
         return self._take(bank, lambda offset: Matrix.local(0, offset, (rows, columns), width, dtype, self.config))
 
     def _take(self, bank: int, make: Callable[[int], T]) -> T:
-        """What `make` makes at a byte offset of lanes, in a bank; one too large for it goes on in the next banks.
+        """Return the operand that `make` makes at the first free byte offset of a bank, and mark its bytes as used.
 
-        Raises MachineError where a bank that it needs is not free.
+        Raises MachineError if a bank that it needs is not free.
         """
         if not isinstance(bank, int) or not 0 <= bank < self.config.banks:
             raise MachineError("local memory", f"there is no bank {bank!r}", f"give 0..{self.config.banks - 1}")
@@ -209,15 +209,15 @@ class Tpu:
         return made
 
     def system(self, address: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        """The tensor (n, c, h, w) without gaps at an address outside of local memory. Raises InputError."""
+        """Return a tensor without gaps at an address outside of local memory. Raises InputError if it is illegal."""
         return Tensor.ddr(address, shape, dtype, self.config)
 
     def read(self, tensor: Operand) -> Array:
-        """Its values as they are now, to look at while debugging: not a command, and not waited for."""
+        """Return an operand's current values for debugging. This is not a command and waits for no command."""
         return self._memories.read(tensor.addresses, tensor.dtype.storage)
 
     def print(self, *things: Any) -> None:
-        """As `print` does; tensors by where they lie and their values now, bf16 as numbers."""
+        """Print things for debugging; a tensor is printed with its place and its current values (bf16 as numbers)."""
         print(*(self._shown(thing) for thing in things))
 
     def _shown(self, thing: Any) -> Any:
@@ -228,7 +228,7 @@ class Tpu:
 
     @contextmanager
     def parallel(self) -> Iterator[None]:
-        """A region whose commands wait only for what stands before it. Regions do not nest."""
+        """Open a region whose commands wait only for commands from before the region. Regions do not nest."""
         self.parallel_start()
         try:
             yield
@@ -242,29 +242,29 @@ class Tpu:
         return self._before_region is not None
 
     def parallel_start(self) -> None:
-        """Begin a region, as `with parallel()` does."""
+        """Begin a region, as `with parallel()` does. Raises MachineError inside a region."""
         if self.in_region:
-            raise MachineError("parallel", "a region inside a region", "end the outer one first")
+            raise MachineError("parallel", "a region begins inside another region", "end the outer one first")
         self.poll()
         self._before_region = dict(self._issued)
 
     def parallel_end(self) -> None:
-        """End it: what follows waits for all of it."""
+        """End the region; later commands wait for all of its commands. Raises MachineError outside of a region."""
         if self._before_region is None:
             raise MachineError("parallel", "no region has begun", "begin one first")
         self._before_region = None
         self.poll()
 
     def end(self) -> None:
-        """After the kernel. Raises MachineError inside a region."""
+        """Finish the kernel: wait for all commands. Raises MachineError inside a region."""
         if self._before_region is not None:
-            raise MachineError("parallel", "the kernel ends inside a region", "end it")
+            raise MachineError("parallel", "the kernel ends inside a region", "end the region first")
         self.poll()
 
     def poll(self) -> None:
-        """Wait for all commands: those held back by the knobs run now."""
+        """Wait for all commands: run those that the knobs have held back. Raises MachineError if one is refused."""
         held, self._held = self._held, []
-        if self._random is not None:  # each engine in order
+        if self._random is not None:  # a random merge; each engine stays in order
             queues = {engine: iter([step for step in held if step.engine == engine]) for engine in ENGINES}
             held = [next(queues[engine]) for engine in self._random.permutation([step.engine for step in held])]
         if self._knobs.defers:
@@ -273,7 +273,7 @@ class Tpu:
             self._run(step)
 
     def issue(self, command: Command) -> None:
-        """Run a command and queue it. Raises MachineError, naming its place in the kernel."""
+        """Run a command, or hold it back as the knobs say. Raises MachineError, with its number, if it is refused."""
         engine = command.operation.engine
         self._issued[engine] += 1
         number = self._issued[engine]

@@ -1,7 +1,7 @@
-"""What one launch of a kernel did, and its commands as encoded queues: a file of them, and running it again.
+"""The outcome of a launch, and recordings: a launch's commands as encoded queues that can be saved and run again.
 
-A recording names addresses, as the machine's queues do: it runs on a device whose tensors lie where they lay. It has
-what the kernel decided when it ran; what a kernel decides by values that it reads is not in it.
+A recording holds addresses, as the machine's queues do. It runs on a device whose tensors have the recorded addresses.
+It repeats the commands of the recorded launch, even if the kernel would now decide otherwise by the values it reads.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from tilewright.targets.bm1684x.isa.undefined import findings as hazards_of
 from tilewright.targets.bm1684x.timing.estimate import trace
 from tilewright.targets.bm1684x.values.memory import Memories
 
-#: Bytes that a file may have, compressed or not.
+#: Limit in bytes of a file's unpacked size.
 LARGEST = 1 << 28
 DIGEST = "config"
-#: What zipfile and NumPy raise for a damaged file; MemoryError: of an array that says it is huge.
+#: Errors of zipfile and NumPy for a damaged file. MemoryError: an array with a huge shape in its header.
 DAMAGE = (
     *(OSError, ValueError, LookupError, ArithmeticError, TypeError, EOFError, RuntimeError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
@@ -43,7 +43,7 @@ DAMAGE = (
 
 @dataclass(frozen=True, eq=False)
 class Launched:
-    """What one launch did."""
+    """The outcome of one launch: its commands, times and findings."""
 
     program: Elaborated
     trace: Trace
@@ -56,7 +56,7 @@ class Launched:
 
     @property
     def overlapped(self) -> int:
-        """Cycles in which more than one engine is busy."""
+        """The number of cycles in which more than one engine is busy."""
         times = np.concatenate((self.trace.start, self.trace.end))
         change = np.repeat((1, -1), len(self.trace.start))
         order = np.lexsort((change, times))  # ends before begins
@@ -64,7 +64,7 @@ class Launched:
         return int(np.diff(times[order])[busy > 1].sum())
 
     def summary(self, peak: int = 0) -> str:
-        """Cycles, how much of them each engine is busy and several are at once; `peak`: cycles that suffice at best."""
+        """Return a line with cycles, each engine's busy share and the overlap. `peak`: a lower bound of the cycles."""
         whole = max(1, self.cycles)
         text = ", ".join(f"{engine} {cycles / whole:.1%}" for engine, cycles in self.trace.busy().items())
         used = f"{peak / whole:.1%} of peak, " if peak else ""
@@ -72,13 +72,13 @@ class Launched:
         return f"{self.cycles:,} cycles{model}: {used}busy {text}, overlapped {self.overlapped / whole:.1%}"
 
     def save_trace(self, path: str | Path) -> None:
-        """For https://ui.perfetto.dev; Chrome's JSON for a path that ends in .json. Raises InputError."""
+        """Save the trace for https://ui.perfetto.dev, as Chrome's JSON if `path` ends in .json. Raises InputError."""
         model = "the vendor compiler's estimate" + ", with a model of bank conflicts" * self.bank_conflicts
         save(of_launch(self.trace, "BM1684X kernel", {"timing model": model, "cycles": str(self.cycles)}), path)
 
 
 def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
-    """What has run: its times, and what the knobs look for beside what was found while it ran."""
+    """Time and check a program that has run; the findings of its run come first. Raises HazardError."""
     knobs = memories.knobs
     found = hazards_of(program) if knobs.detect_races or knobs.detect_uninitialised else []
     wanted = {RACE: knobs.detect_races, UNINITIALISED: knobs.detect_uninitialised}
@@ -89,14 +89,14 @@ def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Queues (uint8 by engine), and the digest of the configuration that they are for."""
+    """The queues (uint8 by engine) of a launch, and the digest of the configuration that they are for."""
 
     queues: dict[str, Array]
     digest: str
 
     @classmethod
     def of(cls, program: Elaborated, config: Config) -> Recording:
-        """Encode what a kernel issued. Raises ProgramError for a command that no known format says."""
+        """Encode the commands of a launch. Raises ProgramError for a command that has no known encoding."""
         found: dict[str, list[Encoded]] = {unit: [] for unit in UNITS}
         others = {TIU: DMA, DMA: TIU}
         for step in sorted(program.steps, key=lambda step: step.id):
@@ -109,22 +109,23 @@ class Recording:
         return cls({unit: queue(unit, commands) for unit, commands in found.items()}, config.digest())
 
     def launch(self, memories: Memories) -> Launched:
-        """Run it. Raises ProgramError for queues of another configuration, or that are none."""
+        """Run the recording. Raises ProgramError if it is damaged or made for another configuration."""
         if memories.config.digest() != self.digest:
-            raise ProgramError("recording", "it was made for another configuration", "run it on a device of that one")
+            remedy = "run it on a device with that configuration"
+            raise ProgramError("recording", "it was made for another configuration", remedy)
         memories.forget()
         program = elaborate(self.queues, memories.config, memories.regions, memories.knobs)
         return finished(program.run(memories), memories)
 
     def save(self, path: str | Path) -> None:
-        """As a file."""
+        """Write the recording to a file."""
         with Path(path).open("wb") as file:
             tiu, dma = (self.queues[unit] for unit in UNITS)
             np.savez_compressed(file, tiu=tiu, dma=dma, config=np.frombuffer(self.digest.encode(), np.uint8))
 
     @classmethod
     def load(cls, path: str | Path) -> Recording:
-        """From a file. Raises ProgramError for what is none."""
+        """Read a recording from a file. Raises ProgramError if the file is not a recording."""
         where = str(path)
         try:
             with zipfile.ZipFile(regular(path, ProgramError)) as archive:
@@ -133,7 +134,7 @@ class Recording:
             arrays = files.arrays(Path(path))
             found = {name: arrays[name] for name in (*UNITS, DIGEST)}
         except DAMAGE as error:
-            raise ProgramError(where, f"it is no recording: {error}") from None
+            raise ProgramError(where, f"it is not a recording: {error}") from None
         if any(array.dtype != np.uint8 or array.ndim != 1 for array in found.values()):
-            raise ProgramError(where, "it is no recording: its queues are not bytes")
+            raise ProgramError(where, "it is not a recording: its queues are not bytes")
         return cls({unit: found[unit] for unit in UNITS}, found[DIGEST].tobytes().decode(errors="replace"))

@@ -1,1 +1,1 @@
-"""How long commands take."""
+"""Timing: the cycles of each command, and when it runs."""

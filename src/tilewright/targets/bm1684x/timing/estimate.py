@@ -1,12 +1,13 @@
-"""Cycles of each command, by the vendor compiler's estimate, which is no measurement of silicon; multiply-accumulates.
+"""Estimate the cycles of each command as the vendor's compiler does, and count multiply-accumulates.
 
-Formulas and numbers fit the timelines that the vendor's compiler prints for the networks of tpu_vectors. Exact there:
-convolutions, matrix products, pooling, arithmetic. Transfers are fitted. A number stands beside what it was fitted to.
+The estimate is no measurement of silicon. Its formulas and numbers reproduce the timelines that the vendor's compiler
+prints for the networks of tpu_vectors: exactly for convolutions, matrix products, pooling and arithmetic; transfers
+are fitted. Each number says what it was fitted to.
 
-Bank conflicts are a **model**: the machine's own rule and its cost are not published, and nothing here was measured. A
-bank serves one access a cycle. A compute command whose operands and results share a bank takes as many passes as the
-busiest of its banks has of them. A transfer that runs while a compute command uses one of its banks waits for as long
-as both run. The vendor's estimate knows neither.
+Bank conflicts are a **model**, which the vendor's estimate does not have: the machine's rule and its cost are not
+published, and nothing here was measured. A bank serves one access per cycle. If operands and results of a compute
+command share banks, the command takes as many passes as its busiest bank holds of them. A transfer that uses a bank of
+a compute command waits for as long as both run.
 """
 
 from __future__ import annotations
@@ -33,38 +34,40 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows,
 CONVOLUTIONS = ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
 DEPTHWISE = ("fp_depthwise2d", "int8_depthwise2d")
 PRODUCTS = ("fp_mm", "int8_mm", "int8_zp_mm")
-#: The factor of each operation that multiplies: weights, or the left matrix.
+#: The operand of each multiplying operation whose shape gives the depth of its sums: weights, or the left matrix.
 FACTORS = {**dict.fromkeys((*CONVOLUTIONS, *DEPTHWISE), "w"), **dict.fromkeys(PRODUCTS, "L")}
 POOLS = (*DEPTHWISE, "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d")
-#: Where the cube's rows of pixels (or matrix columns) and input channels come from.
+#: Pixels that the cube computes at a time, by bytes per weight; columns at a time in a product of matrices by rows.
 PIXELS = {1: 4, 2: 4, 4: 16}
 MATRIX_COLUMNS = 4
-#: Operands that are read element by element; the others are parameters.
+#: Operands that are read element by element; all others are parameters.
 STREAMED = ("a", "b", "x", "acc")
 
 
 class Timing(NamedTuple):
-    """The fitted numbers."""
+    """The fitted numbers of the estimate."""
 
-    #: Bytes a cycle of tensor transfers: into local memory (0.844 of 64), and out of it (0.64 of 64).
+    #: Tensor transfers in bytes per cycle: into local memory (0.844 of 64), and out of it (0.64 of 64).
     read_rate: float = 54.0167
     write_rate: float = 40.9775
-    #: Bytes a cycle of matrix transfers and broadcasts; as exact as the timelines show.
+    #: Matrix transfers and broadcasts in bytes per cycle; as exact as the timelines show.
     matrix_read_rate: float = 58.0
     matrix_write_rate: float = 44.0
-    #: Bytes that a run of neighbouring elements costs at least.
+    #: A run of neighbouring elements costs at least this number of bytes.
     shortest_run: int = 256
-    #: A tensor transfer has the full rate from `full` units of `unit` bytes on; a smaller one in proportion.
+    #: A tensor transfer of at least `full` units of `unit` bytes has the full rate; the rate of smaller ones is in
+    #: proportion to their size.
     unit: int = 4096
     full: int = 4
-    #: Pooling with a horizontal stride above 1 against one of 1.
+    #: Pooling with a horizontal stride above 1 takes this many times the cycles of a stride of 1.
     strided_pool: int = 3
-    #: A division: this often a pass over its operands for each Newton step, and once more.
+    #: Passes of a division over its operands per Newton step; one more pass comes on top.
     division_step: int = 10
-    #: Passes of the sequences that stand for one operation here: `runtime/functions.py`, as in compiled programs.
+    #: Passes of operations that the machine runs as a sequence: `runtime/functions.py`, as in compiled programs.
     exponential: int = 22
     sigmoid: int = 56
-    #: Elements a cycle of each of the ceil(log2 n) passes of a sort, of the one of an NMS: guesses, in no timeline.
+    #: Elements per cycle in each of the ceil(log2 n) passes of a sort, and in the one pass of an NMS. A guess: no
+    #: timeline has them.
     sort_rate: int = 1
 
 
@@ -72,9 +75,9 @@ ESTIMATE = Timing()
 
 
 def cycles(command: Command, config: Config) -> int:
-    """Cycles of one command, at least 1."""
+    """Return the cycles of one command, at least 1."""
     if command.operation.engine == HAU:
-        length = command.operands["x"].shape[0]  # a merge sort's passes; what suppresses boxes reads each element once
+        length = command.operands["x"].shape[0]  # a merge sort; an NMS reads each element once
         passes = max(1, (length - 1).bit_length()) if command.operation.name == "hau_sort" else 1
         return _up(length * passes, ESTIMATE.sort_rate)
     if command.operation.engine == DMA:
@@ -87,9 +90,9 @@ def cycles(command: Command, config: Config) -> int:
 
 
 def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: bool = False) -> Trace:
-    """When each command runs: engines in order, each command when what it names has ended. Raises HazardError.
+    """Return when each command runs. Engines run in order; a command starts when the commands that it needs have ended.
 
-    `conflicts`: with the model of bank conflicts.
+    `serial`: a command also waits for the one before it. `conflicts`: add the bank-conflict model. Raises HazardError.
     """
     busy = np.array([cycles(command, config) for command in program.commands], np.int64)
     if conflicts:
@@ -104,7 +107,7 @@ def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: 
 
 
 def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
-    """The trace for these cycles of each command."""
+    """Return the trace if command i takes busy[i] cycles."""
     zero = np.zeros(len(busy), np.int64)
     costs = Costs.of(zero, busy, zero, zero, zero)
     no_port, no_fetch = Channel(beat_bytes=1, latency=0, burst=0), Fetch(insn_bytes=1, depth=0)
@@ -112,7 +115,7 @@ def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
 
 
 def _conv(command: Command, config: Config) -> int:
-    """n * oc / lanes * pixels / q * taps * ic / P, each rounded up."""
+    """Return n * (oc / lanes) * (pixels / PIXELS) * taps * (ic / group) cycles; each quotient is rounded up."""
     n, oc, oh, ow = command.results["y"].shape
     w = command.operands["w"]
     assert isinstance(w, ConvWeights)
@@ -122,7 +125,10 @@ def _conv(command: Command, config: Config) -> int:
 
 
 def _matmul(command: Command, config: Config) -> int:
-    """By rows: as a convolution. Spread columns: a pass over a row of the result for each product and addend."""
+    """Return the cycles of a matrix product.
+
+    Matrices by rows count as a convolution. Spread columns take a pass over a result row per product and addend.
+    """
     left, y = command.operands["L"], command.results["y"]
     depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
     if isinstance(y, Rows):
@@ -135,7 +141,7 @@ def _matmul(command: Command, config: Config) -> int:
 
 
 def _passes(command: Command, config: Config) -> int:
-    """Passes over the result: twice as many where an operand is overwritten, and where two have free strides."""
+    """Return the passes over the result. They double if an operand is overwritten, and if two operands have strides."""
     name, y = command.operation.name, command.results["y"]
     if name in POOLS:
         window = command.attributes["window"]
@@ -153,7 +159,7 @@ def _passes(command: Command, config: Config) -> int:
 
 
 def strided(command: Command, config: Config) -> list[str]:
-    """Operands that the command gives strides: as it was encoded, else those that repeat or are not aligned."""
+    """Return the operands with strides: as the command was encoded, else those that repeat or are not aligned."""
     given: list[str] | None = command.attributes.get("strided")
     if given is not None:
         return given
@@ -168,7 +174,7 @@ def strided(command: Command, config: Config) -> list[str]:
 
 
 def _elements(command: Command, config: Config) -> int:
-    """Cycles of one pass: n * c / lanes * (h * w) / elements that a lane processes a cycle, by the widest type."""
+    """Return the cycles of one pass: n * (c / lanes) * (h * w / elements per lane and cycle of the widest type)."""
     y = command.results["y"]
     operands = {name: operand for name, operand in command.operands.items() if name in STREAMED}
     size = max(operand.dtype.bytes for operand in (y, *operands.values()))
@@ -177,7 +183,7 @@ def _elements(command: Command, config: Config) -> int:
 
 
 def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
-    """Whether two tensors share bytes of a lane; each channel counts as a multiple of 64 elements, of any type."""
+    """Return whether two tensors overlap in a lane. Channels of any type are rounded up to `eu_bytes` (64) elements."""
 
     def extent(tensor: Tensor) -> tuple[int, int]:
         n, c, h, w = tensor.shape
@@ -191,7 +197,7 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
 
 
 def _transfer(command: Command, config: Config) -> int:
-    """Bytes at a rate; short runs count as longer ones, and small tensor transfers do not reach the rate."""
+    """Return the cycles of a transfer: its bytes at a rate. Short runs cost more, small tensor transfers are slower."""
     x, y = command.operands["x"], command.results["y"]
     out = not isinstance(x, Constant) and x.storage.is_local and not y.storage.is_local
     size = y.dtype.bytes
@@ -209,7 +215,7 @@ def _transfer(command: Command, config: Config) -> int:
 
 
 def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:
-    """How many runs of neighbouring elements are moved, and elements of each."""
+    """Return the number of runs of neighbouring elements that are moved, and the elements per run."""
     for operand in (x, y):
         if isinstance(operand, Matrix):
             n, c, _, w = operand.storage.shape
@@ -226,7 +232,7 @@ def _runs(x: Operand | Constant, y: Operand) -> tuple[int, int]:
 
 
 def _bytes_of_ddr(command: Command) -> tuple[int, int]:
-    """Bytes read from outside local memory, and written there."""
+    """Return the bytes read from outside of local memory, and the bytes written there."""
     if command.operation.engine == TIU:
         return 0, 0
     x, y = command.operands["x"], command.results["y"]
@@ -239,9 +245,9 @@ def _up(value: int, divisor: int) -> int:
 
 
 def bank_uses(commands: Sequence[Command], config: Config) -> Array:
-    """int64 [n, banks]: operands and results of each command that lie in each bank, from first byte to last.
+    """Return int64 [n, banks]: for each command the number of operands and results that reach into each bank.
 
-    One that is both counts once: the estimate knows that it is.
+    A tensor that is both operand and result counts once, because the estimate already doubles the passes.
     """
     uses = np.zeros((len(commands), config.banks), np.int64)
     for row, command in enumerate(commands):
@@ -253,7 +259,10 @@ def bank_uses(commands: Sequence[Command], config: Config) -> Array:
 
 
 def waits(commands: Sequence[Command], used: Array, trace: Trace) -> Array:
-    """int64 [n]: cycles that each transfer waits for compute commands that use its banks (`used`) while it runs."""
+    """Return int64 [n]: cycles that each transfer waits for compute commands that use its banks at the same time.
+
+    `used`: bool [n, banks], the banks of each command.
+    """
     engines = [command.operation.engine for command in commands]
     compute = np.array([row for row, engine in enumerate(engines) if engine == TIU], np.int64)
     found = np.zeros(len(commands), np.int64)
@@ -272,7 +281,7 @@ def waits(commands: Sequence[Command], used: Array, trace: Trace) -> Array:
 
 
 def macs(command: Command) -> int:
-    """Multiply-accumulates of a command, padding taps included; 0 of all but convolutions and matrix products."""
+    """Return a command's multiply-accumulates, with padding taps; 0 if it is no convolution or matrix product."""
     if command.operation.name not in FACTORS:
         return 0
     factor, y = command.operands[FACTORS[command.operation.name]], prod(command.results["y"].shape)
@@ -282,6 +291,6 @@ def macs(command: Command) -> int:
 
 
 def peak(commands: Sequence[Command], lanes: int) -> int:
-    """MACs a cycle of the narrowest type that some commands multiply; 0 where they multiply nothing."""
+    """Return the MACs per cycle at the narrowest type that the commands multiply; 0 if they multiply nothing."""
     sizes = {c.operands[FACTORS[c.operation.name]].dtype.bytes for c in commands if c.operation.name in FACTORS}
     return lanes * max((CUBE_MACS[size] for size in sizes), default=0)

@@ -1,1 +1,1 @@
-"""Numbers: element types, their arithmetic, and the bytes of the memories."""
+"""Values: element types, their arithmetic, and the bytes of the memories."""

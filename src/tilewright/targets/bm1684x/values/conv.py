@@ -1,7 +1,8 @@
 """Convolutions, depthwise convolutions and matrix products on stored values; section 6.3 of the specification.
 
-Dot products are as the cube makes them. f32 adds terms in turn to two accumulators. f16 and bf16 add 32 exact products
-at a time, aligned to the largest and cut 24 bits below it, to a float32 accumulator. Integers are exact.
+Dot products add up in the order of the machine's cube. f32 adds terms alternately to two accumulators. f16 and bf16 sum
+32 exact products at a time, aligned to the largest and cut 24 bits below it, and add the sum to a float32 accumulator.
+Integers are exact.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding
 from tilewright.targets.bm1684x.values.floats import flush, narrow, rounded, saturate, shift_right, widen
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Products that f16 and bf16 add at a time.
+#: Number of products that f16 and bf16 sum at a time.
 GROUP = 32
-#: Products of 8-bit integers whose sum surely fits into int32.
+#: A sum of fewer products of 8-bit integers than this fits into int32.
 INT32_TERMS = 1 << 15
 
 
 def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
-    """float32 (P, O): rows (P, G, L) times columns (G, L, O) behind the terms `first` ((P, O) each).
+    """Return rows (P, G, L) times columns (G, L, O), float32 (P, O). The terms `first`, (P, O) each, are added first.
 
-    Rows and columns are stored as `dtype`: G groups of L products, L at most GROUP; f32 does not group.
+    Rows and columns are stored as `dtype`: G groups of L products, L at most GROUP. f32 does not group.
     """
     p, g, length = rows.shape
     outputs = columns.shape[2]
@@ -43,10 +44,10 @@ def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
 
 @compiled
 def alternate(rows: Array, columns: Array, first: Array) -> Array:
-    """float32 (P, O): rows (P, K) times columns (K, O) behind the terms `first` (T, P, O).
+    """Return rows (P, K) times columns (K, O), float32 (P, O). The terms `first` (T, P, O) are added first.
 
-    Terms of even and odd number are added up apart, then together; every product and sum is rounded, subnormals
-    are zero.
+    Even and odd terms have an accumulator each; the two are added at the end. Every product and sum is rounded, and
+    subnormals become zero.
     """
     count, depth = rows.shape
     outputs = columns.shape[1]
@@ -75,10 +76,10 @@ def alternate(rows: Array, columns: Array, first: Array) -> Array:
 
 @compiled
 def aligned(rows: Array, columns: Array, start: Array) -> Array:
-    """float32 (P, O): start + rows (P, G, L) times columns (G, L, O), float64 that hold 16-bit floats.
+    """Return start + rows (P, G, L) times columns (G, L, O), float32 (P, O). The factors are 16-bit floats as float64.
 
     The products of a group are cut towards zero to multiples of 2**(E - 24), where 2**E is the leading bit of the
-    largest one; their sum is rounded to float32 and added to the accumulator, which is rounded again.
+    largest product. Their sum is rounded to float32 and added to the accumulator, which is rounded again.
     """
     count, groups, length = rows.shape
     outputs = columns.shape[2]
@@ -114,7 +115,10 @@ def aligned(rows: Array, columns: Array, start: Array) -> Array:
 
 
 def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, first: list[Array]) -> Array:
-    """x (n, ic, h, w), w (oc, ic, kh, kw); `first` float32 terms that broadcast to (n, oc, oh, ow)."""
+    """Return x (n, ic, h, w) convolved with w (oc, ic, kh, kw), plus the float32 terms `first`, as type `out`.
+
+    The terms broadcast to (n, oc, oh, ow).
+    """
     n, ic = x.shape[:2]
     oc, _, kh, kw = w.shape
     oh, ow = window.out(*x.shape[2:])
@@ -136,7 +140,7 @@ def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, fir
 
 
 def integer_conv(x: Array, w: Array, window: Window, pad: int, zero: Array | int) -> Array:
-    """int32 sums of x * (w - zero), 8-bit x and w; padding is `pad`."""
+    """Return int32 sums of x * (w - zero) for 8-bit x and w; padding has the value `pad`."""
     n, oc = len(x), len(w)
     oh, ow = window.out(*x.shape[2:])
     columns = window.taps(x, pad).transpose(0, 4, 5, 1, 2, 3).reshape(n, oh * ow, -1)
@@ -146,14 +150,14 @@ def integer_conv(x: Array, w: Array, window: Window, pad: int, zero: Array | int
 
 
 def scaled(total: Array, out: DType, right: int, mode: Rounding = Rounding.HALF_UP) -> Array:
-    """int sums, shifted right and rounded, clamped."""
+    """Shift integer sums right, round, and clamp to the type `out`."""
     return saturate(shift_right(total.astype(np.int64), right, mode), out)
 
 
 def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> Array:
-    """taps (n, c, kh, kw, oh, ow), w that broadcasts to (c, kh, kw); each operation is rounded to `dtype`.
+    """Return the sums over taps (n, c, kh, kw, oh, ow) times w, which broadcasts to (c, kh, kw), as `dtype`.
 
-    `first` terms and then products are added in turn to two accumulators.
+    Each operation rounds to `dtype`. The terms `first` and then the products are added alternately to two accumulators.
     """
     with np.errstate(all="ignore"):
         values, weights = widen(taps, dtype), np.broadcast_to(widen(w, dtype), taps.shape[1:4])
@@ -171,7 +175,7 @@ def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> 
 
 
 def integer_depthwise(taps: Array, w: Array) -> Array:
-    """int64 sums (n, c, oh, ow) of taps (n, c, kh, kw, oh, ow) times w (c, kh, kw)."""
+    """Return int64 sums (n, c, oh, ow) of taps (n, c, kh, kw, oh, ow) times w (c, kh, kw)."""
     kh, kw = w.shape[1:]
     total = np.zeros((*taps.shape[:2], *taps.shape[4:]), np.int32 if kh * kw < INT32_TERMS else np.int64)
     weights = w.astype(total.dtype)[:, :, :, None, None]
@@ -181,7 +185,7 @@ def integer_depthwise(taps: Array, w: Array) -> Array:
 
 
 def float_matmul(left: Array, right: Array, dtype: DType, out: DType, first: list[Array]) -> Array:
-    """(M, K) times (K, N); `first` float32 terms that broadcast to (M, N)."""
+    """Return (M, K) times (K, N) as type `out`, plus the float32 terms `first`, which broadcast to (M, N)."""
     (m, k), n = left.shape, right.shape[1]
     length = k if dtype is F32 else min(k, GROUP)
     spare = -k % length
@@ -192,10 +196,10 @@ def float_matmul(left: Array, right: Array, dtype: DType, out: DType, first: lis
 
 
 def integer_matmul(left: Array, right: Array) -> Array:
-    """int32 sums of (M, K) times (K, N): 8-bit factors, one of them less a zero point perhaps."""
+    """Return int32 sums of (M, K) times (K, N). Factors have 8 bits; one may have a zero point subtracted."""
     return exact_matmul(left, right, _magnitude(left), _magnitude(right))
 
 
 def _magnitude(x: Array) -> int:
-    """The largest absolute value of integers; smaller ones make for longer exact sums."""
+    """Return the largest absolute value, at least 1. The smaller it is, the longer sums stay exact."""
     return max(int(x.max(initial=0)), -int(x.min(initial=0)), 1)

@@ -13,7 +13,7 @@ from tilewright.errors import InputError
 
 @dataclass(frozen=True)
 class DType:
-    """One element type. `precision` is the code of command fields; bf16 is stored as its bits, uint16."""
+    """One element type. `precision` is its code in command fields. bf16 is stored as its bits, in uint16."""
 
     name: str
     precision: int
@@ -48,7 +48,7 @@ class DType:
         return (1 << (self.bits - self.signed)) - 1
 
     def from_bits(self, bits: int) -> Array:
-        """A scalar of this type from its bit pattern (higher bits are dropped), as an array of shape ()."""
+        """Return the scalar with this bit pattern (higher bits are dropped), as an array of shape ()."""
         return np.array(bits & ((1 << self.bits) - 1), f"<u{self.bytes}").view(self.storage)
 
     def __str__(self) -> str:
@@ -70,14 +70,14 @@ _FIELDS |= {(dtype.precision, False): dtype for dtype in (F16, BF16, F32)}  # fl
 
 
 def dtype_of(name: str) -> DType:
-    """The type called `name`. Raises InputError."""
+    """Return the type called `name`. Raises InputError if there is no such type."""
     if name not in DTYPES:
         raise InputError("dtype", f"there is no element type '{name}'", f"choose one of {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
 def from_fields(precision: int, sign: int) -> DType:
-    """The type that a command's precision and sign fields mean. Raises InputError for a reserved code."""
+    """Return the type for a command's precision and sign fields. Raises InputError for a reserved code."""
     try:
         return _FIELDS[precision, bool(sign)]
     except KeyError:
@@ -85,7 +85,7 @@ def from_fields(precision: int, sign: int) -> DType:
 
 
 class Rounding(IntEnum):
-    """How the digits behind the last one are dropped; the codes of the device API."""
+    """The rounding modes, with the codes of the device API."""
 
     HALF_TO_EVEN = 0
     HALF_AWAY_FROM_ZERO = 1
@@ -97,11 +97,12 @@ class Rounding(IntEnum):
 
 
 def rounding_of(name: str) -> Rounding:
-    """The mode called `name`. Raises InputError."""
+    """Return the mode called `name`. Raises InputError if there is no such mode."""
     try:
         return Rounding[name.upper()]
     except KeyError:
-        raise InputError("mode", f"there is no rounding '{name}'", f"choose one of {', '.join(ROUNDINGS)}") from None
+        remedy = f"choose one of {', '.join(ROUNDINGS)}"
+        raise InputError("mode", f"there is no rounding mode '{name}'", remedy) from None
 
 
 ROUNDINGS = tuple(mode.name.lower() for mode in Rounding)

@@ -1,8 +1,8 @@
-"""Element-wise operations on stored values, one rounding an operation (section 6.2 of the specification), and division,
-roots and exponentials as the machine iterates them in float32.
+"""Element-wise operations on stored values, each rounded once (section 6.2 of the specification), and division, roots
+and exponentials as the machine iterates them in float32.
 
-What is iterated starts from an inverse square root: an estimate from the bits of x, then Newton steps of six roundings.
-Found by reproducing the functional model's results bit for bit, with two steps and with three.
+Division and roots use an inverse square root: an estimate from the bits of x, then Newton steps of six roundings each.
+These steps reproduce the functional model's results bit for bit, with two steps and with three.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ BINARY: dict[str, Binary] = {
     "mul": np.multiply,
     "div": np.divide,
     "diff_abs": lambda a, b: np.abs(a - b),
-    "max": lambda a, b: np.where(a > b, a, b),  # of a NaN and a number the second operand
-    "min": lambda a, b: np.where(a > b, b, a),  # ... the first operand
+    "max": lambda a, b: np.where(a > b, a, b),  # if an operand is NaN, the second one
+    "min": lambda a, b: np.where(a > b, b, a),  # if an operand is NaN, the first one
 }
 RELATIONS = ("greater", "less", "equal", "not_equal", "greater_equal", "less_equal")
 BITWISE: dict[str, Binary] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-#: Minus half of a float's bits, added to this, are nearly the bits of its inverse root.
+#: This minus half of a float's bits approximates the bits of its inverse square root.
 ESTIMATE = np.uint32(0x5F37_59DF)
-#: Steps of the calls that do not name a number.
+#: Newton steps of a call that does not give a number.
 STEPS = 3
 HALF, ONE_AND_HALF, ONE = np.float32(0.5), np.float32(1.5), np.float32(1)
-#: What exponentials multiply and clamp by: bits of log2(e), ln(2), and of the largest argument.
+#: The exponential's constants, by their bits: log2(e), ln(2), and the largest argument, to which it clamps.
 LOG2_E = np.uint32(0x3FB8_AA3B).view(np.float32)
 LN_2 = np.uint32(0x3F31_7218).view(np.float32)
 LARGEST = np.uint32(0x7A83_1265).view(np.float32)
-#: Terms of the exponential's series by type.
+#: Number of terms of the exponential's series by type.
 TERMS: dict[DType, int] = {F32: 10, F16: 7, BF16: 7}
 
 
 def float_binary(name: str, a: Array, b: Array, dtype: DType) -> Array:
-    """One of BINARY, rounded once: float32 has enough digits that narrowing its result is innocuous."""
+    """Apply an operation of BINARY with one rounding: float32 is wide enough that rounding it again does no harm."""
     with np.errstate(all="ignore"):
         return narrow(BINARY[name](widen(a, dtype), widen(b, dtype)), dtype)
 
 
 def multiply_add(a: Array, b: Array, acc: Array, dtype: DType) -> Array:
-    """acc + a * b with two roundings."""
+    """Return acc + a * b with two roundings."""
     with np.errstate(all="ignore"):
         product = rounded(widen(a, dtype) * widen(b, dtype), dtype)
         return narrow(widen(acc, dtype) + product, dtype)
 
 
 def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
-    """Horner's scheme from the last coefficient (k, ...), a rounding after each product and each sum."""
+    """Evaluate a polynomial with `coefficients` (k, ...) by Horner's scheme; each product and each sum is rounded."""
     with np.errstate(all="ignore"):
         value, terms = widen(x, dtype), widen(coefficients, dtype)
         result = np.broadcast_to(terms[-1], value.shape)
@@ -68,7 +68,7 @@ def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
 def integer_binary(
     name: str, a: Array, b: Array, dtype: DType, count: Array | int, mode: Rounding, saturating: bool
 ) -> Array:
-    """A sum, difference or product, exact; then shifted; then clamped, or cut to the low bits."""
+    """Return the exact sum, difference or product, shifted by `count`, then clamped or cut to the low bits."""
     unsigned = name != "sub" and a.dtype.kind == b.dtype.kind == "u"
     exact = np.uint64 if unsigned else np.int64  # products of two u32 need all 64 bits
     wide = BINARY[name](a.astype(exact), b.astype(exact))
@@ -82,9 +82,9 @@ def integer_binary(
 
 
 def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
-    """bool: whether the relation holds, made of greater and equal alone; nothing is rounded.
+    """Return where the relation holds (bool). All relations are made of `greater` and `equal`; nothing is rounded.
 
-    So `less` with one NaN holds: it is neither greater nor equal. Two NaN of the same bits are equal.
+    So `less` holds if one operand is NaN, because neither `greater` nor `equal` does. NaNs of the same bits are equal.
     """
     same = a.view(f"u{dtype.bytes}") == b.view(f"u{dtype.bytes}")
     if dtype.is_float:
@@ -101,12 +101,12 @@ def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
 
 
 def series(dtype: DType) -> Array:
-    """1 / k!, as many as the type's exponential uses: float32."""
+    """Return the coefficients 1 / k! of the type's exponential, as float32."""
     return np.array([1 / math.factorial(k) for k in range(TERMS[dtype])], np.float32)
 
 
 def inverse_root(x: Array, steps: int = STEPS) -> Array:
-    """1 / sqrt(x); zero and infinity give large and small numbers."""
+    """Return 1 / sqrt(x). Zero gives a large number, infinity a small one."""
     x = np.ascontiguousarray(flush(x))
     with np.errstate(all="ignore"):
         y: Array = (ESTIMATE - (x.view(np.uint32) >> np.uint32(1))).view(np.float32)
@@ -116,20 +116,20 @@ def inverse_root(x: Array, steps: int = STEPS) -> Array:
 
 
 def divide(a: Array, b: Array, steps: int = STEPS) -> Array:
-    """a times the squared inverse root of b."""
+    """Return a / b as a times the squared inverse root of |b|, with the sign of b."""
     root = inverse_root(np.abs(b), steps)
     with np.errstate(all="ignore"):
         return flush(flush(a) * np.copysign(flush(root * root), b))
 
 
 def square_root(x: Array) -> Array:
-    """x times its inverse root."""
+    """Return sqrt(x) as x times its inverse root."""
     with np.errstate(all="ignore"):
         return flush(flush(x) * inverse_root(x))
 
 
 def exponential(x: Array) -> Array:
-    """2**n times the series of the rest, n = floor(x * log2(e)) clamped to -127..127."""
+    """Return exp(x) as 2**n times the series of x - n * ln(2), n = floor(x * log2(e)). 2**n clamps n to -127..127."""
     with np.errstate(all="ignore"):
         x = np.where(x > -LARGEST, x, -LARGEST)
         x = np.where(x > LARGEST, LARGEST, x)
@@ -140,7 +140,7 @@ def exponential(x: Array) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     with np.errstate(all="ignore"):
         total = ONE + exponential(np.float32(0) - flush(x))
     return divide(np.ones_like(total), total)

@@ -1,7 +1,7 @@
-"""Rounding, and the float types as float32 values: what each keeps, how a wider value becomes one, conversions.
+"""Rounding, conversions between types, and the float types as float32 values.
 
-f32 and bf16 treat subnormals as zero of the same sign, when read and when written; f16 keeps its own. The rounding
-modes are section 2 of the vendor's enumeration.
+f32 and bf16 flush subnormals to zero of the same sign, when read and when written; f16 keeps its subnormals. The
+rounding modes are section 2 of the vendor's enumeration.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, DType, Rounding
 
-#: Bits of significand (with the hidden one), and the exponent of the smallest normal value.
+#: Bits of the significand (with the hidden bit), exponent of the smallest normal value, and largest finite value.
 SIGNIFICAND = {F16: 11, BF16: 8, F32: 24}
 SMALLEST = {F16: -14, BF16: -126, F32: -126}
 LARGEST = {F16: 65504.0, BF16: float(np.uint32(0x7F7F0000).view(np.float32)), F32: float(np.finfo(np.float32).max)}
+#: The smallest normal f32 and bf16 value.
 TINY = np.float32(2.0**-126)
-#: The first power of two that float16 does not hold; a number outside every integer type.
+#: The first power of two that float16 cannot hold, and a number outside the range of every integer type.
 FLOAT16_END, BEYOND = 65536.0, 2.0**62
 
 
 def round_real(x: Array, mode: Rounding) -> Array:
-    """Float64 to integral float64; NaN and infinities stay."""
+    """Round float64 to integral float64. NaN and infinities stay."""
     if mode is Rounding.HALF_TO_EVEN:
         return np.rint(x)
     if mode is Rounding.TOWARDS_ZERO:
@@ -32,7 +33,7 @@ def round_real(x: Array, mode: Rounding) -> Array:
         return np.ceil(x)
     with np.errstate(invalid="ignore"):
         low = np.floor(x)
-        rest = x - low  # exact: x + 0.5 would not be
+        rest = x - low  # exact, unlike x + 0.5
         up = rest > 0.5
         if mode is Rounding.HALF_UP:
             up |= rest == 0.5
@@ -42,14 +43,14 @@ def round_real(x: Array, mode: Rounding) -> Array:
 
 
 def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
-    """``x / 2**count`` rounded to an integer, int64 or uint64; `count` 0 or more, larger ones than 62 act as 62."""
+    """Return ``x / 2**count`` rounded to an integer, int64 or uint64. `count` >= 0; above 62 it acts as 62."""
     if np.size(count) == 1 and not np.any(count):
         return x
     count = np.minimum(count, 62).astype(x.dtype)
     one = x.dtype.type(1)
     if x.dtype == np.int64 and mode in (Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO) and not (count == 0).any():
         half = one << count - one
-        if max(int(x.max(initial=0)), -int(x.min(initial=0))) < 1 << 62:  # what is added does not overflow
+        if max(int(x.max(initial=0)), -int(x.min(initial=0))) < 1 << 62:  # adding half cannot overflow
             total = x + half
             total -= x < 0 if mode is Rounding.HALF_AWAY_FROM_ZERO else False
             total >>= count
@@ -73,7 +74,7 @@ def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
 
 
 def shift(x: Array, count: Array | int, mode: Rounding) -> Array:
-    """Shifted left by `count`, or right and rounded where it is negative; int64 or uint64."""
+    """Shift x (int64 or uint64) left by `count`; where `count` is negative, shift right and round."""
     count = np.asarray(count, np.int64)
     if (count <= 0).all():
         return shift_right(x, -count, mode)
@@ -82,32 +83,32 @@ def shift(x: Array, count: Array | int, mode: Rounding) -> Array:
 
 
 def saturate(x: Array, dtype: DType) -> Array:
-    """Integers clamped to the range of `dtype`, in its storage."""
+    """Clamp integers to the range of `dtype`, in its storage type."""
     return np.clip(x, dtype.low if x.dtype.kind != "u" else 0, dtype.high).astype(dtype.storage)
 
 
 def wrap(x: Array, dtype: DType) -> Array:
-    """The low bits of integers, in the storage of `dtype`."""
+    """Return the low bits of integers, in the storage type of `dtype`."""
     return x.astype(f"<u{dtype.bytes}", casting="unsafe").view(dtype.storage)
 
 
 def flush(x: Array) -> Array:
-    """float32 with subnormals as zeros of their sign."""
+    """Flush float32 subnormals to zeros of the same sign."""
     return np.where(np.abs(x) < TINY, np.copysign(np.float32(0), x), x)
 
 
 def widen(x: Array, dtype: DType) -> Array:
-    """Stored values as the float32 values that the arithmetic sees."""
+    """Return stored values as the float32 values that arithmetic uses; f32 and bf16 subnormals become zero."""
     return as_stored(x, dtype) if dtype is F16 else flush(as_stored(x, dtype))
 
 
 def as_stored(x: Array, dtype: DType) -> Array:
-    """Stored values as float32, subnormals kept: what conversions see."""
+    """Return stored values as float32 with subnormals kept, as conversions use them."""
     return (x.astype(np.uint32) << np.uint32(16)).view(np.float32) if dtype is BF16 else x.astype(np.float32)
 
 
 def narrow(x: Array, dtype: DType) -> Array:
-    """float32 values stored as `dtype`, half to even; overflow is infinite."""
+    """Round float32 values half to even, and return them as `dtype` stores them. Overflow gives infinity."""
     if dtype is F16:
         with np.errstate(over="ignore"):
             return x.astype(np.float16)
@@ -119,12 +120,12 @@ def narrow(x: Array, dtype: DType) -> Array:
 
 
 def rounded(x: Array, dtype: DType) -> Array:
-    """float32 values after a store and a load of `dtype`: one operation's rounding."""
+    """Return float32 values after a store to `dtype` and a load: the rounding of one operation."""
     return widen(narrow(x, dtype), dtype)
 
 
 def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
-    """float64 rounded to `dtype` by `mode`; what is beyond its largest value becomes that, or infinite, as IEEE 754."""
+    """Round float64 to `dtype` by `mode`. Overflow gives the largest value or infinity, as in IEEE 754."""
     with np.errstate(invalid="ignore", over="ignore"):
         exponent = np.maximum(np.frexp(x)[1] - 1, SMALLEST[dtype])
         quantum = np.ldexp(1.0, exponent - (SIGNIFICAND[dtype] - 1))
@@ -136,18 +137,19 @@ def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
 
 
 def cast(x: Array, source: DType, out: DType, mode: Rounding) -> Array:
-    """Integers clamp; float to integer rounds by `mode`, clamps, NaN gives 0; to float rounds by `mode`.
+    """Convert stored values of `source` to `out`.
 
-    Subnormals of f32 are zero in the shorter float types, and there a value of 2**16 or more is infinite in f16 under
-    every mode.
+    Integers clamp to integers. Floats round to integers by `mode` and clamp; NaN gives 0. A result in a float type
+    rounds by `mode`. From f32 to a shorter float type subnormals give zero, and from f32 to f16 a value of 2**16 or
+    more gives infinity in every mode.
     """
     if not source.is_float and not out.is_float:
         return saturate(x.astype(np.int64), out)
-    with np.errstate(invalid="ignore"):  # a signalling NaN
+    with np.errstate(invalid="ignore"):  # signalling NaN
         real = (as_stored(x, source) if source.is_float else x).astype(np.float64)
     if not out.is_float:
         return to_integer(real, out, mode)
-    if source is F32:  # to a shorter one
+    if source is F32:  # to a shorter float
         real = np.where(np.abs(real) < TINY, np.copysign(0.0, real), real)
         if out is F16:
             real = np.where(np.abs(real) >= FLOAT16_END, np.copysign(np.inf, real), real)
@@ -157,12 +159,12 @@ def cast(x: Array, source: DType, out: DType, mode: Rounding) -> Array:
 
 
 def to_integer(real: Array, out: DType, mode: Rounding) -> Array:
-    """float64 rounded, clamped to `out`; NaN gives 0."""
+    """Round float64 by `mode` and clamp it to the integer type `out`; NaN gives 0."""
     return saturate(np.nan_to_num(round_real(real, mode), nan=0.0, posinf=BEYOND, neginf=-BEYOND), out)
 
 
 def round_float(x: Array, dtype: DType, mode: Rounding) -> Array:
-    """To integral values of the same type."""
+    """Round floats to integral values of the same type."""
     with np.errstate(invalid="ignore"):
         real = as_stored(x, dtype).astype(np.float64)
     return narrow(np.copysign(round_real(real, mode), real).astype(np.float32), dtype)

@@ -1,7 +1,7 @@
-"""The machine's memories as bytes at bus addresses: local (all lanes), static, L2, and DDR in pieces.
+"""The machine's memories as bytes at bus addresses: local memory (all lanes), static memory, L2, and pieces of DDR.
 
-`Knobs` are what a launch checks, and which of the behaviours that the machine leaves open it shows. Of each memory, the
-bytes that something has written are known, as disjoint ranges in ascending order.
+`Knobs` select the checks of a launch, and a behaviour where the machine allows several. Each memory keeps the bytes
+that were written, as disjoint ranges in ascending order.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.given import MachineConfig, word
 
 NONE = np.zeros((0, 2), np.int64)
-#: Byte offsets of the exponential's series in static memory, seen in compiled programs. Other tables are not known.
+#: Byte offsets of the exponential's series in static memory, as compiled programs use them. Other tables are unknown.
 EXPONENTIAL = {F32: 1024, F16: 2368, BF16: 2432}
-#: Memories whose contents a program must not expect to find.
+#: Memories whose contents a program must not expect to survive from one launch to the next.
 SCRATCH = ("local", "L2")
 
 
 @dataclass(frozen=True)
 class Knobs(MachineConfig):
-    """A program without defects gives the same values under all of them. Raises ConfigError for another choice.
+    """Options of a launch. A correct program gives the same values under all of them.
 
-    `detect_races`: look for commands of a region that share bytes.
-    `detect_uninitialised`: look for reads of memory that neither the host nor a command has written.
-    `out_of_bounds`: an access outside of all memories raises; or it reads what `uninitialised` says, writes nothing,
-    and is a finding.
-    `uninitialised`: memories keep what was in them; or all bits of local memory, L2 and new DDR are 1 (NaN in every
-    float type, -1 in integers), before each launch, and what earlier launches left in local memory or L2 counts as
-    never written.
-    `dma_execution`: commands run when they are called; or transfers run as late as they may.
-    `seed`: the commands of a region run in a random order that the machine may choose too; None: as called.
-    `bank_conflicts`: times are with a model of bank conflicts (`timing/estimate.py`), which nobody measured.
+    `detect_races`: report commands that share bytes and may run at the same time.
+    `detect_uninitialised`: report reads of memory that neither the host nor a command has written.
+    `out_of_bounds`: `raise` an error at an access outside of all memories; or `ignore` it: report a finding, drop
+    writes, and read the bytes that `uninitialised` sets.
+    `uninitialised`: memories are `kept` as they are; or, with `nan`, all bits of new DDR, and before each launch those
+    of local memory and L2, are set to 1 (NaN in every float type, -1 in signed integers), and the contents that
+    earlier launches left in local memory and L2 count as never written.
+    `dma_execution`: `eager` runs a transfer when it is called; `deferred` runs it as late as is allowed.
+    `seed`: run the commands of a parallel region in a random legal order; None: in the order of the calls.
+    `bank_conflicts`: add a model of bank conflicts to the times (`timing/estimate.py`); the model was never measured.
+    Raises ConfigError for any other choice.
     """
 
     where = "knobs"
@@ -59,7 +60,7 @@ class Knobs(MachineConfig):
 
     @property
     def forgets(self) -> bool:
-        """Whether memories hold nothing defined when a launch begins."""
+        """Whether local memory and L2 are undefined when a launch begins."""
         return self.uninitialised == "nan"
 
     @property
@@ -68,36 +69,36 @@ class Knobs(MachineConfig):
 
     @property
     def fill(self) -> int:
-        """Each byte of memory that nobody wrote."""
+        """The value of each uninitialised byte."""
         return 0xFF if self.forgets else 0
 
 
 class Ranges:
-    """Bytes from the beginning of a memory, `array` int64 [k, 2] (low, high); several threads may add some."""
+    """Ranges of bytes, counted from the start of a memory: `array` is int64 [k, 2] (low, high). Safe for threads."""
 
     def __init__(self, *ranges: tuple[int, int]) -> None:
         self._lock = Lock()
         self.array = merged(np.array(ranges, np.int64).reshape(-1, 2))
 
     def add(self, ranges: Array) -> None:
-        """Bytes low..high - 1 of each row of int64 [k, 2]."""
+        """Add the bytes [low, high) of each row of `ranges`, int64 [k, 2]."""
         with self._lock:
             self.array = merged(np.concatenate([self.array, ranges]))
 
     def part(self, low: int, high: int) -> Array:
-        """Those within low..high, counted from low."""
+        """Return the ranges within [low, high), counted from low."""
         clipped = self.array.clip(low, high) - low
         return clipped[clipped[:, 0] < clipped[:, 1]]
 
     def replace(self, low: int, ranges: Array, high: int) -> None:
-        """In low..high exactly `ranges`, which are counted from low."""
+        """Replace all ranges within [low, high) by `ranges`, which are counted from low."""
         with self._lock:
             before, after = self.array.clip(None, low), self.array.clip(high, None)
             self.array = merged(np.concatenate([before, ranges + low, after]))
 
 
 def merged(ranges: Array) -> Array:
-    """The same bytes as few ranges, ascending; empty ones left out."""
+    """Return the same bytes as the fewest ranges in ascending order, without empty ranges."""
     ranges = ranges[ranges[:, 0] < ranges[:, 1]]
     if not len(ranges):
         return NONE
@@ -108,7 +109,7 @@ def merged(ranges: Array) -> Array:
 
 
 def of_rows(rows: Array) -> Array:
-    """The elements of footprint rows (sim.steps.Footprints) as int64 [k, 2]."""
+    """Return the elements of footprint rows (sim.steps.Footprints) as ranges, int64 [k, 2]."""
     count = rows[:, COUNT].clip(0)
     row = np.repeat(np.arange(len(rows)), count)
     part = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
@@ -117,7 +118,7 @@ def of_rows(rows: Array) -> Array:
 
 
 def of_addresses(addresses: Array, size: int) -> Array:
-    """Elements of `size` bytes as int64 [k, 2]."""
+    """Return elements of `size` bytes as ranges, int64 [k, 2]; elements that follow each other share one."""
     low = addresses.reshape(-1)
     first = np.flatnonzero(np.diff(low, prepend=low[:1] - 2 * size) != size)
     last = np.append(first[1:], len(low)) - 1
@@ -126,7 +127,7 @@ def of_addresses(addresses: Array, size: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Bytes (uint8) from a bus address on, and which of them the host or a command has written."""
+    """One memory: its bytes (uint8) from the bus address `base` on, and the ranges that were written."""
 
     name: str
     base: int
@@ -140,7 +141,7 @@ class Region:
 
 @dataclass(eq=False)
 class Memories:
-    """All memories of one device. Local memory holds the lanes one behind the other."""
+    """All memories of one device. Local memory holds the lanes one after the other."""
 
     config: Config
     knobs: Knobs = Knobs()
@@ -149,21 +150,22 @@ class Memories:
     def __post_init__(self) -> None:
         sizes = {"local": self.config.local_bytes, "static": self.config.static_bytes, "L2": self.config.l2_bytes}
         for (name, size), base in zip(sizes.items(), (LOCAL_BASE, STATIC_BASE, L2_BASE), strict=True):
-            known = Ranges((0, size)) if name == "static" else Ranges()  # tables of which some contents are not known
+            known = Ranges((0, size)) if name == "static" else Ranges()  # holds tables, some of unknown contents
             self.regions.append(Region(name, base, np.zeros(size, np.uint8), known))
         for dtype, offset in EXPONENTIAL.items():
             values = narrow(series(dtype), dtype)
             self.fill(STATIC_BASE + offset + np.arange(len(values), dtype=np.int64) * dtype.bytes, values)
 
     def forget(self) -> None:
-        """Before a launch: what is in local memory and L2 is undefined, if the knobs say so."""
+        """Make local memory and L2 undefined before a launch, if the knobs say so."""
         for region in self.regions:
             if self.knobs.forgets and region.name in SCRATCH:
                 region.data[:] = self.knobs.fill
 
     def new_ddr(self, base: int, size: int) -> Region:
-        """A piece of DDR that nobody wrote yet. Raises MachineError where it overlaps another, or lies outside of DDR,
-        and MemoryError.
+        """Add an uninitialised piece of DDR and return it.
+
+        Raises MachineError if it overlaps another piece or lies outside of DDR; MemoryError if the host has no room.
         """
         data = np.full(size, self.knobs.fill, np.uint8) if self.knobs.fill else np.zeros(size, np.uint8)
         region = Region("DDR", base, data)
@@ -176,11 +178,11 @@ class Memories:
         return region
 
     def remove(self, region: Region) -> None:
-        """Take a piece of DDR away again."""
+        """Remove a piece of DDR."""
         self.regions = [other for other in self.regions if other is not region]
 
     def read(self, addresses: Array, dtype: np.dtype[np.generic]) -> Array:
-        """The elements at byte addresses (any shape). Raises MachineError outside of all memories."""
+        """Return the elements at bus addresses (any shape). Raises MachineError outside of all memories."""
         inside = self.inside(addresses, dtype.itemsize) if self.knobs.ignores_bounds else None
         if inside is not None and not inside.all():
             values = np.full(addresses.size * dtype.itemsize, self.knobs.fill, np.uint8).view(dtype)
@@ -191,14 +193,14 @@ class Memories:
         return data[indices]
 
     def fill(self, addresses: Array, values: Array) -> None:
-        """Write elements from the host, so that commands may read them."""
+        """Write elements from the host, and mark them as initialised. Raises MachineError outside of all memories."""
         self.write(addresses, values)
         if addresses.size:
             region = self.region_of(int(addresses.min()), int(addresses.max()) + values.dtype.itemsize)
             region.written.add(of_addresses(addresses, values.dtype.itemsize) - region.base)
 
     def write(self, addresses: Array, values: Array) -> None:
-        """Store elements as a command does; of several at one address the last one stays."""
+        """Store elements as a command does; the last one at an address stays. Raises MachineError as `read` does."""
         if self.knobs.ignores_bounds:
             inside = self.inside(addresses, values.dtype.itemsize)
             addresses, values = addresses[inside], values[inside]
@@ -206,7 +208,7 @@ class Memories:
         data[indices] = values
 
     def inside(self, addresses: Array, size: int) -> Array:
-        """Which elements of `size` bytes lie in the memory that holds the first one (bool); none where none does."""
+        """Return a mask of the elements of `size` bytes that lie in the same memory as the first one."""
         first = int(addresses.flat[0]) if addresses.size else 0
         for region in self.regions:
             if region.base <= first < region.end:
@@ -214,7 +216,7 @@ class Memories:
         return np.zeros(addresses.shape, np.bool_)
 
     def region_of(self, low: int, end: int) -> Region:
-        """The memory that holds bytes low..end. Raises MachineError."""
+        """Return the memory that holds bytes [low, end). Raises MachineError if there is none."""
         for region in self.regions:
             if region.base <= low and end <= region.end:
                 return region
@@ -222,7 +224,7 @@ class Memories:
         raise MachineError("memory", f"no memory holds {low:#x}..{end:#x}", f"there are {known}")
 
     def _find(self, addresses: Array, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
-        """The memory as elements of `dtype`, and indices into it."""
+        """Return the memory that holds the addresses, as an array of `dtype`, and indices into it."""
         if not addresses.size:
             return np.empty(0, dtype), addresses.astype(np.int64)
         size = dtype.itemsize
@@ -230,6 +232,6 @@ class Memories:
         offsets = addresses - region.base
         if (rest := offsets & (size - 1)).any():  # sizes are powers of two
             bad = int(addresses.flat[int(np.argmax(rest.ravel() != 0))])
-            raise MachineError("memory", f"address {bad:#x} is no multiple of {size}", "align elements to their size")
+            raise MachineError("memory", f"address {bad:#x} is not a multiple of {size}", "align elements to that")
         whole = region.data[: len(region.data) // size * size].view(dtype)
         return whole, offsets >> (size.bit_length() - 1)

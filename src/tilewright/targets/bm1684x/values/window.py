@@ -1,4 +1,4 @@
-"""Windows of a feature map: padded, strided, dilated, as an axis of taps. Everything is (n, c, h, w)."""
+"""Sliding windows with padding, stride and dilation over a feature map (n, c, h, w), and their taps as axes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tilewright.array import Array
 
 @dataclass(frozen=True)
 class Window:
-    """A sliding window. `pads` are top, bottom, left, right; pairs are (vertical, horizontal).
+    """A sliding window. `pads` are (top, bottom, left, right); pairs are (vertical, horizontal).
 
-    `inserted` counts zeros put between neighbouring values of the feature map (of a transposed convolution).
+    `inserted`: number of zeros between neighbouring values of the feature map, for transposed convolutions.
     """
 
     kernel: tuple[int, int]
@@ -24,28 +24,32 @@ class Window:
     inserted: tuple[int, int] = (0, 0)
 
     def padded(self, h: int, w: int) -> tuple[int, int]:
+        """Return the height and width of the feature map with padding and inserted zeros."""
         top, bottom, left, right = self.pads
         down, across = self.inserted
         return (h - 1) * (down + 1) + 1 + top + bottom, (w - 1) * (across + 1) + 1 + left + right
 
     def out(self, h: int, w: int) -> tuple[int, int]:
-        """Rows and columns of the result; below 1 where the window does not fit."""
+        """Return the height and width of the result; below 1 if the window does not fit."""
         sizes = zip(self.padded(h, w), self.kernel, self.stride, self.dilation, strict=True)
         height, width = ((size - (k - 1) * d - 1) // s + 1 for size, k, s, d in sizes)
         return height, width
 
     def rows(self, r0: int, r1: int) -> tuple[int, int]:
-        """The rows of the feature map that rows r0..r1 of the result see: first and end, in padding too."""
+        """Return the rows [first, end) of the feature map under result rows [r0, r1); they may lie in the padding."""
         low, last = (row * self.stride[0] - self.pads[0] for row in (r0, r1 - 1))
         return low, last + (self.kernel[0] - 1) * self.dilation[0] + 1
 
     def cut(self, r0: int, r1: int, h: int) -> Window:
-        """The window that gives rows r0..r1 of the result from the rows that they see, of `h` there are."""
+        """Return the window that computes result rows [r0, r1) from only the rows under them, of a map of `h` rows."""
         low, high = self.rows(r0, r1)
         return replace(self, pads=(max(0, -low), max(0, high - h), *self.pads[2:]))
 
     def taps(self, x: Array, fill: Array | int | float = 0) -> Array:
-        """(n, c, kh, kw, oh, ow): what each tap of each window sees; padding is `fill`."""
+        """Return the value at each tap of each window, (n, c, kh, kw, oh, ow); padding has the value `fill`.
+
+        Raises ValueError if the window does not fit into the padded map.
+        """
         n, c, h, w = x.shape
         height, width = self.padded(h, w)
         down, across = self.inserted
@@ -56,7 +60,7 @@ class Window:
         middle[:, :, :: down + 1, :: across + 1] = x
         (kh, kw), (oh, ow) = self.kernel, self.out(h, w)
         if min(oh, ow) < 1:
-            raise ValueError(f"a window of {kh} x {kw} is larger than {height} x {width}")
+            raise ValueError(f"a window of {kh} x {kw} does not fit into {height} x {width}")
         sn, sc, sh, sw = area.strides
         strides = (sn, sc, sh * self.dilation[0], sw * self.dilation[1], sh * self.stride[0], sw * self.stride[1])
         return as_strided(area, (n, c, kh, kw, oh, ow), strides, writeable=False)

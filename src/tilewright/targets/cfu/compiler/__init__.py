@@ -1,1 +1,1 @@
-"""From a network to firmware and the data that it reads: operator records, constants, an arena, C headers, an ELF."""
+"""Compile a network to firmware and its data: operator records, constants, an arena, C headers, an ELF file."""

@@ -1,6 +1,6 @@
-"""A network as a program: neighbouring nodes that the firmware has kernels for are one launch, others the host's.
+"""Compile a network: neighbouring nodes with a kernel in the firmware become one launch; the others run on the host.
 
-Activations lie in the arena, the largest first, each at the lowest place that is free while it lives.
+Activations are placed in the arena, the largest first, each at the lowest offset that is free during its lifetime.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .layout import LINEAR, activation_bytes, aligned, constant_bytes
 from .records import Operator, couple, operator, packed_rows
 from .variants import VARIANTS, Variant
 
-#: Free bytes behind each value. Activations are often as large as the caches or a multiple of it: one behind the other
-#: they would lie in the same lines, and an addition would miss at every element.
+#: Bytes left free after each activation. The size of an activation is often a multiple of the cache size. Without a gap
+#: two of them would share cache lines, and an addition would miss at every element.
 GAP = 1024
 NAME = "cfu"
-#: More than any firmware takes.
+#: Bytes reserved for the program; no firmware is larger.
 PROGRAM_BYTES = 1 << 20
 
 
 def arena(values: Sequence[Lived]) -> tuple[dict[str, int], int]:
-    """Byte offsets by name, and the bytes of the whole arena. An output may not lie where an operator's inputs do."""
+    """Return byte offsets by name, and the size of the arena. Outputs and inputs of an operator do not overlap."""
     apart = (
         value._replace(size=aligned(value.size) + GAP)
         for value in sorted(values, key=lambda value: (-value.size, value.first, value.name))
@@ -46,7 +46,10 @@ def arena(values: Sequence[Lived]) -> tuple[dict[str, int], int]:
 def compile_graph(
     graph: Graph, config: Config, rounding: str, variant: Variant, compiler: firmware.Compiler | None = None
 ) -> Program:
-    """The program of a network: its operators grouped into launches."""
+    """Return the program of a network: its operators grouped into launches.
+
+    Raises UnsupportedError without a RISC-V compiler, or if a launch does not fit into main memory.
+    """
     compiler = compiler or firmware.find()
     mode = rounding_mode(rounding)
     found = {site.node.name: operator(site, mode) for site in graph.sites()}
@@ -100,9 +103,10 @@ def _launch(
 
 
 def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
-    """Every activation of a launch, in bytes, from operator to operator: -1 before the first.
+    """Return size in bytes and lifetime of every activation of a launch.
 
-    `last` is the number of operators for what is needed afterwards.
+    Times are operator indices. Inputs of the launch live from -1 on; tensors that are needed after the launch live
+    until the number of operators.
     """
     count, first, last = len(operators), dict[str, int](), dict[str, int]()
     for index, made in enumerate(operators.values()):
@@ -117,13 +121,13 @@ def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
 
 
 def _bytes(array: Array) -> bytes:
-    """An int8 or int32 array as little-endian bytes, padded to where the next may begin."""
+    """Return an int8 or int32 array as little-endian bytes, padded to a multiple of the alignment."""
     data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
     return data.ljust(layout.aligned(len(data)), b"\0")
 
 
 def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) -> str:
-    """One paragraph a step; with the timing model and the run of launches that ran on a sample of zeros."""
+    """Return one paragraph per step. `taken` are results of launches on zeros, timed with the model `timing`."""
     lines: list[str] = []
     for step in program.steps:
         if isinstance(step, HostStep):

@@ -1,7 +1,7 @@
-"""The program around a model: the firmware variant's ELF, built from its sources and from headers made for it.
+"""Build the ELF file of a firmware variant from its C sources and generated headers.
 
-Debian's gcc-riscv64-unknown-elf where there is one, as the published figures depend on the code that a compiler
-makes; otherwise the clang inside the PyPI package ziglang. What was built is kept.
+The published figures depend on the compiler's code, so Debian's gcc-riscv64-unknown-elf is preferred. The fallback is
+the clang in the PyPI package ziglang. Built files are cached.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SOURCES = Path(__file__).parents[1] / "firmware"
 UNITS = ("crt0.S", "main.c", "model.c", "quantize.c", "runtime.c")
 GCC = "riscv64-unknown-elf-gcc"
 
-#: CFU-Playground's flags, and none that would let a second unit of the machine appear.
+#: The flags of CFU-Playground. No flag lets the compiler use another unit of the machine.
 FLAGS = ("-std=gnu11", "-O3", "-mabi=ilp32", "-ffreestanding", "-fno-builtin", "-nostdlib", "-g")
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter", "-Werror")
-#: The largest power of two that start_GEMM's counters hold.
+#: The largest power of two that the 10-bit counters of start_GEMM hold.
 LARGEST = 512
-#: The shape of a convolution as `conv_software` takes it.
+#: The parameters of `conv_software` in C, as fields of a record.
 _SHAPE = (
     *("in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "kernel_h", "kernel_w", "stride_h", "stride_w"),
     *("pad_h", "pad_w", "input_offset", "output_offset", "low", "high"),
@@ -50,7 +50,7 @@ _SHAPE = (
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler for RV32IM: its command, what it calls itself, and the flags that others do not need."""
+    """A C compiler for RV32IM: its command, its version, and the flags that only it needs."""
 
     name: str
     command: tuple[str, ...]
@@ -59,12 +59,12 @@ class Compiler:
 
 
 def compilers() -> tuple[Compiler, ...]:
-    """Those that are installed, the preferred one first."""
+    """Return the installed compilers, the preferred one first."""
     return tuple(found for found in (_gcc(), _zig()) if found)
 
 
 def find() -> Compiler:
-    """The preferred compiler. Raises UnsupportedError with the command that installs one."""
+    """Return the preferred compiler. Raises UnsupportedError, with the command that installs one, if there is none."""
     for compiler in compilers():
         return compiler
     remedy = "install one: apt-get install gcc-riscv64-unknown-elf, or pip install 'tilewright[cfu]'"
@@ -95,7 +95,10 @@ def _output(command: Sequence[str]) -> str:
 def elf_of(
     header: str, macros: Mapping[str, int | str], made: Mapping[str, str], ram_bytes: int, compiler: Compiler
 ) -> bytes:
-    """The ELF of a variant's header, with generated files `made` (name to text); from the cache where it was built."""
+    """Return the ELF file of a variant with generated files `made` (name to text), from the cache if it is there.
+
+    Raises UnsupportedError if the compiler fails.
+    """
     sources = {str(path.relative_to(SOURCES)): path.read_text() for path in sorted(SOURCES.rglob("*.[chlS]*"))}
     made = {**made, "link.ld": sources.pop("link.ld").replace("MAIN_RAM_BYTES", str(ram_bytes))}
     arguments = [*FLAGS, *WARNINGS, f'-DVARIANT="variants/{header}.h"']
@@ -119,14 +122,14 @@ def _compile(arguments: Sequence[str], made: Mapping[str, str], compiler: Compil
         command = (*compiler.command, *arguments, *places, *UNITS, *compiler.flags, "-o", str(output))
         done = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
         if done.returncode or not output.is_file():
-            raise UnsupportedError("firmware", f"{compiler.version} refuses it:\n{done.stderr.strip()}")
+            raise UnsupportedError("firmware", f"{compiler.version} does not compile it:\n{done.stderr.strip()}")
         return output.read_bytes()
 
 
 def firmware(
     variant: Variant, records: Sequence[Mapping[str, int]], config: Config, compiler: Compiler
 ) -> elf.Executable:
-    """The program for a model's operator records."""
+    """Return the program for the operator records of a model."""
     made = {"layout.h": layout.c_header(), "cfu_machine.h": machine_header(config)}
     if variant.specialised:
         made["layers.h"] = layers_header(records)
@@ -135,18 +138,19 @@ def firmware(
 
 
 def tiles(config: Config) -> dict[str, int]:
-    """The largest tiles that the buffers and the counters of start_GEMM (10 bits) take, m and n alike if they can be.
+    """Return the largest tiles that fit the buffers and the 10-bit counters of start_GEMM; m equals n if possible.
 
-    A has a row for each `array` of m and each k, B likewise for n, C for each `array` of n and each m.
+    A has one row per k and group of `array` m; B has one row per k and group of `array` n; C has one row per m and
+    group of `array` n.
     """
-    values = config.array * config.buffer_rows  # of a buffer; a power of two
+    values = config.array * config.buffer_rows  # in one buffer; a power of two
     side = 1 << (values.bit_length() - 1) // 2
     m, n = min(side, config.buffer_rows, LARGEST), min(max(side, config.array), LARGEST)
     return {"TILE_M": m, "TILE_N": n, "TILE_K": min(values // max(m, n), LARGEST)}
 
 
 def flat(program: elf.Executable) -> tuple[Array, Array]:
-    """What lies in memory before the start: the code's words uint32 from RAM_BASE on, the data uint8 behind them."""
+    """Return the initial memory from RAM_BASE on: the words of the code, uint32, and the data after them, uint8."""
     memory = bytearray(max(segment.address + len(segment.data) for segment in program.segments) - RAM_BASE)
     for segment in program.segments:
         memory[segment.address - RAM_BASE : segment.address - RAM_BASE + len(segment.data)] = segment.data
@@ -155,7 +159,7 @@ def flat(program: elf.Executable) -> tuple[Array, Array]:
 
 
 def layers_header(records: Sequence[Mapping[str, int]]) -> str:
-    """`layers.h`: every convolution without groups and dilation as L(index, shape)."""
+    """Return `layers.h`: every convolution without groups and dilation as L(index, shape)."""
     lines = [
         f"  L({index}, {', '.join(str(record[name]) for name in _SHAPE)})"
         for index, record in enumerate(records)
@@ -167,7 +171,7 @@ def layers_header(records: Sequence[Mapping[str, int]]) -> str:
 
 
 def machine_header(config: Config) -> str:
-    """`cfu_machine.h`, for this firmware and anyone's own: sizes, addresses, funct7 of each custom-0 instruction."""
+    """Return `cfu_machine.h`, for any firmware: sizes, addresses, and the funct7 of each custom-0 instruction."""
     sizes = {f"CFU_{key.upper()}": value for key, value in config.to_dict().items() if isinstance(value, int)}
     chosen = {
         f"CFU_{key.upper()}_{name.upper()}": int(getattr(config, key) == name)
@@ -178,7 +182,7 @@ def machine_header(config: Config) -> str:
     places = {f"CFU_{name}": f"0x{address:08x}" for name, address in devices_at.items()}
     groups = [
         Group("sizes", sizes),
-        Group("how the array is driven: 1 for what it does", chosen),
+        Group("how the array is driven: 1 marks the chosen way", chosen),
         Group("addresses; a store to HALT ends the run with a status, to REGION begins a region", places),
         Group("funct7 of custom-0", {f"CFU_{known.name.upper()}": code for code, known in CUSTOM.items()}),
         Group("layer registers of put", {f"CFU_FIELD_{name}": number for name, number in FIELDS.items()}),

@@ -1,7 +1,7 @@
-"""The model as the firmware reads it, described once: header and operator records of 32-bit words, then constants.
+"""The format of the model data that the firmware reads: a header and operator records of 32-bit words, then constants.
 
-The compiler packs by it, the toolchain makes the C header `layout.h` from it, `unpack` and the firmware check it.
-Offsets are bytes: of constants from the start of the blob, of activations from the start of the arena.
+This module is the only description: it packs and checks models, and generates the C header `layout.h`. Offsets are
+in bytes. Offsets of constants count from the start of the blob, offsets of activations from the start of the arena.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 
 MAGIC, VERSION = 0x4D575431, 1  # "1TWM"
-LANES = 16  # of the published array
-ALIGN = 64  # of every constant and activation: two lines of the first-level caches
-STACK_BYTES = 1 << 16  # that main.c leaves at the end of memory
+LANES = 16  # n of the published array
+ALIGN = 64  # alignment of constants and activations, in bytes: two lines of the L1 caches
+STACK_BYTES = 1 << 16  # reserved by main.c at the end of memory
 
 
 class Kind(IntEnum):
-    """What an operator computes."""
+    """The operation of a record."""
 
     CONV = 1
     DEPTHWISE = 2
@@ -33,35 +33,35 @@ class Kind(IntEnum):
     SOFTMAX = 8
 
 
-#: Words of the header: where everything is and how large the machine's memory has to be.
+#: Words of the header. `bytes` is the size of the blob, `ops` the number of operators.
 HEADER = ("magic", "version", "bytes", "ops", "arena_bytes")
 
-#: Words of an operator, all int32. `*_multiplier`, `*_shift`: a factor q * 2**(shift - 31) of one whole tensor.
+#: Words of an operator, all int32. `*_multiplier` q and `*_shift` give a factor q * 2**(shift - 31) for a whole tensor.
 RECORD = (
     "kind",
     *("input", "input2", "output"),  # activations
-    *("weights", "bias", "multiplier", "shift"),  # constants; multiplier and shift of each channel
+    *("weights", "bias", "multiplier", "shift"),  # constants; multiplier and shift are per channel
     *("in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "filter_c"),
     *("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w", "pad_h", "pad_w"),
-    *("input_offset", "input2_offset", "output_offset", "low", "high"),  # offset: what is added to a code
+    *("input_offset", "input2_offset", "output_offset", "low", "high"),  # offsets are added to codes
     *("input_multiplier", "input_shift", "input2_multiplier", "input2_shift", "output_multiplier", "output_shift"),
     "diff_min",  # softmax: smaller differences count as zero
-    *("coupled", "rows_at"),  # on the CFU's own memory: see Coupled; the row of B where the weights begin
+    *("coupled", "rows_at"),  # see Coupled; the row of B where the weights begin
 )
 
 
 class Coupled(IntFlag):
-    """How an operator runs on the CFU's image memory; its weights are then rows of B, packed as `packed_rows` does."""
+    """How an operator uses the CFU's image memory. If it does, its weights are rows of B, packed by `packed_rows`."""
 
-    HERE = 1  # it does
-    PUSH = 2  # its input is in main memory and has to be pushed
-    PUSH2 = 4
-    READ = 8  # its output is needed in main memory
-    LATE = 16  # its weights and those of the convolution before it do not fit into B together
+    HERE = 1  # it runs on the image memory
+    PUSH = 2  # its input must be pushed from main memory
+    PUSH2 = 4  # its second input must be pushed
+    READ = 8  # its output must be read back to main memory
+    LATE = 16  # its weights do not fit into B beside the weights of the previous convolution
 
 
 def c_header() -> str:
-    """`layout.h`: the same words as C structures."""
+    """Return `layout.h`: the same words as C structures."""
     kinds = "".join(f"  KIND_{kind.name} = {int(kind)},\n" for kind in Kind)
     kinds += "".join(f"  COUPLED_{flag.name} = {int(flag)},\n" for flag in Coupled)
     fields = ["".join(f"  int32_t {name};\n" for name in names) for names in (HEADER, RECORD)]
@@ -77,7 +77,7 @@ def aligned(nbytes: int) -> int:
 
 
 def pack(records: Sequence[Mapping[str, int]], constants: bytes, arena_bytes: int) -> Array:
-    """The blob, uint8. Constant offsets in `records` count from `constants_at(len(records))`, where they begin."""
+    """Return the blob, uint8. Constants begin at `constants_at(len(records))`."""
     words = [MAGIC, VERSION, constants_at(len(records)) + len(constants), len(records), arena_bytes]
     for record in records:
         words += [record.get(name, 0) for name in RECORD]
@@ -87,16 +87,16 @@ def pack(records: Sequence[Mapping[str, int]], constants: bytes, arena_bytes: in
 
 
 def constants_at(ops: int) -> int:
-    """The first byte after the header and `ops` records."""
+    """Return the offset of the constants: after the header and `ops` records."""
     return aligned(4 * (len(HEADER) + ops * len(RECORD)))
 
 
 def unpack(blob: Array) -> tuple[dict[str, int], list[dict[str, int]]]:
-    """Header and records of a blob. Raises ProgramError for what is not one, or of another version."""
+    """Return header and records of a blob. Raises ProgramError if it is damaged or has another version."""
     words = np.frombuffer(blob.tobytes()[: len(blob) // 4 * 4], "<i4").tolist()
     header = dict(zip(HEADER, words, strict=False))
     if len(header) < len(HEADER) or header["magic"] != MAGIC:
-        raise ProgramError("model data", "has no header of its own", "compile the model again")
+        raise ProgramError("model data", "does not begin with the header of a model", "compile the model again")
     if header["version"] != VERSION:
         reason = f"has version {header['version']}; this Tilewright reads {VERSION}"
         raise ProgramError("model data", reason, "compile the model again")
@@ -107,11 +107,11 @@ def unpack(blob: Array) -> tuple[dict[str, int], list[dict[str, int]]]:
 
 
 def check(header: Mapping[str, int], records: Sequence[Mapping[str, int]]) -> None:
-    """Raises ProgramError where an operator would read or write outside the blob or the arena."""
+    """Check all operators. Raises ProgramError if one would access bytes outside of the blob or the arena."""
     for index, record in enumerate(records):
         where = f"operator {index}"
         if record["kind"] not in set(Kind):
-            raise ProgramError(where, f"is of the unknown kind {record['kind']}", "compile the model again")
+            raise ProgramError(where, f"has the unknown kind {record['kind']}", "compile the model again")
         if header["arena_bytes"] < 0 or any(not 0 <= record[name] < 1 << 24 for name in _EXTENTS):
             raise ProgramError(where, "has an impossible shape", "compile the model again")
         for names, limit, sizes in (
@@ -120,7 +120,7 @@ def check(header: Mapping[str, int], records: Sequence[Mapping[str, int]]) -> No
         ):
             for name in names:
                 if name in sizes and not 0 <= record[name] <= limit - sizes[name]:
-                    raise ProgramError(where, f"its {name} lies outside", "compile the model again")
+                    raise ProgramError(where, f"its {name} lies outside of the model", "compile the model again")
 
 
 _ACTIVATIONS, _CONSTANTS = RECORD[1:4], RECORD[4:8]
@@ -129,14 +129,14 @@ LINEAR = (Kind.CONV, Kind.DEPTHWISE, Kind.FULLY_CONNECTED)
 
 
 def activation_bytes(record: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of an operator's activations, by field."""
+    """Return the bytes of an operator's activations, by field."""
     read = record["in_h"] * record["in_w"] * record["in_c"]
     sizes = {"input": read, "output": record["out_h"] * record["out_w"] * record["out_c"]}
     return sizes | ({"input2": read} if record["kind"] == Kind.ADD else {})
 
 
 def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of an operator's constants, by field."""
+    """Return the bytes of an operator's constants, by field."""
     kind, channels = record["kind"], record["out_c"]
     if kind not in LINEAR:
         return {}
@@ -150,12 +150,12 @@ def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
 
 
 def rows_of_b(record: Mapping[str, int]) -> int:
-    """Rows of the array's buffer B that a convolution's weights take: one for each LANES channels and tap."""
+    """Return the rows of buffer B for a convolution's weights: one per tap and group of LANES output channels."""
     return -(-record["out_c"] // LANES) * record["kernel_h"] * record["kernel_w"] * record["in_c"]
 
 
 def macs(record: Mapping[str, int]) -> int:
-    """Multiply-accumulates of an operator, padding taps included, as the field counts them."""
+    """Return the multiply-accumulates of an operator. Padding taps count, as is usual."""
     outputs, window = record["out_h"] * record["out_w"] * record["out_c"], record["kernel_h"] * record["kernel_w"]
     taps = {Kind.CONV: window * record["filter_c"], Kind.DEPTHWISE: window, Kind.FULLY_CONNECTED: record["in_c"]}
     return outputs * taps.get(Kind(record["kind"]), 0)

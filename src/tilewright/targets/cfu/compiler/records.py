@@ -1,6 +1,6 @@
-"""One operator of the firmware for one node: its record and constants, or why the host runs it.
+"""Lower nodes to operators of the firmware: a record and constants each, or the reason for the fallback to the host.
 
-And which operators run on the CFU's own image memory, what has to be moved for it, and weights as rows of B.
+`couple` decides which operators run on the CFU's image memory, and which tensors must be moved for them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from tilewright.targets.cfu.isa.state import CHANNELS
 
 from .layout import LANES, Coupled, Kind, activation_bytes, rows_of_b
 
-#: Bits in front of the point in the softmax's exponent, and TFLite's bits behind an addition's operands.
+#: Integer bits of the exponent in softmax, and the left shift of the operands in TFLite's addition.
 DIFF_BITS, ADD_BITS = 5, 20
-MAX_DEPTH = 1023  # of a launch: 10 bits, as start_GEMM has
+MAX_DEPTH = 1023  # largest k of a launch: start_GEMM has 10 bits for it
 Record = Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """A node's record: `words` by field name, activations by operand field, constants by field in int8 or int32."""
+    """The record of a node. `activations` are tensor names, `constants` int8 or int32 arrays, and `words` numbers; all
+    are keyed by the field of the record."""
 
     kind: Kind
     activations: Mapping[str, str]
@@ -38,7 +39,7 @@ class Operator:
 
 
 def operator(site: Site, rounding: Rounding) -> Operator | str:
-    """The operator of a node, or the reason why the firmware has none."""
+    """Return the operator of a node, or the reason for its fallback to the host."""
     op = site.node.op
     make = _MAKERS.get(type(op))
     if make is None:
@@ -89,11 +90,11 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
     assert isinstance(op, ops.Add)
     a, b = site.input(0), site.input(1)
     if rounding.elementwise != "tflite":
-        return f"Add with rounding={rounding.name} is not supported: the kernel adds as TFLite does"
+        return f"Add with rounding={rounding.name} is not supported: the kernel adds like TFLite"
     if a.shape != b.shape or a.data is not None or b.data is not None or b.dtype != "int8":
         shapes = f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
         return f"Add of {shapes} is not supported; its kernel adds two computed int8 tensors of one shape"
-    if a.scale > b.scale:  # the kernels on the CFU know that the second factor is 1/2
+    if a.scale > b.scale:  # the kernels on the CFU assume that the second factor is 1/2
         a, b = b, a
     twice_max = 2 * np.float64(b.scale)
     factors = {
@@ -105,7 +106,7 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
     for name, factor in factors.items():
         words |= _factor(name, factor)
     if words["output_shift"] > 0:
-        return "its kernel takes sums that shrink; this one is scaled up"
+        return "the scale of its result is too small: its kernel cannot scale sums up"
     words |= {"input_offset": -a.zero_point, "input2_offset": -b.zero_point, "output_offset": out.zero_point}
     return Operator(Kind.ADD, {"input": a.name, "input2": b.name, "output": out.name}, {}, words)
 
@@ -184,10 +185,10 @@ def couple(
     extensions: Collection[str],
     buffer_rows: int,
 ) -> list[dict[str, int]]:
-    """For each operator the words `coupled` and `rows_at`. `activations` names its tensors by field.
+    """Return the words `coupled` and `rows_at` of each operator. `activations` names its tensors by field.
 
-    An activation has the same place in the image memory as in the arena. With `resident` it is pushed once, when an
-    operator first needs it there, and read back only for operators that run on the CPU and for the host.
+    An activation has the same offset in the image memory as in the arena. With the extension `resident` it is pushed
+    once, before its first use there, and is read back only if the CPU or the host needs it.
     """
     here = [_takes(record, extensions, buffer_rows) for record in records]
     resident = "resident" in extensions
@@ -214,7 +215,7 @@ def couple(
         if not resident or names["output"] in cpu or names["output"] in leaving:
             flags |= Coupled.READ
         if record["kind"] == Kind.CONV and "dma" in extensions:
-            # At the first and the last rows in turn, so that the next layer's may come while this one is computed.
+            # Alternate between the first and the last rows, so that the next weights load during this convolution.
             rows = rows_of_b(record)
             flags |= Coupled.LATE if rows + rows_before > buffer_rows else 0
             row, rows_before = 0 if row else buffer_rows - rows, rows
@@ -224,7 +225,7 @@ def couple(
 
 
 def _takes(record: Record, extensions: Collection[str], buffer_rows: int) -> bool:
-    """Whether the machine's extensions compute this operator, and its activations lie within the image memory."""
+    """Return whether the extensions can compute an operator and its activations lie within the image memory."""
     kind = record["kind"]
     sizes = activation_bytes(record)
     if any(record[field] + size > IMAGE_BYTES for field, size in sizes.items()):
@@ -243,7 +244,7 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int) -> boo
 
 
 def packed_rows(weights: Array) -> Array:
-    """int8 (O, KH, KW, C) as rows of 16 output channels, each word's bytes backwards: what set_matrixB takes."""
+    """Return weights int8 (O, KH, KW, C) as rows of 16 output channels, with big-endian words as in set_matrixB."""
     channels = weights.shape[0]
     flat = weights.reshape(channels, -1)
     padded = np.zeros((-(-channels // LANES) * LANES, flat.shape[1]), np.int8)

@@ -1,4 +1,4 @@
-"""The firmware's named variants: which kernels are in it, and the document's step that each is."""
+"""The named variants of the firmware: their kernels, and the step of the document that each reproduces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from tilewright.errors import ConfigError
 from tilewright.targets.cfu.config import Config
 
-#: What the kernels on the array are made for; those of the extensions know the published values only.
+#: Keys of the configuration that the kernels on the array depend on. Kernels of extensions need the published values.
 ARRAY_KEYS = ("array", "buffer_rows", "transfer", "readout", "start", "srdhm")
 
 
@@ -21,28 +21,28 @@ class Variant:
     about: str
     header: str
     macros: Mapping[str, int | str] = field(default_factory=dict)
-    measured: float | None = None  # microseconds of ResNet-8, as the document measured this step of it
-    beside: str = ""  # the variant that an aside of the document is compared with
-    extensions: tuple[str, ...] = ()  # of the machine, without which it does not run
+    measured: float | None = None  # the document's time of ResNet-8 at this step, in microseconds
+    beside: str = ""  # the variant that this aside of the document is compared with
+    extensions: tuple[str, ...] = ()  # extensions of the machine that it needs
 
     @property
     def specialised(self) -> bool:
-        """Whether it is compiled anew for each model, with its layers.h."""
+        """Whether it is compiled for each model, with its layers.h."""
         return self.header == "software"
 
     @property
     def tile_values(self) -> int:
-        """Values of A or B that its macros' tiles take; 0: tiles follow the buffers."""
+        """Values in a tile of A or B that the macros fix; 0 if tiles follow the buffer size."""
         return int(self.macros.get("TILE_M", 0)) * int(self.macros.get("TILE_K", 0))
 
     @property
     def kind(self) -> Literal["step", "aside", ""]:
-        """What the document makes of it; the ladder is bench/cfu_ladder.py."""
+        """Whether it is a step or an aside of the document; bench/cfu_ladder.py runs the steps."""
         return "step" if self.measured else "aside" if self.beside else ""
 
 
 def _post(fully_connected: str) -> dict[str, int | str]:
-    """Post-processing by instructions, and how the fully connected layer is computed."""
+    """Return the macros for post-processing by instructions and a kernel for the fully connected layer."""
     return {"POST": 1, "FULLY_CONNECTED": fully_connected}
 
 
@@ -51,7 +51,7 @@ DOT = "published, fully connected by four products an instruction (extension dot
 SMALL_TILES = {**UNROLLED, "TILE_M": 128, "TILE_N": 128, "TILE_K": 512}
 _ALL = (
     Variant("baseline", "reference kernels on plain RV32IM", "reference", measured=4_044_074.545),
-    Variant("software", "a kernel of its own for each convolution, on plain RV32IM", "software", {}, 1_428_413.2),
+    Variant("software", "one specialised kernel per convolution, on plain RV32IM", "software", {}, 1_428_413.2),
     Variant("explicit", "the array, im2col in main memory", "explicit", {"IN_BUFFER": 0}, 678_492.32),
     Variant("buffered", "partial sums stay in the array's buffer", "explicit", {"IN_BUFFER": 1}, 669_268.155),
     Variant("implicit", "im2col by address", "implicit", {**POST, "POST": 0}, 440_558.235),
@@ -69,21 +69,21 @@ _ALL = (
         "dense_array", "published, fully connected on the array", "implicit", _post("ON_ARRAY"), beside="published"
     ),
     Variant("dense_dot", DOT, "implicit", BY_DOT, beside="published", extensions=("dot",)),
-    Variant("coupled", "what the machine's extensions take on the CFU's own memory", "coupled", UNROLLED),
+    Variant("coupled", "operators that the extensions support, on the CFU's own memory", "coupled", UNROLLED),
     Variant("general", "every convolution without groups on the array, by one kernel", "array"),
 )
 VARIANTS = {variant.name: variant for variant in _ALL}
 
 
 def variant(name: str) -> Variant:
-    """The variant called `name`. Raises ConfigError naming those that exist."""
+    """Return the variant called `name`. Raises ConfigError, with all names, if there is none."""
     if name not in VARIANTS:
         raise ConfigError("firmware", f"there is no variant '{name}'", f"choose one of {', '.join(VARIANTS)}")
     return VARIANTS[name]
 
 
 def check_machine(chosen: Variant, config: Config) -> None:
-    """Raises ConfigError where the machine's array is not the one that the variant's kernels are written for."""
+    """Check that a machine can run a variant. Raises ConfigError if array, buffers or extensions do not fit."""
     published = Config()
     if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
         reason = f"firmware '{chosen.name}' drives the published array ({', '.join(ARRAY_KEYS)} as in that preset)"

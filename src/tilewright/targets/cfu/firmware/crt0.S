@@ -1,6 +1,6 @@
 #include "cfu_machine.h"
 
-// From reset to main: stack, global pointer, zeroed data; afterwards main's result ends the run.
+// From reset to main: set up stack and global pointer, clear .bss; main's result then ends the run.
 .section .text.start, "ax"
 .globl _start
 .type _start, @function

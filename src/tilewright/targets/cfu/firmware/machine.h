@@ -5,7 +5,7 @@
 #include "cfu_machine.h"
 
 #define UART_TX (*(volatile uint32_t *)CFU_UART)
-#define REGION (*(volatile uint32_t *)CFU_REGION)  // operator index + 1: its region begins; 0: it ends
+#define REGION (*(volatile uint32_t *)CFU_REGION)  // store operator index + 1 to begin its region, 0 to end it
 
 static inline void print(const char *text) {
   while (*text) UART_TX = (uint8_t)*text++;

@@ -1,11 +1,11 @@
-// The interpreter: runs the operators of the model that the host has put behind the program, one after the other.
+// The interpreter: it runs the operators of the model in order. The host puts the model after the program.
 #include "kernels/pool.h"
 #include "kernels/reference.h"
 #include "kernels/softmax.h"
 #include "machine.h"
 #include VARIANT
 
-extern int8_t model[];  // from link.ld: the first byte behind the program
+extern int8_t model[];  // from link.ld: the first byte after the program
 extern int8_t stack_top[];
 
 enum { STACK_BYTES = 1 << 16 };
@@ -35,7 +35,7 @@ static int run(int index, const struct op *op, const struct memory *memory) {
   return UNKNOWN_OPERATOR;
 }
 
-// Whether every offset lies within its memory; the compiler checks that what begins there ends there, too.
+// Return whether every offset lies within its memory. The compiler checks that tensors also end there.
 static int in_bounds(const struct header *header, const struct op *op) {
   const int32_t constants[] = {op->weights, op->bias, op->multiplier, op->shift};
   const int32_t activations[] = {op->input, op->input2, op->output};

@@ -1,4 +1,4 @@
-// What the kernels know of the model: its operators (layout.h), constants and activations.
+// The model as the kernels see it: operators (layout.h), constants and activations.
 #pragma once
 #include "layout.h"
 
@@ -7,11 +7,11 @@ struct memory {
   int8_t *arena;            // activations
   const struct op *ops;
   int op_count;
-  int8_t *scratch;  // what a kernel may use as it likes, up to the stack
+  int8_t *scratch;  // free memory for kernels, up to the stack
 };
 
-// A tensor's extents: batch, height, width, channels. Made by a function of another file and passed by
-// pointer, as in TensorFlow Lite: what a compiler makes of the kernels depends on it.
+// A tensor's extents: batch, height, width, channels. As in TensorFlow Lite, a function in another file
+// makes it and it is passed by pointer, because the compiled code of the kernels depends on this.
 struct shape {
   int32_t rank, extent[5];
 };
@@ -23,7 +23,7 @@ static inline int offset(const struct shape *shape, int batch, int y, int x, int
   return ((batch * sizes[1] + y) * sizes[2] + x) * sizes[3] + channel;
 }
 
-// An operator's window and offsets.
+// The window, offsets and clamp range of an operator.
 struct window {
   int stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w;
   int32_t input_offset, output_offset, low, high;
@@ -35,7 +35,7 @@ static inline const int32_t *words(const struct memory *memory, int32_t at) {
   return (const int32_t *)(memory->constants + at);
 }
 
-// Every operator's constants and activations as pointers.
+// Pointers to the constants and activations of an operator.
 struct operands {
   const int8_t *input, *input2, *weights;
   const int32_t *bias, *multiplier, *shift;

@@ -1,9 +1,9 @@
-// From int32 accumulators to int8 codes: gemmlowp's double rounding, in three forms of one rule.
+// Requantise int32 accumulators to int8 codes with gemmlowp's double rounding: three equivalent implementations.
 #pragma once
 #include "cfu.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define KERNEL static __attribute__((noinline))  // a function of its own, for profiles
+#define KERNEL static __attribute__((noinline))  // not inlined, so that profiles show it
 
 INLINE int at_most(int a, int b) { return a < b ? a : b; }
 INLINE int at_least(int a, int b) { return a > b ? a : b; }
@@ -13,7 +13,7 @@ INLINE int32_t clamp(int32_t x, int32_t low, int32_t high) {
   return x > high ? high : x;
 }
 
-// SaturatingRoundingDoublingHighMul, as the reference kernels compute it.
+// SaturatingRoundingDoublingHighMul, as in the reference kernels.
 INLINE int32_t high_mul(int32_t a, int32_t b) {
   int overflow = a == b && a == INT32_MIN;
   int64_t product = (int64_t)a * b;
@@ -22,7 +22,7 @@ INLINE int32_t high_mul(int32_t a, int32_t b) {
   return overflow ? INT32_MAX : high;
 }
 
-// RoundingDivideByPOT: to the nearest, halves away from zero; 0 <= exponent <= 31.
+// RoundingDivideByPOT: to nearest, ties away from zero; 0 <= exponent <= 31.
 INLINE int32_t divide_by_pot(int32_t x, int exponent) {
   int32_t mask = (int32_t)((1ll << exponent) - 1);
   int32_t remainder = x & mask;
@@ -30,10 +30,10 @@ INLINE int32_t divide_by_pot(int32_t x, int exponent) {
   return (x >> exponent) + (remainder > threshold);
 }
 
-// x * multiplier * 2**(shift - 31), both roundings: a function of another file, as in TensorFlow Lite.
+// x * multiplier * 2**(shift - 31) with both roundings. As in TensorFlow Lite, it is in another file.
 int32_t scale_reference(int32_t x, int32_t multiplier, int32_t shift);
 
-// The same for |x * multiplier| < 2**62 without the branches: adding 2**30 and flooring rounds as `high_mul` does.
+// `high_mul` without branches, for |a * b| < 2**62: adding 2**30 and flooring rounds in the same way.
 INLINE int32_t high_mul_short(int32_t a, int32_t b) {
   return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);
 }

@@ -1,8 +1,8 @@
-// What GCC may call although nothing names it: freestanding code has no C library.
+// Functions that GCC may call implicitly: freestanding code has no C library.
 #include <stddef.h>
 
 #ifndef __clang__
-#pragma GCC optimize("no-tree-loop-distribute-patterns")  // else memcpy becomes a call of itself
+#pragma GCC optimize("no-tree-loop-distribute-patterns")  // otherwise memcpy would be compiled to a call of itself
 #endif
 
 void *memcpy(void *restrict to, const void *restrict from, size_t count) {

@@ -1,5 +1,5 @@
-"""Every instruction, described once: its fields, its text and its meaning, an executable function.
+"""The description of every instruction: its fields, its text, and its meaning as an executable function.
 
-`rv32.py` describes the CPU's instructions, `custom.py` those of the custom function unit. The compiled loop calls the
-same functions, compiled; called from Python they are the reference.
+`rv32.py` describes the instructions of the CPU, `custom.py` the instructions of the custom function unit. Called from
+Python, the functions are the reference; the compiled loop calls compiled versions of the same functions.
 """

@@ -1,9 +1,10 @@
-"""Beyond the document: the same array, coupled better. Activations as bytes on the CFU, which finds their elements.
+"""Extensions beyond the document: the CFU keeps activations in an image memory and addresses their elements itself.
 
-An image memory of 16 banks, pixel p of a tensor in bank p mod 16, four channels a word: with both ports of each bank
-16 windows of stride 1 or 2 are read in a cycle, so a launch takes the array's cycles as the document's does. Then
-four results a cycle are requantised and written back as bytes. Nothing overlaps. Values are there at once; a program
-that looks before the end is reported. Meanings take the arguments of gemm.py's and answer 0 unless said otherwise.
+The image memory has 16 banks, with pixel p of a tensor in bank p mod 16 and four channels per word. Both ports of each
+bank together read 16 windows of stride 1 or 2 per cycle, so a launch takes as many array cycles as in the document.
+Four results per cycle are then requantised and written back as bytes. No two phases overlap. The model computes values
+at once, and reports a program that accesses them before the end. Meanings take the arguments of gemm.py and answer 0
+unless their docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from tilewright.targets.cfu.jit import callee
 from .gemm import busy_cycles, scaled, work, wrapped
 from .state import CHANNELS, FIELDS, IMAGE_WORDS, Misuse, Reg, note
 
-PIPELINE = 3  # cycles of a requantisation, once a launch: product, its high half, shift and clamp
-DIVIDE = 34  # cycles of a mean's division; as the CPU's divider
-#: The DMA reads as the L2 does, a line at a time: LiteDRAM's open-row read. `burst` keeps the port busy instead: the
-#: latency once a row, then its 64 bits a cycle; assumed, as the CPU's traffic on the same DRAM is left out.
+PIPELINE = 3  # latency of requantisation, once per launch: product, high half, shift and clamp
+DIVIDE = 34  # cycles of the division of a mean, as in the CPU's divider
+#: Like the L2, the DMA reads one line at a time from an open row (LiteDRAM). With `burst` it pays the latency once per
+#: row and then reads the port's 64 bits per cycle. This is an assumption: CPU traffic on the same DRAM is ignored.
 LINE_BYTES, LINE_CYCLES = 16, 15
 ROW_BYTES, ROW_CYCLES, PORT_BYTES = 2048, 20, 8
 BURST = 1 << EXTENSIONS.index("burst")
@@ -72,7 +73,7 @@ def push_shift(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 @callee
 def start_conv(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Convolve from image memory to image memory, as soon as fetched weights are there."""
+    """Convolve from image memory to image memory, after any running fetch of weights."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     work(regs, cycle, max(0, regs[Reg.FETCHED] - cycle) + _convolve(regs, buffers, _image(regs)))
     regs[Reg.CONVOLVED] = regs[Reg.BUSY_UNTIL]
@@ -85,7 +86,7 @@ def start_conv(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 @callee
 def _convolve(regs: Array, buffers: Array, image: int) -> int:
-    """Requantised sums, with weights in B (k: window row, column, channel). Returns the cycles."""
+    """Write requantised sums; return the cycles. Weights are in B; k counts window rows, columns, then channels."""
     in_h, in_w, in_c = regs[Reg.IN_H], regs[Reg.IN_W], regs[Reg.IN_C]
     kernel_h, kernel_w = regs[Reg.KERNEL_H], regs[Reg.KERNEL_W]
     out_w, out_c, lanes, rows = regs[Reg.OUT_W], regs[Reg.OUT_C], regs[Reg.LANES], regs[Reg.ROWS]
@@ -117,7 +118,7 @@ def _convolve(regs: Array, buffers: Array, image: int) -> int:
 
 @callee
 def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Add two tensors as TFLite does, the second factor 1/2. An element takes two products: four in two cycles."""
+    """Add two tensors like TFLite, with a second factor of 1/2. Elements need two products: two cycles for four."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     size, image = regs[Reg.OUT_H] * regs[Reg.OUT_W] * regs[Reg.OUT_C], _image(regs)
     for index in range(size):
@@ -131,7 +132,7 @@ def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
 
 @callee
 def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The mean of each channel, half away from zero: four channels a cycle added up, then a division each."""
+    """Compute the mean of each channel, with ties away from zero: four channels per cycle, then a division each."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     pixels, channels, image = regs[Reg.IN_H] * regs[Reg.IN_W], regs[Reg.IN_C], _image(regs)
     for channel in range(channels):
@@ -146,7 +147,7 @@ def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 @callee
 def fetch(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Read b bytes at address a as rows of B, in the form that set_matrixB takes; rows in use are noted."""
+    """Read b bytes at address a into rows of B, in the format of set_matrixB. Overwriting rows in use is noted."""
     if fetch_meets_rows(regs, b, cycle):
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
     regs[Reg.ANSWER] = 0
@@ -169,7 +170,7 @@ def fetch(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 @callee
 def dot(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Add four products of codes in a, whose zero point is -128, and weights in b to the sum, and answer with it."""
+    """Add four products of codes in a (zero point -128) and weights in b to the sum, and answer with the sum."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     total = regs[Reg.DOT]
     for lane in range(4):
@@ -180,7 +181,7 @@ def dot(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
 
 @callee
 def fetch_meets_rows(regs: Array, nbytes: int, cycle: int) -> bool:
-    """Whether a fetch would replace weights that the running convolution reads."""
+    """Return whether a fetch would overwrite weights that the running convolution reads."""
     if cycle > regs[Reg.CONVOLVED]:
         return False
     size, tiles = regs[Reg.ROWS], -(-regs[Reg.OUT_C] // regs[Reg.LANES])
@@ -191,7 +192,7 @@ def fetch_meets_rows(regs: Array, nbytes: int, cycle: int) -> bool:
 
 @callee
 def _command(regs: Array, misuse: int, cycle: int) -> None:
-    """Note a command that the array's work does not allow."""
+    """Answer 0, and note the misuse if the array is busy."""
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, misuse, cycle, regs[Reg.FUNCT7])
     regs[Reg.ANSWER] = 0
@@ -199,7 +200,7 @@ def _command(regs: Array, misuse: int, cycle: int) -> None:
 
 @callee
 def _image(regs: Array) -> int:
-    """Where the image memory begins among the buffers' words: behind A, B and C."""
+    """Return the index of the image memory in the words of the buffers: after A, B and C."""
     return regs[Reg.ROWS] * regs[Reg.LANES] * 3 // 2
 
 

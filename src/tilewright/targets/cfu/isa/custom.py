@@ -1,9 +1,9 @@
-"""The custom-0 instructions: number, name, operands, purpose and meaning; and the CFU that executes them.
+"""The custom-0 instructions (number, name, operands, purpose and meaning), and the CFU that executes them.
 
-funct3 is 0; the RTL does not look at it. `cfu_op(funct3, funct7, a, b)` is CFU-Playground's macro. The CFU is
-`execute(regs, buffers, ram, funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Values and cycles are those of the
-author's cfu.v, also where a program misuses it. An instruction is answered in the cycle after its command unless its
-meaning says otherwise, and none is taken while there is an answer: that is the CPU loop's business.
+CFU-Playground's macro is `cfu_op(funct3, funct7, a, b)`. funct3 is 0; the RTL ignores it. The CFU is the function
+`execute(regs, buffers, ram, funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Values and cycles equal those of the
+author's cfu.v, even if a program misuses it. The answer is ready in the cycle after the command unless the meaning sets
+Reg.READY. The CPU loop gives no new command before the last answer is taken.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .state import Misuse, Reg, note
 
 
 class Role(StrEnum):
-    """What an instruction is for: moves data, waits for the array, or computes on what was read."""
+    """The purpose of an instruction: it moves data, waits for the array, or post-processes sums."""
 
     TRANSFER = "transfer"
     WAIT = "waiting for the array"
@@ -31,7 +31,7 @@ class Role(StrEnum):
 
 
 class Custom(NamedTuple):
-    """One instruction. `meaning` takes (regs, buffers, ram, a, b, cycle); a machine needs one of `extensions`."""
+    """One instruction. `meaning` takes (regs, buffers, ram, a, b, cycle). The machine must have one of `extensions`."""
 
     name: str
     operands: str
@@ -46,7 +46,7 @@ PUT, PUSH_IMAGE, GET_IMAGE, PUSH_CHANNEL, PUSH_SHIFT, START_CONV, START_ADD, STA
 TRANSFER, WAIT, POST = Role
 IM2COL = ("im2col",)
 
-#: By funct7; those without extensions are the document's.
+#: Instructions by funct7. Instructions without extensions are in the document.
 CUSTOM: dict[int, Custom] = {
     SET_A: Custom(
         "set_matrixA", "upper, lower", TRANSFER, "the next 8 bytes of A, lane 0 in the high byte of upper", gemm.set_a
@@ -82,7 +82,7 @@ CUSTOM: dict[int, Custom] = {
         "dot", "codes, weights", POST, "adds four products of (code + 128) and weight to a sum", coupled.dot, ("dot",)
     ),
 }
-#: The extensions of which a machine needs one, by funct7: bits as in Reg.EXTENSIONS.
+#: By funct7, a mask of extensions (bits of Reg.EXTENSIONS). The machine must have one of them.
 NEEDS = np.array(
     [
         sum(1 << EXTENSIONS.index(key) for key in CUSTOM[code].extensions) if code in CUSTOM else 0
@@ -93,18 +93,18 @@ NEEDS = np.array(
 
 
 def name(function: int) -> str:
-    """The name of funct7 << 3 | funct3, for text."""
+    """Return the name of the instruction funct7 << 3 | funct3."""
     known = CUSTOM.get(function >> 3)
     return known.name if known and not function & 7 else f"custom0.{function >> 3}.{function & 7}"
 
 
 def make_execute(build: int, beyond: Callable[..., bool]) -> Callable[..., tuple[int, int]]:
-    """The CFU, uncompiled; `build` stands for the sources of all that it calls, `beyond` is `extended` or `absent`."""
+    """Return the uncompiled CFU. `build` is `jit.version()`; `beyond` is `extended` or `absent`."""
 
     def execute(
         regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
     ) -> tuple[int, int]:
-        """One instruction, its command taken in `cycle`; a, b are int32 values."""
+        """Execute the command that the CFU takes in `cycle`; a and b are int32 values."""
         _ = build
         regs[Reg.FUNCT7], regs[Reg.READY] = funct7, cycle + 1
         gemm.settle(regs, buffers, cycle)
@@ -133,14 +133,14 @@ def make_execute(build: int, beyond: Callable[..., bool]) -> Callable[..., tuple
             note(regs, Misuse.UNKNOWN, cycle, funct7 << 3 | funct3)
         return regs[Reg.ANSWER], regs[Reg.READY]
 
-    # Numba names machine code after the function; both kinds may be in one process, each compiled by another.
+    # Numba names machine code after the function, and a process may hold both kinds.
     execute.__qualname__ = f"execute_{beyond.__name__}"
     return execute
 
 
 @callee
 def extended(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
-    """Execute an instruction of the machine's extensions; False for another."""
+    """Execute an instruction of the machine's extensions. Return False if it is not one."""
     if not NEEDS[funct7] & regs[Reg.EXTENSIONS]:
         return False
     if funct7 == PUT:
@@ -168,5 +168,5 @@ def extended(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: in
 
 @callee
 def absent(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
-    """The instructions of a machine without extensions: none."""
+    """Return False: a machine without extensions has no such instruction."""
     return False

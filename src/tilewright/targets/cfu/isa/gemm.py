@@ -1,11 +1,11 @@
-"""The array's instructions: rows into A and B, a product into C, sums out of C; and post-processing in fixed point.
+"""The array's instructions: write rows of A and B, multiply into C, read sums from C; and fixed-point post-processing.
 
-Values are those of the author's cfu.v; post-processing is gemmlowp's. A meaning takes (regs, buffers, ram, a, b,
-cycle): a, b are int32 values, the command is taken in `cycle`. Where the answer is new, it writes Reg.ANSWER; where it
-comes later than in the next cycle, Reg.READY.
+Values equal those of the author's cfu.v; post-processing is gemmlowp's. Each meaning takes (regs, buffers, ram, a, b,
+cycle): a and b are int32 operands, and the CFU takes the command in `cycle`. A meaning with a new answer writes
+Reg.ANSWER. If the answer is not ready in the next cycle, it also writes Reg.READY.
 
-C row (n_tile * M + m) gets the sums of A row (m_tile * K + k) and B row (n_tile * K + k), tile after tile, m outer.
-A tile takes a cycle for each k and one for each row and lane of skew, then one for each row of C that it writes.
+Row (n_tile * M + m) of C gets the sums of row (m_tile * K + k) of A and row (n_tile * K + k) of B. Tiles are computed
+one after the other, with m outermost. A tile takes one cycle per k, `array` cycles of skew, and one cycle per row of C.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ A, B = 0, 1
 
 @callee
 def set_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Latch a * b; a machine with srdhm=single answers with its high half, a cycle later."""
+    """Latch a * b. With srdhm=single, also answer with its rounded high half, one cycle later than usual."""
     regs[Reg.PRODUCT] = a * b
     regs[Reg.OVERFLOW] = a == INT_MIN and b == INT_MIN
     if regs[Reg.SRDHM] == SINGLE:
@@ -38,32 +38,32 @@ def set_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
 
 @callee
 def get_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The rounded doubled high half of the product, saturated."""
+    """Answer with the saturated, rounded, doubled high half of the product."""
     regs[Reg.ANSWER] = INT_MAX if regs[Reg.OVERFLOW] else high_product(regs[Reg.PRODUCT])
 
 
 @callee
 def rdbpot(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """a / 2**b, b unsigned."""
+    """Answer with a / 2**b, rounded; b is unsigned."""
     regs[Reg.ANSWER] = shifted(a, b & 0xFFFFFFFF)
 
 
 @callee
 def off_maxmin(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """a + b within int8."""
+    """Answer with a + b, clamped to int8."""
     regs[Reg.ANSWER] = max(-128, min(127, wrapped(a + b)))
 
 
 @callee
 def high_product(product: int) -> int:
-    """The rounded high half of a 64-bit product: (product + nudge) / 2**31, truncated."""
+    """Return the rounded high half of a 64-bit product: (product + nudge) / 2**31, truncated."""
     nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
     return -(-nudged >> 31) if nudged < 0 else nudged >> 31
 
 
 @callee
 def shifted(x: int, exponent: int) -> int:
-    """x / 2**exponent to the nearest, ties away from zero; `exponent` unsigned, from 32 on as the RTL gives it."""
+    """Return x / 2**exponent, to nearest, ties away from zero. Unsigned exponents above 31 give the RTL's result."""
     if exponent > 31:
         return -1 if x == INT_MIN else 0
     mask = (1 << exponent) - 1
@@ -73,31 +73,31 @@ def shifted(x: int, exponent: int) -> int:
 
 @callee
 def scaled(x: int, multiplier: int, shift: int) -> int:
-    """gemmlowp's double rounding of x * multiplier * 2**(shift - 31)."""
+    """Return x * multiplier * 2**(shift - 31) with gemmlowp's double rounding."""
     return shifted(high_product(wrapped(x << max(shift, 0)) * multiplier), max(-shift, 0))
 
 
 @callee
 def wrapped(x: int) -> int:
-    """x as an int32."""
+    """Return x wrapped to int32."""
     return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
 @callee
 def set_a(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Part of a row of A."""
+    """Write part of a row of A."""
     _set(regs, buffers, A, a, b, cycle)
 
 
 @callee
 def set_b(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Part of a row of B."""
+    """Write part of a row of B."""
     _set(regs, buffers, B, a, b, cycle)
 
 
 @callee
 def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) -> None:
-    """Addressed: a counts words from the buffer's start; otherwise a, b are the next two words of a row."""
+    """Write A or B. Addressed: b becomes word a of the buffer. Otherwise a and b are the next two words of a row."""
     words = regs[Reg.LANES] // 4
     busy = cycle <= regs[Reg.BUSY_UNTIL]
     if busy:
@@ -112,7 +112,7 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
     there = regs[Reg.A_WORDS + which]
     latch = Reg.LATCH + which * MAX_WORDS + there
     regs[Reg.A_ENABLED + which] = 0
-    if words == 1:  # a row of four: the second operand
+    if words == 1:  # a row of 4 values: only the second operand
         regs[latch] = b
     else:
         regs[latch], regs[latch + 1] = a, b
@@ -129,7 +129,7 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
 
 @callee
 def _commit(regs: Array, buffers: Array, which: int) -> None:
-    """Write the latched row where its index points, if the write is enabled."""
+    """Write the latched row to its index, if the write is enabled."""
     if regs[Reg.A_ENABLED + which]:
         words = regs[Reg.LANES] // 4
         row = regs[Reg.A_ROW + which] & regs[Reg.ROWS] - 1
@@ -140,11 +140,11 @@ def _commit(regs: Array, buffers: Array, which: int) -> None:
 
 @callee
 def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Begin a launch of accumulate << 30 | M << 20 | N << 10 | K, with the offset b of A."""
+    """Start a product: a is accumulate << 30 | M << 20 | N << 10 | K, and b is the offset added to A."""
     m, n, k, lanes, rows = a >> 20 & 1023, a >> 10 & 1023, a & 1023, regs[Reg.LANES], regs[Reg.ROWS]
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, Misuse.START_BUSY, cycle, regs[Reg.BUSY_UNTIL] - cycle)
-        _multiply(regs, buffers, cycle - regs[Reg.STARTED])  # the array forgets the rest
+        _multiply(regs, buffers, cycle - regs[Reg.STARTED])  # the rest of that launch is lost
     for which in range(2):
         if regs[Reg.A_WORDS + which]:
             note(regs, Misuse.HALF_ROW, cycle, which)
@@ -158,7 +158,7 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
     if b < -256 or b > 255 or (regs[Reg.EXPECTED] != ANY and regs[Reg.EXPECTED] != b):
         note(regs, Misuse.OFFSET, cycle, b)
     regs[Reg.A_ROW] = regs[Reg.B_ROW] = -1
-    _commit(regs, buffers, A)  # A's write stays enabled, with the index that is now in front of the first row
+    _commit(regs, buffers, A)  # A's write stays enabled; its index is now -1, so it wraps to the last row
     regs[Reg.B_ENABLED] = regs[Reg.C_ROW] = 0
     regs[Reg.M], regs[Reg.N], regs[Reg.K] = m, n, k
     regs[Reg.OFFSET], regs[Reg.ACCUMULATE] = ((b + 256) & 511) - 256, a >> 30 & 1
@@ -171,7 +171,10 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 @callee
 def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
-    """1 + the sum over all tiles of k + lanes + rows written, as measured on the RTL; NEVER if m or n is 0."""
+    """Return the cycles of a product: 1 + the sum over all tiles of k + lanes + rows written, as measured on the RTL.
+
+    NEVER if m or n is 0.
+    """
     if m == 0 or n == 0:
         return NEVER  # the RTL's tile counters never reach their end
     m_tiles, n_tiles = -(-m // lanes), -(-n // lanes)
@@ -180,7 +183,7 @@ def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
 
 @callee
 def work(regs: Array, cycle: int, cycles: int) -> None:
-    """Keep the array busy after a command in `cycle`."""
+    """Keep the array busy for `cycles` after a command in `cycle`."""
     regs[Reg.BUSY_UNTIL] = cycle + 1 + cycles
     regs[Reg.BUSY_CYCLES] += cycles
     regs[Reg.LAUNCHES] += 1
@@ -188,7 +191,7 @@ def work(regs: Array, cycle: int, cycles: int) -> None:
 
 @callee
 def settle(regs: Array, buffers: Array, cycle: int) -> None:
-    """Before each command: write C if the launch has ended, and the row whose write was enabled while it ran."""
+    """Run before each command: if a launch has ended, write C, and the rows of A and B that waited for its end."""
     if regs[Reg.PENDING] and cycle > regs[Reg.BUSY_UNTIL]:
         _multiply(regs, buffers, regs[Reg.BUSY_UNTIL] - regs[Reg.STARTED])
         regs[Reg.PENDING] = 0
@@ -198,7 +201,7 @@ def settle(regs: Array, buffers: Array, cycle: int) -> None:
 
 @callee
 def _multiply(regs: Array, buffers: Array, cycles: int) -> None:
-    """Write to C what the launch in `regs` has written after `cycles`; rows beyond the buffers wrap, as there."""
+    """Write the part of C that the launch in `regs` computes in `cycles`. Rows past the buffers wrap, as in the RTL."""
     lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
     m, n, k = regs[Reg.M], regs[Reg.N], regs[Reg.K]
     words = lanes // 4
@@ -217,7 +220,7 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> None:
                 _unpack(buffers, (m_tile * k + step & rows - 1) * words, left, lanes)
                 _unpack(buffers, b_base + (n_tile * k + step & rows - 1) * words, right, lanes)
                 for i in range(height):
-                    # The sum with the offset is kept in 9 bits.
+                    # The RTL keeps the sum of value and offset in 9 bits.
                     factor = np.int32(((buffers[left + i] + regs[Reg.OFFSET] + 256) & 511) - 256)
                     for j in range(lanes):
                         buffers[sums + i * lanes + j] += factor * buffers[right + j]
@@ -231,20 +234,23 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> None:
 
 @callee
 def _unpack(buffers: Array, row: int, to: int, lanes: int) -> None:
-    """The int8 lanes of a row, the most significant byte of each word first, as words."""
+    """Unpack the int8 lanes of a row into words. The most significant byte of each word is the first lane."""
     for j in range(lanes):
         buffers[to + j] = np.int8(buffers[row + (j >> 2)] >> (24 - 8 * (j & 3)))
 
 
 @callee
 def check(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """1 while the array works."""
+    """Answer with 1 while the array works, else 0."""
     regs[Reg.ANSWER] = cycle <= regs[Reg.BUSY_UNTIL]
 
 
 @callee
 def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The next lane of C, or that of row a, column b: a cycle later, as the address is computed first."""
+    """Answer with the next lane of C or, with readout=random, row a and column b.
+
+    The random answer comes one cycle later, because the address is computed first.
+    """
     lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, Misuse.READ_BUSY, cycle, 0)

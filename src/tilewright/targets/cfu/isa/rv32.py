@@ -1,7 +1,7 @@
 """RV32IM with Zicsr, Zifencei and custom-0: each instruction's fields, text and meaning (RISC-V manual, volume I).
 
-The loop runs machine words decoded once, each packed into an int64. Arithmetic is one operation of two operands,
-`x[rs1]` and `x[rs2] + imm`: the immediate of a register instruction is 0, and a form without rs2 reads x0 there.
+The loop runs predecoded words, each packed into an int64. All arithmetic has two operands, `x[rs1]` and
+`x[rs2] + imm`: register instructions have an immediate of 0, and forms without rs2 read x0.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tilewright.targets.cfu.jit import callee, inlined
 
 from . import custom
 
-#: Operations are numbers of 8 bits: what an instruction is, and in the low five bits which one.
+#: Operations are 8-bit numbers: the kind of instruction in the high three bits, the function in the low five.
 REGISTER, IMMEDIATE, UPPER, LOAD, STORE, BRANCH, JUMP, OTHER = range(0, 256, 32)
-#: Which one: funct3, then one bit for funct7 = 32 and one for funct7 = 1.
+#: The function of arithmetic: funct3, plus 8 if funct7 is 32, plus 16 if funct7 is 1.
 ADD, SLL, SLT, SLTU, XOR, SRL, OR, AND, SUB = range(9)
 SRA, MUL, MULH, MULHSU, MULHU, DIV, DIVU, REM, REMU = 13, *range(16, 24)
 BYTE, HALF, WORD, BYTE_UNSIGNED, HALF_UNSIGNED = 0, 1, 2, 4, 5
@@ -30,7 +30,7 @@ LOW = 0xFFFFFFFF
 
 @inlined
 def arithmetic(function: int, a: int, b: int) -> int:
-    """The result of an operation on two int32 values; its low 32 bits count."""
+    """Return the result of an operation on two int32 values; only its low 32 bits are valid."""
     if function == ADD:
         return a + b
     if function == SUB:
@@ -59,13 +59,13 @@ def arithmetic(function: int, a: int, b: int) -> int:
         return a * (b & LOW) >> 32
     if function == MULHU:
         high = a * (b & LOW) >> 32
-        return high + b if a < 0 else high  # as a number without sign, a is 2**32 more
+        return high + b if a < 0 else high  # as an unsigned number, a is larger by 2**32
     return _divide(function, a, b)
 
 
 @callee
 def _divide(function: int, a: int, b: int) -> int:
-    """The quotient, rounded towards zero, or the rest; by zero -1 and the dividend."""
+    """Return the quotient, rounded towards zero, or the remainder. Division by zero gives -1 and the dividend."""
     if function == DIVU or function == REMU:
         a, b = a & LOW, b & LOW
     quotient, rest = -1, a
@@ -79,7 +79,7 @@ def _divide(function: int, a: int, b: int) -> int:
 
 @callee
 def taken(function: int, a: int, b: int) -> bool:
-    """Whether a branch is taken."""
+    """Return whether a branch is taken."""
     if function == EQUAL:
         return a == b
     if function == NOT_EQUAL:
@@ -94,7 +94,7 @@ def taken(function: int, a: int, b: int) -> bool:
 
 
 class Memory(NamedTuple):
-    """The bytes of RAM as uint8, and the same as uint16 and int32."""
+    """The bytes of RAM, viewed as uint8, uint16 and int32."""
 
     byte: Array
     half: Array
@@ -103,7 +103,7 @@ class Memory(NamedTuple):
 
 @callee
 def load(function: int, memory: Memory, at: int) -> int:
-    """The value that a load gets at a byte offset into RAM, aligned to its size."""
+    """Return the value of a load at a byte offset into RAM, aligned to its size."""
     if function == WORD:
         return memory.word[at >> 2]
     if function == BYTE_UNSIGNED:
@@ -127,7 +127,7 @@ def store(function: int, memory: Memory, at: int, value: int) -> None:
 
 
 class Form(NamedTuple):
-    """Operands as text, which names the registers that are read and written, and where the immediate is encoded."""
+    """The text of operands, which also names the registers that are read and written, and the immediate's encoding."""
 
     text: str
     immediate: str = ""
@@ -148,7 +148,7 @@ NONE = Form("")
 
 
 class Instruction(NamedTuple):
-    """How an instruction is encoded, and the operation that it is. `funct3` and `funct7` are None where any will do."""
+    """The encoding of an instruction, and its operation. `funct3` and `funct7` are None if any value is accepted."""
 
     name: str
     form: Form
@@ -159,7 +159,7 @@ class Instruction(NamedTuple):
 
 
 def _family(names: str, form: Form, kind: int, opcode: int, funct7: int | None = None) -> list[Instruction]:
-    """Instructions with funct3 0, 1, 2 ...; a `-` where there is none."""
+    """Return instructions with funct3 0, 1, 2 ...; `-` skips a number."""
     high = {None: 0, 0: 0, 32: 8, 1: 16}[funct7]
     rows = enumerate(names.split())
     return [Instruction(name, form, kind | high | f3, opcode, f3, funct7) for f3, name in rows if name != "-"]
@@ -176,7 +176,7 @@ INSTRUCTIONS = (
     *_family("sb sh sw", STORED, STORE, 0x23),
     *_family("beq bne - - blt bge bltu bgeu", COMPARED, BRANCH, 0x63),
     Instruction("li", LONG, UPPER, 0x37),  # LUI
-    Instruction("li", LONG, UPPER, 0x17),  # AUIPC, with its sum
+    Instruction("li", LONG, UPPER, 0x17),  # AUIPC, as the resulting constant
     Instruction("jal", JUMPED, JAL, 0x6F),
     Instruction("jalr", MEMORY, JALR, 0x67, 0),
     Instruction("custom0", COMMAND, CUSTOM0, 0x0B),
@@ -184,9 +184,9 @@ INSTRUCTIONS = (
     *_family("- - - - - csrrwi csrrsi csrrci", CSR_NUMBER, CSR, 0x73),
     Instruction("fence", NONE, FENCE, 0x0F, 0),
     Instruction("fence.i", NONE, FENCE_I, 0x0F, 1),
-    Instruction("flush", NONE, FLUSH, 0x0F, 5),  # of the data cache: LiteX's
+    Instruction("flush", NONE, FLUSH, 0x0F, 5),  # flush of the data cache; LiteX
 )
-#: Instructions that are one word each.
+#: Instructions without operands, by their only encoding.
 WHOLE = {0x00000073: ECALL, 0x00100073: EBREAK, 0x30200073: MRET, 0x10500073: WFI}
 _BY_OP = {row.op: row for row in INSTRUCTIONS} | {
     op: Instruction(name, NONE, op, 0x73)
@@ -195,7 +195,7 @@ _BY_OP = {row.op: row for row in INSTRUCTIONS} | {
 
 #: Bits of a packed instruction: op 0..7, rd 8..15, rs1 16..23, rs2 24..31, imm 32..63 (signed).
 RD, RS1, RS2, IMM = 8, 16, 24, 32
-#: The register that is written for x0, which nobody reads.
+#: The register written in place of x0. It is never read.
 NOWHERE = 32
 NAMES = (
     *("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1"),
@@ -206,9 +206,10 @@ NAMES = (
 
 
 def decode(words: Array, address: int) -> Array:
-    """uint32 [n] of consecutive words from `address` as packed instructions, int64 [n]; ILLEGAL where there is none.
+    """Decode consecutive words from `address`, uint32 [n], to packed instructions, int64 [n].
 
-    The immediate of custom-0 is funct7 << 3 | funct3, of a CSR instruction the CSR's number.
+    Invalid words become ILLEGAL. The immediate of custom-0 is funct7 << 3 | funct3; the immediate of a
+    CSR instruction is the number of the CSR.
     """
     word = words.astype(np.int64)
     signed = words.astype(np.uint32).view(np.int32).astype(np.int64)
@@ -245,12 +246,12 @@ def decode(words: Array, address: int) -> Array:
 
 
 def mnemonic(insn: int) -> str:
-    """The name of a packed instruction."""
+    """Return the name of a packed instruction."""
     return custom.name(insn >> IMM) if insn & 255 == CUSTOM0 else _BY_OP[insn & 255].name
 
 
 def text(insn: int, pc: int) -> str:
-    """A packed instruction at `pc` in the assembler's notation."""
+    """Return a packed instruction at `pc` in assembler notation."""
     to, one, imm = insn >> RD & 255, insn >> RS1 & 31, insn >> IMM
     registers = {"rd": NAMES[0 if to == NOWHERE else to], "rs1": NAMES[one], "rs2": NAMES[insn >> RS2 & 31]}
     operands = _BY_OP[insn & 255].form.text.format(**registers, number=one, imm=imm, upper=imm & LOW, target=pc + imm)

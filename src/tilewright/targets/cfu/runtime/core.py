@@ -1,8 +1,8 @@
-"""Runs a program on the core with its CFU: loads it, and does what the loop leaves to Python.
+"""Run a program on the core with its CFU: load it, and handle what the loop leaves to Python.
 
-A CFU meets the CPU at `execute(funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Operands are int32 values,
-`cycle` is when the command is taken, `ready cycle` when the answer is there (the next cycle for most). The CFU takes
-its next command one cycle after that.
+The CPU calls a CFU as `execute(funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Operands are int32 values. The
+CFU takes the command in `cycle`; the answer is ready in `ready cycle`, which is the next cycle for most instructions.
+The CFU takes its next command one cycle after that.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from .elf import Executable
 from .system import Devices
 
 Execute = Callable[[int, int, int, int, int], tuple[int, int]]
-#: The place in the registers of the number by which a CFU in Python is known; the loop writes the two before it.
+#: The index in the registers of the number that identifies a CFU in Python. The loop writes the two before it.
 NUMBER = 2
 _numbers = count()
 _in_use: dict[int, Execute] = {}
-#: More instructions than any sensible program: 100 s.
+#: The default limit of instructions: more than any sensible program runs. They take about a minute to simulate.
 MAX_INSTRUCTIONS = 10_000_000_000
-#: Instructions between two chances to interrupt.
+#: Instructions between two chances for an interrupt from the keyboard.
 SLICE = 200_000_000
 MAX_CODE_BYTES = 1 << 24
 
 
 class Unit(Protocol):
-    """A CFU of one's own, with state."""
+    """A CFU written in Python, with state."""
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]: ...
 
@@ -56,9 +56,9 @@ Cfu = Execute | Unit
 
 @contextmanager
 def seam(cfu: Cfu | None, regs: Array) -> Iterator[Any]:
-    """The function that the loop calls, compiled: the model (None), or one that asks a function or object in Python.
+    """Yield the compiled function that the loop calls: the model if `cfu` is None, else a call to Python.
 
-    `regs` are the CFU's registers; those of one in Python hold only its number.
+    `regs` are the registers of the CFU. For a CFU in Python they hold only its number.
     """
     if cfu is None:
         yield _compiled(False, bool(regs[Reg.EXTENSIONS]))
@@ -75,7 +75,7 @@ def seam(cfu: Cfu | None, regs: Array) -> Iterator[Any]:
 
 @cache
 def signature() -> Any:
-    """Of compiled functions: registers int64 [..], buffers int32 [..], RAM uint8 [..], then as in Python."""
+    """Return the Numba signature of a CFU: registers int64, buffers int32 and RAM uint8, then the operands."""
     kinds: Any = types
     arrays = [kinds.Array(kind, 1, "C") for kind in (kinds.int64, kinds.int32, kinds.uint8)]
     return kinds.UniTuple(kinds.int64, 2)(*arrays, *[kinds.int64] * 5)
@@ -83,7 +83,7 @@ def signature() -> Any:
 
 @cache
 def _compiled(in_python: bool, extensions: bool) -> Any:
-    """A CFU in Python, or the model; its extensions, most of it, are compiled for machines that have some."""
+    """Return a compiled CFU. Extensions, most of the model's code, are compiled only for machines that have some."""
     if in_python:
         return native(ask, signature(), python=True)
     return native(make_execute(version(), extended if extensions else absent), signature())
@@ -92,7 +92,7 @@ def _compiled(in_python: bool, extensions: bool) -> Any:
 def ask(
     regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int
 ) -> tuple[int, int]:
-    """The seam's compiled side for a CFU in Python."""
+    """Call the CFU in Python, from compiled code."""
     with objmode(value="int64", ready="int64"):
         value, ready = _answer(regs[NUMBER], funct7, funct3, a, b, cycle)
     return value, ready
@@ -101,14 +101,14 @@ def ask(
 def _answer(number: int, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
     value, ready = _in_use[int(number)](funct7, funct3, a, b, cycle)
     if not cycle <= ready < 1 << 62:
-        reason = f"answers in cycle {ready} a command of cycle {cycle}"
-        raise MachineError("CFU", reason, "return (value, ready cycle), ready from the command's cycle on")
+        reason = f"answers in cycle {ready} to a command of cycle {cycle}"
+        raise MachineError("CFU", reason, "return (value, ready cycle), ready not before the command's cycle")
     return int(value) & 0xFFFFFFFF, int(ready)
 
 
 @dataclass(frozen=True)
 class Trap:
-    """Why a program did not end by itself: what happened at `pc`, about which address or word."""
+    """Why a program was stopped: the event at `pc`, and the address that it concerns."""
 
     kind: str
     pc: int
@@ -117,7 +117,7 @@ class Trap:
 
 
 class Region(NamedTuple):
-    """A stretch of a run: its cycles and instructions, cycles lost by cause, bytes of DRAM read and written back."""
+    """A part of a run between two markers: cycles, instructions, cycles lost by cause, DRAM bytes read and written."""
 
     region: int
     cycles: int
@@ -129,10 +129,10 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a program did. `exit_code` is None where a trap ended it; `misuses` are what it did wrong with the model.
+    """The result of a run. `exit_code` is None if a trap ended it; `misuses` are misuses of the CFU's model.
 
-    `regions` are stretches between markers, in order: what the program wrote there, 0 before the first. `executed`
-    int64 [n] counts each instruction of `machine.code`; what else is known of them is in `machine`.
+    `regions` are the parts between markers, in order. A region has the number that the program wrote at its marker; the
+    first one has 0. `executed` int64 [n] counts the executions of each instruction of `machine.code`.
     """
 
     exit_code: int | None
@@ -160,9 +160,9 @@ def run(
 ) -> Run:
     """Run `image` to its end: a store to HALT, a trap, or the limit.
 
-    `writes` are put into RAM after the program; `reads` are (address, size) to give back afterwards. `offsets` are
-    what `start_GEMM` should be given in each region, the negated zero point of its input: another is noted. `cfu` takes
-    the place of the model (None). Raises ProgramError for what does not fit into RAM.
+    `writes` are bytes to put into RAM, by address, after the program is loaded; `reads` are the (address, size) to
+    return at the end. `offsets` are the right offsets for `start_GEMM`, the negated zero point of the input, by region;
+    other offsets are noted. `cfu` replaces the model. Raises ProgramError if something does not fit into RAM.
     """
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
@@ -171,9 +171,9 @@ def run(
     for address, data in (writes or {}).items():
         ram[_inside(ram, "writes", address, len(data))] = np.frombuffer(data, np.uint8)
     low, high = min(part.start for part in image.code), max(part.stop for part in image.code)
-    low, high = low & -LINE_BYTES, (high & -LINE_BYTES) + LINE_BYTES  # the loop looks one instruction ahead
+    low, high = low & -LINE_BYTES, (high & -LINE_BYTES) + LINE_BYTES  # the loop reads one instruction ahead
     if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
-        raise ProgramError(image.name, f"code at {low:#x}..{high:#x} is not in RAM, or larger than 16 MiB")
+        raise ProgramError(image.name, f"its code at {low:#x}..{high:#x} is not in RAM, or is larger than 16 MiB")
     code = decode(ram[low - RAM_BASE : high - RAM_BASE].view("<u4"), low)
     costs = MODELS[timing].costs
     regs = registers(config)
@@ -201,7 +201,7 @@ def run(
 
 
 def _go(m: Machine, costs: Costs, entry: int, execute: Any, devices: Devices, limit: int) -> Trap | None:
-    """Run until the program ends; the trap if it is one."""
+    """Run until the program ends. Return the trap that ended it, or None."""
     cpu, first = m.cpu, entry - m.base
     if first & 3 or not 0 <= first < 4 * len(m.code):
         return Trap("instruction access fault", entry, 0, entry)
@@ -230,7 +230,7 @@ def _go(m: Machine, costs: Costs, entry: int, execute: Any, devices: Devices, li
 
 
 def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
-    """The stretches that end at each mark."""
+    """Return the regions that end at each mark."""
     found, region, before = [], 0, np.zeros(4 + len(Cause), np.int64)
     for following, counts in marks:
         cycles, instructions, read, written, *lost = (counts - before).tolist()
@@ -247,7 +247,7 @@ def _trap(m: Machine, kind: str) -> Trap:
 
 
 def _inside(ram: Array, what: str, address: int, size: int) -> slice:
-    """Where `size` bytes lie in RAM. Raises ProgramError naming `what` where they do not."""
+    """Return the slice of `size` bytes in RAM. Raises ProgramError naming `what` if they are not in RAM."""
     at = address - RAM_BASE
     if at < 0 or size < 0 or at + size > len(ram):
         reason = f"{size} bytes at {address:#x} are not in RAM, {RAM_BASE:#x}..{RAM_BASE + len(ram):#x}"

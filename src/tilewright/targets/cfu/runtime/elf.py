@@ -1,6 +1,6 @@
-"""ELF files of bare-metal RV32 programs: segments, entry, symbols, and source lines by DWARF.
+"""Read ELF files of bare-metal RV32 programs: segments, entry, symbols, and source lines from DWARF.
 
-The file is untrusted; sizes are bounded.
+Files are untrusted, so their sizes are bounded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.files import regular
 
 PF_X, SHF_EXECINSTR = 1, 4
 MAX_BYTES, MAX_SEGMENTS, MAX_SYMBOLS = 1 << 28, 64, 1 << 20
-#: What pyelftools raises on files that are no ELF files, besides its own errors.
+#: Errors that pyelftools raises for files that are damaged or not ELF.
 DAMAGED = (
     *(ELFError, DWARFError, AssertionError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
     *(EOFError, OSError, RecursionError, MemoryError),
@@ -31,7 +31,7 @@ MAX_LINES = 1 << 22
 
 
 class Segment(NamedTuple):
-    """Bytes at an address; `size` may be larger, the rest is zero."""
+    """Bytes at an address. If `size` is larger than the data, zeros follow."""
 
     address: int
     data: bytes
@@ -39,7 +39,7 @@ class Segment(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """Where something lies, in bytes."""
+    """An address, and a size in bytes."""
 
     address: int
     size: int
@@ -47,7 +47,7 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Executable:
-    """A program as it is loaded. `code` are ranges of addresses; `functions` the symbols there; `file` the ELF file."""
+    """A program to load. `code` are address ranges, `functions` the symbols in them, `file` the whole ELF file."""
 
     name: str
     entry: int
@@ -59,7 +59,7 @@ class Executable:
 
 
 def load(source: str | Path | bytes) -> Executable:
-    """Read an ELF file, or its bytes. Raises ProgramError for what is not a whole 32-bit RISC-V executable."""
+    """Read an ELF file, or its bytes. Raises ProgramError if it is not a complete 32-bit RISC-V executable."""
     name = "program" if isinstance(source, bytes) else str(source)
     if isinstance(source, bytes):
         data = source
@@ -73,7 +73,7 @@ def load(source: str | Path | bytes) -> Executable:
     except ProgramError:
         raise
     except DAMAGED as error:
-        raise ProgramError(name, f"is no ELF file, or a damaged one: {error}".rstrip(": ")) from None
+        raise ProgramError(name, f"is not an ELF file, or a damaged one: {error}".rstrip(": ")) from None
 
 
 def _read(name: str, data: bytes, elf: Any) -> Executable:
@@ -89,11 +89,11 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
         if segment["p_type"] != "PT_LOAD" or not segment["p_memsz"]:
             continue
         if first + size > len(data) or size > segment["p_memsz"]:
-            raise ProgramError(name, f"a segment of {size} bytes is not in the file", "it is truncated")
+            raise ProgramError(name, f"is truncated: a segment of {size} bytes is not in the file")
         segments.append(Segment(address, data[first : first + size], segment["p_memsz"]))
         if segment["p_flags"] & PF_X:
             code.append(range(address, address + size))
-    # A linker puts data into executable segments too; sections tell them apart.
+    # Executable segments may also hold data; sections tell code and data apart.
     sections = [section for section in elf.iter_sections() if section["sh_flags"] & SHF_EXECINSTR]
     code = [range(section["sh_addr"], section["sh_addr"] + section["sh_size"]) for section in sections] or code
     if not any(code):
@@ -107,7 +107,7 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
         for symbol in table.iter_symbols():
             if symbol.name and symbol["st_shndx"] != "SHN_UNDEF":
                 symbols[symbol.name] = Symbol(symbol["st_value"], symbol["st_size"])
-                kind = symbol["st_info"]["type"]  # a plain label of assembly is a function too, but no local one
+                kind = symbol["st_info"]["type"]  # a label in assembly counts as a function unless it is local
                 label = kind == "STT_NOTYPE" and not symbol.name.startswith(("$", ".L"))
                 if kind == "STT_FUNC" or (label and any(symbol["st_value"] in part for part in code)):
                     functions[symbol.name] = symbols[symbol.name]
@@ -115,7 +115,7 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
 
 
 class SourceLine(NamedTuple):
-    """A line of a source file; no file where nothing is known."""
+    """A line of a source file. `file` is empty if the line is not known."""
 
     file: str
     line: int
@@ -125,7 +125,7 @@ class SourceLine(NamedTuple):
 
 
 class Source:
-    """Looks addresses up; made once for a program."""
+    """The functions and source lines of a program, by address."""
 
     def __init__(self, image: Executable) -> None:
         self.image = image
@@ -134,7 +134,7 @@ class Source:
         self._starts = [start for start, _, _ in named]
 
     def function(self, address: int) -> str:
-        """The function that holds `address`, or "?"; one without a size reaches to the next."""
+        """Return the function at `address`, or "?". A function without a size extends to the next one."""
         index = bisect_right(self._starts, address) - 1
         if index < 0:
             return "?"
@@ -142,13 +142,13 @@ class Source:
         return name if address < end or start == end else "?"
 
     def place(self, address: int) -> SourceLine:
-        """The source line of `address`."""
+        """Return the source line of `address`."""
         rows, starts = self._lines
         index = bisect_right(starts, address) - 1
         return rows[index] if index >= 0 else SourceLine("", 0)
 
     def where(self, address: int) -> str:
-        """For people: 0x40000010 in main (main.c:7)."""
+        """Return text such as "0x40000010 in main (main.c:7)"."""
         place, function = self.place(address), self.function(address)
         return f"{address:#x} in {function}" + (f" ({place})" if place.file else "")
 
@@ -163,14 +163,14 @@ class Source:
                     program = dwarf.line_program_for_CU(unit)
                     if program is not None and not _add(found, program):
                         break
-        except DAMAGED:  # a program without lines, as if it had been stripped
+        except DAMAGED:  # treat it like a stripped program
             found = []
         found.sort(key=lambda row: row[:2])
         return [place for _, _, place in found], [address for address, _, _ in found]
 
 
 def _add(found: list[tuple[int, int, SourceLine]], program: Any) -> bool:
-    """The rows of one line program, ends of sequences as places without a file; False when there are too many."""
+    """Add the rows of one line program. Ends of sequences have no file. Return False if there are too many rows."""
     entries = (entry.name for entry in program["file_entry"])
     names = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in entries]
     first = 0 if program["version"] >= 5 else 1
@@ -181,7 +181,7 @@ def _add(found: list[tuple[int, int, SourceLine]], program: Any) -> bool:
         index = state.file - first
         known = not state.end_sequence and 0 <= index < len(names)
         place = SourceLine(names[index], state.line) if known else SourceLine("", 0)
-        # Where a sequence ends and another begins, the beginning counts; of one address the last row.
+        # At one address, the beginning of a sequence wins over the end of another; otherwise the last row wins.
         found.append((state.address, len(found) if known else -1, place))
         if len(found) >= MAX_LINES:
             return False

@@ -1,6 +1,7 @@
-"""Runs an ELF file as it is, firmware of one's own without a network, and reports where the time went.
+"""Run any ELF file, such as firmware without a network, and report where the time went.
 
-A profile has cycles by function, source line, category, cause and instruction; as text, and for speedscope.
+A profile has cycles by function, source line, category and cause, and counts of instructions. It is written as text and
+for speedscope.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from . import elf
 from .core import MAX_INSTRUCTIONS, Cfu, Run, run
 from .elf import Source
 
-#: Categories, in the order of a report. Every cycle is in one of them.
+#: Categories in the order of the report. Every cycle belongs to exactly one.
 ARITHMETIC, CONTROL, MEMORY, FETCH = "CPU arithmetic", "CPU control", "memory", "instruction fetch"
 OTHER_CUSTOM, DEVICES = "other custom instructions", "devices and CSRs"
 CATEGORIES = (ARITHMETIC, CONTROL, MEMORY, FETCH, *(str(role) for role in Role), OTHER_CUSTOM, DEVICES)
-#: Causes whose cycles belong to one category, whatever instruction waits; the others to that of the instruction.
+#: Causes whose cycles always belong to one category. Cycles of other causes belong to the instruction's category.
 OF_CAUSE = {
     Cause.LOAD_USE: MEMORY,
     Cause.RESULT_USE: ARITHMETIC,
@@ -42,7 +43,7 @@ TOP = 12  # rows of a long table
 
 
 class Row(NamedTuple):
-    """One function or line: its own cycles and instructions, and the cycles of each category."""
+    """One function or line: its cycles and instructions without callees, and its cycles by category."""
 
     name: str
     cycles: int
@@ -52,9 +53,10 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """Rows are sorted by cycles, the most first. `misses` count lines fetched into each first-level cache.
+    """The profile of a run. Rows are sorted by cycles, the largest first.
 
-    `stacks` are the cycles of each function and source line, in the order of their addresses.
+    `misses` counts the lines fetched into each L1 cache. `stacks` are the cycles of each function and source line, in
+    the order of addresses.
     """
 
     cycles: int
@@ -75,7 +77,7 @@ class Profile:
 
 
 def profile(run: Run, source: Source) -> Profile:
-    """The profile of a run; the sum of each list is all of its cycles."""
+    """Return the profile of a run. The rows of each table add up to all cycles of the run."""
     m = run.machine
     used = np.flatnonzero((run.executed > 0) | m.lost.any(axis=1))
     executed, lost, times = run.executed[used], m.lost[used].sum(axis=0), m.times[used].sum(axis=0)
@@ -105,7 +107,7 @@ def profile(run: Run, source: Source) -> Profile:
 
 
 def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...]:
-    """Sums over the instructions of one name. `spent` and `category` [n, causes + 1]: the last column executions."""
+    """Sum over the instructions of each name. `spent`, `category`: [n, causes + 1]; the last column is execution."""
     index = {name: number for number, name in enumerate(dict.fromkeys(names))}
     row = np.array([index[name] for name in names], np.int64)
     cycles = np.zeros((len(index), len(CATEGORIES)), np.int64)
@@ -119,13 +121,13 @@ def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...
 
 
 def _categories(code: Array, used: Array) -> Array:
-    """The index in CATEGORIES of each instruction's cycles by cause and, last, of its execution: [n, causes + 1]."""
+    """Return indices into CATEGORIES, [n, causes + 1]: for an instruction's cycles by cause, and last its execution."""
     own = np.array([CATEGORIES.index(_category(code, int(index))) for index in used], np.int64)
     found = np.repeat(own[:, None], len(Cause) + 1, axis=1)
     for cause, name in OF_CAUSE.items():
         found[:, cause] = CATEGORIES.index(name)
     for row, index in enumerate(used.tolist()):
-        # Cycles of waiting for the CFU's answer count as the instruction's that was asked.
+        # A wait for the CFU's answer counts for the custom instruction that gives it.
         for before in (index - 1, index - 2):
             if before >= 0 and int(code[before]) & 255 == CUSTOM0:
                 found[row, Cause.CFU_USE] = CATEGORIES.index(_category(code, before))
@@ -134,7 +136,7 @@ def _categories(code: Array, used: Array) -> Array:
 
 
 def _category(code: Array, index: int) -> str:
-    """The purpose of an instruction. A branch on the answer of a polling instruction is part of the waiting."""
+    """Return the category of an instruction. A branch on the answer of check_GEMM counts as waiting for the array."""
     insn = int(code[index])
     op = insn & 255
     if op < LOAD:
@@ -153,7 +155,7 @@ def _category(code: Array, index: int) -> str:
 
 
 def report(profile: Profile) -> Iterator[str]:
-    """The report's lines: tables, the rows that matter first."""
+    """Yield the lines of the report: tables, with the largest rows first."""
     yield f"{profile.cycles:,} cycles, {profile.instructions:,} instructions"
     yield from _shares("where the cycles go", profile.categories, profile.cycles, len(profile.categories))
     yield from _shares("waits by cause", profile.causes, profile.cycles, len(profile.causes))
@@ -176,9 +178,9 @@ def _shares(title: str, values: Mapping[str, int], whole: int, top: int = TOP) -
 
 
 def speedscope(profile: Profile, name: str) -> dict[str, Any]:
-    """JSON values for speedscope.app: each function with its source lines, weighted by cycles.
+    """Return JSON values for speedscope.app: each function with its source lines, weighted by cycles.
 
-    Format: https://www.speedscope.app/file-format-schema.json, a sampled profile with one sample a stack. The format
+    The format is https://www.speedscope.app/file-format-schema.json: a sampled profile with one sample per stack. It
     has no unit for cycles.
     """
     frames: dict[tuple[str, str, int], int] = {}
@@ -211,7 +213,7 @@ def speedscope(profile: Profile, name: str) -> dict[str, Any]:
 def execute(
     path: str | Path, config: Config, timing: str, limit: int | None = None, cfu: Cfu | None = None
 ) -> Execution:
-    """Run `path` to its end and report. A trap, an exit code other than 0 or a misuse of the CFU is a finding."""
+    """Run `path` to its end and report. A trap, a nonzero exit code or a misuse of the CFU fails the run."""
     image = elf.load(path)
     result = run(image, config, timing=timing, max_instructions=limit or MAX_INSTRUCTIONS, cfu=cfu)
     source = Source(image)

@@ -1,4 +1,4 @@
-"""One launch on S samples: each is a run of the machine from reset, as its time may depend on its values."""
+"""Run a launch on S samples. Each sample is a separate run from reset, because time may depend on values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from . import core, elf
 
 
 def program_of(name: str, image: FirmwareImage) -> elf.Executable:
-    """What the machine loads: code, data and model; with symbols, for profiles."""
+    """Return the program that the machine loads: code, data and model, with symbols for profiles."""
     code = image.words.astype("<u4").tobytes()
     parts = ((BASE, code), (BASE + len(code), image.data.tobytes()), (image.model, image.blob.tobytes()))
     segments = tuple(elf.Segment(address, raw, len(raw)) for address, raw in parts if raw)
@@ -33,10 +33,13 @@ def program_of(name: str, image: FirmwareImage) -> elf.Executable:
 def runs(
     name: str, image: FirmwareImage, config: Config, inputs: Mapping[str, Array], samples: int, timing: str
 ) -> Iterator[core.Run]:
-    """A run for each of the samples int8 (S, *shape). Raises MachineError for one that does not end well."""
+    """Yield a run for each of the samples, int8 (S, *shape).
+
+    Raises ProgramError if main memory is too small, MachineError if the firmware traps or fails.
+    """
     if image.end + layout.STACK_BYTES > BASE + config.ram_bytes:
         reason = f"needs main memory up to {image.end + layout.STACK_BYTES:#x}"
-        raise ProgramError(f"launch '{name}'", reason, f"it ends at {BASE + config.ram_bytes:#x}")
+        raise ProgramError(f"launch '{name}'", reason, f"it ends at {BASE + config.ram_bytes:#x}; set ram_bytes")
     program = program_of(name, image)
     reads = {place.name: (image.arena + place.offset, place.nbytes) for place in image.outputs}
     for index in range(samples):
@@ -57,7 +60,7 @@ def runs(
 def run(
     program: Program, launch: Launch, values: Mapping[str, Array], config: Config, options: RunOptions
 ) -> LaunchResult:
-    """Run a launch on all samples; cycles are those of the first."""
+    """Run a launch on all samples. The cycles are those of the first sample."""
     image = FirmwareImage.of(launch)
     samples = _samples(launch, image, values)
     first: core.Run | None = None
@@ -73,8 +76,8 @@ def run(
         for note in first.misuses * options.check
     )
     macs = tuple(layout.macs(record) for record in image.records)
-    # The firmware marks each operator by index + 1. What lies outside of these regions (start-up, the markers
-    # themselves, the end) belongs to no layer, and to no time here: a run begins at reset, which a device does once.
+    # The firmware marks each operator by index + 1. Cycles outside of these regions (start-up, the markers themselves,
+    # the end) belong to no layer and are not counted: a real device starts up only once.
     operators = [region for region in first.regions if region.region]
     timed = trace(first.cycles, operators, image.kinds)
     if program.graph is None:
@@ -86,16 +89,16 @@ def run(
 
 
 def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) -> int:
-    """How many there are. Raises ProgramError where the launch and its values do not fit."""
+    """Return the number of samples. Raises ProgramError if their sizes do not match the launch."""
     there = [place for place in image.inputs if place.name in values]
     for place in there:
         if values[place.name][0].nbytes != place.nbytes:
-            raise ProgramError(f"launch '{launch.name}'", f"takes {place.nbytes} bytes of '{place.name}'")
+            raise ProgramError(f"launch '{launch.name}'", f"needs {place.nbytes} bytes of '{place.name}'")
     return len(values[there[0].name]) if there else 1
 
 
 def trace(cycles: int, found: Sequence[core.Region], kinds: Sequence[str]) -> Trace:
-    """A step an operator, on one unit, the CPU; without operators, a trace of so many cycles."""
+    """Return a trace with one step per operator, on one unit, the CPU. Without operators it has only `cycles`."""
     counts = np.array([(one.cycles, one.read, one.written) for one in found], np.int64).reshape(-1, 3)
     taken, read, written = counts.T
     end, none = np.cumsum(taken), np.zeros(len(found), np.int64)

@@ -1,8 +1,8 @@
-"""What the loop leaves to Python, one instruction at a time: CSRs, fences, devices, stores into code.
+"""Instructions that the loop leaves to Python: CSRs, fences, device accesses, stores into code.
 
-Each function executes the instruction at Cpu.POSITION and steps behind it, or returns the name of the trap. Devices lie
-at addresses of bit 31: a UART to write to, a device that ends the run, markers of regions. LiteX's register area
-answers everywhere: what is not modelled reads as 0 and ignores writes.
+Each function executes the instruction at Cpu.POSITION and advances past it, or returns the name of a trap. Devices have
+addresses with bit 31 set: a UART for output, a device that ends the run, and markers of regions. All of LiteX's
+register area answers: registers that are not modelled read as 0 and ignore writes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine
 
 AREA = range(0xF000_0000, 0xF001_0000)
 UART = 0xF000_1800
-UART_EMPTY = UART + 8  # of the receiver: nothing is ever received
+UART_EMPTY = UART + 8  # the receiver is always empty
 HALT = 0xF000_2000
 REGION = 0xF000_2004
 MAX_TEXT = 1 << 20
-#: CSRs that can be read and written and have no effect: the machine takes no interrupts.
+#: CSRs that can be read and written but have no effect, because the machine takes no interrupts.
 PLAIN = frozenset({0x300, 0x304, 0x305, 0x340, 0x341, 0x342, 0x343, 0x344, 0xBC0})
-#: mvendorid, marchid, mimpid, mhartid, misa.
+#: Read-only CSRs: mvendorid, marchid, mimpid, mhartid, misa, and LiteX's pending interrupts (0xFC0).
 CONSTANT = {0xF11: 0, 0xF12: 0, 0xF13: 0, 0xF14: 0, 0x301: 1 << 30 | 1 << 12 | 1 << 8, 0xFC0: 0}
-#: The low bits of funct3.
+#: The operation of a CSR instruction: the low two bits of funct3.
 WRITE, SET, CLEAR = 1, 2, 3
 CYCLE, INSTRET = (0xB00, 0xC00, 0xC01), (0xB02, 0xC02)
 HIGH = 0x80
@@ -38,9 +38,10 @@ HIGH = 0x80
 
 @dataclass
 class Devices:
-    """`exit_code` is None while the program runs; `offsets` are those that launches of a region should have.
+    """The state of the devices. `exit_code` is None while the program runs.
 
-    `marks` are what `mark` gives where the program wrote to REGION, in order.
+    `offsets` are the right offsets for launches of the array, by region. `marks` are the results of `mark` after each
+    store to REGION, in order.
     """
 
     text: bytearray = field(default_factory=bytearray)
@@ -49,13 +50,13 @@ class Devices:
     marks: list[tuple[int, Array]] = field(default_factory=list)
 
     def load(self, address: int) -> int | None:
-        """The 32-bit value read there, None where nothing answers."""
+        """Return the 32-bit value at an address, or None if no device answers."""
         if address not in AREA:
             return None
         return 1 if address & ~3 == UART_EMPTY else 0
 
     def store(self, address: int, value: int) -> bool:
-        """Whether something answers there; the text of a UART is kept up to MAX_TEXT."""
+        """Store to a device. Return whether one answers. The UART keeps at most MAX_TEXT bytes."""
         if address == UART and len(self.text) < MAX_TEXT:
             self.text.append(value & 255)
         elif address == HALT:
@@ -69,7 +70,7 @@ def _fields(m: Machine) -> tuple[int, int, int, int, int]:
 
 
 def _lose(m: Machine, cause: Cause, cycles: int) -> None:
-    """Let the current instruction take `cycles` more."""
+    """Add `cycles` to the current instruction."""
     at = m.cpu[Cpu.POSITION]
     m.lost[at, cause] += cycles
     m.times[at, cause] += 1
@@ -77,7 +78,7 @@ def _lose(m: Machine, cause: Cause, cycles: int) -> None:
 
 
 def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
-    """Behind the current instruction, after 1 + `cycles`."""
+    """Advance past the current instruction, which takes 1 + `cycles`."""
     m.cpu[Cpu.BARRIER] = m.cpu[Cpu.CYCLE] + cycles + c.drain
     _lose(m, cause, cycles)
     m.cpu[Cpu.CYCLE] += 1
@@ -89,7 +90,7 @@ def _write(m: Machine, rd: int, value: int) -> None:
 
 
 def instruction(m: Machine, c: Costs) -> str:
-    """A CSR instruction, a fence, or a trap's name."""
+    """Execute a CSR instruction or a fence, or return the name of a trap."""
     op, rd, one, _, number = _fields(m)
     if op == rv32.ECALL:
         return "environment call"
@@ -107,7 +108,7 @@ def instruction(m: Machine, c: Costs) -> str:
         return ""
     if not rv32.CSR < op < rv32.CSR + 8:
         return "illegal instruction"
-    # Wait until all instructions before this one are done; right behind a jump part of that has passed.
+    # Wait until all earlier instructions are done. Directly after a jump, part of that time has passed.
     jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
     done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
     _lose(m, Cause.DRAIN, max(0, int(done - m.cpu[Cpu.CYCLE])))
@@ -143,7 +144,7 @@ def _read_csr(m: Machine, number: int) -> int | None:
 
 
 def _write_csr(m: Machine, number: int, value: int) -> None:
-    """A counter keeps the distance from what it counts."""
+    """Write a CSR. A counter stores the offset from its real count."""
     if number in PLAIN:
         m.csrs[number] = value
         return
@@ -155,9 +156,9 @@ def _write_csr(m: Machine, number: int, value: int) -> None:
 
 
 def mark(m: Machine) -> tuple[int, Array]:
-    """The region that runs (0: none), and the counters behind the current instruction, int64 [4 + causes].
+    """Return the running region (0: none), and the counters after the current instruction, int64 [4 + causes].
 
-    Cycles, instructions, bytes of DRAM read and written, and cycles lost by cause.
+    The counters are cycles, instructions, bytes of DRAM read and written, and cycles lost by cause.
     """
     cpu = m.cpu
     retired, read = cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST], cpu[Cpu.READ] + m.cfu[Reg.FETCHED_BYTES]
@@ -165,7 +166,7 @@ def mark(m: Machine) -> tuple[int, Array]:
 
 
 def device(m: Machine, c: Costs, devices: Devices) -> str:
-    """A load or store that is not in RAM."""
+    """Execute a load or store outside of RAM, or return the name of a trap."""
     op, rd, _, two, _ = _fields(m)
     address = int(m.cpu[Cpu.ADDRESS])
     size, loads = 1 << (op & 3), op < STORE
@@ -191,7 +192,7 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
 
 
 def store_code(m: Machine, c: Costs) -> str:
-    """A store into code: what was there is decoded anew, as if a FENCE.I followed."""
+    """Execute a store into code. The stored word is decoded again, as if a FENCE.I followed."""
     op, _, _, two, _ = _fields(m)
     at = int(m.cpu[Cpu.ADDRESS]) - RAM_BASE
     rv32.store(op & 31, m.ram, at, int(m.regs[two]))

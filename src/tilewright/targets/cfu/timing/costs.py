@@ -1,4 +1,4 @@
-"""What everything costs on the CPU and its memories: one table a timing model, each number with its source.
+"""Cycle costs of the CPU and its memories: one table per timing model, each number with its source.
 
 Sources: *RTL*: measured on VexRiscv_FullCfu (litex-hub/pythondata-cpu-vexriscv 1.0.1.post407) under Verilator, with
 LiteX's bus and caches behind it; *LiteX*: read from its source; *LiteDRAM*: measured in its simulation; *fitted*.
@@ -13,37 +13,37 @@ from tilewright.targets.base import TimingModel
 
 
 class Costs(NamedTuple):
-    """Cycles, as the loop takes them. An instruction takes one; these come on top unless said otherwise."""
+    """Costs in cycles. Each instruction takes one cycle; these are added to it unless the comment says otherwise."""
 
-    load_use: int = 2  # RTL: a load's result used by the next instruction; one less by the next but one
-    shift_use: int = 1  # RTL: a shift's result used by the next instruction
-    multiply_use: int = 2  # RTL: a product's likewise
+    load_use: int = 2  # RTL: the next instruction uses a load's result; one less if the one after it does
+    shift_use: int = 1  # RTL: the next instruction uses a shift's result
+    multiply_use: int = 2  # RTL: the next instruction uses a product
     divide: int = 33  # RTL: DIV, DIVU, REM, REMU
-    divide_use: int = 1  # RTL: their result used by the next instruction
-    taken: int = 1  # RTL: a branch that is predicted taken, backward, and is
-    mispredicted: int = 2  # RTL: a branch that goes the other way than predicted
+    divide_use: int = 1  # RTL: the next instruction uses their result
+    taken: int = 1  # RTL: a backward branch, correctly predicted as taken
+    mispredicted: int = 2  # RTL: a mispredicted branch
     jump: int = 1  # RTL: JAL
     jump_register: int = 2  # RTL: JALR
-    drain: int = 3  # RTL: from a load, store or jump to a custom-0 or CSR instruction, if nothing else is between
-    csr_use: int = 1  # RTL: a CSR's value used by the next instruction
-    flush_code: int = 3  # RTL: FENCE.I, besides one a line
-    flush_data: int = 2  # RTL: a flush of the data cache, besides one a line
-    word: int = 2  # LiteX: a word that the L2 cache holds: wishbone.Cache answers in its second state
+    drain: int = 3  # RTL: from a load, store or jump to a custom-0 or CSR instruction directly after it
+    csr_use: int = 1  # RTL: the next instruction uses a CSR's value
+    flush_code: int = 3  # RTL: FENCE.I, in addition to one per line
+    flush_data: int = 2  # RTL: a flush of the data cache, in addition to one per line
+    word: int = 2  # LiteX: a word from the L2 cache: wishbone.Cache answers in its second state
     request: int = 1  # RTL: from the CPU to the bus
-    grant: int = 1  # LiteX: from instructions to data, or back: the arbiter's grant is a register
-    restart: int = 3  # RTL: after a line is in the L1 cache, until the instruction is executed again
-    write_slots: int = 2  # RTL: stores that wait for the bus before the CPU does
+    grant: int = 1  # LiteX: switch between instructions and data: the arbiter's grant is a register
+    restart: int = 3  # RTL: from the end of an L1 line fill until the instruction is executed again
+    write_slots: int = 2  # RTL: number of stores that can wait for the bus without stalling the CPU
     redo: int = 5  # RTL: a load of a word stored one or two cycles before
-    l2_miss: int = 1  # LiteX: an L2 miss, besides what the DRAM takes
+    l2_miss: int = 1  # LiteX: an L2 miss, in addition to the time of the DRAM
     dram_read: int = 15  # LiteDRAM: a line, 128 bits, from an open row
-    dram_row: int = 5  # LiteDRAM: another row has to be opened first
+    dram_row: int = 5  # LiteDRAM: opening another row first
     dram_write: int = 16  # LiteDRAM: a line written back: posted 6, with a row change 19..22
-    io: int = 3  # RTL, with a device that answers in the second cycle: a load from a device; stores are posted
+    io: int = 3  # RTL: a load from a device that answers in its second cycle; stores are posted
 
 
 @dataclass(frozen=True)
 class Timing:
-    """A timing model: its costs and what they rest on."""
+    """A timing model: its costs and their evidence."""
 
     costs: Costs
     source: TimingModel
@@ -58,7 +58,7 @@ MODELS = {
         Costs(dram_read=20),  # fitted; 15 in LiteDRAM's simulation
         TimingModel(
             "fitted",
-            "as sourced, but for one number: the DRAM's read latency, fitted to the seven published times of ResNet-8",
+            "like sourced, except the DRAM's read latency, which is fitted to the seven published times of ResNet-8",
         ),
     ),
 }

@@ -1,8 +1,8 @@
-"""The loop: one iteration an instruction, values and cycles together. Compiled by Numba, with what it calls.
+"""The CPU loop: one iteration per instruction computes values and cycles. Numba compiles it with all that it calls.
 
-The clock `t` is the cycle in which the current instruction is executed. A register's `ready` is the first cycle in
-which it can be read; only results that come late (loads, products, quotients, the CFU's) set it. Values are those of
-isa/; devices, CSRs and traps leave the loop for runtime/core.py.
+The clock `t` is the cycle in which the current instruction executes. `ready` is the first cycle in which a register can
+be read; only late results (of loads, shifts, products, quotients and the CFU) set it. isa/ computes the values.
+Devices, CSRs and traps leave the loop for runtime/core.py.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from . import state
 from .costs import Costs
 from .state import DATA, INSTRUCTIONS, Cause, Cpu, Machine, fill, post
 
-_numba: Any = numba  # which has no types
-#: Instructions in a line of the instruction cache, log2.
+_numba: Any = numba  # numba has no type annotations
+#: log2 of the instructions in a line of the instruction cache.
 LINE = (LINE_BYTES // 4).bit_length() - 1
-#: No jump; targets are even.
+#: The target if there is no jump: real targets are even.
 NEXT = -1
 
 
 def make_loop(build: int) -> Callable[..., None]:
-    """The loop, uncompiled; `build` stands for the sources of all that it calls."""
+    """Return the uncompiled loop. `build` is `jit.version()`."""
 
     def loop(m: Machine, c: Costs, execute: Any) -> None:
-        """Run until an instruction is not the loop's business; the reason and the place are in m.cpu."""
-        _ = build  # a variable of the closure, so part of the key under which Numba keeps the compiled loop
+        """Run until an instruction must leave the loop; m.cpu holds the reason and the position."""
+        _ = build  # a closure variable, and so part of the key in Numba's cache
         cpu, code, regs, ready, late, base = m.cpu, m.code, m.regs, m.ready, m.late, m.base
         lost, times, entered = m.lost, m.times, m.entered
         itags, imask, dtags, dmask = m.itags, m.itags.shape[0] - 1, m.dtags, m.dtags.shape[0] - 1
         count, size = code.shape[0], m.ram.byte.shape[0]
-        fetched = -1  # the line that the current instruction is in
+        fetched = -1  # the cache line of the current instruction
         t, i, first, retired = cpu[Cpu.CYCLE], cpu[Cpu.POSITION], cpu[Cpu.FIRST], cpu[Cpu.RETIRED]
         last = 0  # the register of the last load or product
         reason, address = state.TO_SYSTEM, 0
@@ -126,7 +126,7 @@ def make_loop(build: int) -> Callable[..., None]:
                 cpu[Cpu.CFU_FREE] = done + 1
                 if done > t + 1:
                     more = wait(lost, times, i, Cause.CFU, done - t - 1)
-                    if ready[last] > t + 1:  # the stages behind stand still meanwhile
+                    if ready[last] > t + 1:  # the pipeline stages after execution stall meanwhile
                         ready[last] += more
                     t = done - 1
                 ready[rd] = done + 1
@@ -166,7 +166,7 @@ def wait(lost: Array, times: Array, i: int, cause: int, cycles: int) -> int:
 
 @callee
 def refused(op: int, at: int, size: int, in_code: int, code_bytes: int) -> int:
-    """Why a load or store leaves the loop, STAYS if it does not; `in_code` is its offset from the code's start."""
+    """Return why a load or store leaves the loop, or STAYS. `in_code` is its offset from the start of the code."""
     if at < 0 or at >= size:
         return state.TO_DEVICE
     width = op & 3
@@ -179,7 +179,7 @@ def refused(op: int, at: int, size: int, in_code: int, code_bytes: int) -> int:
 
 @callee
 def stored(cpu: Array, op: int, at: int, t: int) -> bool:
-    """Whether a load reads a byte that one of the last two stores wrote, one or two cycles before."""
+    """Return whether a load reads a byte that one of the last two stores wrote one or two cycles ago."""
     touched = bytes_of(op, at)
     first, second = cpu[Cpu.STORED], cpu[Cpu.BEFORE]
     return (first >> 4 == at >> 2 and first & touched != 0) or (
@@ -189,17 +189,17 @@ def stored(cpu: Array, op: int, at: int, t: int) -> bool:
 
 @callee
 def bytes_of(op: int, at: int) -> int:
-    """The bytes of its word that a load or store touches, a bit each."""
+    """Return a mask of the bytes in its word that a load or store accesses."""
     width = op & 3
     return (15 if width == rv32.WORD else 1 if width == rv32.BYTE else 3) << (at & 3)
 
 
 @callee
 def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: int) -> int:
-    """Cycles of a branch that is taken or predicted so: backward. `wrong` is the packed instruction behind it."""
+    """Return the cycles of a branch that is taken or predicted taken (backward). `wrong` is the next instruction."""
     if taken and imm < 0:
         return c.taken
-    # What is behind a branch is already being decoded; where it waits for a register, it is in the way.
+    # The instruction after a branch is already in decode. If it waits for a register, it delays the branch target.
     if taken and max(ready[wrong >> RS1 & 255], ready[wrong >> RS2 & 255]) > t + 1:
         return c.mispredicted + 1
     return c.mispredicted
@@ -207,7 +207,8 @@ def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: 
 
 @callee
 def command_waits(cpu: Array, lost: Array, times: Array, i: int, t: int) -> int:
-    """Cycles until the CFU takes a command, which cannot be taken back: all before it must be sure to have happened."""
+    """Return the cycles until the CFU takes a command. Commands cannot be undone, so all instructions before it must
+    have completed."""
     drained, free = max(cpu[Cpu.BARRIER], t), cpu[Cpu.CFU_FREE]
     if drained > t:
         wait(lost, times, i, Cause.DRAIN, drained - t)
@@ -217,7 +218,7 @@ def command_waits(cpu: Array, lost: Array, times: Array, i: int, t: int) -> int:
 
 
 def compiled(m: Machine, costs: Costs, seam: Any) -> Any:
-    """`loop`, compiled for this machine and CFUs of the seam's signature."""
+    """Return the loop compiled for this machine and for CFUs of the signature `seam`."""
     return _compiled(_numba.typeof(m), _numba.typeof(costs), seam)
 
 

@@ -1,7 +1,7 @@
-"""The state of a machine: memories, caches, registers and counters, as arrays that outlive each call of the loop.
+"""The state of a machine, in arrays that persist between calls of the loop; and the bus to main memory.
 
-And the one bus to main memory behind the L1 caches: L2 cache, DRAM rows, line fills and posted stores. Its functions
-are called from the loop; all times are cycles of its clock, addresses offsets into RAM.
+The bus connects the L1 caches to the L2 cache and DRAM. It performs line fills and posted stores. The loop calls its
+functions; their times are cycles of the loop's clock, and their addresses are offsets into RAM.
 """
 
 from __future__ import annotations
@@ -18,90 +18,90 @@ from tilewright.targets.cfu.jit import callee
 
 from .costs import Costs
 
-#: Why the loop was left, the instruction at POSITION not executed: its limit; an instruction that the loop does not
-#: know; a load or store at ADDRESS, not in RAM; a misaligned one; a jump to ADDRESS, where there is no code; a store at
-#: ADDRESS, into code. STAYS: none of these.
+#: Why the loop stopped before the instruction at POSITION. TO_LIMIT: the instruction limit. TO_SYSTEM: an instruction
+#: that the loop does not execute. At ADDRESS: TO_DEVICE, a load or store outside RAM; TO_MISALIGNED, a misaligned one;
+#: TO_TARGET, a jump to where there is no code; TO_CODE, a store into code. STAYS: the loop goes on.
 STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE = range(7)
-#: Who has the bus.
+#: Owners of the bus.
 INSTRUCTIONS, DATA = 0, 1
 
 
 class Cpu(IntEnum):
-    """Places in `Machine.cpu`, the scalars that the loop keeps between calls."""
+    """Indices into `Machine.cpu`, the scalars that the loop keeps between calls."""
 
     CYCLE = 0
     POSITION = auto()  # index of the next instruction
-    FIRST = auto()  # index of the first of this straight stretch; what is before it is counted
-    RETIRED = auto()  # instructions before this stretch
-    LIMIT = auto()  # of retired instructions
-    REASON = auto()  # why the loop was left
+    FIRST = auto()  # index of the first instruction after the last jump; earlier ones are counted
+    RETIRED = auto()  # instructions retired before FIRST
+    LIMIT = auto()  # the largest number of retired instructions
+    REASON = auto()  # why the loop stopped
     ADDRESS = auto()
-    BUS_FREE = auto()  # when the bus ends what it was given
-    CFU_FREE = auto()  # when the CFU takes the next command
-    STORED = auto()  # what was last stored to, word << 4 | a bit a byte, and when
+    BUS_FREE = auto()  # the cycle when the bus becomes free
+    CFU_FREE = auto()  # the cycle when the CFU can take the next command
+    STORED = auto()  # the last store: word << 4 | byte mask; and its cycle
     STORED_AT = auto()
-    BEFORE = auto()  # and the store before it
+    BEFORE = auto()  # the store before the last
     BEFORE_AT = auto()
-    BARRIER = auto()  # when loads, stores and jumps are sure to have happened
-    TURN = auto()  # the place in `written` that the next store takes
-    OWNER = auto()  # of the bus
-    REGION = auto()  # set by the program's markers
-    READ = auto()  # bytes of DRAM that the L2 cache has read and written
-    WRITTEN = auto()
+    BARRIER = auto()  # the cycle when all loads, stores and jumps have completed
+    TURN = auto()  # the index in `written` for the next store
+    OWNER = auto()  # the last owner of the bus
+    REGION = auto()  # the region that the program has marked
+    READ = auto()  # bytes that the L2 cache has read from DRAM
+    WRITTEN = auto()  # bytes that it has written to DRAM
 
 
 class Cause(IntEnum):
-    """Where cycles go besides the one of each instruction."""
+    """Causes of cycles beyond the one cycle of each instruction."""
 
     LOAD_USE = 0  # waits for a load's result
-    RESULT_USE = auto()  # for the result of a shift, product or quotient
-    CFU_USE = auto()  # for the CFU's result
+    RESULT_USE = auto()  # waits for the result of a shift, product or quotient
+    CFU_USE = auto()  # waits for the CFU's result
     DIVIDE = auto()
     BRANCH = auto()  # branches and jumps
     FETCH = auto()  # misses in the instruction cache
     LOAD_MISS = auto()  # misses in the data cache
-    STORE = auto()  # the bus is behind
-    REDO = auto()  # a load right behind a store to the same word
-    DRAIN = auto()  # custom-0 waits for loads, stores and jumps to have happened
-    CFU = auto()  # the CFU was busy, or took its time
+    STORE = auto()  # waits for a free store slot of the bus
+    REDO = auto()  # a load directly after a store to the same bytes
+    DRAIN = auto()  # custom-0 waits until loads, stores and jumps have completed
+    CFU = auto()  # the CFU is busy, or answers late
     DEVICE = auto()
     SYSTEM = auto()  # CSRs and fences
 
 
 class Bus(NamedTuple):
-    """What lies behind the first-level caches: the L2 cache by line, the DRAM's banks, and stores on their way."""
+    """The memory system after the L1 caches: L2 lines, DRAM banks, and posted stores."""
 
     tags: Array  # int64: line numbers, -1 where empty
     dirty: Array
     line_shift: int  # log2 of a line's bytes
     rows: Array  # int64 [banks], the open DRAM row
     row_shift: int
-    written: Array  # int64, when each of the last stores has left the CPU
+    written: Array  # int64 [slots], the cycle when each posted store is done
 
 
 class Machine(NamedTuple):
-    """All arrays. Code is indexed by instruction, RAM from its base, caches by set."""
+    """All arrays of a machine. Code is indexed by instruction, RAM by offset from its base, caches by set."""
 
     code: Array  # int64 [n], packed: isa/rv32.py
     base: int  # address of the first instruction, a multiple of a line
     regs: Array  # int32 [33]
-    ready: Array  # int64 [33], cycles
-    late: Array  # int64 [33], the cause when one waits for it
+    ready: Array  # int64 [33], the cycle when each register can be read
+    late: Array  # int64 [33], the cause of a wait for each register
     ram: Memory
     itags: Array  # int64: line numbers, -1 where empty
     dtags: Array
     bus: Bus
     cpu: Array  # int64, see Cpu
-    entered: Array  # int64 [n + 1], how often a stretch starts minus ends here: its sum counts executions
+    entered: Array  # int64 [n + 1], entries minus exits at an instruction; the running sum counts executions
     lost: Array  # int64 [n, causes], cycles
     times: Array  # int64 [n, causes], events
-    csrs: Array  # int64 [4096]; counters hold what was written to them, less the count then
+    csrs: Array  # int64 [4096]; for counters, the offset from the real count
     cfu: Array  # int64, the CFU's registers
     buffers: Array  # int32, the CFU's memories
 
 
 def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buffers: Array, slots: int) -> Machine:
-    """A machine after reset with `code` decoded and `ram` uint8 filled; `slots` stores wait for the bus."""
+    """Return a machine after reset, with decoded `code` and filled `ram` (uint8). `slots` stores can be posted."""
 
     def empty(size: int) -> Array:
         return np.full(size, -1, np.int64)
@@ -142,7 +142,7 @@ def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buff
 
 @callee
 def open_row(bus: Bus, c: Costs, offset: int) -> int:
-    """Open the DRAM row that holds `offset`; the cycles it takes."""
+    """Open the DRAM row that holds `offset`. Return the cycles."""
     row = offset >> bus.row_shift
     bank = row & (bus.rows.shape[0] - 1)
     if bus.rows[bank] == row:
@@ -153,7 +153,7 @@ def open_row(bus: Bus, c: Costs, offset: int) -> int:
 
 @callee
 def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
-    """Cycles that a word takes longer because the L2 cache does not hold its line."""
+    """Access a word in the L2 cache. Return the additional cycles of a miss, or 0 on a hit."""
     line = offset >> bus.line_shift
     place = line & (bus.tags.shape[0] - 1)
     before = bus.tags[place]
@@ -173,7 +173,7 @@ def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
 
 @callee
 def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> int:
-    """Bring the L1 line of `offset` in for instructions or data; the cycle in which the instruction goes on."""
+    """Fill the L1 line of `offset`. Return the cycle in which the instruction continues."""
     now = max(now + c.request, cpu[Cpu.BUS_FREE])
     if cpu[Cpu.OWNER] != owner:
         cpu[Cpu.OWNER] = owner
@@ -188,7 +188,7 @@ def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> i
 
 @callee
 def post(bus: Bus, cpu: Array, c: Costs, offset: int, now: int) -> int:
-    """Give a store to the bus; the cycle in which the CPU is rid of it: at once where a slot is free."""
+    """Post a store. Return the cycle in which the CPU continues: `now` if a slot is free."""
     turn = cpu[Cpu.TURN]
     cpu[Cpu.TURN] = turn + 1 if turn + 1 < bus.written.shape[0] else 0
     taken = max(now, bus.written[turn])

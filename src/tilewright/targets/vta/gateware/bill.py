@@ -1,7 +1,7 @@
-"""Multiplier blocks (DSP48) that the gateware takes on an FPGA, counted from the configuration: no synthesis.
+"""Count the multiplier blocks (DSP48) that the gateware takes on an FPGA, from the configuration, without synthesis.
 
-As Yosys maps products for Xilinx's 7 series (synth_xilinx): a product becomes blocks where both factors have 2 bits or
-more and the result 9 or more. Tests compare the bill with the cells that Yosys counts.
+The rule is that of Yosys for Xilinx's 7 series (synth_xilinx): a product uses blocks if both factors have at least 2
+bits and the result has at least 9. Tests compare the counts with the cells that Yosys counts.
 """
 
 from __future__ import annotations
@@ -12,36 +12,39 @@ from typing import NamedTuple
 from tilewright.errors import ConfigError
 from tilewright.targets.vta.config import Config
 
-#: Bits of factors and of a result from which a product is a block.
+#: Fewest bits of both factors, and of the result, with which a product uses a block.
 NARROWEST, SMALLEST = 2, 9
-#: Bits, signed, of the factors of one block: DSP48E1.
+#: Widths in bits of the signed factors of one block (DSP48E1).
 WIDE, NARROW = 25, 18
-#: Rows and columns of padding times the row of a transfer, in the two units that LOAD tiles: load, and that of GEMM.
+#: Address products (rows and columns of padding times a row) in both units that load tiles: load, and that of GEMM.
 ADDRESSES = 4 * 2
-#: A lane of the rescaling ALU: the high product of two int32, and with float32 a product of mantissas.
+#: Blocks per lane of the rescaling ALU: the high product of two int32; with float32 also a product of mantissas.
 LANE, FLOAT_LANE = 4, 6
 
 
 class Chip(NamedTuple):
-    """The FPGA of a board, and the multiplier blocks that it has."""
+    """The FPGA of a board, and its number of multiplier blocks."""
 
     name: str
     dsp: int
 
 
-#: By TARGET, for Xilinx's FPGAs: their product tables (DS190, DS891). de10nano's are of another kind.
+#: Xilinx FPGAs by TARGET, from their product tables (DS190, DS891). de10nano has another kind of multiplier block.
 CHIPS = {"pynq": Chip("xc7z020", 220), "ultra96": Chip("xczu3eg", 360), "zcu104": Chip("xczu7ev", 1728)}
 
 
 def bill(config: Config) -> dict[str, int]:
-    """Blocks by part of the machine."""
+    """Return the number of blocks of each part of the machine.
+
+    Raises ConfigError if `multipliers` is packed and the operands are too wide for it.
+    """
     lanes = config.batch * config.block
     rescaling = (FLOAT_LANE if config.alu == "float" else LANE) if config.rescales else 0
     return {"products": _products(config), "addresses": ADDRESSES, "rescaling": lanes * rescaling}
 
 
 def total(config: Config) -> int:
-    """All blocks."""
+    """Return the number of all blocks. Raises ConfigError as `bill` does."""
     return sum(bill(config).values())
 
 
@@ -53,27 +56,27 @@ def _products(config: Config) -> int:
     if config.multipliers == "packed" and config.block > 1:
         if not _packs(config):
             raise ConfigError(
-                "VTA gateware", f"two products of {inp} and {wgt} bits do not fit a block", "use single multipliers"
+                "VTA gateware", f"two products of {inp} and {wgt} bits do not fit a block", "set multipliers=single"
             )
         return count // 2 * _blocks(inp, inp + 2 * wgt + 1)
     return count * _blocks(inp, wgt)
 
 
 def _packs(config: Config) -> bool:
-    """Whether a block makes two products that share an input: hdl/mac.py."""
+    """Return whether one block can make two products that share an input (see hdl/mac.py)."""
     inp, wgt = config.inp.width, config.wgt.width
     return inp + 2 * wgt + 1 <= WIDE and inp <= NARROW
 
 
 def _blocks(a: int, b: int) -> int:
-    """Blocks of a product of factors that one block takes."""
+    """Return the blocks (0 or 1) of one product of factors of `a` and `b` bits."""
     return int(min(a, b) >= NARROWEST and a + b >= SMALLEST)
 
 
 def excess(config: Config) -> str:
-    """Why the design does not fit the board that its TARGET names, and what to set; empty where it fits.
+    """Return why the design does not fit the board named by TARGET, and what to set.
 
-    Empty too for a board whose FPGA is not known.
+    The text is empty if the design fits, or if the FPGA of the board is not known. Raises ConfigError as `bill` does.
     """
     chip, needed = CHIPS.get(config.TARGET), total(config)
     if chip is None or needed <= chip.dsp:
@@ -83,7 +86,7 @@ def excess(config: Config) -> str:
 
 
 def _remedy(config: Config, chip: Chip) -> str:
-    """The first change that fits."""
+    """Return the first change of the configuration that makes the design fit."""
     for kind in ("packed", "logic") if _packs(config) else ("logic",):
         if (needed := total(replace(config, multipliers=kind))) <= chip.dsp:
             made = ", with products made of logic" if kind == "logic" else ""

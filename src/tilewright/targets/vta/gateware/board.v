@@ -1,4 +1,4 @@
-// $name, config $digest: the ports of $core.v by the names that block designs know.
+// $name, config $digest: a wrapper of $core.v with the AXI port names that block designs recognise.
 module $top (
     input aclk,
     input aresetn,

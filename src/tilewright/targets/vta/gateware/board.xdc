@@ -1,2 +1,2 @@
-# A stub: the clock that the configuration names. Pins and the rest are the board's.
+# A stub: the clock of the configuration. Add the pins and all other constraints of the board.
 create_clock -name aclk -period $period [get_ports aclk]

@@ -1,6 +1,6 @@
-"""The unit of a core: GEMM, ALU or both, LOAD of what they need, FINISH; one after the other, the core overlapped.
+"""The unit of a core: GEMM, ALU or both, the LOADs that they need, and FINISH. It starts them one after the other.
 
-Its micro-op sequencer runs two loops over a list of micro-ops, with the tile offsets of each iteration.
+The micro-op sequencer runs two nested loops over a list of micro-ops and computes the tile offsets of each iteration.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.targets.vta.timing.model import ACC_FILL_LEAD, ACC_WAIT, ALU_COR
 
 
 def nest(config: Config) -> data.StructLayout:
-    """What an instruction says of its loops; `cycles` that each micro-op takes, less one; `factors`: it is a REQ."""
+    """Return the layout of a loop nest. `cycles`: cycles per micro-op minus 1; `factors`: the instruction is REQ."""
     uop = config.index_bits.uop
     return data.StructLayout(
         {
@@ -42,11 +42,11 @@ def nest(config: Config) -> data.StructLayout:
 
 
 class Sequencer(wiring.Component):
-    """Loaded by `start`, it issues from the next cycle on: `valid` with the micro-op's `index` and `offset`.
+    """Issues the micro-ops of a nest, which `start` loads: from the next cycle on, `index` and `offset` while `valid`.
 
-    A micro-op stays for its cycles; `first` and `last` of them are marked. `ends` with the last of all; a nest without
-    micro-ops issues nothing. All waits while `go` is low. An outer iteration of REQ begins with its factors:
-    `factor` 1 to 3, each with the offset of its own tile of parameters.
+    `first` and `last` mark the first and last cycle of a micro-op, `ends` the last cycle of the nest. A nest without
+    micro-ops issues nothing. Everything waits while `go` is low. Each outer iteration of REQ begins with its factors:
+    `factor` counts from 1 to 3, each time with the offset of the next tile of parameters.
     """
 
     def __init__(self, config: Config) -> None:
@@ -105,14 +105,15 @@ class Sequencer(wiring.Component):
         return m
 
 
-#: Cycles from the first of an instruction's to the one in which acc's receiver learns of it.
+#: Cycles from the first cycle of a LOAD of acc until its receiver gets the placement. Before, the core writes acc.
 ACC_DRAIN = ACC_FILL_LEAD - 2
 
 
 class Compute(wiring.Component):
-    """Unit `number` of the line, which runs GEMM, ALU or, of three stages, both.
+    """Unit `number` of the pipeline, which runs GEMM, ALU or (with three stages) both.
 
-    Instructions end, with their tokens, `depth` cycles after the unit is free for the next: the core has written.
+    An instruction ends, and pushes its tokens, `depth` cycles after the unit is free for the next one: by then the core
+    has written its results.
     """
 
     def __init__(self, config: Config, number: int) -> None:
@@ -120,7 +121,7 @@ class Compute(wiring.Component):
         gemm, self.sides = number == line.gemm, (number > 0, number < line.store)
         self.core = core = Core(config, gemm, number == line.alu)
         self.depth = CORE if gemm else ALU_CORE
-        #: What it loads: micro-ops in a row, accumulators with padding.
+        #: The memories that the unit loads: micro-ops, and accumulators with padding.
         self.loads = {"uop": config.uop, "acc": config.acc} if gemm else {"uop": config.alu_uop}
         super().__init__(
             {
@@ -156,13 +157,13 @@ class Compute(wiring.Component):
         return m
 
     def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
-        """GEMM and ALU; whether the last micro-op is out."""
+        """Add GEMM and ALU. Returns whether the last micro-op has been issued (MULH, RSHR, REQ: has drained)."""
         config = self.config
         m.submodules.sequencer = sequencer = Sequencer(config)
         m.submodules.core = core = self.core
         for name in (*core.reads, *core.writes):
             wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
-        word = dispatch.insn.payload  # in the cycle of the start
+        word = dispatch.insn.payload  # valid in the cycle of `start`
         gemm, alu = (fields(word, layout) for layout in (config.formats.gemm, config.formats.alu))
         is_alu, own = gemm["opcode"] == Opcode.ALU, TILEWRIGHT.intervals(config)
         nest = sequencer.nest
@@ -213,7 +214,7 @@ class Compute(wiring.Component):
         return Mux(rescales, core.drained | ~(sequencer.valid | drains), over)
 
     def _move(self, m: Module, dispatch: Dispatcher) -> Value:
-        """LOAD of micro-ops (HLS: a row without padding) and of accumulators; whether what there is has come."""
+        """Add LOADs of micro-ops (HLS: one row without padding) and accumulators. Returns whether all data has come."""
         config, rules = self.config, self.config.rules
         mem, receiver = fields(dispatch.current, config.formats.mem), received(m, self, self.loads, "_beats")
         is_acc, rows, known, transfers = Signal(), Signal(16), Signal(), Signal()

@@ -1,11 +1,11 @@
-"""The compute core: GEMM and tensor ALU on one pipeline, a micro-op a cycle, no gap between instructions.
+"""The compute core: GEMM and tensor ALU in one pipeline, one micro-op per cycle, no gap between instructions.
 
-Cycles from the issue of a micro-op: 0 its fetch, 1 tile indices, 2 reads of inp and wgt, 3 products, 4 sums and the
-read of acc, 5 the write of acc and out; without GEMM, acc is read in 2 and written in 3. A micro-op reads what the one
-before it wrote: acc passes writes on to reads.
+Pipeline stages, in cycles from the issue of a micro-op: 0 fetches it, 1 computes tile indices, 2 reads inp and wgt, 3
+multiplies, 4 adds and reads acc, 5 writes acc and out. Without GEMM, acc is read in stage 2 and written in stage 3. acc
+forwards writes to reads, so a micro-op can read the result of the micro-op before it.
 
-MULH, RSHR and REQ write EXTENDED cycles later. A micro-op that reads a tile which one of them has still to write waits
-in front of acc, and all behind it with it.
+MULH, RSHR and REQ write EXTENDED cycles later. A micro-op that reads a tile with such a write pending stalls before
+acc, and so do all micro-ops after it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 from tilewright.targets.vta.timing.model import ALU_CORE, CORE, EXTENDED
 
-#: What the ALU's lanes do, by the same names; others leave acc alone (MUL, as upstream's HLS design).
+#: The opcodes that the ALU's lanes execute. All others leave acc unchanged (MUL, as in upstream's HLS design).
 OPERATIONS = {op: Operation.__members__[op.name] for op in AluOp if op.name in Operation.__members__}
 RESCALES = {op: Rescale.__members__[op.name] for op in RESCALING}
 
-#: What goes with a micro-op through the pipeline. `reads`: acc[src] is taken as second operand; `writes` acc and out;
-#: `factor`: a tile of factors is read, and nothing written; `ends` an instruction of `rescale`.
+#: The control signals of a micro-op in the pipeline. `reads`: acc[src] is the second operand. `writes`: it writes acc
+#: and out. `factor`: it reads a tile of factors and writes nothing. `ends`: it is the last of a `rescale` instruction.
 WORK = data.StructLayout(
     {"reads": 1, "writes": 1, "is_alu": 1, "reset": 1, "use_imm": 1, "op": Operation, "imm": 16}
     | {"rescale": Rescale, "factor": range(FACTOR_TILES + 1), "ends": 1}
@@ -40,9 +40,9 @@ WORK = data.StructLayout(
 
 
 class Core(wiring.Component):
-    """A micro-op is issued where `work` reads or writes, and `go` is high; micro-op and offsets come with it.
+    """Issues micro-op number `index`, with the tile offsets `offset`, while `work` is not idle and `go` is high.
 
-    `drained`: the last micro-op of MULH, RSHR or REQ writes so soon that the next instruction may be issued.
+    `drained`: the last micro-op of MULH, RSHR or REQ is so close to its write that the next instruction may be issued.
     """
 
     def __init__(self, config: Config, gemm: bool = True, alu: bool = True) -> None:
@@ -52,7 +52,7 @@ class Core(wiring.Component):
         reads = {"uop": config.uop if gemm else config.alu_uop, "acc": config.acc}
         reads |= {"inp": config.inp, "wgt": config.wgt} if gemm else {}
         reads |= {"par": config.par} if alu and config.has_parameters else {}
-        #: Memories read, by port.
+        #: The memories that the core reads, by port.
         self.reads = {name: tiles(sram, config) for name, sram in reads.items()}
         self.writes = {"acc_write": acc} | ({"out_write": out} if alu else {})
         super().__init__(
@@ -82,25 +82,25 @@ class Core(wiring.Component):
                 with m.If(go):
                     m.d.sync += work[stage].eq(work[stage - 1])
 
-        # 0, 1: the micro-op, and its tiles.
+        # Stages 0, 1: the micro-op, and its tile indices.
         offset, index = Signal(offsets(config)), Signal(offsets(config))
         uop = fields(self.uop.data, config.formats.uop)
         m.d.comb += [self.uop.index.eq(self.index), self.uop.en.eq(go & _any(work[0]))]
         with m.If(go):
             m.d.sync += offset.eq(self.offset)
             m.d.sync += [index[name].eq(uop[name] + offset[name]) for name in OPERANDS]
-        # 2, 3: operands of GEMM.
+        # Stages 2, 3: operands and products of GEMM.
         sums: Value | None = None
         if self.gemm:
             sums = self._products(m, index, work[2])
-        # 4 (2): the accumulator.
+        # Stage 4 (without GEMM 2): read the accumulator.
         reads_source = work[2].reads | (work[2].is_alu & work[2].use_imm & rules.immediate_reads_src)
         at: Value = Mux(reads_source, index.src, index.dst)[: config.index_bits.acc]
         to, factors, biases = index.dst, index.wgt, index.src
         for _ in range(2, read):
             at, to, factors, biases = (_held(m, value, go) for value in (at, to, factors, biases))
         m.d.comb += [self.acc.index.eq(at), self.acc.en.eq(go & (work[read].reads | work[read].writes))]
-        # 5 (3): the result.
+        # Stage 5 (without GEMM 3): write the result.
         now, written, operand = work[write], Signal(config.index_bits.acc), Signal(8 * config.acc.tile_bytes)
         m.d.sync += written.eq(to)
         with m.If(now.reads):
@@ -114,7 +114,7 @@ class Core(wiring.Component):
             self.acc_write.data.eq(Mux(clear, 0, result)),
             self.go.eq(go),
         ]
-        # Behind these assignments: it overrides them.
+        # Last, because it overrides the assignments above.
         m.d.comb += go.eq(self._rescale(m, work, write, at, written, operand, result) if self.extended else 1)
         if self.alu and config.has_parameters:
             is_factor = work[read].factor != 0
@@ -129,7 +129,7 @@ class Core(wiring.Component):
         return m
 
     def _result(self, m: Module, now: Any, sums: Value | None, operand: Value) -> Value:
-        """What a micro-op makes of the accumulator that has been read: of GEMM and ALU, what there is."""
+        """Return the result of a micro-op, from the accumulator that was read and by the operations this core has."""
         config = self.config
         width, count = config.acc.width, config.batch * config.block
         added: Value | None = None
@@ -150,7 +150,7 @@ class Core(wiring.Component):
         return alu.result if added is None else Mux(now.is_alu, alu.result, added)
 
     def _products(self, m: Module, index: Any, work: Any) -> Value:
-        """The sums of GEMM, two cycles after the reads of `work`."""
+        """Return the sums of GEMM, two cycles after the reads of `work`."""
         config = self.config
         m.submodules.mac = mac = MacArray(
             config.batch, config.block, config.inp.width, config.wgt.width, config.multipliers
@@ -170,12 +170,12 @@ class Core(wiring.Component):
     def _rescale(
         self, m: Module, work: list[Any], write: int, at: Value, written: Value, operand: Value, result: Value
     ) -> Value:
-        """MULH, RSHR and REQ: writes late what comes to `written`; whether the read `at` finds its tile up to date."""
+        """Add MULH, RSHR and REQ, which write to `written` late. Returns 0 while a write to tile `at` is pending."""
         config, now, last = self.config, work[write], work[-1]
         count = config.batch * config.block
         m.submodules.rescaler = rescaler = Rescaler(config.batch, config.block, config.alu == "float")
         immediate = Signal(32)
-        # MULH's is the upper half of the factor.
+        # The immediate of MULH is the upper half of the factor.
         m.d.comb += immediate.eq(Mux(now.rescale == Rescale.MULH, now.imm << 16, now.imm.as_signed()))
         second = Mux(now.use_imm, immediate.replicate(count), operand)
         if config.has_parameters:
@@ -211,7 +211,7 @@ def _any(work: Any) -> Value:
 
 
 def _held(m: Module, value: Value, go: Any) -> Value:
-    """The same a cycle later, as far as `go` lets it."""
+    """Return `value` one cycle later; the register holds while `go` is low."""
     later = Signal.like(value, name="held")
     with m.If(go):
         m.d.sync += later.eq(value)

@@ -1,5 +1,6 @@
-"""A launch on the compiled gateware: the bytes it leaves in DRAM and the cycles of each instruction; and beside the
-simulator, where the two are compared: cycles, each STORE, what is left.
+"""Run a launch on the compiled gateware, and compare it with the simulator.
+
+Compared are the cycles of each instruction, the bytes that each STORE writes, and the final contents of DRAM.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from tilewright.targets.vta.values.actions import actions
 from tilewright.targets.vta.values.machine import Machine
 
 PAGE = 1 << 12
-#: Cycles without an event after which a run is given up.
+#: A run is given up after this number of cycles and 100 per byte of memory.
 PATIENCE = 1 << 20
-#: The cycle of the model that a launch takes: the one behind it is a Trace's first.
+#: Cycles of the RTL model that the launch takes: cycle 0 of a Trace is the next one.
 LAUNCH = 1
 
 
 class Wave(NamedTuple):
-    """A file for a waveform, and the cycles that it shows, as a Trace counts."""
+    """A waveform file, and the first and last cycle that it shows, counted as in a Trace."""
 
     path: Path
     first: int
@@ -46,12 +47,12 @@ class Wave(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RtlRun:
-    """Cycles from the one after the launch, int64 [n] each in stream order, as in a Trace; -1: it never was."""
+    """Start and end of each instruction, int64 [n] in stream order, in cycles as in a Trace; -1: it never happened."""
 
     start: Array
     end: Array
     cycles: int
-    faults: int  # DRAM accesses outside all segments' range
+    faults: int  # beats outside DRAM, or that do not match their burst command
     written: Written  # the beats of all STOREs
 
 
@@ -64,9 +65,9 @@ def run(
     stalls: int = 0,
     wave: Wave | None = None,
 ) -> RtlRun:
-    """Run an instruction stream (uint8 [n, 16]) on DRAM contents of one sample, which it changes.
+    """Run an instruction stream (uint8 [n, 16]) on the DRAM contents of one sample, which it changes.
 
-    `stalls`: a seed for a memory that holds up the machine at random; 0: never.
+    `stalls`: a seed for random delays of the memory; 0: no delays.
     """
     memory = contents(dram, insns.size)
     base = memory.size - PAGE - -(-insns.size // PAGE) * PAGE
@@ -85,7 +86,7 @@ def run(
     model.run_until_logged(2 * len(insns), PATIENCE + 100 * memory.size)
     for segment in dram.segments:
         left = memory[segment.address : segment.end]
-        if not np.array_equal(left, segment.data[0]):  # a shared one stays as it was for others
+        if not np.array_equal(left, segment.data[0]):  # copy: other launches may share the array
             segment.data, segment.shared = left.reshape(1, -1).copy(), False
     written = model.written(attached)
     written = written._replace(cycle=written.cycle - LAUNCH)
@@ -93,7 +94,7 @@ def run(
 
 
 def contents(dram: Dram, more: int = 0) -> Array:
-    """The bytes of DRAM by address, for one sample, uint8; behind them whole pages for `more`, and one."""
+    """Return the DRAM of one sample by address, uint8, followed by whole pages for `more` bytes and one page."""
     top = max((segment.end for segment in dram.segments), default=0)
     memory = np.zeros((-(-top // PAGE) + -(-more // PAGE) + 1) * PAGE, np.uint8)
     for segment in dram.segments:
@@ -103,7 +104,7 @@ def contents(dram: Dram, more: int = 0) -> Array:
 
 @lru_cache
 def compiled(config: Config, engine: str) -> Compiled:
-    """The machine of a config, elaborated and compiled once in a process."""
+    """Compile the machine of a configuration, once per process."""
     return Compiled(Vta(config), engine=engine)
 
 
@@ -115,20 +116,23 @@ def _timed(insns: Array, config: Config, events: Array, faults: int, written: Wr
         cycles = events[events[:, 0] == number, 1]
         if len(cycles) > len(mine):
             raise MachineError("RTL", f"{config.pipeline.units[number // 2]} ran more instructions than it was given")
-        # An end is seen in the last cycle of its step.
+        # The RTL marks the last cycle of a step; a Trace has the cycle after it.
         (end if number % 2 else start)[mine[: len(cycles)]] = cycles - LAUNCH + number % 2
     return RtlRun(start, end, int(end.max(initial=0)), faults, written)
 
 
-# Beside the simulator
+# Comparison with the simulator
 
 OPTIONS = RunOptions(timing="tilewright", values=False)
-#: Differences that are told; the first says most.
+#: The number of differences that are reported. Later ones mostly follow from the first.
 TOLD = 8
 
 
 def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], engine: str) -> CosimCase:
-    """Run the first sample of `inputs` on both. Raises HazardError for a program that cannot run to its end."""
+    """Run the first sample of `inputs` on the RTL and in the simulator, and compare.
+
+    Raises HazardError if the program cannot run to its end.
+    """
     first = {segment: data[:1] for segment, data in inputs.items()}
     modelled, ran = image.dram(first, 1), image.dram(first, 1)
     before = contents(modelled)
@@ -136,14 +140,14 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
     known.passes.refuse(OPTIONS)
     result = run(image.insns, config, ran, image.bases, engine)
     trace = known.trace
-    assert trace is not None  # what has none was refused
+    assert trace is not None  # `refuse` has raised otherwise
     stored = _differences(known, modelled, before, _written(known, modelled), result)
     found = [*_times(known.elaborated, trace, result), *stored]
     bytes_, left = _left(modelled, ran)
-    if bytes_ and not found:  # no store differs
+    if bytes_ and not found:  # no STORE differs
         found.append((result.cycles, left))
     if result.faults:
-        reason = f"{result.faults} DRAM accesses of the RTL are outside all segments, or not as announced"
+        reason = f"{result.faults} DRAM accesses of the RTL are outside DRAM or do not match their burst command"
         found.append((result.cycles, reason))
     found.sort(key=lambda item: item[0])
     return CosimCase(
@@ -160,44 +164,44 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
 def waveform(
     image: LaunchImage, config: Config, inputs: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
 ) -> None:
-    """Write the waveform of some cycles, of all where it does not say, as the engine that has waveforms runs them."""
+    """Write a waveform of the cycles `cycles` (None: all). CXXRTL runs the launch: our Verilator has no waveforms."""
     first, last = cycles or (0, 1 << 40)
     dram = image.dram({segment: data[:1] for segment, data in inputs.items()}, 1)
     run(image.insns, config, dram, image.bases, "cxxrtl", wave=Wave(path, max(0, first), last))
 
 
 def _times(program: Elaborated, trace: Trace, result: RtlRun) -> list[tuple[int, str]]:
-    """Starts and ends that differ, each with the cycle of the earlier."""
+    """Return the starts and ends that differ, each with the earlier of its two cycles."""
     found = []
     for what, ours, theirs in (("starts", trace.start, result.start), ("ends", trace.end, result.end)):
         for step in np.flatnonzero(ours != theirs).tolist():
             unit = program.table.units[program.table.unit[step]]
             rtl = f"in cycle {theirs[step]}" if theirs[step] >= 0 else "never"
             message = (
-                f"#{step} {program.table.describe(step)}: {unit}_{what} {rtl} on the RTL, {ours[step]} on the model"
+                f"#{step} {program.table.describe(step)}: {unit}_{what} {rtl} on the RTL, {ours[step]} in the simulator"
             )
             found.append((int(min(ours[step], theirs[step] if theirs[step] >= 0 else ours[step])), message))
     return found
 
 
 def _left(modelled: Dram, ran: Dram) -> tuple[int, str]:
-    """How many bytes of DRAM differ in the end, and the first of them."""
+    """Return how many bytes of DRAM differ at the end, and a message about the first."""
     count, first = 0, ""
     for segment, other in zip(modelled.segments, ran.segments, strict=True):
         wrong = np.flatnonzero(segment.data[0] != other.data[0])
         count += wrong.size
         for place in wrong[: not first].tolist():
             ours, theirs = segment.data[0, place], other.data[0, place]
-            first = f"{segment.name}[{place}] is {theirs:#04x} on the RTL in the end, {ours:#04x} on the machine"
+            first = f"{segment.name}[{place}] is {theirs:#04x} on the RTL at the end, {ours:#04x} in the simulator"
     return count, first
 
 
-#: The bus's signals: where a beat goes is decided by its burst's command.
+#: The bus signals that messages name: the data, and the command that determines the address of a beat.
 DATA, COMMAND = "bus__w__payload", "bus__aw__payload"
 
 
 class Stored(NamedTuple):
-    """A STORE and the bytes that it leaves in its rows, uint8 [rows, row_bytes]."""
+    """A STORE, and the contents of its rows after it, uint8 [rows, row_bytes]."""
 
     step: int
     move: Move
@@ -205,7 +209,7 @@ class Stored(NamedTuple):
 
 
 def _written(known: Prepared, dram: Dram) -> list[Stored]:
-    """Run the program on the machine, for one sample, and look at DRAM after each STORE; its order is the stream's."""
+    """Simulate the program for one sample and record the DRAM rows of each STORE after it; STOREs in stream order."""
     program, sequence = known.elaborated, known.order.sequence
     machine, found = Machine(program.config, dram, 1), []
     stores = iter(sequence[program.moves.memory[sequence] == Memory.OUT].tolist())
@@ -223,10 +227,10 @@ def _written(known: Prepared, dram: Dram) -> list[Stored]:
 def _differences(
     known: Prepared, dram: Dram, memory: Array, stored: list[Stored], result: RtlRun
 ) -> list[tuple[int, str]]:
-    """The first byte, or the first beat too many or missing, of each STORE that differs, with its cycle.
+    """Return for each STORE that differs its first wrong byte, missing beat or extra beat, with the cycle.
 
-    `memory` is DRAM at the start by address, uint8, and is changed; `dram` has its segments. A difference in the number
-    of beats ends the search: what follows is out of step.
+    `memory` is the initial DRAM by address, uint8, and is changed; `dram` has its segments. The search ends at a
+    missing beat: later beats cannot be assigned to STOREs.
     """
     beats, found, done = result.written, list[tuple[int, str]](), 0
     count, width = beats.data.shape
@@ -240,7 +244,7 @@ def _differences(
         memory[places[strobes]] = beats.data[mine][strobes]
         done += many
         if done > count:
-            found.append((result.cycles, f"{name}: {done - count} of its {many} beats never come on {DATA}"))
+            found.append((result.cycles, f"{name}: {done - count} of its {many} beats are missing on {DATA}"))
             break
         rows = starts[:, None] + np.arange(move.row_bytes)
         astray = np.flatnonzero((strobes & ~_inside(move, places)).any(axis=1))
@@ -253,19 +257,19 @@ def _differences(
             by = np.flatnonzero((strobes & (places == place)).any(axis=1))
             beat = int(beats.cycle[mine][by[-1] if by.size else -1])
             ours, theirs = left[tuple(wrong[0])], memory[place]
-            reason = f"has {theirs:#04x} in cycle {beat} on the RTL, {ours:#04x} on the machine"
+            reason = f"has {theirs:#04x} in cycle {beat} on the RTL, {ours:#04x} in the simulator"
             found.append((beat, f"{name}: {DATA} for {_where(dram, place)} {reason}"))
-        memory[rows] = left  # what comes later is compared with what it should find
+        memory[rows] = left  # later STOREs are compared on top of correct data
     else:
         if done < count:
             beat = int(beats.cycle[done])
             where = _where(dram, int(beats.address[done]))
-            found.append((beat, f"no STORE: {DATA} has a beat for {where} in cycle {beat}"))
+            found.append((beat, f"after the last STORE: {DATA} has an extra beat for {where} in cycle {beat}"))
     return found
 
 
 def _inside(move: Move, places: Array) -> Array:
-    """Whether bytes of DRAM are in the rows of a STORE."""
+    """Return whether each byte of DRAM is in a row of a STORE."""
     behind = places - move.address
     row = np.clip(behind // max(move.stride, 1), 0, move.rows - 1)
     behind = behind - row * move.stride
@@ -274,7 +278,7 @@ def _inside(move: Move, places: Array) -> Array:
 
 
 def _where(dram: Dram, place: int) -> str:
-    """A byte of DRAM by its segment."""
+    """Name a byte of DRAM by its segment and offset."""
     for segment in dram.segments:
         if segment.address <= place < segment.end:
             return f"{segment.name}[{place - segment.address}]"

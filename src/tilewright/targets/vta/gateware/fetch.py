@@ -1,4 +1,4 @@
-"""Reads the instruction stream, a burst ahead of its need, and hands each instruction to its unit's queue."""
+"""Reads the instruction stream ahead of its use, in bursts, and passes each instruction to the queue of its unit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tilewright.targets.vta.timing.model import BATCHES, batch_of
 
 
 class Fetch(wiring.Component):
-    """`launch` begins with `count` instructions from byte `base`, a multiple of the longest burst.
+    """`launch` starts the fetch of `count` instructions from byte `base`, a multiple of the longest burst.
 
-    The first request is in the next cycle; a further one as soon as the buffer has room for a batch.
+    The first request is made in the next cycle, each later one as soon as the buffer has room for a batch.
     """
 
     def __init__(self, config: Config) -> None:
@@ -37,7 +37,7 @@ class Fetch(wiring.Component):
     def elaborate(self, platform: Any) -> Elaboratable:
         m, config = Module(), self.config
         size, room = batch_of(config), BATCHES * batch_of(config)
-        address, left, here = Signal(32), Signal(32), Signal(32)  # to request; to hand out
+        address, left, here = Signal(32), Signal(32), Signal(32)  # next request; left to request, to pass on
         reserved, many = Signal(range(room + 1)), Signal(range(size + 1))
         granted, sent = Signal(), Signal()
         beat_bytes = config.bus_bits // 8
@@ -61,9 +61,9 @@ class Fetch(wiring.Component):
         return m
 
     def _buffer(self, m: Module, room: int, left: Signal) -> tuple[Any, Any, Signal]:
-        """The next instruction, whether it is there, and a signal that takes it."""
+        """Add the instruction buffer. Returns the next instruction, whether it is valid, and a signal to consume it."""
         bits, taken = self.config.bus_bits, Signal()
-        if bits <= INSN_BITS:  # beats make an instruction
+        if bits <= INSN_BITS:  # an instruction is one or more beats
             parts = INSN_BITS // bits
             m.submodules.buffer = fifo = StreamFifo(INSN_BITS, room)
             word, part = Signal(INSN_BITS), Signal(range(max(2, parts)))

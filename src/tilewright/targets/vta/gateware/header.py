@@ -1,6 +1,6 @@
-"""A configuration as a C header: upstream's macros and structures, for its gateware, drivers and runtimes.
+"""The C header of a configuration, with upstream's macros and structures, for its gateware, drivers and runtimes.
 
-Takes the place of include/vta/hw_spec.h, hw_spec_const.h and the -D flags that config/vta_config.py prints
+It replaces include/vta/hw_spec.h, hw_spec_const.h and the -D flags that config/vta_config.py prints
 (apache/tvm-vta at d4a15f627d5c). Numbers come from `Config`, bits from the layouts that encode and decode, and the
 control registers of this package's gateware from `MAP`, which its RTL and its README share.
 """
@@ -22,7 +22,7 @@ WINDOW_BITS = 12
 
 
 class Register(NamedTuple):
-    """32 bits at a byte offset of the block; `written`: by the host, which may always read it."""
+    """A 32-bit register at a byte offset of the block. The host can read it, and write it if `written`."""
 
     offset: int
     name: str
@@ -34,25 +34,26 @@ class Register(NamedTuple):
         return "write, read" if self.written else "read"
 
 
-#: Offsets as in upstream's Chisel design (shell/VCR.scala, 32-bit addresses), which has status in bit 1 of control.
+#: Offsets as in upstream's Chisel design (shell/VCR.scala, 32-bit addresses), but status is a register of its own
+#: instead of bit 1 of control.
 MAP = (
     Register(0x00, "control", True, "bit 0: launch"),
-    Register(0x04, "cycles", False, "cycles from the launch until FINISH ended"),
-    Register(0x08, "insn_count", True, "instructions, of 16 bytes each"),
+    Register(0x04, "cycles", False, "cycles from the launch to the end of FINISH"),
+    Register(0x08, "insn_count", True, "number of instructions, 16 bytes each"),
     Register(0x0C, "insn_base", True, "address of the first instruction"),
     *(
-        Register(0x10 + 4 * number, f"{name}_base", True, f"address that {name} tiles are counted from")
+        Register(0x10 + 4 * number, f"{name}_base", True, f"address of {name} tile 0")
         for number, name in enumerate(REGIONS)
     ),
     Register(0x28, "status", False, "bit 0: done"),
 )
 
-#: config/pkg_config.py: register blocks of upstream's HLS build, 4 KiB each, and the address of the first; other boards
-#: have pynq's.
+#: Register blocks of upstream's HLS build, 4 KiB each, and the address of the first (config/pkg_config.py). Boards that
+#: are not listed use pynq's.
 BLOCKS = ("FETCH", "LOAD", "COMPUTE", "STORE")
 FETCH_ADDRESS = {"pynq": 0x43C00000, "ultra96": 0xA0000000, "zcu104": 0xA0000000, "de10nano": 0xFF220000}
 BLOCK_RANGE = 0x1000
-#: config/pkg_config.py: bytes from the block's address.
+#: Offsets of registers in bytes from the address of their block (config/pkg_config.py).
 HLS_REGISTERS = {
     "FETCH_INSN_COUNT": 16,
     "FETCH_INSN_ADDR": 24,
@@ -64,11 +65,11 @@ HLS_REGISTERS = {
     "COMPUTE_BIAS_ADDR": 40,
     "STORE_OUT_ADDR": 16,
 }
-#: What a driver of upstream's HLS build defines before it includes the header: its register map is another one.
+#: A driver of upstream's HLS build, which has another register map, defines this macro before it includes the header.
 HLS_MAP = "VTA_UPSTREAM_HLS_REGISTERS"
-#: hw_spec_const.h: widths that no configuration changes and no field has.
+#: Widths in hw_spec_const.h that no configuration changes and no field has.
 PAD_VALUE_BITS, MUL_BITS = 2, 8
-#: Upstream's names of fields, where they are not ours.
+#: Upstream's names of fields, where they differ from ours.
 TOKENS = {name: f"{name}_dep" for name in ("pop_prev", "pop_next", "push_prev", "push_next")}
 INDICES = {name: f"{name}_idx" for name in ("dst", "src", "wgt")}
 FLAGS = {*TOKENS, "reset_reg", "use_imm"}
@@ -76,7 +77,7 @@ STRUCTURES = {"plain": "VTAGenericInsn", "mem": "VTAMemInsn", "gemm": "VTAGemIns
 
 
 def text(config: Config) -> str:
-    """The header. Where a build also has upstream's -D flags they must agree, or it stops with #error."""
+    """Return the header. If a build also has upstream's -D flags and they differ, the header stops it with #error."""
     layouts, tiles = config.formats, (config.inp, config.wgt, config.acc, config.out)
     board: Macros = {"VTA_LOG_BUS_WIDTH": config.bus_bits.bit_length() - 1, "VTA_COHERENT_ACCESSES": "true"}
     registers = {f"VTA_REG_{register.name.upper()}": f"0x{register.offset:02X}" for register in MAP}
@@ -90,34 +91,34 @@ def text(config: Config) -> str:
     kinds = (("OPCODE", tuple(Opcode)), ("ALU_OPCODE", config.alu_ops), ("MEM_ID", config.memories))
     codes = {f"VTA_{kind}_{code.name}": int(code) for kind, codes in kinds for code in codes}
     groups = [
-        Group("vta_config.json, as vta_config.py passes it", _keys(config), given=True),
+        Group("vta_config.json, as the -D flags of vta_config.py", _keys(config), given=True),
         Group("the board, from TARGET (pkg_config.py)", board, given=True),
         Group(
-            "control registers of the gateware that `tilewright rtl vta` writes: one block",
+            "control registers of the gateware that `tilewright rtl vta` writes (one block)",
             {"VTA_REG_RANGE": f"0x{1 << WINDOW_BITS:X}", **registers},
         ),
         Group(
-            f"control registers of upstream's HLS build, which has four blocks: only with {HLS_MAP}",
+            f"control registers of upstream's HLS build (four blocks); define {HLS_MAP} to use them",
             _hls_registers(config),
             given=True,
             only_with=HLS_MAP,
         ),
-        Group("the build; not upstream's", build),
+        Group("the build; upstream has no such macros", build),
         Group("widths in bits, tile shape", _widths(config, tiles)),
         Group("memories: size and element in bytes, depth in elements", _memories(config)),
-        Group("elements in beats of the bus", ratios),
-        Group("codes", codes),
-        Group("widths of fields", _fields(config)),
+        Group("bus beats per element", ratios),
+        Group("codes of instructions, ALU operations and memories", codes),
+        Group("widths of instruction fields in bits", _fields(config)),
         Group(
-            "bits of LOAD and STORE by field, first _0 and last _1, as older releases", _bits("INSN_MEM", layouts.mem)
+            "bit ranges of LOAD and STORE: _0 first, _1 last bit, as in older releases", _bits("INSN_MEM", layouts.mem)
         ),
-        Group("bits of GEMM", _bits("INSN_GEM", layouts.gemm)),
+        Group("bit ranges of GEMM", _bits("INSN_GEM", layouts.gemm)),
         Group(
-            "bits of ALU; upstream takes A to D from GEMM: wrong where inp and acc differ",
+            "bit ranges of ALU; upstream takes A to D from GEMM, which is wrong if inp and acc differ",
             _bits("INSN_ALU", layouts.alu),
         ),
         Group(
-            "bits of micro-ops; upstream's HLS slices src by inp: wrong where acc is deeper",
+            "bit ranges of micro-ops; upstream's HLS slices src as for inp, which is wrong if acc is deeper",
             {**_bits("UOP_GEM", layouts.uop, 3), **_bits("UOP_ALU", layouts.uop, 2)},
         ),
     ]
@@ -125,7 +126,7 @@ def text(config: Config) -> str:
 
 
 def _keys(config: Config) -> dict[str, int | str]:
-    """Every key of the JSON and what upstream adds to it, as -DVTA_KEY=value."""
+    """Return every key of the JSON, and the keys that upstream derives, as macros VTA_KEY."""
     keys = {key: value for key, value in config.to_dict().items() if key not in OPTIONAL}
     if not re.fullmatch(r"[\w.+-]+", config.HW_VER, re.ASCII):
         keys["HW_VER"] = json.dumps(config.HW_VER)
@@ -189,7 +190,7 @@ def _fields(config: Config) -> dict[str, int | str]:
 
 
 def _bits(name: str, layout: Layout, count: int | None = None) -> dict[str, int | str]:
-    """The first `count` fields by number as upstream has it, 0 to 9 and A on; a flag has no _0 and _1."""
+    """Return the bit ranges of the first `count` fields, numbered as upstream: 0 to 9, A on. Flags have one bit."""
     macros: dict[str, int | str] = {}
     for number, field in zip("0123456789ABCDEFG", layout.fields[:count], strict=False):
         low, flag = layout.offsets[field.name], field.name in FLAGS
@@ -199,12 +200,12 @@ def _bits(name: str, layout: Layout, count: int | None = None) -> dict[str, int 
 
 
 def _code(config: Config) -> Iterator[str]:
-    """The structures, and what must be true of them whatever the compiler."""
+    """Yield the structures, and assertions that must hold with any compiler."""
     for limit in config.restrictions:
         yield f"/* {limit.reference} does not run this machine as specified: {limit.reason} */"
-    yield "/* upstream's own headers add nothing behind this one */"
+    yield "/* upstream's own headers add nothing after this one */"
     yield "#ifdef VTA_HW_SPEC_CONST_H_"
-    yield '#error "include this header in front of vta/hw_spec.h, or in its place"'
+    yield '#error "include this header before vta/hw_spec.h, or instead of it"'
     yield "#endif"
     yield "#define VTA_HW_SPEC_CONST_H_"
     yield ""

@@ -1,4 +1,4 @@
-"""LOAD and STORE: their fields as the blocks for 2-D transfers take them, the load unit and the store unit."""
+"""LOAD and STORE: the load unit, the store unit, and their parts, which map fields to 2-D transfers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tilewright.targets.vta.gateware.units import UNIT, Dispatcher, dispatched, 
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.timing.model import LONGEST, OUTSTANDING
 
-#: The memories that a unit loads or stores, by name; it has a port NAME_base for each.
+#: The memories that a unit loads or stores, by name. The unit has a port NAME_base for each.
 Memories = Mapping[str, Sram]
 
 
 def row_bursts(m: Module, unit: Any, mem: Mapping[str, Value], rows: Any, memories: Memories, which: Value) -> Any:
-    """The bursts of a transfer of `rows` rows, of one of some memories, on the unit's port."""
+    """Add the bursts of a transfer of `rows` rows on the unit's port; `which` selects one of `memories`."""
     m.submodules.bursts = bursts = RowBursts(unit.config.bus_bits, LONGEST)
     wiring.connect(m, bursts.bursts, wiring.flipped(unit.client))
     srams, bases = list(memories.values()), [getattr(unit, f"{name}_base") for name in memories]
@@ -42,7 +42,7 @@ def row_bursts(m: Module, unit: Any, mem: Mapping[str, Value], rows: Any, memori
 
 
 def address_of(mem: Mapping[str, Value], bases: Sequence[Value], memories: Sequence[Sram], which: Value) -> Value:
-    """The byte that a LOAD or STORE begins with."""
+    """Return the DRAM address at which a LOAD or STORE begins."""
     places = zip(bases, memories, strict=True)
     return chosen(which, [base + (mem["dram_base"] << log_bytes(sram)) for base, sram in places])
 
@@ -50,12 +50,12 @@ def address_of(mem: Mapping[str, Value], bases: Sequence[Value], memories: Seque
 def placed(
     m: Module, unit: Any, mem: Mapping[str, Value], bursts: Any, memories: Memories, which: Value, padded: Value
 ) -> Placer:
-    """Where the tiles of a LOAD go that `bursts` fetch; pads count where `padded`."""
+    """Add the placement of the tiles that `bursts` fetches for a LOAD, with padding if `padded`."""
     m.submodules.placer = placer = Placer()
     window, address = placer.window, bursts.rows.address
 
     def offset(sram: Sram) -> Any:
-        """Tiles before the first in its beat."""
+        """Return the number of tiles before the first tile in its beat."""
         lanes = ceil_log2(tiles(sram, unit.config).lanes)
         return address[log_bytes(sram) : log_bytes(sram) + lanes] if lanes else 0
 
@@ -73,7 +73,7 @@ def placed(
 
 
 def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> TileReceiver:
-    """What writes the beats that come to the unit to its memories, on its ports of their names."""
+    """Add the receiver, which writes incoming beats to `memories` on the ports of their names with `suffix`."""
     m.submodules.receiver = receiver = TileReceiver([tiles(sram, unit.config) for sram in memories.values()])
     for number, name in enumerate(memories):
         wiring.connect(m, getattr(receiver, f"write{number}"), wiring.flipped(getattr(unit, name + suffix)))
@@ -82,7 +82,10 @@ def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> Tile
 
 
 def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Value, Value, Signal]:
-    """Instructions that have left the unit end in order: the first one's `note`, whether there is one, what ends it."""
+    """Add a queue of instructions that have left the unit but not ended, which end in order.
+
+    Returns the `note` of the oldest, whether there is one, and the signal that ends it.
+    """
     m.submodules.leaving = queue = StreamFifo(2 + len(note), OUTSTANDING)
     ends = Signal()
     m.d.comb += [
@@ -97,7 +100,7 @@ def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Va
 
 
 def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
-    """The first cycle of an instruction, and the ones behind it."""
+    """Return two signals: the first cycle of an instruction, and the cycles after it."""
     prepare, runs = Signal(), Signal()
     m.d.sync += prepare.eq(dispatch.start)
     with m.If(prepare):
@@ -108,7 +111,10 @@ def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
 
 
 class Load(wiring.Component):
-    """A LOAD without padding lets the next one in when its last burst is granted; loads end in order."""
+    """The load unit. After a LOAD without padding, the next one starts as soon as the last burst has been granted.
+
+    LOADs end in order.
+    """
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -146,7 +152,7 @@ class Load(wiring.Component):
             placements.i.payload.eq(placer.placement),
             dispatch.finished.eq((prepare & ~works) | (runs & ~bursts.active & (~padded | arrived))),
         ]
-        # Each ends when its data have come.
+        # A LOAD ends when all its data has been written.
         done = Signal(range(2 * OUTSTANDING + 2))
         waits, there, ends = leaving(m, self, dispatch, works)
         m.d.comb += ends.eq(there & (~waits | (done != 0)))
@@ -155,9 +161,9 @@ class Load(wiring.Component):
 
 
 class Store(wiring.Component):
-    """The next STORE starts when the tiles of this one have been read; each ends with its last write response.
+    """The store unit. The next STORE starts when the tiles of the current one have been read.
 
-    `granted` and `ended` count bursts that were asked for and that were answered.
+    A STORE ends with its last write response. `granted` and `ended` count the bursts granted and answered so far.
     """
 
     def __init__(self, config: Config) -> None:
@@ -195,7 +201,7 @@ class Store(wiring.Component):
             sender.packed.stride.eq(bursts.rows.stride),
             dispatch.finished.eq((prepare & ~transfers) | (runs & ~bursts.active & ~sender.active)),
         ]
-        # Each ends when all bursts granted before have been answered.
+        # A STORE ends when all bursts granted before it left the unit have been answered.
         ticket, there, ends = leaving(m, self, dispatch, self.granted)
         m.d.comb += ends.eq(there & ~(self.ended - ticket)[15])
         return m

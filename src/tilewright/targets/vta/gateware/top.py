@@ -1,6 +1,7 @@
-"""The machine: fetch, three or four units, their token queues and memories, and one AXI4 port; a block for a board.
+"""The machine: fetch, three or four units, their token queues and memories, and one AXI4 port; its block for a board.
 
-And the files of a design for a board: its Verilog; from board.*, a wrapper, a clock constraint and a README.
+`board_files` returns a design for a board: the Verilog, and from the templates board.* a wrapper with AXI port names,
+a clock constraint and a README.
 """
 
 from __future__ import annotations
@@ -33,16 +34,17 @@ CORE, TOP = "vta", "vta_axi"
 
 
 def require(config: Config) -> None:
-    """Raises ConfigError for a machine that there is no gateware of."""
-    if not config.rules.out_memory:  # fsim, a simulator: STORE takes what acc holds when it runs
-        reason = f"there is none with semantics {config.semantics}: it has no memory between compute and store"
+    """Raises ConfigError if gateware cannot be built for the machine."""
+    if not config.rules.out_memory:  # fsim is a simulator: its STORE reads acc when it runs
+        reason = f"semantics={config.semantics} is not supported: it has no memory between compute and store"
         raise ConfigError("VTA gateware", reason, "set semantics to hls or chisel")
 
 
 class Vta(wiring.Component):
-    """`launch` for one cycle runs `insn_count` instructions from byte `insn_base`; `done` after FINISH.
+    """The machine. `launch`, high for one cycle, runs `insn_count` instructions from byte `insn_base` on.
 
-    `starts` and `ends`: bit u in the cycle in which unit u starts an instruction, and in the last cycle of one.
+    `done` is high after FINISH. UNIT_starts is high in the cycle in which a unit starts an instruction, UNIT_ends in
+    the last cycle of an instruction.
     """
 
     def __init__(self, config: Config) -> None:
@@ -111,7 +113,7 @@ class Vta(wiring.Component):
         return m
 
     def _memories(self, m: Module, load: Load, gemm: Compute, alu: Compute, store: Store) -> None:
-        """Memories on chip: filled in beats by what loads them, read by the cores and by store."""
+        """Add the on-chip memories: load units write beats; the cores and the store unit read tiles."""
         config = self.config
         readers = dict.fromkeys(("inp", "wgt"), gemm) | {"par": alu}
         for name, sram in load.memories.items():
@@ -144,12 +146,15 @@ class Vta(wiring.Component):
 
 WRITTEN = {register.offset: register.name for register in MAP if register.written}
 READ = {register.offset: register.name for register in MAP if not register.written}
-#: AXI4: bursts of incrementing addresses.
+#: The AXI4 burst type of incrementing addresses.
 INCREMENTING = 1
 
 
 class VtaSystem(wiring.Component):
-    """`control` is the host's port, `bus` DRAM's; `size` and `burst` hold for both of its command channels."""
+    """The machine with control registers. `control` is the host's port, `bus` the DRAM port.
+
+    `size` and `burst` are the AXI burst size and type for both command channels of `bus`.
+    """
 
     def __init__(self, config: Config) -> None:
         require(config)
@@ -190,7 +195,7 @@ class VtaSystem(wiring.Component):
 
 
 def board_files(config: Config) -> dict[str, str]:
-    """Texts by file name. Raises ConfigError for a machine that there is no gateware of."""
+    """Return the files of a design for a board, by name. Raises ConfigError if gateware cannot be built."""
     verilog = to_verilog(to_rtlil(VtaSystem(config), CORE))
     names = {"top": TOP, "core": CORE, "data": config.bus_bits - 1, "bytes": config.bus_bits // 8 - 1}
     names |= {"bits": config.bus_bits, "strobes": config.bus_bits // 8, "address": LITE_ADDRESS_BITS - 1}
@@ -205,7 +210,7 @@ def board_files(config: Config) -> dict[str, str]:
 
 
 def _multipliers(config: Config) -> str:
-    """How many multiplier blocks the design takes, and whether the board has them."""
+    """Say how many multiplier blocks the design takes, and whether the board has them."""
     chip, parts = bill.CHIPS.get(config.TARGET), bill.bill(config)
     counted = ", ".join(f"{count} {part}" for part, count in parts.items() if count) or "none"
     text = f"Multiplier blocks (DSP48): {sum(parts.values())} ({counted})"

@@ -1,4 +1,4 @@
-"""What all units do alike: read fields of instructions, take one when its tokens are there, let it go in its turn."""
+"""Common parts of all units: instruction fields, and a dispatcher that waits for tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSN_BITS = 8 * INSN_BYTES
 
 
 def fields(word: Value, layout: Layout) -> dict[str, Value]:
-    """Each field of an instruction or micro-op."""
+    """Return each field of an instruction or micro-op by name."""
     found = {}
     for field in layout.fields:
         part = word[layout.offsets[field.name] : layout.offsets[field.name] + field.width]
@@ -27,12 +27,12 @@ def fields(word: Value, layout: Layout) -> dict[str, Value]:
     return found
 
 
-#: Of a micro-op.
+#: The operands of a micro-op.
 OPERANDS = ("dst", "src", "wgt")
 
 
 def offsets(config: Config) -> data.StructLayout:
-    """An offset for each operand of a micro-op."""
+    """Return the layout of one tile offset for each operand of a micro-op."""
     bits = config.index_bits
     return data.StructLayout({"dst": bits.acc, "src": max(bits.acc, bits.inp), "wgt": bits.wgt})
 
@@ -42,23 +42,24 @@ def tiles(sram: Sram, config: Config) -> Tiles:
 
 
 def log_bytes(sram: Sram) -> int:
-    """log2 of the bytes of a tile."""
+    """Return log2 of the bytes per tile."""
     return ceil_log2(sram.tile_bytes)
 
 
 class Neighbours(wiring.Signature):
-    """A unit's side of its token queues; bit 0 the unit before, bit 1 the unit behind."""
+    """A unit's side of its token queues: bit 0 is to the previous unit, bit 1 to the next unit."""
 
     def __init__(self) -> None:
         super().__init__({"available": In(2), "room": In(2), "pop": Out(2), "reserve": Out(2), "push": Out(2)})
 
 
 class Dispatcher(wiring.Component):
-    """Holds one instruction. `start`: it is on `insn` in this cycle, and in `current` from the next one on.
+    """Holds one instruction. `start`: it is on `insn` in this cycle, and in `current` from the next cycle on.
 
-    `finished` says that its work is done and `may_end` that there is a place for it among those that have not ended;
-    with room for its tokens it `ends`: the places are reserved, and the next one may start in the same cycle.
-    Token bits are those of `sides` (before, behind); a unit at an end of the line ignores the others.
+    `finished`: its work is done. `may_end`: the unit has room for one more instruction that is still completing.
+    `ends`: both hold, and the token queues have room for its tokens. The dispatcher then reserves the places of these
+    tokens, and the next instruction may start in the same cycle. `sides` says whether the unit has a previous and a
+    next unit; token bits of a missing unit are ignored.
     """
 
     def __init__(self, config: Config, sides: tuple[bool, bool]) -> None:
@@ -99,17 +100,17 @@ class Dispatcher(wiring.Component):
         return m
 
 
-#: The ports of every unit; `starts` and `ends` as of the machine, see top.Vta.
+#: The ports of every unit. `starts` and `ends` are described in top.Vta.
 UNIT = {"insn": In(stream.Signature(INSN_BITS)), "tokens": Out(Neighbours()), "starts": Out(1), "ends": Out(1)}
 
 
 def reader(config: Config) -> dict[str, Any]:
-    """The ports of what reads DRAM: bursts that it asks for, and their beats."""
+    """Return the ports of a component that reads DRAM: its burst requests, and the beats that it receives."""
     return {"client": Out(stream.Signature(BURST)), "valid": In(1), "data": In(config.bus_bits)}
 
 
 def dispatched(m: Module, unit: Any, sides: tuple[bool, bool]) -> Dispatcher:
-    """A unit's dispatcher, joined to its ports; `ends` and the tokens that it pushes are the unit's own."""
+    """Add a dispatcher to a unit and connect its ports. The unit itself must drive `ends` and the pushed tokens."""
     m.submodules.dispatch = dispatch = Dispatcher(unit.config, sides)
     wiring.connect(m, dispatch.insn, wiring.flipped(unit.insn))
     m.d.comb += [

@@ -1,1 +1,1 @@
-"""VTA's instruction set: `fields` (numbers), `stream` (layouts, columns, units), `alu` (operations), `text`."""
+"""VTA's instruction set: `fields` (opcodes, ids), `stream` (layouts, columns, units), `alu`, `text`, `meaning`."""

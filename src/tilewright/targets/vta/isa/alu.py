@@ -1,11 +1,11 @@
-"""What instructions mean where upstream's implementations disagree, and the operations of the tensor ALU.
+"""The instruction semantics on which upstream's implementations disagree, and the operations of the tensor ALU.
 
-`Semantics` is a set of named switches for each implementation. hls: hardware/xilinx/src/vta.cc; fsim:
-src/sim/sim_driver.cc; chisel: hardware/chisel (read, not run). Programs that do not depend on any of this are portable.
+`Semantics` has one named switch for each disagreement. Sources: hardware/xilinx/src/vta.cc (hls),
+src/sim/sim_driver.cc (fsim), hardware/chisel (chisel; read, not run). A program is portable if no switch affects it.
 
-Operations work on whole arrays of accumulators; meaning.py has them on single integers, written to be
-read, and holds the two against each other. Sources: hardware/xilinx/src/vta.cc for MIN to MUL; gemmlowp's
-fixedpoint.h for the rounding of MULH and RSHR, which are ours, and of REQ.
+Operations here work on whole arrays of accumulators. meaning.py defines the same operations on single integers,
+written to be read; the tests compare the two. Sources: hardware/xilinx/src/vta.cc for MIN to MUL; gemmlowp's
+fixedpoint.h for the rounding of MULH, RSHR (both our extensions) and REQ.
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ class Semantics:
     """One implementation's choices; docs/vta.md tabulates them with their evidence."""
 
     name: str
-    #: A memory of its own feeds STORE, written by GEMM and ALU; otherwise STORE truncates the accumulator.
+    #: STORE reads a separate out memory, which GEMM and ALU write; otherwise it truncates the accumulator.
     out_memory: bool
-    #: A reset GEMM writes to that memory what it would have accumulated; otherwise it leaves it alone.
+    #: A reset GEMM writes the sum that it would have accumulated to the out memory; otherwise it does not write it.
     reset_writes_out: bool
-    #: LOAD honours padding of weights and micro-ops, and rows of micro-ops.
+    #: LOAD of weights and micro-ops honours padding, and LOAD of micro-ops y_size; otherwise LOAD ignores these fields.
     full_loads: bool
-    #: A LOAD of no columns still writes its padding.
+    #: A LOAD with x_size 0 still writes its padding.
     empty_loads_pad: bool
-    #: LOAD ACC_8BIT is carried out; otherwise it is ignored.
+    #: LOAD ACC_8BIT is executed; otherwise it is ignored.
     loads_acc_8bit: bool
-    #: SHR: the low LOG_ACC_WIDTH bits as a signed amount, negative to the left; all bits; or the low bits, to the
-    #: left by their negation where the immediate field is negative, even if the second operand is a tile.
+    #: The amount of SHR, in bits of the second operand. low_signed: the low LOG_ACC_WIDTH bits, signed; full: all bits,
+    #: signed. A negative amount shifts left. low_unsigned: the low bits; if the immediate field is negative, the low
+    #: bits of the negated operand, to the left, even if the second operand is a tile.
     shift: Literal["low_signed", "full", "low_unsigned"]
-    #: The ALU computes in 32 bits whatever the accumulator's width.
+    #: The ALU computes in 32 bits, whatever the accumulator's width.
     wide_alu: bool
-    #: MUL multiplies; otherwise it leaves the accumulator alone.
+    #: MUL multiplies; otherwise it leaves the accumulator unchanged.
     multiplies: bool
-    #: The immediate form of an ALU operation takes acc[src], not acc[dst], as its first operand.
+    #: The immediate form of an ALU operation uses acc[src], not acc[dst], as its first operand.
     immediate_reads_src: bool
 
 
@@ -65,10 +66,10 @@ SEMANTICS = {
 
 
 class AluOp(IntEnum):
-    """Operations of ALU; SHR shifts left by a negative amount.
+    """Operations of ALU; SHR with a negative amount shifts left.
 
-    Ours: MULH, the high 32 bits of twice the product, rounded; RSHR, a shift right rounded half away from zero; REQ, a
-    whole requantisation.
+    Our extensions: MULH, the high 32 bits of twice the product, rounded; RSHR, a right shift rounded half away from
+    zero; REQ, a whole requantisation.
     """
 
     MIN = 0
@@ -82,9 +83,9 @@ class AluOp(IntEnum):
 
 
 UPSTREAM = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL)
-#: Operations whose results come later, from lanes of their own; see timing/model.py.
+#: Operations on the rescaling lanes, which have a longer latency; see timing/model.py, EXTENDED.
 RESCALING = (AluOp.MULH, AluOp.RSHR, AluOp.REQ)
-#: The operations of each kind of ALU, the config's `alu`; REQ of "float" multiplies with a float32.
+#: The operations of each kind of ALU (config key `alu`). In "float", the multiplier of REQ is a float32.
 ALUS = {
     "upstream": UPSTREAM,
     "rounding": (*UPSTREAM, AluOp.MULH, AluOp.RSHR),
@@ -94,7 +95,7 @@ ALUS = {
 
 
 class Form(NamedTuple):
-    """What decides on the meaning of an ALU instruction besides its operation."""
+    """The context that, with the operation, determines the result of an ALU instruction."""
 
     rules: Semantics
     width: int  # bits of an accumulator
@@ -103,9 +104,9 @@ class Form(NamedTuple):
 
 
 def operate(op: AluOp, first: Array, second: Array, form: Form, out: Array | None = None) -> Array:
-    """MIN to RSHR on accumulator values of their dtype, wrapping; `second` is a scalar in the immediate form.
+    """Apply one of MIN to RSHR to accumulator values, wrapping in their dtype; an immediate `second` is a scalar.
 
-    `out` may be `first` itself, to be overwritten.
+    `out` may be `first`, to compute in place; some operations return a new array instead.
     """
     if op == AluOp.MIN:
         return np.minimum(first, second, out=out)
@@ -131,13 +132,13 @@ def operate(op: AluOp, first: Array, second: Array, form: Form, out: Array | Non
 
 @lru_cache
 def _immediate_shift(operand: int, kind: np.dtype[Any], form: Form) -> tuple[Any, Array]:
-    """The ufunc and the amount of a shift by an immediate: the same for all of a program's."""
+    """Return the ufunc and the amount of a shift by an immediate; cached, as a program repeats few immediates."""
     left, amount = shift_amount(np.array(operand, kind), form)
     return np.left_shift if left else np.right_shift, amount
 
 
 def shift_amount(operand: Array, form: Form) -> tuple[Array, Array]:
-    """Whether SHR shifts to the left, and by how many bits (0 to the operand's width - 1)."""
+    """Return whether SHR shifts left, and by how many bits (0 to the operand's width - 1)."""
     kind = operand.dtype.type
     low = kind(8 * operand.dtype.itemsize - 1)
     if form.rules.shift == "low_unsigned":
@@ -149,11 +150,11 @@ def shift_amount(operand: Array, form: Form) -> tuple[Array, Array]:
 
 
 def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
-    """REQ: acc int32 (S, tiles, batch, block), the others int32 (1 or S, tiles, 1, block).
+    """Compute REQ: acc is int32 (S, tiles, batch, block), the other operands int32 (1 or S, tiles, 1, block).
 
-    TFLite's double rounding of acc + bias, which wraps. `scaling` holds, from the low byte, the shifts to the left
-    (before the product) and to the right (0 to 31), then the zero point (16 bits, signed); `bounds` the smallest and
-    the largest result (16 bits each, signed), no bounds where the smallest is above the largest: those of 32 bits.
+    Requantises acc + bias (which wraps) with TFLite's double rounding. `scaling` holds, from the low byte, the left
+    shift (before the product) and the right shift (0 to 31), then the zero point (16 bits, signed). `bounds` holds the
+    smallest and the largest result (16 bits each, signed); smallest > largest means the limits of 32 bits.
     """
     left, right = ((scaling >> 8 * byte & 31).astype(np.int64) for byte in range(2))
     total = wrap_int32((acc + bias).astype(np.int64) << left)
@@ -162,8 +163,8 @@ def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bound
 
 
 def requantise_float(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
-    """REQ of a "float" ALU: the multiplier is a float32, its product with float32(acc + bias) rounded half to even."""
-    with np.errstate(over="ignore", invalid="ignore"):  # factors of no model
+    """Compute REQ of a "float" ALU: float32(acc + bias) times a float32 multiplier, rounded half to even."""
+    with np.errstate(over="ignore", invalid="ignore"):  # multipliers that occur in no real model
         scaled = round_half_even((acc + bias).astype(np.float32) * multiplier.view(np.float32))
     return _bounded(scaled, scaling, bounds)
 

@@ -1,7 +1,7 @@
-"""VTA's numbers and bit fields: opcodes, memory ids, and the fields that no configuration changes.
+"""VTA's opcodes, memory ids, and the instruction fields that no configuration changes.
 
-Source: include/vta/hw_spec.h and hw_spec_const.h of apache/tvm-vta at d4a15f627d5c (releases before 2021 had
-a 2-bit memory id and a 2-bit ALU opcode: their binaries are another language).
+Source: include/vta/hw_spec.h and hw_spec_const.h of apache/tvm-vta at d4a15f627d5c. Releases before 2021 had
+a 2-bit memory id and a 2-bit ALU opcode; their binaries are incompatible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Opcode(IntEnum):
 class Memory(IntEnum):
     """Memory ids of LOAD and STORE; ACC_8BIT loads int8 from DRAM into the accumulator, sign-extended.
 
-    Ours: ALU_UOP, the micro-ops of an `activate` stage; PAR, the parameters of the fused requantisation.
+    Our extensions: ALU_UOP, the micro-ops of the `activate` stage; PAR, the parameters of REQ.
     """
 
     UOP = 0
@@ -38,31 +38,31 @@ class Memory(IntEnum):
     PAR = 7
 
 
-#: Control state: LOADs of these take no part in the check of data.
+#: Memories of control state. A LOAD into one is not part of the data-hazard check.
 UOP_MEMORIES = (Memory.UOP, Memory.ALU_UOP)
 
 
 #: The format of each opcode; FINISH and unknown opcodes are plain.
 FORMAT_OF: dict[int, str] = {Opcode.LOAD: "mem", Opcode.STORE: "mem", Opcode.GEMM: "gemm", Opcode.ALU: "alu"}
 
-#: Regions of DRAM whose base the host sets in a register, as instructions name them; the one of each memory id.
+#: The DRAM regions, each with a base register that the host sets. REGION_OF gives the region of each memory id.
 REGIONS = ("uop", "inp", "wgt", "acc", "out")
 REGION_OF = ("uop", "wgt", "inp", "acc", "out", "acc", "uop", "acc")
 
 #: VTA_INS_WIDTH and VTA_UOP_WIDTH, bytes.
 INSN_BYTES = 16
 UOP_BYTES = 4
-#: The widths (bits) that no configuration changes: sram_base, VTA_LOOP_ITER_WIDTH.
+#: Field widths in bits: sram_base, and loop counts (VTA_LOOP_ITER_WIDTH).
 SRAM_BASE_BITS = 16
 ITER_BITS = 14
 
 #: The low bits of every instruction.
 COMMON = (
     Field("opcode", 3, doc="Opcode"),
-    Field("pop_prev", 1, doc="wait for a token of the unit before"),
-    Field("pop_next", 1, doc="wait for a token of the unit behind"),
-    Field("push_prev", 1, doc="on completion, a token to the unit before"),
-    Field("push_next", 1, doc="on completion, a token to the unit behind"),
+    Field("pop_prev", 1, doc="wait for a token from the previous unit"),
+    Field("pop_next", 1, doc="wait for a token from the next unit"),
+    Field("push_prev", 1, doc="on completion, send a token to the previous unit"),
+    Field("push_next", 1, doc="on completion, send a token to the next unit"),
 )
 
 MEM = (

@@ -1,8 +1,8 @@
-"""What each VTA instruction means, written to be read: loops over tiles and micro-ops, one sample, no matrix forms.
+"""Reference interpreter of VTA instructions, written to be read: plain loops over tiles and micro-ops, one sample.
 
-This is the reference that the simulator's fast paths are tested against. It executes instruction records (fields by
-name) in any order, under the semantics of the configuration, and notes what each instruction touches.
-Sources: specs of upstream's three implementations as `isa.alu.SEMANTICS` names them; docs/vta.md for what is ours.
+The simulator's fast paths are tested against it. It executes instruction records (fields by name) in any order,
+under the semantics of the configuration, and records the elements that each instruction reads and writes.
+Sources: upstream's three implementations, as `isa.alu.SEMANTICS` names them; docs/vta.md for our extensions.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from tilewright.targets.vta.isa.alu import AluOp, Form
 from tilewright.targets.vta.isa.fields import REGION_OF, UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 
-#: The memories with padding under all semantics, and the names of those that hold data.
+#: The memories whose LOADs honour padding under all semantics.
 PADDED = (Memory.INP, Memory.ACC, Memory.ACC_8BIT)
+#: The attribute of Interpreter that each data memory loads into.
 NAMES = {Memory.INP: "inp", Memory.WGT: "wgt", Memory.ACC: "acc", Memory.ACC_8BIT: "acc", Memory.PAR: "par"}
 
-#: An instruction's fields, and a memory with one of its elements: a tile, a micro-op, or a byte of DRAM.
+#: An instruction's fields by name.
 Record = dict[str, int]
+#: A memory and the index of one of its elements: a tile, a micro-op, or a byte of DRAM.
 Element = tuple[str, int]
 
 
 class Interpreter:
-    """The memories of one sample, in tiles. `dram` uint8 is changed.
+    """The on-chip memories of one sample, in tiles. Execution changes `dram` (uint8).
 
-    `touched[i]` are the elements that record i reads and writes. Loads of micro-ops are control state: they read the
-    program's micro-ops `uops` (int64 [m, 3], as they lie in DRAM from the register on), and no DRAM that is checked.
+    `touched[i]` are the elements that record i reads and writes. Micro-ops are control state: LOADs of them read `uops`
+    (int64 [m, 3], the micro-ops in DRAM from the base register on) and record no read of DRAM.
     """
 
     def __init__(
@@ -47,11 +49,11 @@ class Interpreter:
         most = max(config.uop.depth, config.alu_uop.depth)
         self.cache = {memory: np.zeros((most, 3), np.int64) for memory in UOP_MEMORIES}
         self.touched: dict[int, tuple[set[Element], set[Element]]] = {}
-        #: Of out tiles that a reset wrote: its reads, and those that count where the tile is stored.
+        #: For each out tile that a reset wrote: the reset's reads, and the operands that join them if a STORE reads it.
         self.behind: dict[int, tuple[set[Element], set[Element]]] = {}
 
     def run(self, order: Iterable[int]) -> None:
-        """Execute the records with these numbers, in this order."""
+        """Execute the records whose indices are `order`, in that order."""
         meaning = {Opcode.LOAD: self._load, Opcode.STORE: self._store, Opcode.GEMM: self._gemm, Opcode.ALU: self._alu}
         for index in order:
             self.reads: set[Element] = set()
@@ -62,7 +64,7 @@ class Interpreter:
             self.touched[index] = self.reads, self.writes
 
     def _load(self, record: Record) -> None:
-        """Rows of tiles from DRAM to consecutive tiles of a memory, with tiles of zeros around them."""
+        """Load rows of tiles from DRAM into consecutive tiles of a memory, surrounded by zero tiles (padding)."""
         memory = Memory(record["memory_type"])
         if memory in UOP_MEMORIES:
             return self._load_uops(memory, record)
@@ -87,7 +89,7 @@ class Interpreter:
         return None
 
     def _load_uops(self, memory: Memory, record: Record) -> None:
-        """Micro-ops: one row without padding, or (full_loads) as other memories."""
+        """Load micro-ops without padding: one row, or y_size rows under full_loads."""
         rows, columns, stride = (record.get(key, 0) for key in ("y_size", "x_size", "x_stride"))
         at, first = record.get("sram_base", 0), record.get("dram_base", 0)
         for y in range(rows if self.rules.full_loads else 1):
@@ -97,7 +99,7 @@ class Interpreter:
                 at += 1
 
     def _store(self, record: Record) -> None:
-        """Consecutive tiles, truncated to the width of out, to rows of tiles in DRAM."""
+        """Store consecutive tiles, truncated to the width of out, to rows of tiles in DRAM."""
         name, held = ("out", self.out) if self.rules.out_memory else ("acc", self.acc)
         for y in range(record.get("y_size", 0)):
             for x in range(record.get("x_size", 0)):
@@ -110,7 +112,7 @@ class Interpreter:
                 self._bytes(Memory.OUT, record, y, x, self.writes)[:] = packed
 
     def _bytes(self, memory: Memory, record: Record, y: int, x: int, touched: set[Element]) -> Array:
-        """A view of one tile in DRAM."""
+        """Return a view of one tile in DRAM, and add its bytes to `touched`."""
         size = self.config.dram_tile_bytes(memory)
         tile = record.get("dram_base", 0) + y * record.get("x_stride", 0) + x
         address = self.bases[REGION_OF[memory]] + tile * size
@@ -118,7 +120,7 @@ class Interpreter:
         return self.dram[address : address + size]
 
     def _micro_ops(self, record: Record, memory: Memory) -> Iterator[tuple[int, int, int, int]]:
-        """dst, src, wgt and the outer iteration of each micro-op, in the order in which they run."""
+        """Yield dst, src, wgt and the outer iteration of each micro-op, in execution order."""
         uops = range(record.get("uop_bgn", 0), record.get("uop_end", 0))
         self.reads.update((f"cache{int(memory)}", uop) for uop in uops)
         for o in range(record.get("iter_out", 0)):
@@ -131,7 +133,7 @@ class Interpreter:
                     yield d, s, w, o
 
     def _gemm(self, record: Record) -> None:
-        """acc[dst] += inp[src] wgt[wgt]^T for each micro-op; or, with reset_reg, acc[dst] = 0."""
+        """Execute acc[dst] += inp[src] wgt[wgt]^T for each micro-op; or, with reset_reg, acc[dst] = 0."""
         width = self.config.acc.width
         for d, s, w, _ in self._micro_ops(record, Memory.UOP):
             total = (self.acc[d] + self.inp[s] @ self.wgt[w].T).astype(f"int{width}").astype(np.int64)
@@ -148,7 +150,7 @@ class Interpreter:
                 self.behind[d] = self.reads, operands
 
     def _alu(self, record: Record) -> None:
-        """acc[dst] = op(acc[dst], acc[src] or the immediate) for each micro-op."""
+        """Execute acc[dst] = op(acc[dst], acc[src] or the immediate) for each micro-op."""
         op, immediate = AluOp(record.get("alu_opcode", 0)), record.get("imm", 0) if record.get("use_imm") else None
         memory = Memory.ALU_UOP if self.four else Memory.UOP
         width, rules = self.config.acc.width, self.rules
@@ -168,7 +170,7 @@ class Interpreter:
             self._write(d, value.reshape(self.acc[d].shape), to_out=True)
 
     def _requantised(self, d: int, bias: int, factors: int) -> Array:
-        """REQ of one tile; bias and three tiles of factors come from the memory of parameters."""
+        """Return REQ of accumulator tile `d`; `bias` is a tile of par, `factors` the first of three."""
         tiles = (bias, factors, factors + 1, factors + 2)
         self.reads |= {("par", tile) for tile in tiles}
         words = [self.par[tile].reshape(-1).tolist() for tile in tiles]
@@ -195,7 +197,7 @@ class Interpreter:
 
 
 def evaluate(op: AluOp, a: int, b: int, form: Form) -> int:
-    """One result of MIN to RSHR, in `form.width` bits."""
+    """Return the result of one of MIN to RSHR, in `form.width` bits."""
     if op == AluOp.MIN:
         return min(a, b)
     if op == AluOp.MAX:
@@ -214,10 +216,10 @@ def evaluate(op: AluOp, a: int, b: int, form: Form) -> int:
 
 
 def evaluate_req(acc: int, bias: int, multiplier: int, scaling: int, bounds: int, *, is_float: bool) -> int:
-    """One result of REQ, by the operands of `requantise` or `requantise_float`."""
+    """Return the result of REQ; operands as in alu.requantise, or alu.requantise_float if `is_float`."""
     total = signed(acc + bias, 32)
     if is_float:
-        with np.errstate(over="ignore", invalid="ignore"):  # factors of no model
+        with np.errstate(over="ignore", invalid="ignore"):  # multipliers that occur in no real model
             product = np.float32(total) * np.int32(multiplier).view(np.float32)
         value = int(np.rint(np.clip(np.float64(product), INT32_MIN, INT32_MAX))) if np.isfinite(product) else INT32_MIN
     else:
@@ -230,13 +232,13 @@ def evaluate_req(acc: int, bias: int, multiplier: int, scaling: int, bounds: int
 
 
 def signed(value: int, bits: int) -> int:
-    """The low bits of a value as two's complement."""
+    """Return the low `bits` of a value as a two's complement integer."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
 def high_mul(a: int, b: int) -> int:
-    """SaturatingRoundingDoublingHighMul: a nudge by the product's sign, then C's division by 2**31."""
+    """Return gemmlowp's SaturatingRoundingDoublingHighMul: add a nudge by sign, then divide by 2**31 as C does."""
     if a == b == INT32_MIN:
         return INT32_MAX
     product = a * b
@@ -245,13 +247,13 @@ def high_mul(a: int, b: int) -> int:
 
 
 def divide_by_pot(x: int, exponent: int) -> int:
-    """RoundingDivideByPOT: a shift to the right, rounded half away from zero."""
+    """Return gemmlowp's RoundingDivideByPOT: a right shift rounded half away from zero."""
     mask = (1 << exponent) - 1
     return (x >> exponent) + ((x & mask) > (mask >> 1) + (x < 0))
 
 
 def _shift(a: int, b: int, form: Form) -> int:
-    """SHR: by the amount that the low bits of the second operand name; negative amounts shift to the left."""
+    """Return the result of SHR, with the amount that Semantics.shift defines."""
     rule, width = form.rules.shift, form.width
     if rule == "low_unsigned":
         amount = (-b if form.negative_field else b) & (width - 1)

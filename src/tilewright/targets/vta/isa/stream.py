@@ -1,8 +1,8 @@
-"""Instruction streams: their layouts and columns, the units that take them; micro-ops, and values of tiles in DRAM.
+"""Instruction streams: bit layouts, decoding to columns, the pipeline of units; micro-ops, and tile values in DRAM.
 
-Every later pass works on the columns of the whole stream at once. The units are in a line, with token queues between
-neighbours: three stages are upstream's; four separate the tensor ALU from the GEMM core, as the hardware guide proposes
-("Pipeline Expandability"): load, gemm, activate, store.
+Every later pass works on the columns of the whole stream at once. The units form a line, with token queues between
+neighbours. Three stages are upstream's. Four stages (load, gemm, activate, store) separate the tensor ALU from the
+GEMM core, as the hardware guide proposes ("Pipeline Expandability").
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from tilewright.targets.vta.isa.fields import (
 if TYPE_CHECKING:
     from tilewright.targets.vta.config import Config
 
-#: The token bits of an instruction: to or from the unit before (prev) and behind (next).
+#: The token bits of an instruction: from or to the previous and the next unit.
 POP_BITS, PUSH_BITS = ("pop_prev", "pop_next"), ("push_prev", "push_next")
-#: The transfers that may serve as a NOP (x_size 0, tokens only); a unit's is the first that it takes.
+#: Transfers that can serve as a NOP (x_size 0, tokens only). A unit's NOP is the first of these that it executes.
 NOPS = (
     (Opcode.LOAD, Memory.INP),
     (Opcode.LOAD, Memory.UOP),
     (Opcode.LOAD, Memory.ALU_UOP),
     (Opcode.STORE, Memory.OUT),
 )
-#: An instruction by field names, and `reserved` bits; those left out are 0. `opcode` decides which names there are.
+#: An instruction's fields by name, and its `reserved` bits; missing fields are 0. `opcode` determines the valid names.
 Record = Mapping[str, int]
 COMMON_NAMES = tuple(f.name for f in COMMON)
 
@@ -65,7 +65,7 @@ class Formats:
 
     @property
     def by_name(self) -> dict[str, Layout]:
-        """The formats of instructions, by the names that FORMAT_OF uses."""
+        """The instruction layouts by the names that FORMAT_OF uses."""
         return {"mem": self.mem, "gemm": self.gemm, "alu": self.alu, "plain": self.plain}
 
 
@@ -88,9 +88,9 @@ def _factors(memory: str, width: int) -> tuple[Field, ...]:
 
 @lru_cache
 def formats(bits: IndexBits, operation_bits: int = 3) -> Formats:
-    """The layouts for these widths of indices and of ALU operations.
+    """Return the layouts for these widths (bits) of tile indices and of the ALU opcode.
 
-    Raises ConfigError when one does not fit its words.
+    Raises ConfigError if a layout does not fit its words.
     """
     gemm = _factors("dst", bits.acc) + _factors("src", bits.inp) + _factors("wgt", bits.wgt)
     alu = _factors("dst", bits.acc) + _factors("src", bits.acc)
@@ -114,7 +114,7 @@ def formats(bits: IndexBits, operation_bits: int = 3) -> Formats:
 
 
 class Fields(dict[str, Column]):
-    """The fields of one format by name and as attributes, int64 [n] each; 0 in rows of another format."""
+    """The fields of one format, by name and as attributes, int64 [n] each; 0 in rows of other formats."""
 
     def __getattr__(self, name: str) -> Column:
         if name in self:
@@ -124,7 +124,7 @@ class Fields(dict[str, Column]):
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """n instructions: what all have in common (int64 [n] each), then the columns of each format."""
+    """n instructions: the fields common to all formats (int64 [n] each), then the columns of each format."""
 
     opcode: Column
     pop_prev: Column
@@ -148,9 +148,9 @@ class Uops(NamedTuple):
 
 
 def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
-    """The fields of `insns` (uint8 [n, 16], little-endian). Raises ProgramError for another shape.
+    """Decode `insns` (uint8 [n, 16], little-endian). Raises ProgramError if the array has another shape.
 
-    When `strict`, also for an opcode, memory id or ALU opcode that does not exist, naming the instruction.
+    If `strict`, also raises ProgramError, naming the instruction, for an unknown opcode, memory id or ALU opcode.
     """
     common = config.formats.plain.decode(insns)
     parts: dict[str, Fields] = {}
@@ -168,14 +168,15 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
 
 
 def encode(records: Sequence[Record], config: Config) -> Raw:
-    """The code of one record an instruction: uint8 [n, 16], little-endian.
+    """Encode one instruction for each record: uint8 [n, 16], little-endian.
 
-    Raises ProgramError, naming the instruction, for a value that does not fit its field and for a field that the
-    format does not have.
+    Raises ProgramError, naming the instruction, if a record has no opcode, a value does not fit its field, or the
+    instruction's format lacks a field.
     """
     for row, record in enumerate(records):
         if "opcode" not in record:
-            raise ProgramError(f"instruction {row}", "has no opcode", f"its fields are {', '.join(record)}")
+            known = ", ".join(record)
+            raise ProgramError(f"instruction {row}", f"has no opcode, only the fields {known}", "add opcode to it")
     raw = np.zeros((len(records), INSN_BYTES), np.uint8)
     opcode = np.array([record["opcode"] for record in records], np.int64)
     for _, layout, rows in groups(opcode, config):
@@ -184,17 +185,17 @@ def encode(records: Sequence[Record], config: Config) -> Raw:
 
 
 def decode_uops(raw: Raw, config: Config) -> Uops:
-    """The fields of micro-ops, uint8 [m, 4], as the C struct lays them out."""
+    """Decode micro-ops, uint8 [m, 4], laid out as upstream's C struct."""
     return Uops(**config.formats.uop.decode(raw))
 
 
 def encode_uops(uops: Uops, config: Config) -> Raw:
-    """The code of micro-ops, uint8 [m, 4]. Raises ProgramError for an index that does not fit."""
+    """Encode micro-ops: uint8 [m, 4]. Raises ProgramError if an index does not fit its field."""
     return config.formats.uop.encode(uops._asdict())
 
 
 def groups(opcode: Column, config: Config) -> Iterator[tuple[str, Layout, Array]]:
-    """Each format's name, its layout, and the rows that have it."""
+    """Yield each format's name, its layout, and the numbers of the instructions that use it."""
     rest = np.ones(len(opcode), np.bool_)
     for form, layout in config.formats.by_name.items():
         mine = rest
@@ -209,11 +210,11 @@ def _refuse_unknown(column: Column, mine: Array, known: tuple[IntEnum, ...], wha
     if bad.any():
         row = int(np.argmax(bad))
         names = ", ".join(f"{member.name} {member.value}" for member in known)
-        raise ProgramError(f"instruction {row}", f"unknown {what} {column[row]}", f"there are {names}")
+        raise ProgramError(f"instruction {row}", f"unknown {what} {column[row]}", f"this machine has {names}")
 
 
 class Link(NamedTuple):
-    """The token bits of one queue: its producer's and its consumer's."""
+    """The token bits of one queue: the producer sets `push`, the consumer `pop`."""
 
     push: str
     pop: str
@@ -221,7 +222,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """`units` in order; `gemm` and `alu` are the numbers of the units that run GEMM and ALU (one, of three)."""
+    """The units in order; `gemm` and `alu` are the units that run GEMM and ALU, the same one in a three-stage line."""
 
     units: tuple[str, ...]
     gemm: int
@@ -230,10 +231,11 @@ class Pipeline:
 
     @cached_property
     def takes(self) -> Array:
-        """The unit whose queue takes an instruction, int64 [opcode, memory id (0: names none)].
+        """The unit that executes an instruction, int64 [opcode, memory id (0 if it has none)].
 
-        As upstream, LOADs of other than inp and wgt go to the unit that runs micro-ops, and so does what no reference
-        decodes.
+        LOADs of inp, wgt and par go to `load`, LOADs of alu_uop to the ALU's unit, and other LOADs to the GEMM unit
+        (upstream: the unit that runs micro-ops). FINISH, and opcodes that no upstream implementation decodes, go to
+        the ALU's unit.
         """
         takes = np.full((8, 8), self.alu)
         takes[Opcode.STORE] = self.store
@@ -248,21 +250,21 @@ class Pipeline:
 
     @property
     def home(self) -> int:
-        """The unit that takes FINISH."""
+        """The unit that executes FINISH."""
         return self.unit_of(Opcode.FINISH)
 
     @property
     def uop_memories(self) -> tuple[Memory, ...]:
-        """The memories of micro-ops: GEMM's, and ALU's where that is another."""
+        """The memories of micro-ops: GEMM's, and the ALU's if that is a separate one."""
         return tuple(dict.fromkeys((self.uop_memory(alu=False), self.uop_memory(alu=True))))
 
     def uop_memory(self, alu: bool) -> Memory:
-        """The memory of the micro-ops of an ALU or GEMM instruction."""
+        """Return the memory that holds the micro-ops of an ALU or GEMM instruction."""
         return Memory.ALU_UOP if alu and self.alu != self.gemm else Memory.UOP
 
     @cached_property
     def links(self) -> dict[tuple[int, int], Link]:
-        """The queues in their order, by (producer, consumer)."""
+        """The token bits of each queue by (producer, consumer), in the order of `queues`."""
         found = {}
         for unit in range(len(self.units)):
             for push, pop in zip(PUSH_BITS, reversed(POP_BITS), strict=True):
@@ -273,7 +275,7 @@ class Pipeline:
 
     @cached_property
     def nops(self) -> tuple[tuple[Opcode, Memory], ...]:
-        """What each unit's NOP is."""
+        """The NOP of each unit."""
         return tuple(next(nop for nop in NOPS if self.unit_of(*nop) == unit) for unit in range(len(self.units)))
 
     @cached_property
@@ -281,28 +283,28 @@ class Pipeline:
         return self.takes.tolist()
 
     def unit_of(self, opcode: int, memory: int = 0) -> int:
-        """The unit whose queue takes an instruction."""
+        """Return the unit that executes an instruction."""
         return self._takes[opcode][memory]
 
     def units_of(self, stream: Stream) -> Column:
-        """The same of each instruction, int64 [n]."""
+        """Return the unit that executes each instruction, int64 [n]."""
         return self.takes[stream.opcode, stream.mem.memory_type]
 
     def path(self, source: int, target: int) -> Sequence[int]:
-        """The units from one to another, both included: a token goes from each to the next."""
+        """Return the units from `source` to `target`, both included; a token visits them in this order."""
         return range(source, target + 1) if source <= target else range(source, target - 1, -1)
 
     def neighbour(self, unit: int, bit: str) -> int | None:
-        """The unit at the other end of a token bit, None where there is none."""
+        """Return the unit at the other end of a token bit, or None at the end of the line."""
         other = unit + (1 if bit.endswith("next") else -1)
         return other if 0 <= other < len(self.units) else None
 
     def queues(self, depth: int) -> tuple[TokenQueue, ...]:
-        """All queues, `depth` tokens each."""
+        """Return all queues, each for `depth` tokens."""
         return tuple(TokenQueue(f"{self.units[a]}->{self.units[b]}", a, b, depth) for a, b in self.links)
 
     def tokens(self, stream: Stream) -> tuple[Array, Array]:
-        """The queues that each instruction pops and pushes, as bit masks; bits without a queue are ignored (HLS)."""
+        """Return bit masks of the queues that each instruction pops and pushes, ignoring bits without a queue (HLS)."""
         unit = self.units_of(stream)
         pops, pushes = np.zeros((2, len(stream)), np.int64)
         for queue, ((producer, consumer), link) in enumerate(self.links.items()):
@@ -311,7 +313,7 @@ class Pipeline:
         return pops, pushes
 
 
-#: By number of stages.
+#: The pipelines by number of stages.
 PIPELINES = {
     3: Pipeline(("load", "compute", "store"), gemm=1, alu=1),
     4: Pipeline(("load", "gemm", "activate", "store"), gemm=1, alu=2),
@@ -319,14 +321,14 @@ PIPELINES = {
 
 
 def image_of(launch: Launch) -> LaunchImage:
-    """What a launch holds, which may come from a file. Raises ProgramError."""
+    """Return the decoded contents of a launch. Raises ProgramError if they are invalid, as a file's may be."""
     return LaunchImage.of(launch, INSN_BYTES, REGIONS)
 
 
 def unpack_values(raw: Array, width: int) -> Array:
-    """Values in DRAM, uint8 (..., bytes) of any strides, as signed integers (..., bytes * 8 / width).
+    """Return values in DRAM, uint8 (..., bytes) of any strides, as signed integers (..., bytes * 8 / width).
 
-    They are in two's complement, little-endian; values narrower than a byte lie low bits first.
+    Values are little-endian two's complement; values narrower than a byte are packed low bits first.
     """
     if width == 8:  # the usual case: no copy
         return raw.view(np.int8)
@@ -340,7 +342,7 @@ def unpack_values(raw: Array, width: int) -> Array:
 
 
 def pack_values(values: Array, width: int) -> Array:
-    """Integers (..., n) truncated to `width` bits, as uint8 (..., n * width / 8)."""
+    """Return integers (..., n), truncated to `width` bits, as uint8 (..., n * width / 8)."""
     if width >= 8:
         return np.ascontiguousarray(values.astype(f"<i{width // 8}")).view(np.uint8)
     per_byte = 8 // width

@@ -1,4 +1,4 @@
-"""The text form of VTA launches, exact in both directions: where DRAM's segments are, their bytes, and the code.
+"""The text form of VTA launches: the DRAM segments, their bytes, and the code. The round trip is exact.
 
     .launch conv
     .base uop=0x0 inp=0x0 wgt=0x0 acc=0x0 out=0x0
@@ -14,10 +14,10 @@
     .uop
     dst=0 src=0 wgt=0
 
-Segments are those of program/listing.py, lines of code those of program/instruction.py. A token names the unit at the
-other end (`prev` or `next` where there is no queue); opcodes and ids that do not exist are written `op5`, `mem6`. The
-micro-ops are the bytes of the const segment `uop`, which is at address 0 where a launch does not declare it. Lines
-before the first `.launch` are a launch named `asm`.
+program/listing.py defines the syntax of segments, program/instruction.py the syntax of code lines. A token names the
+unit at the other end of its queue (`prev` or `next` if there is no queue). Unknown opcodes and memory ids are written
+`op5`, `mem6`. Micro-ops are the bytes of the const segment `uop`, at address 0 unless the launch declares it. Lines
+before the first `.launch` form a launch named `asm`.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ from tilewright.targets.vta.isa.stream import (
     image_of,
 )
 
-#: What the word behind the mnemonic says, by format.
+#: The fields written as plain words after the mnemonic, by format.
 PLAIN = {"mem": ("memory_type",), "alu": ("alu_opcode",)}
 NAMES = {"memory_type": Names.of(Memory, "mem"), "alu_opcode": Names.of(AluOp, "op")}
-#: Left out when 0, so that the usual instruction is short.
+#: Fields omitted if 0, to keep common instructions short.
 USUALLY_ZERO = ("reset_reg", "use_imm", "imm", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 
 
 def disassemble(program: Program, config: Config) -> str:
-    """The text of a program's launches."""
+    """Return the text of a program's launches."""
     grammar = _grammar(config)
     return "\n".join(grammar.write(_text(launch, config)) for launch in program.launches)
 
 
 def assemble(text: str, config: Config) -> tuple[Launch, ...]:
-    """The launches of a text. Raises ProgramError with the line, the column and what was expected there."""
+    """Return the launches of a text. Raises ProgramError with the line, the column and the expected input."""
     return tuple(_launch(part, config) for part in _grammar(config).read(text))
 
 
 def instructions(insns: Raw, config: Config) -> list[str]:
-    """The lines of instructions, uint8 [n, 16]."""
+    """Return one line of text for each instruction, uint8 [n, 16]."""
     known, lines = _notation(config.formats, config.pipeline), [""] * len(insns)
     for _, layout, mine in groups(config.formats.plain.decode(insns)["opcode"], config):
         for row, line in zip(mine.tolist(), _lines(known.show, layout, insns[mine]), strict=True):
@@ -73,13 +73,13 @@ def instructions(insns: Raw, config: Config) -> list[str]:
 
 
 def micro_ops(uops: Raw, config: Config) -> list[str]:
-    """The lines of micro-ops, uint8 [m, 4]."""
+    """Return one line of text for each micro-op, uint8 [m, 4]."""
     layout = config.formats.uop
     return _lines(_uop_form(layout).show, layout, uops)
 
 
 def _lines(show: Callable[[Mapping[str, int]], str], layout: Layout, code: Raw) -> list[str]:
-    """The line of each row of code, with the bits that no field covers as one little-endian integer."""
+    """Return the line of each row of code; bits that no field covers become one little-endian integer."""
     reserved = layout.reserved(code)
     others = [int.from_bytes(row.tobytes(), "little") for row in reserved] if reserved.any() else [0] * len(code)
     return [show(row | {RESERVED: other}) for row, other in zip(rows(layout.decode(code)), others, strict=True)]
@@ -87,7 +87,7 @@ def _lines(show: Callable[[Mapping[str, int]], str], layout: Layout, code: Raw) 
 
 @lru_cache
 def _notation(formats: Formats, pipeline: Pipeline) -> Notation:
-    """The lines of a machine's instructions."""
+    """Return the notation of a machine's instructions."""
     forms = {}
     for code in range(COMMON[0].high + 1):
         form = FORMAT_OF.get(code, "plain")
@@ -103,7 +103,7 @@ def _notation(formats: Formats, pipeline: Pipeline) -> Notation:
 
 
 def _tokens(line: Pipeline, unit: int) -> dict[str, str]:
-    """The word for each token bit of a unit: {"pop_prev": "pop:load", ..}."""
+    """Return the word for each token bit of a unit: {"pop_prev": "pop:load", ..}."""
     words = {}
     for bit in (*POP_BITS, *PUSH_BITS):
         verb, side = bit.split("_")
@@ -113,7 +113,7 @@ def _tokens(line: Pipeline, unit: int) -> dict[str, str]:
 
 
 def _uop_form(layout: Layout) -> Form:
-    """The line of a micro-op."""
+    """Return the form of a micro-op's line."""
     return Form(layout, (*layout.by_name, RESERVED))
 
 
@@ -145,14 +145,14 @@ def _launch(text: Text, config: Config) -> Launch:
 
 
 def _fill(text: Text, uops: Raw) -> None:
-    """Micro-ops as the bytes of the segment `uop`."""
+    """Set the bytes of the segment `uop` to the micro-ops, declaring the segment if the text does not."""
     found = [section for section in text.of(".segment") if section.values["name"] == "uop"]
     if not found:
         found = [Section(".segment", {"name": "uop", "address": 0, "kind": "const"})]
         text.sections[:0] = found
     (section,) = found
     if section.values["kind"] != "const" or section.data:
-        section.words["name"].refuse("a const segment without bytes of its own, as there are micro-ops for it")
+        section.words["name"].refuse("a const segment without bytes of its own, because .uop gives its bytes")
     if section.values.get("size", uops.size) < uops.size:
         section.words["size"].refuse(f"{uops.size} or more for its {len(uops)} micro-ops")
     section.data = uops.tobytes()

@@ -8,7 +8,7 @@ with Runtime("pynq") as rt:
     ...
     print(rt.synchronize().cycles)
 
-The compiler's streams are made by the same `instructions` and `uops`.
+The compiler emits its streams with the same module `instructions`.
 """
 
 from tilewright.targets.vta.isa.alu import AluOp

@@ -1,4 +1,4 @@
-"""What is recorded between two synchronisations: instructions, the micro-ops and buffers that they use."""
+"""The command buffer between two synchronisations: instructions, and the micro-ops and buffers that they use."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from tilewright.targets.vta.runtime.instructions import InstructionBuffer, UopCa
 from tilewright.targets.vta.runtime.memory import MAX_TRANSFER, UOPS, Buffer
 from tilewright.targets.vta.runtime.uop_kernels import UopKernel
 
-#: What `load_buffer_2d` may fill.
+#: The memories that `load_buffer_2d` may fill.
 LOADED = (Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT, Memory.PAR)
-#: One call, and the end of the launch after it, add fewer instructions than that.
+#: Instructions kept free: more than one call and the end of the launch add together.
 RESERVE = 16
 
 
 class Transfer(NamedTuple):
-    """A 2-D load or store: `shape` (rows, tiles a row) from tile `offset` of a buffer, rows `stride` tiles apart, and
-    SRAM tile `base`; `pads` as `InstructionBuffer.transfer` takes them.
+    """A 2-D load or store of `shape` (rows, tiles a row), between SRAM tiles from `base` on and a buffer.
+
+    In the buffer it begins at tile `offset`, with rows `stride` tiles apart. `pads` is as in NO_PADS.
     """
 
     opcode: Opcode
@@ -37,12 +38,12 @@ class Transfer(NamedTuple):
 
     @property
     def call(self) -> str:
-        """The runtime's call that asks for it."""
+        """The method of Runtime that records it, for error messages."""
         return f"{self.opcode.name.lower()}_buffer_2d"
 
 
 class Commands:
-    """The command buffer of one launch; it starts with empty micro-op caches, which share the lists in DRAM."""
+    """The command buffer of one launch. Its micro-op caches start empty and share one set of micro-op lists in DRAM."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -55,16 +56,17 @@ class Commands:
         return bool(len(self.insns) or self.insns.pending)
 
     def room(self, call: str) -> None:
-        """Raise ProgramError where one more call might not fit.
+        """Check that one more call fits. Raises ProgramError if it might not.
 
-        Upstream synchronises by itself there, between tokens that belong together; that loses or misses some.
+        Upstream synchronises by itself instead. That may separate a push from its pop, so that tokens are lost or
+        missing.
         """
         if (len(self.insns) + RESERVE) * INSN_BYTES >= MAX_TRANSFER:
             reason = f"the command buffer of {MAX_TRANSFER >> 10} KiB is full ({len(self.insns)} instructions)"
-            raise ProgramError(call, reason, "synchronize() where no token is under way")
+            raise ProgramError(call, reason, "call synchronize() earlier, where every pushed token has been popped")
 
     def transfer(self, item: Transfer) -> None:
-        """A LOAD from or STORE to a buffer. Raises ProgramError as `check_transfer`."""
+        """Record a LOAD from or a STORE to a buffer. Raises ProgramError as `check_transfer` does."""
         check_transfer(self.config, item)
         opcode, memory, base, buffer, offset, *_ = item
         address = buffer.address // self.config.dram_tile_bytes(memory) + offset
@@ -74,9 +76,12 @@ class Commands:
             self.stored.add(buffer)
 
     def run(self, call: str, kernel: UopKernel) -> None:
-        """The GEMM or ALU of a kernel, after a LOAD of its micro-ops where the cache lacks them."""
+        """Record the GEMM or ALU instruction of a kernel, after a LOAD of its micro-ops if they are not in the cache.
+
+        Raises ProgramError if the launch's micro-ops exceed MAX_TRANSFER bytes.
+        """
         if (self.lists.offsets[-1] + kernel.uops.shape[1]) * self.config.uop.tile_bytes > MAX_TRANSFER:
-            raise ProgramError(call, f"the micro-ops exceed {MAX_TRANSFER >> 10} KiB", "synchronize() earlier")
+            raise ProgramError(call, f"the micro-ops exceed {MAX_TRANSFER >> 10} KiB", "call synchronize() earlier")
         dst, src, wgt = kernel.uops
         op = kernel.op
         memory = self.config.pipeline.uop_memory(alu=op.opcode is not None)
@@ -95,7 +100,7 @@ class Commands:
         return UopCache(self.lists.offsets, self.config.sram(memory).depth, load, alone)
 
     def finished(self, force_serial: bool) -> InstructionBuffer:
-        """A copy with FINISH at its end, behind all that is recorded."""
+        """Return a copy that ends with FINISH, which waits for every recorded instruction."""
         if force_serial:
             return serial(self.insns)
         done = self.insns.copy()
@@ -104,7 +109,7 @@ class Commands:
         return done
 
     def launch(self, name: str, force_serial: bool) -> Launch:
-        """A bare launch that carries its data; base registers are 0, so DRAM indices are addresses in tiles."""
+        """Return a bare launch that carries its data; base registers are 0, so DRAM indices are addresses in tiles."""
         uops = self.lists.encode(self.config).reshape(-1)
         segments, data = [DramSegment("uop", UOPS, uops.size, "const")] if uops.size else [], {"uop": uops}
         for buffer in sorted(self.used, key=lambda buffer: buffer.address):
@@ -117,14 +122,18 @@ class Commands:
 
 
 def _kind(buffer: Buffer, stored: bool) -> str:
-    """The kind of segment; one that nobody has written is an output, even if only read: the check finds it."""
+    """Return the kind of a buffer's segment; an unwritten one is an output, so the check finds uninitialised reads."""
     if not buffer.filled:
         return "output"
     return "inout" if stored else "const"
 
 
 def check_transfer(config: Config, item: Transfer) -> None:
-    """Raise ProgramError naming the call and the argument that has no field, memory or bytes to go to."""
+    """Check the arguments of a transfer.
+
+    Raises ProgramError, naming the call and the argument, for a memory that it cannot use, a value that does not fit
+    its field, or tiles outside the on-chip memory or the buffer.
+    """
     opcode, memory, base, buffer, offset, shape, stride, pads = item
     call, moved = item.call, [Memory.OUT]
     if opcode == Opcode.LOAD:
@@ -132,7 +141,7 @@ def check_transfer(config: Config, item: Transfer) -> None:
     if memory not in moved:
         remedy = "push_gemm and push_alu load micro-ops" if memory in UOP_MEMORIES else ""
         if memory == Memory.PAR and len(moved) > 1:
-            remedy = "set alu to fused: other machines have no parameters"
+            remedy = "set alu to fused: this machine has no parameter memory"
         known = ", ".join(other.name for other in moved)
         raise ProgramError(call, f"memory is {Memory(memory).name}", remedy or f"choose {known}")
     if memory == Memory.ACC_8BIT and not config.rules.loads_acc_8bit:
@@ -148,11 +157,11 @@ def check_transfer(config: Config, item: Transfer) -> None:
     chip, (rows, columns) = config.sram(memory), shape
     tiles = (pads[0] + rows + pads[1]) * (pads[2] + columns + pads[3])
     if base < 0 or base + tiles > chip.depth:
-        reason = f"sram_index {base} and {tiles} tiles leave {chip.name}"
+        reason = f"sram_index {base} with {tiles} tiles is outside {chip.name}"
         raise ProgramError(call, reason, f"it has tiles 0..{chip.depth - 1}")
     if not rows or not columns:
         return
     end, size = offset + (rows - 1) * stride + columns, config.dram_tile_bytes(memory)
     if offset < 0 or end * size > buffer.size:
-        reason = f"offset {offset} and {rows} rows of {columns} tiles, {stride} apart, reach tile {end}"
+        reason = f"offset {offset} with {rows} rows of {columns} tiles, {stride} apart, reaches to tile {end}"
         raise ProgramError(call, reason, f"buffer '{buffer.name}' has {buffer.size // size} tiles of {size} bytes")

@@ -1,7 +1,7 @@
-"""Streams as the runtime records and the compiler emits them: instructions with tokens and NOPs, and micro-op lists.
+"""Streams as the runtime and the compiler build them: instructions with tokens and NOPs, and micro-op lists.
 
-Tokens follow the rules of upstream's InsnQueue (TVM vta/runtime/runtime.cc): a push goes onto the last instruction
-where that is possible, a pop waits for the next instruction of its unit, and NOPs carry what finds no place.
+Tokens follow the rules of upstream's InsnQueue (TVM vta/runtime/runtime.cc). A push is set on the last instruction if
+possible, a pop on the next instruction of its unit. NOPs carry the tokens that no instruction can carry.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import COMMON, INSN_BYTES, MEM, Memory, Opcode
 from tilewright.targets.vta.isa.stream import Link, Uops, encode_uops, groups
 
-#: Columns of a row; the first are common to all formats.
+#: The column of each field in a row of InstructionBuffer; all formats share the first COMMON_SIZE columns.
 COLUMN = {field.name: index for index, field in enumerate((*COMMON, *MEM))}
 COMMON_SIZE, X_SIZE = len(COMMON), COLUMN["x_size"]
 TRANSFERS = (Opcode.LOAD, Opcode.STORE)
-#: y_pad_0, y_pad_1, x_pad_0, x_pad_1.
+#: No padding: y_pad_0, y_pad_1, x_pad_0, x_pad_1.
 NO_PADS = (0, 0, 0, 0)
 
 
 class Loop(NamedTuple):
-    """A loop around micro-ops: `extent` rounds that move the tile indices by so much each."""
+    """A loop around micro-ops: `extent` iterations, each of which adds dst, src and wgt to the tile indices."""
 
     extent: int
     dst: int
@@ -41,9 +41,9 @@ ONCE = Loop(1, 0, 0, 0)
 
 
 class InstructionBuffer:
-    """Instructions in stream order; units are numbers along the pipeline.
+    """Instructions in stream order. Units are given by their number in the pipeline.
 
-    What adds an instruction returns its row; `encode` gives the code of all.
+    The methods that add an instruction return its index.
     """
 
     def __init__(self, config: Config) -> None:
@@ -70,11 +70,11 @@ class InstructionBuffer:
         stride: int,
         pads: tuple[int, int, int, int] = NO_PADS,
     ) -> int:
-        """LOAD or STORE of `shape` (rows, tiles a row), from SRAM tile `base` and DRAM tile `address` on."""
+        """Add a LOAD or STORE of `shape` (rows, tiles a row), from SRAM tile `base` and DRAM tile `address` on."""
         return self._add([opcode, 0, 0, 0, 0, memory, base, address, *shape, stride, *pads], memory)
 
     def load_uops(self, memory: Memory, base: int, address: int, count: int) -> int:
-        """LOAD of `count` micro-ops into UOP or ALU_UOP; one row, as HLS has no other."""
+        """Add a LOAD of `count` micro-ops into UOP or ALU_UOP, as one row: HLS supports no more."""
         return self.transfer(Opcode.LOAD, memory, base, address, (1, count), count)
 
     def gemm(self, uops: range, outer: Loop, inner: Loop, reset: bool = False) -> int:
@@ -83,9 +83,9 @@ class InstructionBuffer:
         return self._add([Opcode.GEMM, 0, 0, 0, 0, int(reset), *loops, *factors])
 
     def alu(self, op: AluOp, uops: range, outer: Loop, inner: Loop, imm: int | None, reset: bool = False) -> int:
-        """`imm` None: the second operand is acc[src], or par's, whose factors move by `outer.wgt` (REQ).
+        """Add an ALU instruction. The second operand is `imm`, or acc[src] if that is None.
 
-        `reset` is a bit without effect.
+        REQ instead reads par; `outer.wgt` moves its factors. The bit `reset` has no effect.
         """
         factors = (outer.dst, inner.dst, outer.src, inner.src)
         loops = (uops.start, uops.stop, outer.extent, inner.extent)
@@ -96,15 +96,16 @@ class InstructionBuffer:
         return self._add([Opcode.FINISH, 0, 0, 0, 0])
 
     def push_from(self, row: int, target: int) -> None:
-        """Instruction `row` pushes a token to `target` when it is done; its bit must be free."""
+        """Let instruction `row` push a token to `target` on completion; the push bit must be free."""
         push = COLUMN[self._link(self.units[row], target, "push").push]
         assert not self.rows[row][push], f"instruction {row} already pushes to {self.pipeline.units[target]}"
         self.rows[row][push] = 1
 
     def dep_push(self, source: int, target: int) -> None:
-        """Push a token after what is recorded: on the last instruction if it is `source`'s and its bit is free.
+        """Push a token from `source` to `target` after everything recorded so far.
 
-        Otherwise a NOP of `source` pushes it. LOADs that move nothing do not count as `source`'s (upstream).
+        The last instruction pushes it if it belongs to `source` and its push bit is free, otherwise a NOP of `source`
+        does. As upstream, a LOAD with x_size 0 does not count as an instruction of `source`.
         """
         push = COLUMN[self._link(source, target, "dep_push").push]
         self.commit(source)
@@ -115,19 +116,19 @@ class InstructionBuffer:
         self.rows[-1][push] = 1
 
     def dep_pop(self, source: int, target: int) -> None:
-        """The next instruction of `target` pops a token of `source`; a second such pop sends a NOP ahead."""
+        """Let the next instruction of `target` pop a token of `source`; if it already does, a NOP takes its pops."""
         pop = COLUMN[self._link(source, target, "dep_pop").pop]
         if pop in self._pending[target]:
             self.commit(target)
         self._pending[target].append(pop)
 
     def commit(self, unit: int) -> None:
-        """Pops of `unit` that still wait for an instruction become a NOP's."""
+        """Give the pops of `unit` that still wait for an instruction to a NOP."""
         if self._pending[unit]:
             self._nop(unit)
 
     def drain(self) -> None:
-        """Tokens from every unit to that of FINISH, which thereby follows all that is recorded; no pop stays."""
+        """Pass tokens from every unit to FINISH's, so that FINISH waits for all instructions; leave no pop pending."""
         home, path = self.pipeline.home, self.pipeline.path
         last: list[tuple[int, int]] = []
         for end in (len(self.pipeline.units) - 1, 0):
@@ -143,14 +144,14 @@ class InstructionBuffer:
         self.commit(home)
 
     def copy(self) -> InstructionBuffer:
-        """An independent copy, pending pops included."""
+        """Return an independent copy, pending pops included."""
         other = InstructionBuffer(self.config)
         other.rows, other.units = [list(row) for row in self.rows], list(self.units)
         other._pending = [list(pops) for pops in self._pending]
         return other
 
     def encode(self) -> Raw:
-        """uint8 [n, 16]. Raises ProgramError, naming the instruction, for a value that does not fit its field."""
+        """Return the code, uint8 [n, 16]. Raises ProgramError, naming the instruction, if a value exceeds its field."""
         code = np.zeros((len(self.rows), INSN_BYTES), np.uint8)
         for _, layout, mine in groups(np.array([row[0] for row in self.rows], np.int64), self.config):
             values = np.array([self.rows[row] for row in mine.tolist()], np.int64).reshape(-1, len(layout.fields))
@@ -177,15 +178,15 @@ class InstructionBuffer:
             names = self.pipeline.units
             known = ", ".join(f"{names[a]}->{names[b]}" for a, b in self.pipeline.links)
             where = f"{call}({names[source]}, {names[target]})"
-            raise ProgramError(where, "there is no such token queue", f"there are {known}")
+            raise ProgramError(where, "there is no such token queue", f"this machine has {known}")
         return link
 
 
 def serial(recorded: InstructionBuffer) -> InstructionBuffer:
-    """The same instructions, each after the one before it: tokens set anew, FINISH at the end.
+    """Return the instructions with new tokens that force stream order, and FINISH at the end.
 
-    Upstream's rewriting gives no order where a load follows a store, which have no queue; here a NOP of each unit
-    between them passes the token on. NOPs that were recorded are left out.
+    Upstream's rewriting does not order a load after a store, as no queue joins these units; here a NOP of each unit
+    between them passes the token on. Recorded NOPs are omitted.
     """
     made = InstructionBuffer(recorded.config)
     finish = [int(Opcode.FINISH), *[0] * (COMMON_SIZE - 1)]
@@ -205,15 +206,12 @@ def serial(recorded: InstructionBuffer) -> InstructionBuffer:
 
 
 def is_nop(row: Sequence[int]) -> bool:
-    """Whether a row of the buffer carries tokens only."""
+    """Return whether a row of InstructionBuffer is a NOP: it carries tokens only."""
     return row[0] in TRANSFERS and not row[X_SIZE] and not any(row[X_SIZE + 2 :])
 
 
 class UopLists:
-    """Distinct micro-op lists in the order of their first use, which is their order in DRAM.
-
-    `offsets[i]`..`offsets[i + 1]` is list i, counted in micro-ops.
-    """
+    """The distinct micro-op lists, ordered in DRAM by first use. List i is micro-ops offsets[i]..offsets[i + 1]."""
 
     def __init__(self) -> None:
         self.offsets = [0]
@@ -221,7 +219,7 @@ class UopLists:
         self._parts: list[Array] = []
 
     def add(self, listed: bytes) -> int:
-        """The number of a list, the bytes of int64 [3, m]: tile indices of dst, src and wgt. Equal lists are one."""
+        """Return the number of a list, added if it is new; `listed` are the bytes of int64 [3, m]: dst, src, wgt."""
         index = self._index.get(listed)
         if index is None:
             part = np.frombuffer(listed, np.int64).reshape(3, -1)
@@ -231,27 +229,30 @@ class UopLists:
         return index
 
     def reserve(self, count: int) -> int:
-        """The number of a list of so many micro-ops that is not known yet."""
+        """Return the number of a new list of `count` micro-ops whose contents are not known yet (zeros)."""
         self._parts.append(np.zeros((3, count), np.int64))
         self.offsets.append(self.offsets[-1] + count)
         return len(self._parts) - 1
 
     def encode(self, config: Config) -> Raw:
-        """uint8 [m, 4]. Raises ProgramError for an index that does not fit its field."""
+        """Return the code of all lists, uint8 [m, 4]. Raises ProgramError if an index does not fit its field."""
         return encode_uops(Uops(*np.concatenate([np.zeros((3, 0), np.int64), *self._parts], axis=1)), config)
 
 
-#: Which lists come with a missing one: (offsets, its number, depth of the buffer) -> one past the last.
+#: Selects the lists that one LOAD fetches: (offsets, number of the missing list, cache depth) -> one past the last.
 Policy = Callable[[Sequence[int], int, int], int]
 
 
 def alone(offsets: Sequence[int], index: int, depth: int) -> int:
-    """The missing list only: upstream's runtime, which does not know what follows."""
+    """Fetch only the missing list, as upstream's runtime does: it does not know which lists follow."""
     return index + 1
 
 
 def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Those that follow it too, up to a quarter of the buffer; all of them where all fit: the compiler's."""
+    """Fetch the lists that follow as well (the compiler's policy): all if the whole program fits the cache.
+
+    Otherwise as many as fit a quarter of the cache.
+    """
     share = depth if offsets[-1] <= depth else max(1, depth // 4)
     last = index + 1
     while last + 1 < len(offsets) and offsets[last + 1] - offsets[index] <= share:
@@ -260,9 +261,10 @@ def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
 
 
 class UopCache:
-    """Lists in the buffer of `depth` micro-ops; `load(base, offset, count)` emits a LOAD.
+    """The micro-op lists in an on-chip cache of `depth` micro-ops; `load(base, offset, count)` emits a LOAD.
 
-    A missing list is written at a pointer that goes round, over whatever is there; `policy` says what comes with it.
+    A missing list, with the following lists that `policy` selects, is written at a ring pointer and evicts the lists
+    that it overwrites.
     """
 
     def __init__(
@@ -273,14 +275,14 @@ class UopCache:
         self._write = 0
 
     def find(self, index: int) -> range:
-        """Where list `index` is in the buffer, after loading it if it is not there."""
+        """Return the place of list `index` in the cache, after loading it if it is missing."""
         if index not in self._base:
             self._fetch(index)
         base = self._base[index]
         return range(base, base + self._offsets[index + 1] - self._offsets[index])
 
     def places(self, indices: Sequence[int]) -> tuple[int, ...] | None:
-        """Where some lists start, None where one is not in the buffer."""
+        """Return the first micro-op of each list in the cache, or None if a list is missing."""
         found = [self._base.get(index, -1) for index in indices]
         return None if -1 in found else tuple(found)
 

@@ -1,6 +1,6 @@
-"""Device memory: buffers that the host allocates, where they lie in DRAM, and matrices in them.
+"""Device memory: the buffers that the host allocates, their addresses in DRAM, and the layout of matrices in them.
 
-A matrix lies as tiles of a memory's shape: [row tile][column tile][row][column].
+A matrix is stored as tiles of an on-chip memory's shape: [row tile][column tile][row][column].
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 
-#: Buffers start at multiples of a page, the largest tile that is legal (upstream: VTA_PAGE_BYTES).
+#: Alignment of buffers in bytes; no legal tile is larger (upstream: VTA_PAGE_BYTES).
 PAGE = 4096
-#: The area of micro-ops, and the most that instructions or micro-ops may take (upstream: VTA_MAX_XFER).
+#: Address of the micro-op area, and the most bytes of instructions or of micro-ops (upstream: VTA_MAX_XFER).
 UOPS, MAX_TRANSFER = PAGE, 1 << 25
 
 
 class Buffer:
-    """A handle on `size` bytes of device memory at `address`, uninitialised (zeros) at first."""
+    """A handle on `size` bytes of device memory at `address`; zeros, and uninitialised to the check, until written."""
 
     def __init__(self, name: str, address: int, size: int) -> None:
         self.name, self.address, self.size = name, address, size
-        #: Whether the host or a STORE has written it.
+        #: Whether the host or a STORE has written to it.
         self.filled = False
         self.freed = False
         self._data = np.zeros(size, np.uint8)
@@ -35,52 +35,54 @@ class Buffer:
 
     @property
     def data(self) -> Array:
-        """Its bytes, uint8 [size], read-only (upstream: VTABufferCPUPtr)."""
+        """The bytes, uint8 [size], read-only (upstream: VTABufferCPUPtr). Raises ProgramError if it is freed."""
         self.usable("data")
         view = self._data.view()
         view.flags.writeable = False
         return view
 
     def write(self, data: Array, offset: int = 0) -> None:
-        """Bytes uint8 [n] from `offset` on. Raises ProgramError for a freed buffer and bytes beyond the end."""
+        """Write bytes (uint8 [n]) from `offset` on. Raises ProgramError if the buffer is freed or they do not fit."""
         self.usable("write")
         self.refuse_beyond("write", offset, data.size)
         self._data[offset : offset + data.size] = data
         self.filled, self._snapshot = True, None
 
     def snapshot(self) -> Array:
-        """Its bytes as they are now, shared until the next write."""
+        """Return a copy of the buffer's bytes; calls between two writes return the same array."""
         if self._snapshot is None:
             self._snapshot = self._data.copy()
         return self._snapshot
 
     def usable(self, call: str) -> None:
-        """Raise ProgramError where the buffer is freed."""
+        """Check that the buffer is not freed. Raises ProgramError if it is."""
         if self.freed:
             raise ProgramError(call, f"buffer '{self.name}' is freed", "allocate another")
 
     def refuse_beyond(self, call: str, offset: int, size: int) -> None:
+        """Check that a range of bytes is inside the buffer. Raises ProgramError if it is not."""
         if offset < 0 or size < 0 or offset + size > self.size:
-            raise ProgramError(call, f"bytes {offset}..{offset + size} leave buffer '{self.name}' of {self.size} bytes")
+            reason = f"bytes {offset}..{offset + size} are not inside buffer '{self.name}' of {self.size} bytes"
+            raise ProgramError(call, reason)
 
     def __repr__(self) -> str:
         return f"Buffer({self.name!r}, {self.size} bytes at {self.address:#x}{', freed' if self.freed else ''})"
 
 
 class DeviceMemory:
-    """The buffers of one runtime: first fit, behind the area of the micro-ops."""
+    """The buffers of one runtime, allocated first fit after the micro-op area."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []  # by address
         self._made = 0
 
     def alloc(self, size: int, name: str | None) -> Buffer:
-        """Raises ProgramError where it does not fit, or the name is taken."""
+        """Allocate a buffer of `size` bytes. Raises ProgramError if size < 1, it does not fit, or the name is taken."""
         if size < 1:
             raise ProgramError("alloc", f"size is {size}", "ask for one byte or more")
         name = f"buffer{self._made}" if name is None else name
         if name == "uop" or any(buffer.name == name for buffer in self.buffers):
-            raise ProgramError("alloc", f"the name '{name}' is taken", "choose another, or none")
+            raise ProgramError("alloc", f"the name '{name}' is taken", "choose another name, or leave it out")
         address = UOPS + MAX_TRANSFER
         for taken in self.buffers:
             if address + size <= taken.address:
@@ -88,63 +90,68 @@ class DeviceMemory:
             address = -(-(taken.address + taken.size) // PAGE) * PAGE
         used = sum(buffer.size for buffer in self.buffers)
         if address + size > MAX_ADDRESS or used + size > MAX_BYTES - MAX_TRANSFER:
-            raise ProgramError("alloc", f"{size} bytes beside {used} do not fit", f"{MAX_BYTES >> 20} MiB is the limit")
+            reason = f"{size} bytes do not fit beside the {used} bytes in use"
+            raise ProgramError("alloc", reason, f"free a buffer; the limit is {MAX_BYTES >> 20} MiB")
         self._made += 1
         made = Buffer(name, address, int(size))
         insort(self.buffers, made, key=lambda buffer: buffer.address)
         return made
 
     def free(self, buffer: Buffer) -> None:
-        """Raises ProgramError where it is not this memory's, or freed already."""
+        """Free a buffer. Raises ProgramError if it is another runtime's or already freed."""
         self.own("free", buffer)
         self.buffers.remove(buffer)
         buffer.freed = True
 
     def own(self, call: str, buffer: Buffer) -> None:
-        """Raise ProgramError unless a buffer is live and of this memory."""
+        """Check that a buffer is live and belongs to this memory. Raises ProgramError if not."""
         buffer.usable(call)
         if not any(known is buffer for known in self.buffers):
-            raise ProgramError(call, f"buffer '{buffer.name}' is another runtime's", "allocate it in this one")
+            raise ProgramError(call, f"buffer '{buffer.name}' belongs to another runtime", "allocate it in this one")
 
 
 def copy(source: Buffer | Array, source_offset: int, target: Buffer | Array, target_offset: int, size: int) -> None:
-    """`size` bytes between buffers and arrays, each a side; offsets in bytes. Raises ProgramError beyond an end."""
+    """Copy `size` bytes; source and target are each a buffer or an array, offsets are in bytes.
+
+    Raises ProgramError if the bytes are not inside both, a buffer is freed, or the target array cannot be written.
+    """
     piece = _part("source", source, source_offset, size)
     if isinstance(target, Buffer):
         target.write(piece, target_offset)
         return
     if not target.flags.c_contiguous or not target.flags.writeable:
-        raise ProgramError("copy", "the target array is not contiguous and writable", "copy into a new one")
+        raise ProgramError("copy", "the target array is not contiguous and writable", "copy into a new array")
     _part("target", target, target_offset, size)[:] = piece
 
 
 def _part(name: str, side: Buffer | Array, offset: int, size: int) -> Array:
-    """Some bytes of a buffer, to read, or of an array."""
+    """Return `size` bytes of a buffer (read-only) or of an array. Raises ProgramError if they are not inside it."""
     if isinstance(side, Buffer):
         side.usable("copy")
         side.refuse_beyond("copy", offset, size)
         return side.data[offset : offset + size]
     flat = np.ascontiguousarray(side).reshape(-1).view(np.uint8)
     if offset < 0 or size < 0 or offset + size > flat.size:
-        raise ProgramError("copy", f"bytes {offset}..{offset + size} leave the {name} array of {flat.size} bytes")
+        reason = f"bytes {offset}..{offset + size} are not inside the {name} array of {flat.size} bytes"
+        raise ProgramError("copy", reason)
     return flat[offset : offset + size]
 
 
 def grid(memory: Memory, shape: tuple[int, int], config: Config) -> tuple[int, int]:
-    """Rows and columns of tiles that hold a matrix."""
+    """Return the rows and columns of tiles that hold a matrix of `shape`."""
     rows, columns = config.sram(memory).shape
     return -(-shape[0] // rows), -(-shape[1] // columns)
 
 
 def pack(matrix: Array, memory: Memory, config: Config) -> Array:
-    """An integer matrix (M, N) as tiles, uint8 flat; zeros fill the last ones.
+    """Return an integer matrix (M, N) as tiles, flat uint8; zeros pad the last row and column of tiles.
 
-    Weights are (outputs, inputs), so that out = inp @ wgt.T. Raises InputError for another shape or type, and
-    values that the memory cannot hold.
+    Weights are (outputs, inputs), so that out = inp @ wgt.T. Raises InputError if the matrix is empty, not 2-D, not of
+    integers, or has values that the memory cannot hold.
     """
     chip = config.sram(memory)
     if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "iu":
-        raise InputError("matrix", f"is {matrix.dtype} {list(matrix.shape)}", "give integers (rows, columns)")
+        raise InputError("matrix", f"is {matrix.dtype} {list(matrix.shape)}", "give a 2-D array of integers")
     low, high = -(1 << (chip.width - 1)), (1 << (chip.width - 1)) - 1
     if matrix.min() < low or matrix.max() > high:
         raise InputError("matrix", f"has values outside {low}..{high}", f"{chip.name} has {chip.width} bits")
@@ -156,11 +163,15 @@ def pack(matrix: Array, memory: Memory, config: Config) -> Array:
 
 
 def unpack(raw: Array, memory: Memory, shape: tuple[int, int], config: Config) -> Array:
-    """The matrix (M, N) of tiles (uint8 flat) as `pack` lays them out."""
+    """Return the matrix of `shape` (M, N) from tiles laid out as by `pack` (flat uint8).
+
+    Raises InputError if there are too few bytes.
+    """
     chip = config.sram(memory)
     rows, columns = grid(memory, shape, config)
     need = rows * columns * chip.tile_bytes
     if raw.size < need:
-        raise InputError("tiles", f"are {raw.size} bytes", f"{shape[0]}x{shape[1]} in {chip.name} needs {need}")
+        remedy = f"a {shape[0]}x{shape[1]} matrix in {chip.name} needs {need}"
+        raise InputError("tiles", f"have only {raw.size} bytes", remedy)
     tiles = unpack_values(raw[:need], chip.width).reshape(rows, columns, *chip.shape).swapaxes(1, 2)
     return np.ascontiguousarray(tiles.reshape(rows * chip.shape[0], columns * chip.shape[1])[: shape[0], : shape[1]])

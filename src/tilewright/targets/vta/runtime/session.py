@@ -1,4 +1,4 @@
-"""The runtime: what a program calls to record instructions and run them; see docs/vta.md, Runtime."""
+"""The runtime API: record instructions and run them; see docs/vta.md, Runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tilewright.targets.vta.runtime.uop_kernels import UopKernel, UopRecorder
 
 
 class Debug(IntFlag):
-    """Upstream's flags (VTASetDebugMode); those that skip barriers have no meaning here."""
+    """Upstream's debug flags (VTASetDebugMode), without those that skip barriers, which do not apply here."""
 
     DUMP_INSN = 2
     DUMP_UOP = 4
@@ -38,7 +38,7 @@ NO_DEBUG = Debug(0)
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """What a synchronised launch did; `cycles` are 0 where nothing was recorded, `serial_cycles` as in LaunchResult."""
+    """The result of a synchronised launch; `cycles` is 0 if nothing was recorded. `serial_cycles`: see LaunchResult."""
 
     cycles: int
     serial_cycles: int | None
@@ -53,10 +53,10 @@ class RunResult:
 
 
 class Runtime:
-    """Device memory, and a command queue of one VTA. Runtimes share nothing; errors are TilewrightErrors.
+    """The device memory and command queue of one VTA. Runtimes share nothing; all errors are TilewrightErrors.
 
-    `config`: a Config or a preset's name. `check`: look for hazards at `synchronize`. `dump` takes what `debug`
-    asks for. As a context manager it is closed at the end of the block: what was not synchronised is dropped.
+    `config` is a Config or a preset's name. With `check`, `synchronize` looks for hazards. `dump` is called with the
+    text that `debug` requests. As a context manager, the runtime is closed at the end of the block.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Runtime:
         self.close()
 
     def close(self) -> None:
-        """Free every buffer and drop what was recorded since the last `synchronize`."""
+        """Free every buffer and drop all instructions recorded since the last `synchronize`."""
         for buffer in list(self._memory.buffers):
             self._memory.free(buffer)
         self._commands = Commands(self.config)
@@ -96,39 +96,39 @@ class Runtime:
     # Buffers
 
     def alloc(self, size: int, name: str | None = None) -> Buffer:
-        """`size` bytes of device memory."""
+        """Allocate `size` bytes of device memory. Raises ProgramError as DeviceMemory.alloc, or if closed."""
         self._refuse_closed("alloc")
         return self._memory.alloc(size, name)
 
     def free(self, buffer: Buffer) -> None:
-        """Give a buffer back. Raises ProgramError where recorded instructions still use it."""
+        """Free a buffer. Raises ProgramError if recorded instructions still use it."""
         if buffer in self._commands.used:
-            raise ProgramError("free", f"recorded instructions use buffer '{buffer.name}'", "synchronize first")
+            raise ProgramError("free", f"recorded instructions use buffer '{buffer.name}'", "call synchronize() first")
         self._memory.free(buffer)
 
     def copy(
         self, source: Buffer | Array, source_offset: int, target: Buffer | Array, target_offset: int, size: int
     ) -> None:
-        """`size` bytes between buffers and arrays; offsets in bytes."""
+        """Copy `size` bytes between buffers and arrays, as memory.copy does; offsets are in bytes."""
         for side in (source, target):
             if isinstance(side, Buffer):
                 self._memory.own("copy", side)
         device.copy(source, source_offset, target, target_offset, size)
 
     def to_device(self, matrix: Array, memory: Memory, name: str | None = None) -> Buffer:
-        """A new buffer with a matrix (M, N) as tiles of a memory; weights are (outputs, inputs)."""
+        """Return a new buffer with a matrix (M, N), laid out as tiles of `memory`; weights are (outputs, inputs)."""
         packed = device.pack(matrix, memory, self.config)
         buffer = self.alloc(packed.size, name)
         buffer.write(packed)
         return buffer
 
     def empty(self, shape: tuple[int, int], memory: Memory, name: str | None = None) -> Buffer:
-        """A new buffer for a matrix (M, N) as tiles of a memory."""
+        """Return a new, uninitialised buffer for a matrix of `shape` (M, N), laid out as tiles of `memory`."""
         rows, columns = device.grid(memory, shape, self.config)
         return self.alloc(rows * columns * self.config.sram(memory).tile_bytes, name)
 
     def from_device(self, buffer: Buffer, memory: Memory, shape: tuple[int, int]) -> Array:
-        """The matrix (M, N) that a buffer holds as tiles of a memory."""
+        """Return the matrix of `shape` (M, N) that a buffer holds as tiles of `memory`."""
         self._memory.own("from_device", buffer)
         return device.unpack(buffer.data, memory, shape, self.config)
 
@@ -147,9 +147,10 @@ class Runtime:
         x_pad: tuple[int, int] = (0, 0),
         y_pad: tuple[int, int] = (0, 0),
     ) -> None:
-        """LOAD of `y_size` rows of `x_size` tiles, `x_stride` apart, from tile `offset` of a buffer.
+        """Record a LOAD of `y_size` rows of `x_size` tiles from tile `offset` of a buffer, rows `x_stride` tiles apart.
 
-        They lie in a row on chip, from tile `sram_index` on; pads (before, after) are tiles and rows of zeros.
+        On chip the tiles are consecutive from `sram_index` on. `x_pad` (left, right) and `y_pad` (above, below) add
+        zero tiles and rows. Raises ProgramError if an argument does not fit.
         """
         pads = (y_pad[0], y_pad[1], x_pad[0], x_pad[1])
         self._transfer(Transfer(Opcode.LOAD, memory, sram_index, source, offset, (y_size, x_size), x_stride, pads))
@@ -157,36 +158,40 @@ class Runtime:
     def store_buffer_2d(
         self, sram_index: int, memory: Memory, target: Buffer, offset: int, x_size: int, y_size: int, x_stride: int
     ) -> None:
-        """STORE of out tiles from `sram_index` on, to rows of a buffer as `load_buffer_2d` reads them."""
+        """Record a STORE of the out tiles from `sram_index` on, to rows of a buffer as in `load_buffer_2d`."""
         self._transfer(Transfer(Opcode.STORE, memory, sram_index, target, offset, (y_size, x_size), x_stride, NO_PADS))
 
     def push_gemm(self, record: Callable[..., object], *signature: Hashable) -> None:
-        """Run a kernel of GEMM micro-ops; `record(recorder, *signature)` is called the first time only."""
+        """Record an instruction that runs a kernel of GEMM micro-ops.
+
+        `record(recorder, *signature)` defines the kernel; it is called once for each `record` and signature.
+        """
         self._push("gemm", record, signature)
 
     def push_alu(self, record: Callable[..., object], *signature: Hashable) -> None:
-        """Run a kernel of ALU micro-ops, recorded like those of `push_gemm`."""
+        """Record an instruction that runs a kernel of ALU micro-ops, defined as in `push_gemm`."""
         self._push("alu", record, signature)
 
     def dep_push(self, source: str, target: str) -> None:
-        """A token from unit to unit ("load", "compute", "store") when what is recorded of `source` is done.
+        """Push a token from one unit to another when all recorded instructions of `source` are done.
 
-        With four stages the units are "load", "gemm", "activate", "store"; only neighbours have queues.
+        Units are "load", "compute", "store", or with four stages "load", "gemm", "activate", "store". Only neighbours
+        have queues.
         """
         self._recording("dep_push").dep_push(self._unit("dep_push", source), self._unit("dep_push", target))
 
     def dep_pop(self, source: str, target: str) -> None:
-        """The next instruction of unit `target` waits for a token of `source`."""
+        """Let the next instruction of unit `target` wait for a token from `source`."""
         self._recording("dep_pop").dep_pop(self._unit("dep_pop", source), self._unit("dep_pop", target))
 
     # Running
 
     def synchronize(self) -> RunResult:
-        """Run what was recorded to its end; stores are then in their buffers, the micro-op cache is empty.
+        """Run the recorded instructions to their end and write stores to their buffers; empty the micro-op cache.
 
-        Every unit sends a token to that of FINISH (compute; activate, of four) behind which FINISH stands; with
-        FORCE_SERIAL all tokens are set anew, each instruction after the one before. Raises HazardError, with
-        findings, for a deadlock.
+        FINISH, added at the end, waits for tokens of all other units; it runs on `compute`, or with four stages on
+        `activate`. FORCE_SERIAL replaces all tokens so that instructions run one after the other. Raises HazardError,
+        with findings, for a deadlock.
         """
         self._refuse_closed("synchronize")
         if not self._commands:
@@ -202,24 +207,24 @@ class Runtime:
         return RunResult.of(result)
 
     def program(self) -> Program:
-        """All launches, and as the last what was recorded since: to be saved, checked, listed, executed.
+        """Return all launches as a program to save, check, list or run; instructions not yet run form the last one.
 
-        Each carries the data of its buffers from before it ran. Raises ProgramError where there is none.
+        Each launch carries the data that its buffers had before it ran. Raises ProgramError if nothing is recorded.
         """
         launches = (*self._launches, *((self._launch(),) if self._commands else ()))
         if not launches:
-            raise ProgramError("program", "nothing is recorded")
+            raise ProgramError("program", "nothing is recorded", "record an instruction first")
         return self._program(launches)
 
     def instructions(self) -> str:
-        """The text of what `synchronize` runs next: with tokens drained and FINISH at its end."""
+        """Return the text of the instructions that `synchronize` would run, its final tokens and FINISH included."""
         from tilewright.targets.vta.isa import text
 
         code = self._commands.finished(self._force_serial).encode()
         return _numbered(".insn", text.instructions(code, self.config))
 
     def explain(self) -> str:
-        """The block walk and memory map of what is recorded, or else of the last launch."""
+        """Return the block walk and memory map of the recorded instructions, or else of the last launch."""
         from tilewright.targets.vta.compiler import explain_walk
 
         return explain_walk.walk(self.program().launches[-1], self.config)
@@ -260,20 +265,20 @@ class Runtime:
     def _unit(self, call: str, name: str) -> int:
         units = self._commands.insns.pipeline.units
         if name not in units:
-            raise ProgramError(call, f"there is no unit {name!r}", f"the units are {', '.join(units)}")
+            raise ProgramError(call, f"there is no unit {name!r}", f"choose one of {', '.join(units)}")
         return units.index(name)
 
     def _refuse_closed(self, call: str) -> None:
         if self._closed:
-            raise ProgramError(call, "the runtime is closed", "make another")
+            raise ProgramError(call, "the runtime is closed", "create another Runtime")
 
     def _recording(self, call: str) -> InstructionBuffer:
-        """Where instructions go. Raises ProgramError where the runtime is closed or has no room for more."""
+        """Return the instruction buffer. Raises ProgramError if the runtime is closed or the buffer is full."""
         self._refuse_closed(call)
         self._commands.room(call)
         return self._commands.insns
 
 
 def _numbered(title: str, lines: list[str]) -> str:
-    """Lines of code with their numbers, as text."""
+    """Return lines of code as text, each with its number."""
     return "".join(f"{line}\n" for line in (title, *(f"{line}  # {index}" for index, line in enumerate(lines))))

@@ -1,4 +1,4 @@
-"""Micro-op kernels: what a callback records once, to be run by one GEMM or ALU instruction each time."""
+"""Micro-op kernels: a callback records one, and each GEMM or ALU instruction runs one."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from tilewright.targets.vta.isa.fields import ITER_BITS
 from tilewright.targets.vta.runtime.instructions import ONCE, Loop
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
-#: Loops of an instruction.
+#: The most loops of one instruction.
 MAX_LOOPS = 2
-#: Upstream refuses a micro-op that writes an accumulator tile of the last so many (VerifyDep).
+#: A micro-op may not write an accumulator tile that one of this many preceding micro-ops wrote (upstream: VerifyDep).
 DISTANCE = 2
 
 
 class Operation(NamedTuple):
-    """What all micro-ops of a kernel share. `opcode` None: GEMM. `imm` None: the ALU's second operand is acc[src].
+    """The operation that all micro-ops of a kernel share. `opcode` None means GEMM.
 
-    REQ has par[src] instead, and its factors are from par[wgt] on.
+    The second operand of the ALU is `imm`, or acc[src] if that is None. REQ instead has the bias in par[src] and its
+    factors from par[wgt] on.
     """
 
     opcode: AluOp | None
@@ -41,7 +42,7 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class UopKernel:
-    """Tile indices int64 [3, m] (dst, src, wgt), loops outside in, and the operation."""
+    """A kernel: tile indices int64 [3, m] (dst, src, wgt), loops from outer to inner, and the operation."""
 
     uops: Array
     loops: tuple[Loop, ...]
@@ -49,9 +50,9 @@ class UopKernel:
 
     @property
     def nest(self) -> tuple[Loop, Loop]:
-        """(outer, inner) of the instruction: a single loop is a GEMM's outer, an ALU's inner one (upstream).
+        """The instruction's loops (outer, inner). As upstream, a single loop is a GEMM's outer, an ALU's inner loop.
 
-        Only the outer one moves REQ's factors.
+        A single loop that moves REQ's factors is the outer loop, because no other loop can move them.
         """
         if len(self.loops) == MAX_LOOPS:
             return self.loops[0], self.loops[1]
@@ -60,7 +61,7 @@ class UopKernel:
 
 
 class UopRecorder:
-    """Given to the callback of `push_gemm` and `push_alu`. Errors are ProgramError, naming the call."""
+    """Records a kernel; passed to the callback of `push_gemm` or `push_alu`. Its ProgramErrors name the call."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -79,11 +80,13 @@ class UopRecorder:
         opcode: AluOp | None = None,
         imm: int | None = None,
     ) -> None:
-        """A micro-op: GEMM where `opcode` is None (dst in acc, src in inp, wgt), else ALU (dst and src in acc).
+        """Record a micro-op: GEMM if `opcode` is None (dst in acc, src in inp, wgt), else ALU (dst and src in acc).
 
-        `reset` clears acc[dst] instead; `imm` is the ALU's second operand instead of acc[src]. REQ: acc[dst] with
-        the bias par[src] and the factors from par[wgt] on, the same in the whole kernel. All but the tile indices
-        must be the same anyway: they are fields of its instruction.
+        With `reset`, a GEMM clears acc[dst]. `imm` replaces acc[src] as the ALU's second operand. REQ takes acc[dst],
+        the bias par[src], and the factors from par[wgt] on; wgt must be the same in the whole kernel. `reset`, `opcode`
+        and `imm` must be too, because they are fields of the kernel's one instruction. Raises ProgramError if they
+        differ, the ALU lacks the operation, `imm` is not allowed here, dst was written by one of the last DISTANCE
+        micro-ops, or a loop has already ended.
         """
         if self._open < len(self._loops):
             raise ProgramError("uop_push", "comes after uop_loop_end", "record all micro-ops inside the loops")
@@ -96,41 +99,47 @@ class UopRecorder:
         for name, value, before in zip(("opcode", "imm", "reset"), op, self._op, strict=True):
             if value != before:
                 reason = f"{name} is {_named(value)}, but {_named(before)} in the kernel so far"
-                raise ProgramError("uop_push", reason, "record another kernel: one instruction runs them all")
+                raise ProgramError("uop_push", reason, "use another kernel: one instruction runs the whole kernel")
         if opcode == AluOp.REQ and imm is not None:
-            raise ProgramError("uop_push", f"imm is {imm}", "REQ has none: its operands are in par")
+            raise ProgramError("uop_push", f"imm is {imm}", "leave imm out: the operands of REQ are in par")
         if imm is not None and (opcode is None or not -(1 << 15) <= imm < 1 << 15):
-            raise ProgramError("uop_push", f"imm is {imm}", "only ALU micro-ops have one, of 16 signed bits")
+            raise ProgramError("uop_push", f"imm is {imm}", "give imm to ALU micro-ops only, in -32768..32767")
         if dst in (uop[0] for uop in self._uops[-DISTANCE:]):
             reason = f"dst {dst} was written by one of the last {DISTANCE} micro-ops"
-            raise ProgramError("uop_push", reason, "put other tiles between: the pipeline has not written it back")
+            remedy = "write other tiles in between: the pipeline has not written this one back yet"
+            raise ProgramError("uop_push", reason, remedy)
         self._uops.append((index(dst), index(src), index(wgt)))
 
     def uop_loop_begin(self, extent: int, dst: int, src: int, wgt: int = 0) -> None:
-        """A loop around all micro-ops that moves their indices by `dst`, `src` and `wgt` a round."""
+        """Begin a loop around all micro-ops, which adds `dst`, `src` and `wgt` to their indices in each iteration.
+
+        Raises ProgramError after a micro-op, for a third loop, or if `extent` does not fit its field.
+        """
         if self._uops:
             raise ProgramError("uop_loop_begin", "comes after uop_push", "begin the loops first")
         if len(self._loops) == MAX_LOOPS:
-            raise ProgramError("uop_loop_begin", f"an instruction has at most {MAX_LOOPS} loops", "push it repeatedly")
+            reason = f"an instruction has at most {MAX_LOOPS} loops"
+            raise ProgramError("uop_loop_begin", reason, "push the kernel once for each iteration of the others")
         if not 1 <= extent < 1 << ITER_BITS:
             raise ProgramError("uop_loop_begin", f"extent is {extent}, outside 1..{(1 << ITER_BITS) - 1}")
         self._loops.append(Loop(index(extent), index(dst), index(src), index(wgt)))
         self._open += 1
 
     def uop_loop_end(self) -> None:
+        """End the innermost open loop. Raises ProgramError if no loop is open."""
         if not self._open:
-            raise ProgramError("uop_loop_end", "no loop is open")
+            raise ProgramError("uop_loop_end", "no loop is open", "call uop_loop_begin first")
         self._open -= 1
 
     @contextmanager
     def uop_loop(self, extent: int, dst: int, src: int, wgt: int = 0) -> Iterator[None]:
-        """`uop_loop_begin` and `uop_loop_end` around a block."""
+        """Return a context manager that calls `uop_loop_begin` and `uop_loop_end` around a block."""
         self.uop_loop_begin(extent, dst, src, wgt)
         yield
         self.uop_loop_end()
 
     def kernel(self, call: str, mode: str) -> UopKernel:
-        """What was recorded. Raises ProgramError, naming `call`, where an instruction of `mode` cannot run it."""
+        """Return the recorded kernel. Raises ProgramError, naming `call`, if an instruction of `mode` cannot run it."""
         if not self._uops or self._op is None:
             raise ProgramError(call, "its kernel records no micro-op", "call uop_push in it")
         if self._open:
@@ -144,7 +153,7 @@ class UopRecorder:
         uops = np.array(self._uops, np.int64).T
         if self._op.opcode == AluOp.REQ and (np.ptp(uops[2]) or any(loop.wgt for loop in self._loops[1:])):
             remedy = "use one wgt, and move it by the first loop"
-            raise ProgramError(call, "its kernel has several sets of factors in an outer round", remedy)
+            raise ProgramError(call, "its kernel has several sets of factors in one outer iteration", remedy)
         for row, (field, operand) in enumerate(zip(("dst", "src", "wgt"), self._operands(self._op), strict=True)):
             factors = [loop[1 + row] for loop in self._loops]
             if operand is None:
@@ -162,7 +171,7 @@ class UopRecorder:
         return UopKernel(uops, tuple(self._loops), self._op)
 
     def _operands(self, op: Operation) -> tuple[tuple[Sram, int] | None, ...]:
-        """What dst, src and wgt index, and how many tiles from there on; None where an instruction has no such."""
+        """Return the memory that dst, src and wgt each index, and its tiles per index; None for an unused index."""
         config = self._config
         if op.opcode is None:
             return (config.acc, 1), (config.inp, 1), (config.wgt, 1)
@@ -172,5 +181,5 @@ class UopRecorder:
 
 
 def _named(value: object) -> str:
-    """For messages; no opcode is GEMM's."""
+    """Return a value as messages show it: an ALU operation by its name."""
     return value.name if isinstance(value, AluOp) else str(value)

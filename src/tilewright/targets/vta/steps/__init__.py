@@ -1,1 +1,1 @@
-"""Instructions as steps: what each touches, moves and multiplies, without data."""
+"""Instructions as steps: the tiles that each one touches, moves and multiplies, without their data."""

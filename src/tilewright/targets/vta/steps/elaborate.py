@@ -1,7 +1,7 @@
-"""A stream as steps: what control state alone decides, before any data is known.
+"""Elaborate a stream into steps: everything that follows from control state alone, without data.
 
-Control state is the micro-op cache: LOAD UOP fills it from DRAM, GEMM and ALU read it. Where upstream's
-implementations differ, `semantics` decides; see docs/vta.md.
+The control state is the micro-op cache: LOAD UOP fills it from DRAM, GEMM and ALU read it. Where upstream's
+implementations differ, the config's `semantics` decides; see docs/vta.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ from tilewright.targets.vta.steps.pattern import Origin, Pattern
 
 @dataclass(frozen=True, eq=False)
 class Elaborated:
-    """Steps of a stream. `kernel` [n] indexes `kernels` (-1: not GEMM or ALU); `micro_ops` [n] counts executed ones."""
+    """The steps of a stream of n instructions.
+
+    `kernel` [n] indexes `kernels`, -1 for instructions other than GEMM and ALU. `micro_ops` [n] counts the micro-ops
+    that each instruction executes.
+    """
 
     config: Config
     stream: Stream
@@ -41,7 +45,10 @@ class Elaborated:
     _joined: dict[tuple[tuple[int, Origin], ...], Pattern] = field(default_factory=dict)
 
     def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
-        """The same program where reset GEMMs also read what the out tiles that are stored of them depend on."""
+        """Return the program with the operands of the reset GEMMs in `stored` added to their footprints.
+
+        `stored` maps each reset GEMM whose out memory value a STORE reads to the out tiles stored (stored_resets).
+        """
         table, footprint = self.table, self.table.footprint.copy()
         extra = []
         for step, tiles in sorted(stored.items()):
@@ -53,7 +60,10 @@ class Elaborated:
         return replace(self, table=table)
 
     def fused(self, indices: tuple[int, ...]) -> GemmKernel:
-        """The accumulating GEMM kernels `indices` as one: their sums commute. Equal ones elsewhere share a pattern."""
+        """Return the accumulating GEMM kernels `indices` merged into one; this is legal because sums commute.
+
+        Merged kernels that differ only in position share a pattern.
+        """
         if indices not in self._fused:
             gemms = [kernel for kernel in (self.kernels[i] for i in indices) if isinstance(kernel, GemmKernel)]
             self._fused[indices] = gemms[0] if len(gemms) == 1 else self._join(gemms)
@@ -69,9 +79,10 @@ class Elaborated:
 
 
 def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, int]) -> Elaborated:
-    """Steps, footprints and kernels. `bases` are the byte addresses in the control registers.
+    """Return the steps, footprints and kernels of a stream. `bases` are the byte addresses in the control registers.
 
-    Raises MachineError for micro-ops loaded from outside DRAM and for absurd loop counts.
+    A LOAD of micro-ops from outside DRAM is an OUT_OF_RANGE finding. Raises MachineError if an instruction runs more
+    than MAX_MICRO_OPS micro-ops.
     """
     line, moved = config.pipeline, moves(stream, config, bases)
     kernel, kernels, outside = _kernels(stream, config, dram, moved)
@@ -108,7 +119,7 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
 
 
 def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[Array, Kernels, list[Finding]]:
-    """Follow the micro-op cache in stream order; equal instructions on equal micro-ops share a kernel."""
+    """Track the micro-op caches in stream order; equal instructions on equal micro-ops share a kernel."""
     outside: list[Finding] = []
     caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
     of_alu = [caches[config.pipeline.uop_memory(alu=alu)] for alu in (False, True)]
@@ -126,7 +137,7 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
             move = next(fills_of)
             try:
                 _fill(caches[Memory(move.memory)], config, dram, move, row)
-            except MachineError as error:  # the micro-ops stay as they were
+            except MachineError as error:  # the cache stays unchanged
                 outside.append(Finding(OUT_OF_RANGE, f"#{row} load uop: {error.reason}", (row,), "DRAM"))
         elif index < 0:
             _, is_alu, bgn, end, *_ = key
@@ -144,7 +155,7 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
 
 
 def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
-    """The epoch and FIELDS of some rows."""
+    """Yield the epoch (micro-op LOADs so far) and the FIELDS of each of `rows`."""
     alu = stream.alu
     loops = (stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS)  # 0 in rows of the other format
     code = np.where(gemm, stream.gemm.reset_reg, alu.alu_opcode)
@@ -154,7 +165,10 @@ def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tu
 
 
 def _fill(cache: Array, config: Config, dram: Dram, move: Move, row: int) -> None:
-    """LOAD UOP: fields of the micro-ops, zeros where padded; what leaves the cache is a finding, see hazards."""
+    """Execute a LOAD UOP: write the decoded micro-ops to `cache`, zeros for padding.
+
+    Micro-ops past the end of the cache are dropped here; sim.hazards reports them as OUT_OF_RANGE.
+    """
     image = np.zeros((move.height, move.width, 3), np.int64)
     if move.rows and move.row_bytes:
         window = dram.window(move.address, move.rows, move.row_bytes, move.stride, f"instruction {row}")
@@ -168,7 +182,7 @@ def _fill(cache: Array, config: Config, dram: Dram, move: Move, row: int) -> Non
 def _finish(stream: Stream, unit: Array) -> list[Finding]:
     finish = np.flatnonzero(stream.opcode == Opcode.FINISH)
     if not finish.size:
-        return [Finding(STREAM, "the stream has no FINISH: the host would wait for ever", (len(stream) - 1,))]
+        return [Finding(STREAM, "the stream has no FINISH: the host would wait forever", (len(stream) - 1,))]
     after = np.flatnonzero(unit[finish[0] + 1 :] == unit[finish[0]])
     if after.size:
         step = int(finish[0] + 1 + after[0])
@@ -177,7 +191,7 @@ def _finish(stream: Stream, unit: Array) -> list[Finding]:
 
 
 def describe(stream: Stream, moved: Moves, config: Config, step: int) -> str:
-    """Return a few words for messages and traces: what an instruction does to which tiles, padding included."""
+    """Return a short description of an instruction for messages and traces: operation and tiles, padding included."""
     opcode = Opcode(int(stream.opcode[step]))
     if opcode in (Opcode.LOAD, Opcode.STORE):
         touches = int(moved.memory[step]) != NOTHING

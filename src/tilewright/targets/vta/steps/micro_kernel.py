@@ -1,6 +1,6 @@
-"""The distinct GEMM and ALU instructions of a stream: their micro-ops expanded over the loops, and what they touch.
+"""Kernels: the distinct GEMM and ALU instructions of a stream, with their micro-ops expanded over the loops.
 
-`Kernels` has columns for all of them; each is expanded when it is asked for.
+`Kernels` has columns for all of them, and expands one only when it is indexed.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tilewright.errors import MachineError
 from tilewright.sim.steps import READ, WRITE, runs
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp, Semantics
-from tilewright.targets.vta.steps.pattern import Origin, Pattern, Product, Tiles, behind, in_a_row
+from tilewright.targets.vta.steps.pattern import Origin, Pattern, Product, Tiles, in_a_row, shifted
 
-#: The order of `sim.steps.Space` in VTA's step tables; BANK: parts of acc that one unit uses at a time.
+#: Indices into the spaces of VTA's step tables. BANK: the banks of acc, each used by one unit at a time.
 UOP, INP, WGT, ACC, OUT, DRAM, ALU_UOP, PAR, BANK = range(9)
 #: The space of each memory id.
 SPACE_OF = (UOP, WGT, INP, ACC, OUT, ACC, ALU_UOP, PAR)
 
-#: Of REQ: multipliers; shifts and zero points; bounds. See alu.requantise.
+#: Tiles of par that hold the factors of REQ: multipliers; shifts and zero points; bounds. See alu.requantise.
 FACTOR_TILES = 3
 
 
 class Loop(NamedTuple):
-    """The loop fields of a GEMM or ALU; index = micro-op field + outer * factor[0] + inner * factor[1]."""
+    """The loop fields of a GEMM or ALU instruction; index = micro-op field + outer * factor[0] + inner * factor[1]."""
 
     uop_bgn: int
     uop_end: int
@@ -44,11 +44,11 @@ class Loop(NamedTuple):
         return max(0, self.uop_end - self.uop_bgn) * self.iter_out * self.iter_in
 
     def expand(self, listed: Array) -> Array:
-        """Tile indices of all micro-ops, int64 [3, micro_ops], of those listed, int64 [m, 3].
+        """Return the tile indices of all executed micro-ops, int64 [3, micro_ops]: rows dst, src, wgt.
 
-        In the order of execution: outer, inner, list. Rows are dst, src, wgt.
+        `listed` are the micro-ops as listed, int64 [m, 3]. Columns are in execution order: outer loop, inner, list.
         """
-        if not self.micro_ops:  # an empty list may stand in loops of any size
+        if not self.micro_ops:  # without micro-ops, the loop counts may be too large to expand
             return np.zeros((3, 0), np.int64)
         factors = np.array((self.dst, self.src, self.wgt))[:, :, None]
         outer = np.arange(self.iter_out) * factors[:, 0]
@@ -57,24 +57,24 @@ class Loop(NamedTuple):
         return (loops + listed.T[:, None, :]).reshape(3, -1)
 
 
-#: An operand of micro-ops: a row of `Loop.expand`, the tiles of factors, the parts of acc with the destinations.
+#: Operands of micro-ops: the rows of `Loop.expand`, the tiles of REQ's factors, and the acc banks of the destinations.
 DST, SRC, WEIGHT, FACTORS, BANKS = range(5)
-#: What becomes of an operand's tile: space, mode, operand.
+#: One access of a micro-op: space, mode (READ, WRITE), operand.
 Access = tuple[int, int, int]
 
 
 class _Placed:
-    """A pattern of micro-ops and where it lies: the tiles by which its dst, src and wgt are moved."""
+    """A pattern of micro-ops placed at `origin`: the tiles added to its dst, src and wgt indices."""
 
     is_alu: ClassVar[bool]
     loop: Loop
     pattern: Pattern
     origin: Origin
-    factors: Array | None = None  # REQ: the first of its FACTOR_TILES tiles of par
+    factors: Array | None = None  # REQ: for each micro-op, the first of its FACTOR_TILES tiles of par
 
     @cached_property
     def dst(self) -> Array:
-        """The accumulator tile of every micro-op, int64 [n]."""
+        """The accumulator tile that each micro-op writes, int64 [n]."""
         return self.pattern.dst + self.origin[0]
 
     @cached_property
@@ -87,23 +87,23 @@ class _Placed:
 
     @property
     def size(self) -> int:
-        """Micro-ops."""
+        """The number of executed micro-ops."""
         return self.pattern.dst.size
 
     @cached_property
     def written(self) -> Tiles:
-        return behind(self.pattern.written, self.origin[0])
+        return shifted(self.pattern.written, self.origin[0])
 
     def uops(self, config: Config) -> int:
-        """The space of its micro-ops."""
+        """Return the space of the memory that holds the micro-ops."""
         return SPACE_OF[config.pipeline.uop_memory(self.is_alu)]
 
     def accesses(self, config: Config) -> tuple[Access, ...]:
-        """What each micro-op touches."""
+        """Return the accesses of each micro-op."""
         raise NotImplementedError
 
     def footprint(self, config: Config) -> Array:
-        """Footprint rows: the micro-ops that are read, and each access of the tiles of the operands."""
+        """Return the footprint rows: the micro-ops that are read, then the tiles of each access."""
         factors = self.src[:0] if self.factors is None else np.add.outer(range(FACTOR_TILES), self.factors).reshape(-1)
         operands = self.dst, self.src, self.wgt, factors, banks(self.dst, config)
         begin, length = self.loop.uop_bgn, max(0, self.loop.uop_end - self.loop.uop_bgn)
@@ -122,18 +122,18 @@ class GemmKernel(_Placed):
     origin: Origin = (0, 0, 0)
 
     def operands(self) -> Array:
-        """Input and weight tiles read."""
+        """Return the footprint rows of the input and weight tiles that are read."""
         return np.concatenate([runs(INP, READ, self.src), runs(WGT, READ, self.wgt)])
 
     def accesses(self, config: Config) -> tuple[Access, ...]:
-        """A reset clears; what it reads is in a result only if that is stored."""
+        """Return the accesses of each micro-op. A reset only writes: see `would_read` for its operands."""
         acc = ((ACC, WRITE, DST),) if self.reset else ((INP, READ, SRC), (WGT, READ, WEIGHT), (ACC, READ | WRITE, DST))
         writes_out = config.gemm_writes_out and (config.rules.reset_writes_out or not self.reset)
         return (*acc, *(((OUT, WRITE, DST),) if writes_out else ()), *shared(config))
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
-        """The micro-ops as few matrix products."""
+        """The micro-ops grouped into a few matrix products."""
         return tuple(product.at(self.origin) for product in self.pattern.products)
 
     @cached_property
@@ -143,7 +143,7 @@ class GemmKernel(_Placed):
         return replace(self, pattern=last), again + self.origin[0]
 
     def would_read(self, tiles: Array) -> Array:
-        """Footprint rows of a reset GEMM for what the out memory gets at some of its destinations."""
+        """Return the footprint rows of the operands whose sums a reset GEMM writes to these tiles of the out memory."""
         last, again = self.last_writes
         mine = np.isin(last.dst, tiles)
         rows = replace(last, pattern=last.pattern.chosen(mine)).operands()
@@ -151,18 +151,18 @@ class GemmKernel(_Placed):
 
 
 def shared(config: Config) -> tuple[Access, ...]:
-    """The access to parts of acc, where units share it by parts."""
+    """Return the access to banks of acc: with four stages, two units share acc bank by bank."""
     return ((BANK, WRITE, BANKS),) if config.stages == 4 else ()
 
 
 def banks(tiles: Array, config: Config) -> Array:
-    """The parts of acc that some tiles are in."""
+    """Return the bank of acc that holds each tile."""
     return tiles // (config.acc.depth // config.acc_banks)
 
 
 @dataclass(frozen=True, eq=False)
 class AluKernel(_Placed):
-    """One distinct ALU instruction; the pattern's wgt means nothing."""
+    """One distinct ALU instruction; the pattern's wgt is unused."""
 
     is_alu = True
     loop: Loop
@@ -188,39 +188,39 @@ class AluKernel(_Placed):
 
     @cached_property
     def waves(self) -> tuple[tuple[Tiles, Tiles], ...]:
-        """The micro-ops as (dst, src) groups, in order, each free of dependences inside."""
+        """The micro-ops as (dst, src) groups in execution order, without dependences inside a group."""
         reads_own = self.imm is not None and not self.first_is_src
         dst, src, _ = self.origin
-        return tuple((behind(a, dst), behind(b, src)) for a, b in self.pattern.waves(reads_own, src - dst))
+        return tuple((shifted(a, dst), shifted(b, src)) for a, b in self.pattern.waves(reads_own, src - dst))
 
     @cached_property
     def requantised(self) -> tuple[tuple[Tiles, Tiles, Tiles], ...]:
-        """The same for REQ: (dst, tiles of par with the bias, with the first of the factors)."""
+        """The waves of REQ: (dst, par tiles of the bias, first par tiles of the factors)."""
         assert self.factors is not None
-        groups = self.pattern.groups(True, 0)  # its source is another memory
+        groups = self.pattern.groups(True, 0)  # only dst can conflict: src is in par, not in acc
         return tuple((in_a_row(self.dst[g]), in_a_row(self.src[g]), in_a_row(self.factors[g])) for g in groups)
 
 
 Kernel = GemmKernel | AluKernel
-#: What an instruction says of its loops: fields of both formats, 0 where it has none.
+#: The loop fields of GEMM and ALU instructions; 0 if the format has no such field.
 LOOP_FIELDS: tuple[str, ...] = ("uop_bgn", "uop_end", "iter_out", "iter_in")
 LOOP_FIELDS += tuple(f"{name}_factor_{loop}" for name in ("dst", "src", "wgt") for loop in ("out", "in"))
-#: And of its kernel. `code`: reset of a GEMM, operation of an ALU; `imm` 0 where it is not used.
+#: The fields that identify a kernel. `code`: reset bit of a GEMM, operation of an ALU; `imm` is 0 if unused.
 FIELDS = ("is_alu", *LOOP_FIELDS, "code", "use_imm", "imm", "negative_imm")
-#: Of these, iterations and factors.
+#: The columns of FIELDS with iterations and factors.
 LOOPS = slice(3, 11)
-#: Micro-ops of one instruction, loops included; a program beyond it is refused before it fills the memory.
+#: The most micro-ops of one instruction, loops included. More are refused, as expanding them could exhaust memory.
 MAX_MICRO_OPS = 1 << 22
-#: A set of tiles is one number while sets are sorted: its widest gap above so many bits of its extent.
+#: Bits of a set's extent while `spans` sorts sets of tiles as single numbers; the widest gap is in the bits above.
 WIDE = 40
-#: Fields of timing.Intervals.
+#: Forms of a kernel: indices into timing.Intervals.
 GEMM, ALU, ALU_IMMEDIATE, REQUANTISE = range(4)
 
 
 class Kernels:
-    """`fields` int64 [k, FIELDS]; `lists` the micro-ops that each lists, int64 [m, 3]: dst, src, wgt.
+    """The k kernels of a stream: `fields` int64 [k, FIELDS]; `lists`, k arrays int64 [m, 3] of dst, src, wgt.
 
-    A kernel is expanded when it is asked for: times and most checks need none.
+    A kernel is expanded only when it is indexed: timing and most checks do not need it.
     """
 
     def __init__(self, fields: Array, lists: Sequence[Array], rules: Semantics) -> None:
@@ -238,55 +238,56 @@ class Kernels:
         return self._made[index] or self._make(index)
 
     def column(self, name: str) -> Array:
-        """One of FIELDS, int64 [k]."""
+        """Return one of FIELDS, int64 [k]."""
         column: Array = self.fields[:, FIELDS.index(name)]
         return column
 
     @cached_property
     def micro_ops(self) -> Array:
-        """How many each executes, int64 [k]."""
+        """The number of micro-ops that each kernel executes, int64 [k]."""
         listed = np.maximum(self.column("uop_end") - self.column("uop_bgn"), 0)
         micro_ops: Array = listed * self.column("iter_out") * self.column("iter_in")
         return micro_ops
 
     @cached_property
     def listed(self) -> Array:
-        """How many micro-ops each lists, int64 [k]."""
+        """The number of micro-ops that each kernel lists, before loops, int64 [k]."""
         return np.array([len(part) for part in self.lists], np.int64)
 
     @cached_property
     def is_gemm(self) -> Array:
-        """bool [k]."""
+        """Which kernels are GEMMs: bool [k]."""
         return self.column("is_alu") == 0
 
     @cached_property
     def resets(self) -> Array:
-        """Which are GEMMs that clear: bool [k]."""
+        """Which kernels are reset GEMMs: bool [k]."""
         return self.is_gemm & (self.column("code") == 1)
 
     @cached_property
     def accumulates(self) -> Array:
-        """Which are GEMMs that add to the accumulator: bool [k]."""
+        """Which kernels are GEMMs that add to the accumulator: bool [k]."""
         return self.is_gemm & ~self.resets
 
     @cached_property
     def form(self) -> Array:
-        """GEMM to REQUANTISE, int64 [k]."""
+        """The form of each kernel, GEMM to REQUANTISE: int64 [k]."""
         alu = np.where(self.column("code") == AluOp.REQ, REQUANTISE, ALU + self.column("use_imm"))
         return np.where(self.is_gemm, GEMM, alu)
 
     @cached_property
     def kinds(self) -> tuple[Array, Array]:
-        """What touches its tiles in the same way: an example of each kind, and the kind of each kernel [k]."""
+        """Kernels grouped by kind (same accesses): one example of each kind, and the kind of each kernel [k]."""
         _, example, kind = np.unique(2 * self.form + self.resets, return_index=True, return_inverse=True)
         return example, kind
 
     @cached_property
     def spans(self) -> tuple[Array, Array, Array]:
-        """Lowest tile, highest + 1, and whether all between are certainly touched: [3, k] for dst, src, wgt.
+        """Lowest tile, highest tile + 1, and whether every tile between is touched: [3, k] for dst, src, wgt.
 
-        The tiles are sums of one number each from three sets: listed indices, outer and inner steps. Taken by their
-        widest gap, each set must leave no gap wider than what the ones before it fill without any.
+        A tile index is the sum of one number from each of three sets: listed indices, outer steps, inner steps. Sorted
+        by widest gap, the sets cover a range without holes if no set has a gap wider than the range that the sets
+        before it cover. The third result is a sufficient condition: False also if unknown.
         """
         low, high, dense = (np.zeros((3, len(self)), kind) for kind in (np.int64, np.int64, np.bool_))
         live = np.flatnonzero(self.micro_ops)
@@ -315,7 +316,10 @@ class Kernels:
         return low, high, dense
 
     def require(self, kernel: Array) -> None:
-        """Raises MachineError for absurd loop counts; `kernel` is that of each instruction, or -1."""
+        """Check the sizes of kernels; `kernel` is the kernel of each instruction, or -1.
+
+        Raises MachineError if one executes more than MAX_MICRO_OPS micro-ops.
+        """
         for index in np.flatnonzero(self.micro_ops > MAX_MICRO_OPS)[:1].tolist():
             reason = f"runs {self.micro_ops[index]} micro-ops; at most {MAX_MICRO_OPS} are simulated"
             raise MachineError(f"instruction {np.argmax(kernel == index)}", reason)
@@ -335,7 +339,7 @@ class Kernels:
         kernel: Kernel
         if not is_alu:
             kernel = GemmKernel(loop, bool(code), pattern, (dst, src, wgt))
-        elif code == AluOp.REQ:  # the immediate is a loop factor: one set of factors serves an outer iteration
+        elif code == AluOp.REQ:  # the immediate is the outer loop factor of `first`: one set of factors an iteration
             first = listed[:1, 2].repeat(pattern.dst.size)
             first += imm * np.arange(iter_out).repeat(len(listed) * iter_in)[: len(first)]
             kernel = AluKernel(loop, AluOp.REQ, None, pattern, (dst, src, wgt), factors=first)

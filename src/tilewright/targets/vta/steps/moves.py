@@ -1,6 +1,6 @@
-"""What LOAD and STORE move, the one reading of their fields that time and values share; and what all steps touch.
+"""The data that LOAD and STORE move, decoded once for timing and values; and the footprints of all steps.
 
-Footprints of GEMM and ALU are bounds in closed form, and exact on request.
+Footprints of GEMM and ALU are closed-form bounds; the exact rows are computed on request.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ NOTHING = -1
 
 
 class Move(NamedTuple):
-    """What one LOAD or STORE moves; all but `memory`, a Memory or NOTHING, are 0 where that is nothing.
+    """The data that one LOAD or STORE moves. `memory` is a Memory or NOTHING; with NOTHING all other fields are 0.
 
-    On chip: from tile `base`, rows of left + columns + right tiles, `top` and `bottom` rows of padding around `rows` of
-    data. In DRAM: `rows` of `row_bytes` from byte `address`, `stride` bytes apart; row_bytes is 0 where only padding is
-    written.
+    On chip: consecutive tiles from tile `base` on, in rows of left + columns + right tiles: `top` rows of padding,
+    `rows` of data, `bottom` rows of padding. In DRAM: `rows` of `row_bytes` from byte `address`, `stride` bytes apart.
+    row_bytes is 0 if only padding is written.
     """
 
     memory: int
@@ -68,7 +68,7 @@ class Move(NamedTuple):
 
 
 class Moves(Fields):
-    """A column for each field of `Move`, int64 [n]."""
+    """The moves of n instructions: a column for each field of `Move`, int64 [n]."""
 
     @cached_property
     def tiles(self) -> Column:
@@ -77,27 +77,27 @@ class Moves(Fields):
 
     @cached_property
     def transfers(self) -> Array:
-        """Whether anything passes the DRAM port: bool [n]."""
+        """Whether data crosses the DRAM port: bool [n]."""
         return (self.rows > 0) & (self.row_bytes > 0)
 
     @cached_property
     def of_uops(self) -> Array:
-        """Whether micro-ops are loaded, which are control state: bool [n]."""
+        """Whether micro-ops (control state) are loaded: bool [n]."""
         return among(self.memory, UOP_MEMORIES)
 
     @cached_property
     def each(self) -> list[Move]:
-        """The rows one by one, for what is done one by one."""
+        """All rows, as a list of Move."""
         return self.of(slice(None))
 
     def of(self, steps: Array | slice) -> list[Move]:
-        """Some rows one by one."""
+        """Return the selected rows as a list of Move."""
         columns = (self[name][steps].tolist() for name in Move._fields)
         return list(map(Move._make, zip(*columns, strict=True)))
 
 
 def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
-    """The moves of a stream; `bases` are the byte addresses in the control registers."""
+    """Return the moves of a stream; `bases` are the byte addresses in the control registers."""
     rules, mem = config.rules, stream.mem
     store, load = stream.opcode == Opcode.STORE, stream.opcode == Opcode.LOAD
     memory = np.where(store, int(Memory.OUT), np.where(load, mem.memory_type, NOTHING))
@@ -131,7 +131,10 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
 
 
 def footprints(config: Config, moved: Moves, kernel: Array, kernels: Kernels) -> tuple[Array, Footprints]:
-    """The footprint of each step, and all footprints: 0 is empty, 1..k are of kernels, the rest of LOAD and STORE."""
+    """Return the footprint number of each step, and all footprints.
+
+    Footprint 0 is empty, 1..k belong to the k kernels, and the rest to LOADs and STOREs.
+    """
     of_kernels, of_moves = bounds(kernels, config), _moves(config, moved)
     known, width = len(kernels), of_kernels.shape[1]
     footprint = kernel + 1
@@ -149,9 +152,9 @@ def footprints(config: Config, moved: Moves, kernel: Array, kernels: Kernels) ->
 
 
 def bounds(kernels: Kernels, config: Config) -> Array:
-    """Rows between the lowest and highest tile of each access: int64 [k, rows, 6], the micro-ops read first.
+    """Return footprint rows that span the lowest to the highest tile of each access: int64 [k, rows, 6].
 
-    Rows without PARTLY are exact; some kernels have rows of nothing.
+    The first row of a kernel is its read of micro-ops. Rows without PARTLY are exact; unused rows are all zeros.
     """
     live = np.flatnonzero(kernels.micro_ops)
     if not live.size:
@@ -179,7 +182,7 @@ def bounds(kernels: Kernels, config: Config) -> Array:
 
 
 def _derived(kernels: Kernels, live: Array, config: Config) -> tuple[Array, Array, Array]:
-    """Kernels.spans of some [5, k], the tiles of factors and the parts of acc as well."""
+    """Return Kernels.spans of the kernels `live`, with rows for REQ's factors and the acc banks added: [5, k] each."""
     spans = (part[:, live] for part in kernels.spans)
     low, high, dense = (np.concatenate([part, np.zeros((2, len(live)), part.dtype)]) for part in spans)
     for index in np.flatnonzero(kernels.form[live] == REQUANTISE).tolist():
@@ -192,13 +195,13 @@ def _derived(kernels: Kernels, live: Array, config: Config) -> tuple[Array, Arra
 
 
 def granule(config: Config) -> int:
-    """Bytes of the smallest tile: the element in which DRAM footprints count."""
+    """Return the bytes of the smallest tile, which is the unit of DRAM footprints."""
     chips = (config.inp, config.wgt, config.acc, config.out, *([config.par] if config.has_parameters else []))
     return min(chip.tile_bytes for chip in chips)
 
 
 def _moves(config: Config, moved: Moves) -> Array:
-    """Rows of each LOAD and STORE, on chip and in DRAM: int64 [steps that move something, 2, 6]."""
+    """Return the footprint rows of each LOAD and STORE, on chip and in DRAM: int64 [steps with a move, 2, 6]."""
     unit = granule(config)
     steps = np.flatnonzero(moved.memory != NOTHING)
     memory = moved.memory[steps]
@@ -212,7 +215,7 @@ def _moves(config: Config, moved: Moves) -> Array:
     port[:, SPACE], port[:, MODE] = DRAM, np.where(store, WRITE, READ)
     address = moved.address[steps]
     port[:, BASE], port[:, LENGTH] = address // unit, -(-(address % unit + moved.row_bytes[steps]) // unit)
-    # Micro-ops are control state: their DRAM is not part of the data check.
+    # Micro-ops are control state: the data check ignores their DRAM.
     port[:, COUNT] = np.where(moved.of_uops[steps], 0, moved.rows[steps])
     port[:, STRIDE] = moved.stride[steps] // unit
     return rows

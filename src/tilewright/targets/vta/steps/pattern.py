@@ -1,6 +1,6 @@
-"""Micro-ops by their index patterns: a GEMM as few matrix products, an ALU instruction as few array operations.
+"""Index patterns of micro-ops: group a GEMM into a few matrix products, an ALU instruction into a few array operations.
 
-Found once for all places where the same pattern is run.
+The grouping of a pattern is computed once, and reused wherever the pattern runs at another position.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from tilewright.array import Array
 
-#: Tile numbers, as a slice where they are in a row.
+#: Tile numbers; a slice if they are consecutive.
 Tiles = Array | slice
-#: How far the dst, src and wgt tiles of a pattern are moved.
+#: The offsets that place a pattern: tiles added to its dst, src and wgt.
 Origin = tuple[int, int, int]
 NO_TILE = -1
 #: (dst, src) tiles of each wave of an ALU instruction.
@@ -24,10 +24,10 @@ Waves = tuple[tuple[Tiles, Tiles], ...]
 
 
 class Product(NamedTuple):
-    """acc[dst] += inp[src] . wgt[wgt]: P destinations by G columns, each a sum of R tile products.
+    """A matrix product acc[dst] += inp[src] . wgt[wgt]: P rows by G columns of tiles, each a sum of R tile products.
 
-    src int64 [P, R], wgt [G, R]; dst holds the P accumulator tiles of each column. src is NO_TILE where a
-    destination has no such term (a convolution's border): that input tile is always zero.
+    src is int64 [P, R], wgt int64 [G, R]; dst holds the P accumulator tiles of each column. src is NO_TILE where a
+    row lacks a term (at a convolution's border); it names an input tile that is always zero.
     """
 
     src: Array
@@ -35,15 +35,15 @@ class Product(NamedTuple):
     dst: tuple[Tiles, ...]
 
     def at(self, origin: Origin) -> Product:
-        """The same product of tiles further on."""
+        """Return the product with its tile numbers offset by `origin`."""
         dst, src, wgt = origin
         moved = np.where(self.src == NO_TILE, NO_TILE, self.src + src)
-        return Product(moved, self.wgt + wgt, tuple(behind(tiles, dst) for tiles in self.dst))
+        return Product(moved, self.wgt + wgt, tuple(shifted(tiles, dst) for tiles in self.dst))
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Tile indices of every micro-op of an instruction, int64 [n] each; kernels place it, moved by so many tiles."""
+    """The tile indices of every micro-op of an instruction, int64 [n] each, relative to a kernel's origin."""
 
     dst: Array
     src: Array
@@ -52,7 +52,7 @@ class Pattern:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Pattern, Origin]]) -> Pattern:
-        """Patterns that follow each other, each moved to its origin."""
+        """Return the concatenation of patterns, each offset by its origin."""
         each = zip(*((p.dst + o[0], p.src + o[1], p.wgt + o[2]) for p, o in parts), strict=True)
         return cls(*map(np.concatenate, each))
 
@@ -62,10 +62,10 @@ class Pattern:
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
-        """The micro-ops as few matrix products, by their index patterns.
+        """The micro-ops grouped into a few matrix products.
 
-        Destinations with the same weight tiles, or some of them, are rows of one product; products that read the
-        same input tiles are its columns.
+        Destinations that read the same weight tiles, or a subset of them, become the rows of one product. Products that
+        read the same input tiles become the columns of one.
         """
         merged: dict[tuple[int, bytes], list[tuple[Array, Array, Array]]] = {}
         for src, wgt, dst in _families(self.dst, self.src, self.wgt):
@@ -77,13 +77,13 @@ class Pattern:
 
     @cached_property
     def last(self) -> tuple[Pattern, Array]:
-        """The last micro-op of each destination, and the destinations that have more than one."""
+        """The last micro-op of each destination, and the destinations of more than one micro-op."""
         _, from_end, count = np.unique(self.dst[::-1], return_index=True, return_counts=True)
         last = self.dst.size - 1 - from_end
         return self.chosen(last), self.dst[last][count > 1]
 
     def waves(self, reads_own: bool, shift: int) -> Waves:
-        """The micro-ops as (dst, src) groups, in order, each free of dependences inside, see `groups`."""
+        """Return the micro-ops as (dst, src) waves in execution order, without dependences inside one; see `groups`."""
         key = reads_own, shift
         if key not in self._waves:
             groups = self.groups(reads_own, shift)
@@ -91,7 +91,10 @@ class Pattern:
         return self._waves[key]
 
     def groups(self, reads_own: bool, shift: int) -> tuple[Array | slice, ...]:
-        """The micro-ops of each wave; they read dst where `reads_own`, else src, of the same memory `shift` behind."""
+        """Return the micro-ops of each wave, in which no tile is accessed after a micro-op of the wave writes it.
+
+        A micro-op reads dst if `reads_own`, else src + `shift` (the distance of src's origin from dst's) in one memory.
+        """
         source = self.dst if reads_own else self.src + shift
         reads_own = reads_own or np.array_equal(self.dst, source)
         once = np.unique(self.dst).size == self.dst.size
@@ -109,12 +112,12 @@ class Pattern:
         return tuple(level == wave for wave in range(int(level.max()) + 1))
 
     def chosen(self, micro_ops: Array) -> Pattern:
-        """Some of the micro-ops, by index or mask."""
+        """Return the pattern of the selected micro-ops, given by index or mask."""
         return Pattern(self.dst[micro_ops], self.src[micro_ops], self.wgt[micro_ops])
 
 
 def distinct(tiles: Array) -> Array:
-    """The tile numbers that occur, ascending."""
+    """Return the distinct tile numbers, ascending."""
     if not tiles.size:
         return tiles
     low = tiles.min()
@@ -125,24 +128,24 @@ def distinct(tiles: Array) -> Array:
 
 
 def in_a_row(tiles: Array) -> Tiles:
-    """The same tiles as a slice, where each follows the one before."""
+    """Return the tiles as a slice if they are consecutive and ascending, else unchanged."""
     first = int(tiles[0]) if tiles.size else 0
     return slice(first, first + tiles.size) if np.array_equal(tiles, np.arange(first, first + tiles.size)) else tiles
 
 
-def behind(tiles: Tiles, by: int) -> Tiles:
-    """The tiles `by` behind."""
+def shifted(tiles: Tiles, by: int) -> Tiles:
+    """Return the tile numbers plus `by`."""
     return slice(tiles.start + by, tiles.stop + by) if isinstance(tiles, slice) else tiles + by
 
 
 def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Array]]:
-    """(src [P, R], wgt [R], dst [P]) of each set of destinations that read the same weight tiles, or most of them."""
+    """Return (src [P, R], wgt [R], dst [P]) of each family: destinations that read all or many of the tiles wgt."""
     order = np.argsort(dst.astype(np.min_scalar_type(dst.max(initial=0))), kind="stable")  # 16 bits sort fastest
     dst, src, wgt = dst[order], src[order], wgt[order]
     first = np.flatnonzero(np.concatenate([dst[:1] >= 0, dst[1:] != dst[:-1]]))
     depth = np.diff(np.append(first, dst.size))
     families: list[_Family] = []
-    for terms in sorted(set(depth.tolist()), reverse=True):  # longest lists first: shorter ones join them
+    for terms in sorted(set(depth.tolist()), reverse=True):  # longest lists first, so that shorter ones can join them
         heads = first[depth == terms]
         rows = heads[:, None] + np.arange(terms)
         weights = wgt[rows]
@@ -165,7 +168,7 @@ def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Ar
 
 
 class _Family(NamedTuple):
-    """Destinations that read some of the tiles `weights`; `place` of each there, empty where one occurs twice."""
+    """Destinations that read tiles of `weights`; `place` maps a tile to its index there, empty if one occurs twice."""
 
     weights: list[int]
     place: dict[int, int]
@@ -174,7 +177,7 @@ class _Family(NamedTuple):
 
 
 def _join(families: list[_Family], weights: list[int]) -> tuple[_Family, list[int]]:
-    """The family for a list of weight tiles, and the place of each in it; a new one where the list fits none."""
+    """Return the family that a list of weight tiles joins (a new one if none fits), and each tile's place in it."""
     place = {tile: index for index, tile in enumerate(weights)}
     distinct = len(place) == len(weights)
     for family in families:

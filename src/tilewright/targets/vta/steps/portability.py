@@ -1,4 +1,4 @@
-"""Where a program leaves the subset on which all of upstream's implementations agree, and by which rule."""
+"""Find where a program leaves the subset on which all of upstream's implementations agree, and the rule it breaks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import AluKernel, GemmKernel, Kernels
 
-#: A shift by more has another meaning in HLS (five signed bits) than in fsim (all bits).
+#: Largest portable shift in bits. HLS reads five signed bits of the amount, fsim all bits.
 LARGEST_SHIFT = 15
-#: Micro-ops from a write of an accumulator tile to the next that reads or writes it (upstream's runtime: VerifyDep).
+#: Fewest micro-ops from a write of an accumulator tile to its next read or write (upstream's runtime: VerifyDep).
 WRITE_BACK = 3
-#: Findings of one rule that are listed.
+#: The most findings of one rule that a report lists.
 LISTED = 8
 
 
 def portability(program: Elaborated, sequence: Array) -> list[Finding]:
-    """One finding for each instruction and rule; `sequence` is a legal order of the steps."""
+    """Return a finding for each instruction and each rule that it breaks; `sequence` is a legal order of the steps."""
     found: list[Finding] = []
     for rule, steps in (
         *_fields(program),
         *_kernels(program),
         (
-            "stores what hls and fsim keep in different memories: "
+            "stores a tile whose value differs between hls (out memory) and fsim (accumulator): "
             "the last write of a stored tile must be a GEMM that adds or an ALU operation",
             _stale_stores(program, sequence),
         ),
@@ -40,7 +40,7 @@ def portability(program: Elaborated, sequence: Array) -> list[Finding]:
 
 
 def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
-    """Rules on single fields: (what it does, the instructions that do it)."""
+    """Yield the rules on single fields: (description of the violation, the instructions that commit it)."""
     stream, mem, alu = program.stream, program.stream.mem, program.stream.alu
     load, store = stream.opcode == Opcode.LOAD, stream.opcode == Opcode.STORE
     kind, moves = mem.memory_type, mem.x_size > 0
@@ -51,8 +51,8 @@ def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
         return np.flatnonzero(mask)
 
     yield "pads micro-ops or weights, which hls ignores", at((uop | wgt) & padded)
-    yield "loads rows of micro-ops, of which hls takes one", at(uop & moves & (mem.y_size != 1))
-    yield "has padding but no columns: hls writes zeros, fsim and chisel nothing", at(load & ~moves & padded)
+    yield "loads micro-ops with y_size other than 1: hls always loads one row", at(uop & moves & (mem.y_size != 1))
+    yield "has padding but x_size 0: hls writes zeros, fsim and chisel write nothing", at(load & ~moves & padded)
     yield "pads a STORE, which fsim refuses", at(store & padded)
     yield "stores from a memory other than out, which fsim refuses", at(store & moves & (kind != Memory.OUT))
     yield "loads out, which fsim refuses", at(load & moves & (kind == Memory.OUT))
@@ -66,20 +66,24 @@ def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
     wide = operates & (alu.alu_opcode == AluOp.SHR) & (alu.use_imm == 1) & (np.abs(alu.imm) > LARGEST_SHIFT)
     yield f"shifts by more than {LARGEST_SHIFT}, which hls reads as five signed bits", at(wide)
     empty = (operates | (stream.opcode == Opcode.GEMM)) & (program.micro_ops == 0)
-    yield "runs no micro-op, on which chisel does not end", at(empty)
+    yield "runs no micro-op, on which chisel hangs", at(empty)
 
 
 def _kernels(program: Elaborated) -> Iterator[tuple[str, Array]]:
-    """Rules on micro-ops: they hold for a kernel, hence for each instruction that runs it."""
+    """Yield the rules on micro-ops, as `_fields` does; instructions that run the same kernel break the same rules."""
     moved = [
         isinstance(k, AluKernel) and k.imm is not None and not np.array_equal(k.dst, k.src) for k in program.kernels
     ]
     rows = np.array([*moved, False])[program.kernel]
-    yield "has an immediate and another source than destination: chisel reads the source", np.flatnonzero(rows)
+    rule = "has an immediate, and src differs from dst: chisel reads acc[src], hls and fsim read acc[dst]"
+    yield rule, np.flatnonzero(rows)
 
 
 def _stale_stores(program: Elaborated, sequence: Array) -> Array:
-    """STOREs of tiles last written by a reset GEMM or a LOAD; with four stages those leave the out memory alone."""
+    """Return the STOREs of tiles last written by a reset GEMM or a LOAD.
+
+    With four stages, GEMMs and LOADs do not change the out memory; only ALU operations write it.
+    """
     fresh = np.zeros(program.config.acc.depth, np.bool_)
     stale = []
     moves, kernel, one_unit = program.moves.each, program.kernel.tolist(), program.config.stages == 3
@@ -97,11 +101,12 @@ def _stale_stores(program: Elaborated, sequence: Array) -> Array:
 
 
 def write_distance(program: Elaborated) -> list[Finding]:
-    """Instructions that take an accumulator tile again before HLS's pipeline has written it back.
+    """Return findings for instructions that reuse an accumulator tile before HLS's pipeline has written it back.
 
-    HLS is told to ignore this dependence (pragma DEPENDENCE) and leaves it to software. Upstream's runtime forbids
-    to write a tile again (VerifyDep), which is also to read it; an ALU operation on two tiles can read one as its
-    source, too. Neither upstream's C model nor ours shows the wrong values. A reset depends on no earlier value.
+    Upstream's HLS design ignores this dependence (pragma DEPENDENCE) and leaves it to software. Upstream's runtime
+    (VerifyDep) forbids writing the tile again too early, which includes reading it as dst; this check also covers an
+    ALU operation that reads the tile as src. Neither upstream's C model nor this simulator shows the wrong values.
+    Resets are exempt: they depend on no earlier value.
     """
     near = _near(program.kernels)
     found: list[Finding] = []
@@ -118,7 +123,7 @@ def write_distance(program: Elaborated) -> list[Finding]:
 
 
 def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:
-    """For each kernel that does so: what it does to a tile too early, the tile, and after how many micro-ops."""
+    """Return the first tile that each kernel reuses too early: "reads" or "writes", tile, micro-ops since its write."""
     if not len(kernels):
         return {}
     sizes = [kernel.dst.size for kernel in kernels]

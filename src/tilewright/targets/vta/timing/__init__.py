@@ -1,4 +1,4 @@
-"""What each VTA instruction costs, by named timing models; and what no model of a machine can beat."""
+"""The cycles of VTA instructions under named timing models, and a lower bound for every schedule."""
 
 from tilewright.targets.vta.timing.model import DEFAULT, MODELS, Intervals, Timing
 

@@ -1,4 +1,4 @@
-"""What no schedule of a program's instructions can beat: the work of each unit, and of the DRAM port."""
+"""A lower bound for any schedule of a program's instructions: the work of each unit and of the DRAM port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.targets.vta.timing.model import compute, stores
 
 
 class Limits(NamedTuple):
-    """Cycles of one layer: GEMM and ALU micro-ops as executed, and beats of the read bus and the write bus."""
+    """Cycles of one layer: executed GEMM and ALU micro-ops, and beats on the DRAM port's read and write bus."""
 
     gemm: int
     alu: int
@@ -27,7 +27,7 @@ class Limits(NamedTuple):
 
     @property
     def compute(self) -> int:
-        """The sum of GEMM and ALU where one unit runs both, else the larger."""
+        """The sum of GEMM and ALU cycles if one unit runs both, else the larger."""
         return self.gemm + self.alu if self.shared else max(self.gemm, self.alu)
 
     @property
@@ -40,7 +40,7 @@ class Limits(NamedTuple):
 
 
 def limits(program: Program, timing: str) -> dict[str, Limits]:
-    """For each layer on the machine, by node name, under the intervals of a timing model."""
+    """Return the limits of each layer that runs on the machine, by node name, under a timing model's intervals."""
     config = Config.from_json(program.config)
     found: dict[str, Limits] = {}
     for launch in program.launches:
@@ -49,7 +49,7 @@ def limits(program: Program, timing: str) -> dict[str, Limits]:
 
 
 def total(parts: dict[str, Limits]) -> Limits:
-    """Those of a whole network."""
+    """Return the sum of the limits of all layers."""
     gemm, alu, read, write = (sum(column) for column in zip(*(part[:4] for part in parts.values()), strict=True))
     return Limits(gemm, alu, read, write, all(part.shared for part in parts.values()))
 
@@ -69,9 +69,9 @@ def _launch(launch: Launch, config: Config, timing: str) -> dict[str, Limits]:
 
 
 def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Array]:
-    """Cycles of each instruction by what it occupies; an instruction itself is read as well.
+    """Return the cycles in which each instruction occupies GEMM, ALU, read bus (its own fetch included) and write bus.
 
-    A model without a port that all share (ideal) is bound by what `load` reads alone.
+    In a model without a shared DRAM port (ideal), only the reads of `load` count for the read bus.
     """
     model, moved, opcode = MODELS[timing], program.moves, program.stream.opcode
     busy = compute(program, model) - np.where(program.kernel >= 0, model.pipeline, 0)

@@ -1,7 +1,7 @@
-"""What each VTA instruction costs: how a timing model is made, and the models, each number with its source.
+"""The timing models of VTA, each number with its source.
 
-A model is a table of the compute core's cycles and a function that says how the machine around it is simulated. There
-are our own gateware, upstream's HLS design as its sources intend it (nothing measured), and a lower bound.
+A model is a table of the compute core's cycles, and a function that describes the rest of the machine for simulation.
+The models are our own gateware, upstream's HLS design as its sources intend it (not measured), and a lower bound.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, REQUANTISE, AluKernel
 
-#: The key of each SRAM port of the compute core, and its memory.
+#: The config key of each SRAM port of the compute core, and the port's memory.
 PORTS = {"inp_read_bits": "inp", "wgt_read_bits": "wgt", "acc_read_bits": "acc", "acc_write_bits": "acc"}
 
 
 class Port(NamedTuple):
-    """Bits a cycle: what one GEMM micro-op a cycle needs, and what the memory delivers or takes."""
+    """Bits a cycle of an SRAM port: `needed` for one GEMM micro-op a cycle, and `provided` by the memory."""
 
     needed: int
     provided: int
 
 
 class Intervals(NamedTuple):
-    """Cycles from one micro-op to the next."""
+    """The initiation intervals: cycles from one micro-op to the next."""
 
     gemm: int
     alu: int
@@ -45,7 +45,7 @@ class Intervals(NamedTuple):
     requantise: int
 
     def of(self, op: AluOp | None, immediate: bool) -> int:
-        """Of GEMM (`op` None) or an ALU operation."""
+        """Return the interval of GEMM (`op` is None) or of an ALU operation."""
         if op is None:
             return self.gemm
         if op == AluOp.REQ:
@@ -55,23 +55,23 @@ class Intervals(NamedTuple):
 
 @dataclass(frozen=True)
 class Timing:
-    """Cycles. Intervals are the model's own; lanes and ports of the config may lengthen them."""
+    """A timing model; numbers are cycles. ALU lanes and SRAM ports of the config may lengthen the intervals."""
 
     gemm: int  # a GEMM micro-op
     alu: int  # an ALU micro-op
     alu_immediate: int  # an ALU micro-op whose second operand is the immediate
-    requantise: int  # a REQ micro-op: ours, reads one accumulator and one bias
-    dispatch: int  # an instruction, before it does anything
-    pipeline: int  # a GEMM or ALU instruction, besides its micro-ops
+    requantise: int  # a REQ micro-op (our extension), which reads one accumulator tile and one bias tile
+    dispatch: int  # per instruction, before its work starts
+    pipeline: int  # per GEMM or ALU instruction, in addition to its micro-ops
     source: TimingModel
     channel: Callable[[Config], Channel]
     simulated: Callable[[Elaborated, Timing], Simulated]
     tokens_wait: bool = True  # a push waits while its queue is full
 
     def intervals(self, config: Config) -> Intervals:
-        """Cycles a micro-op takes on a machine: the model's own, longer where lanes or ports are short.
+        """Return the intervals on a machine: the model's own, or longer if lanes or ports are too narrow.
 
-        A tensor operation reads two accumulator tiles, its immediate form and REQ one; all write one.
+        An ALU operation on two tiles reads two accumulator tiles; its immediate form and REQ read one. All write one.
         """
         known = ports(config)
 
@@ -90,19 +90,25 @@ class Timing:
         )
 
     def once(self, op: AluOp | None, outer: int) -> int:
-        """Cycles besides the micro-ops: REQ reads the factors of each outer iteration, a tile a cycle."""
+        """Return an instruction's cycles besides its micro-ops.
+
+        REQ reads FACTOR_TILES tiles of factors before each of its `outer` outer iterations, one tile a cycle.
+        """
         return self.pipeline + (FACTOR_TILES * outer if op == AluOp.REQ else 0)
 
     def trace(self, program: Elaborated, relation: Order) -> Trace:
-        """The trace of a launch. Raises HazardError for a command or token queue that fills for good."""
+        """Return the trace of a launch. Raises HazardError if a full command or token queue causes a deadlock."""
         return timeline(self._table(program), relation, self.simulated(program, self))
 
     def traces(self, program: Elaborated, relation: Order) -> tuple[Trace, Trace | None]:
-        """The trace of a launch, and the one without any overlap where there is one. Raises as `trace`."""
+        """Return the trace of a launch, and its trace without overlap (None if the steps cannot run in stream order).
+
+        Raises HazardError as `trace` does.
+        """
         return times(self._table(program), relation, self.simulated(program, self))
 
     def _table(self, program: Elaborated) -> StepTable:
-        """The steps with token queues as deep as the machine's, or never full."""
+        """Return the steps with the machine's token queues, or with queues that never fill (tokens_wait False)."""
         table = program.table
         if self.tokens_wait:
             return table
@@ -110,7 +116,7 @@ class Timing:
 
 
 def ports(config: Config) -> dict[str, Port]:
-    """Each port by its key; unset ones give what is needed."""
+    """Return each port by its config key; a port whose key is unset provides the bits that are needed."""
     found = {}
     for key, name in PORTS.items():
         sram: Sram = getattr(config, name)
@@ -120,7 +126,7 @@ def ports(config: Config) -> dict[str, Port]:
 
 
 def compute(program: Elaborated, timing: Timing) -> Array:
-    """Cycles of each GEMM and ALU instruction in the core, int64 [n]; 0 for others."""
+    """Return the cycles of each GEMM and ALU instruction in the core, int64 [n]; 0 for other instructions."""
     kernels = program.kernels
     once = np.full(len(kernels), timing.once(None, 0))
     requantises = kernels.form == REQUANTISE
@@ -131,49 +137,50 @@ def compute(program: Elaborated, timing: Timing) -> Array:
 
 
 def stores(program: Elaborated) -> Array:
-    """Which steps write DRAM, bool [n]."""
+    """Return which steps write DRAM: bool [n]."""
     mask: Array = (program.moves.memory == Memory.OUT) & program.moves.transfers
     return mask
 
 
 def zeros(program: Elaborated) -> Array:
-    """Tiles of padding that each LOAD writes, int64 [n]."""
+    """Return the number of padding tiles that each LOAD writes, int64 [n]."""
     moved = program.moves
     return np.where(moved.memory >= 0, moved.tiles - moved.rows * moved.columns, 0)
 
 
 def expect(steps: int) -> None:
-    """Announce a trace of so many steps, and a serial one: each step is delivered, starts and ends."""
+    """Announce the simulation of two traces, overlapped and serial, to the jit: three events a step in each."""
     jit.expect(2 * 3 * EVENT_US * steps)
 
 
-# Our own gateware: every number is that of the RTL, which takes it from here. docs/gateware.md states the rules.
+# Our own gateware: the RTL has the same numbers, and imports some of them. docs/gateware.md states the rules.
+# Units are cycles unless a comment names another.
 
-LONGEST = 16  # beats of a burst: AXI3's limit, which Zynq-7000 ports have
-IN_FLIGHT = 16  # read bursts that have not ended
-BATCHES = 4  # that fetch has room for: one handed out, the others on their way
-OUTSTANDING = 16  # steps of load or store that have not ended
-CORE = 5  # from the issue of a micro-op to its write; compute ends each instruction so much after it is free
-ALU_CORE = 3  # the same of `activate`: no products before acc is read
-EXTENDED = 5  # operations in RESCALING: so much later; the next instruction starts when the last of them writes
-LEAD = 2  # start to first request: address, request
-ACC_WAIT = 1  # of a LOAD of acc, besides: the core still writes
-FILL_LEAD = 3  # start to first zero: placement, receiver
-UOP_FILL_LEAD = 2  # no load before it to wait for
-ACC_FILL_LEAD = 6  # when the core has written
-NOTHING = 1  # an instruction that has nothing to do
-AR_LATENCY, R_LATENCY = 1, 1  # a register in each direction
-W_LATENCY = 2  # command granted to first beat: read of out, register
-LEAVE = 2  # load and store: from free to the end, where nothing is waited for
-READ_AHEAD = 2  # store is free so much before the cycle behind its last beat
-ARRIVED = 1  # load: from the cycle behind its last beat to the end
-RESPONSE = 1  # store: the same, besides the delay of the memory
+LONGEST = 16  # beats of the longest burst: the limit of AXI3, which Zynq-7000 ports have
+IN_FLIGHT = 16  # most read bursts that have not ended
+BATCHES = 4  # batches of instructions that fetch has room for: one being delivered, the others requested
+OUTSTANDING = 16  # most steps of load or store that have not ended
+CORE = 5  # from a micro-op's issue to its write; a step of compute ends this long after it has freed the unit
+ALU_CORE = 3  # as CORE, for `activate`, which computes no products before it reads acc
+EXTENDED = 5  # extra latency of operations in RESCALING; the next instruction starts when the last of them has written
+LEAD = 2  # from a step's start to its first request: address, request
+ACC_WAIT = 1  # added to LEAD for a LOAD of acc, because the core may still write
+FILL_LEAD = 3  # from a LOAD's start to its first tile of zeros: placement, receiver
+UOP_FILL_LEAD = 2  # FILL_LEAD of micro-ops, which never wait for an earlier load
+ACC_FILL_LEAD = 6  # FILL_LEAD of acc: the core must have written
+NOTHING = 1  # a whole instruction without work, such as a NOP
+AR_LATENCY, R_LATENCY = 1, 1  # one register in each direction of the read channel
+W_LATENCY = 2  # from the grant of a write command to its first beat: read of out, register
+LEAVE = 2  # load and store: from freeing the unit to the step's end, if the step waits for no data
+READ_AHEAD = 2  # store frees its unit this long before the cycle after its last beat
+ARRIVED = 1  # load: from the cycle after its last beat to the step's end
+RESPONSE = 1  # store: from the cycle after its last beat to the step's end, in addition to the memory's delay
 
 
 def _gateware(program: Elaborated, timing: Timing) -> Simulated:
-    """Reads compete, compute before load; loads run ahead of their data, stores of their responses."""
+    """Describe our gateware: compute reads DRAM before load; load and store free their units before data arrives."""
     config, moved, store = program.config, program.moves, stores(program)
-    latency = max(1, config.dram_latency)  # what the memory takes, a cycle at least
+    latency = max(1, config.dram_latency)  # the memory needs one cycle at least
     line = config.pipeline
     mine = program.table.unit
     load, acc = mine == line.load, moved.memory == Memory.ACC
@@ -202,13 +209,13 @@ def _gateware(program: Elaborated, timing: Timing) -> Simulated:
 
 
 def _channel(config: Config) -> Channel:
-    """The DRAM port."""
+    """Return the DRAM port of our gateware."""
     latency = AR_LATENCY + max(1, config.dram_latency) + R_LATENCY
     return Channel(config.bus_bits // 8, latency, LONGEST, in_flight=IN_FLIGHT, write_latency=W_LATENCY)
 
 
 def _core(program: Elaborated, timing: Timing) -> Array:
-    """Cycles of each GEMM and ALU instruction until its unit is free, int64 [n]; 0 for others and without micro-ops."""
+    """Return the cycles until each GEMM and ALU instruction frees its unit, int64 [n]; 0 if it runs no micro-op."""
     own, kernels = timing.intervals(program.config), program.kernels
     late = [0] * (len(kernels) + 1)
     rescales = (kernels.column("is_alu") == 1) & among(kernels.column("code"), RESCALING)
@@ -221,20 +228,20 @@ def _core(program: Elaborated, timing: Timing) -> Array:
 
 
 def batch_of(config: Config) -> int:
-    """Instructions that fetch asks for at once: the longest burst."""
+    """Return the number of instructions that fetch requests at once: those of the longest burst."""
     return LONGEST * config.bus_bits // 8 // INSN_BYTES
 
 
-#: Microseconds of `_waited` for each micro-op, uncompiled.
+#: Microseconds that `_waited` takes for each micro-op in Python, uncompiled.
 MICRO_OP_US = 4
 
 
 def _waits(kernel: AluKernel, interval: int, latency: int) -> int:
-    """Cycles by which an instruction waits for its own results, where its micro-ops reach a tile soon after each other.
+    """Return the cycles that an instruction stalls for its own results, when micro-ops reuse a tile too soon.
 
-    A tile is read `latency` cycles after its last read as a destination, or later.
-    Micro-ops take `interval` cycles, factors of REQ a cycle a tile in front of each outer iteration. The source is
-    read in the first of a micro-op's cycles, the destination in the last; what waits, all behind it waits with.
+    A micro-op reads a tile no earlier than `latency` cycles after an earlier micro-op read it as a destination.
+    Each micro-op takes `interval` cycles; REQ also reads factors, one tile a cycle, before each outer iteration. A
+    micro-op reads its source in its first cycle and its destination in its last. A stall delays all later micro-ops.
     """
     count, loop = kernel.size, kernel.loop
     if count < 2:
@@ -254,7 +261,7 @@ def _waits(kernel: AluKernel, interval: int, latency: int) -> int:
 
 @compiled
 def _waited(src: Array, dst: Array, first: Array, last: Array, latency: int) -> int:
-    """The wait of all reads of `src` at `first` and of `dst` at `last`, each behind those of the micro-ops before."""
+    """Return the total stall of the reads of `src` in cycles `first` and of `dst` in cycles `last`, in order."""
     count = dst.shape[0]
     read = np.zeros(count, np.int64)
     late = 0
@@ -286,17 +293,17 @@ TILEWRIGHT = Timing(
 )
 
 
-# Two models beside our own
+# The other two models
 
-#: Assumed: a tile of zeros a cycle, after the data.
+#: Cycles for each tile of zeros, after the data. Assumed.
 PAD = 1
 
 
 def _hls(program: Elaborated, timing: Timing) -> Simulated:
-    """Rows of a transfer one after the other (assumed: each is a memcpy); the write response ends a STORE.
+    """Describe upstream's HLS design: rows of a transfer run in sequence, and a STORE ends with its write response.
 
-    Upstream's vivado.tcl joins its AXI masters (instructions, micro-ops, three data ports) into one port; reads
-    and writes have a data bus each (AXI).
+    Sequential rows are assumed: each row is a memcpy. Upstream's vivado.tcl joins its AXI masters (instructions,
+    micro-ops, three data ports) into one port; AXI has separate data buses for reads and writes.
     """
     config, moved, store = program.config, program.moves, stores(program)
     costs = Costs.of(
@@ -311,11 +318,11 @@ def _hls(program: Elaborated, timing: Timing) -> Simulated:
 
 HLS = Timing(
     gemm=1,  # pragma HLS PIPELINE II=1 on the GEMM micro-op loop
-    alu=2,  # the same on the ALU's, II=2: the accumulator is read twice
-    alu_immediate=2,  # one loop serves both forms
-    requantise=2,  # ours: the same loop
-    dispatch=1,  # assumed: reading the command queue
-    pipeline=0,  # assumed: filling and draining hidden
+    alu=2,  # pragma HLS PIPELINE II=2 on the ALU micro-op loop: it reads the accumulator twice
+    alu_immediate=2,  # the same loop runs both forms
+    requantise=2,  # our extension: the same loop
+    dispatch=1,  # assumed: one cycle to read the command queue
+    pipeline=0,  # assumed: the filling and draining of the pipeline is hidden
     source=TimingModel(
         "hls",
         "initiation intervals as declared in upstream's HLS source; DRAM latency and width from the config; "
@@ -327,11 +334,10 @@ HLS = Timing(
 
 
 def _ideal(program: Elaborated, timing: Timing) -> Simulated:
-    """A lower bound for any schedule of the same instructions: units bound by their own throughput and by tokens.
+    """Describe a lower bound for any schedule of the same instructions: only unit throughput and tokens limit it.
 
-    Left out: latencies, dispatch, fetch, pipelines, command and token queues that fill, the write response, and that
-    the units share a port: each has one to itself. A transfer takes a cycle a beat, each row a whole number of them,
-    and one a tile of zeros.
+    It omits latencies, dispatch, fetch, pipelines, full command and token queues, and the write response. Each unit has
+    its own DRAM port. A transfer takes one cycle a beat, with whole beats for each row, and padding one cycle a tile.
     """
     config, moved = program.config, program.moves
     beat = config.bus_bits // 8
@@ -347,7 +353,7 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
 
 
 IDEAL = Timing(
-    gemm=1,  # one tile operation a cycle; the config's lanes and ports may make it more
+    gemm=1,  # one tile operation a cycle, unless the config's lanes and ports are narrower
     alu=1,
     alu_immediate=1,
     requantise=1,

@@ -1,1 +1,1 @@
-"""The value pass: what each instruction does to the memories."""
+"""The value pass: compute the effect of each instruction on the memories."""

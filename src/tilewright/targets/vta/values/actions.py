@@ -1,8 +1,8 @@
-"""What the value pass does, decided once and then run on every block of samples.
+"""The plan of the value pass, made once and run on every block of samples.
 
-An `Action` is one instruction, or GEMMs whose sums commute, as Machine runs it with whole arrays. A `Stretch` is many
-short instructions that `loop.run` executes from tables; what the loop does not know ends a stretch, and so does a large
-instruction.
+An `Action` is one instruction, or several merged GEMMs, which Machine runs as whole-array operations. A `Stretch` is a
+run of many short instructions, which `loop.run` executes from tables. A stretch ends at a large instruction, and at one
+that the loop does not support.
 """
 
 from __future__ import annotations
@@ -24,24 +24,28 @@ from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, AluKer
 from tilewright.targets.vta.steps.moves import NOTHING, Move
 from tilewright.targets.vta.values import loop
 
-#: Nanoseconds that the loop takes for each multiply-accumulate, and for each value that is moved or that the ALU
-#: changes; and microseconds that the array forms take for any instruction. Measured with 1 to 16 samples.
+#: Cost of the loop: nanoseconds a multiply-accumulate, and nanoseconds a value that is moved or that the ALU changes.
+#: Cost of the array operations: microseconds an instruction, whatever its size. Measured with 1 to 16 samples.
 MAC_NS, VALUE_NS, ARRAYS_US = 0.35, 2, 10
-#: Steps in a stretch: fewer are not worth a call, the tables of more leave the caches. And in all stretches of a
-#: program, at least: compiled networks have a few hundred, not worth a compiler.
-SHORTEST, LONGEST, ENOUGH = 64, 1 << 15, 1000
+#: Steps in one stretch: a shorter one is not worth a call, the tables of a longer one leave the CPU's caches.
+SHORTEST, LONGEST = 64, 1 << 15
+#: Fewest steps in all stretches of a program that justify compiling the loop; compiled networks have a few hundred.
+ENOUGH = 1000
 
 _TO = {Memory.INP: loop.TO_INP, Memory.WGT: loop.TO_WGT, Memory.ACC: loop.TO_ACC, Memory.ACC_8BIT: loop.TO_ACC}
-#: Memory ids of steps that do nothing to data: tokens only, or control state.
+#: Memory ids of steps that do not change data: they carry tokens only, or load control state.
 _SILENT = (NOTHING, *UOP_MEMORIES)
-#: In the loop GEMM writes the out memory: of three stages.
+#: The only number of stages that the loop supports: its GEMMs write the out memory.
 STAGES = 3
-#: Which of a product's memories a LOAD fills; all others are acc's.
+#: The number in `_touched` of the memory that a LOAD fills; 0 (acc) for the memory ids not listed.
 _LOADED = {Memory.INP: 1, Memory.WGT: 2, Memory.PAR: 3}
 
 
 class Action(NamedTuple):
-    """A move or a kernel; `stored`: a reset GEMM whose value in the out memory is stored; `where` for errors."""
+    """A move or a kernel, with its place for error messages.
+
+    `stored`: it is a reset GEMM, and a STORE reads its value in the out memory.
+    """
 
     work: Move | GemmKernel | AluKernel
     where: str
@@ -49,10 +53,10 @@ class Action(NamedTuple):
 
 
 def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tuple[Action, ...]:
-    """The actions of `sequence`, `stored` as `stored_resets` finds them.
+    """Return the actions of `sequence`; `stored` are the steps that `stored_resets` returns.
 
-    Accumulating GEMMs are put off until something touches their tiles: sums commute, and a few large products
-    take less time than many small ones.
+    Accumulating GEMMs are deferred until another instruction touches their tiles, and merged: sums commute, and a few
+    large products take less time than many small ones.
     """
     kernels, moves = program.kernel[sequence].tolist(), program.moves.of(sequence)
     accumulates = program.kernels.accumulates.tolist()
@@ -77,7 +81,7 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
 
 
 class _Pending:
-    """Accumulating GEMMs put off, and the tiles of acc, inp and wgt that they touch."""
+    """The deferred accumulating GEMMs, and the range of tiles of acc, inp and wgt that they touch."""
 
     def __init__(self) -> None:
         self.kernels: list[int] = []
@@ -95,9 +99,10 @@ class _Pending:
 
 
 def _touched(program: Elaborated, sequence: Array) -> Array:
-    """What each step changes or stores, int64 [3, n]: a memory (0 acc, 1 inp, 2 wgt, 3 par), lowest tile, highest + 1.
+    """Return the tiles that each step changes or stores: int64 [3, n].
 
-    ALU operations are kept apart from GEMMs by what they read as well.
+    Rows are the memory (0 acc, 1 inp, 2 wgt, 3 par), the lowest tile, and the highest tile + 1. The range of an ALU
+    operation other than REQ includes the tiles that it reads, as deferred GEMMs must come before such a read.
     """
     kernel, moved = program.kernel[sequence], program.moves
     memory, base, tiles = (column[sequence] for column in (moved.memory, moved.base, moved.tiles))
@@ -111,7 +116,10 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
 
 
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
-    """Reset GEMMs whose result a STORE reads, and which tiles: only there does the out memory's odd value matter."""
+    """Return the reset GEMMs whose value in the out memory a STORE reads, and the tiles of each that are stored.
+
+    Only for these tiles does the sum that a reset writes to the out memory (Semantics.reset_writes_out) matter.
+    """
     config, kernels = program.config, program.kernels
     if not kernels.resets.any() or not (config.gemm_writes_out and config.rules.reset_writes_out):
         return {}
@@ -134,9 +142,10 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
 
 
 def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, int]]) -> bool:
-    """Whether any STORE among (step, kernel, low, high) may read what a reset wrote, by the bounds of kernels.
+    """Return whether any STORE among `rows` (step, kernel, low, high) may read a tile that a reset wrote last.
 
-    What a reset may have written it is taken to have; what another has certainly written is its own.
+    The test uses the bounds of kernels and may return True too often: a reset counts as writing its whole range, other
+    kernels only a range that they write without holes.
     """
     kernels, (low, high, dense) = program.kernels, (part[0] for part in program.kernels.spans)
     spans = list(map(slice, low.tolist(), high.tolist()))
@@ -153,7 +162,7 @@ def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, i
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """The steps `numbers` int64 [n], in this order; `stored` as `stored_resets` finds them."""
+    """The steps `numbers` (int64 [n]) in execution order; `stored` is the result of `stored_resets`."""
 
     program: Elaborated
     numbers: Array
@@ -161,12 +170,12 @@ class Stretch:
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
-        """The stretch for Machine's array forms."""
+        """The stretch as actions, for Machine's array operations."""
         return actions(self.program, self.numbers, self.stored)
 
     @cached_property
     def table(self) -> Table:
-        """The stretch for the loop."""
+        """The stretch as tables, for `loop.run`."""
         program, moved, numbers = self.program, self.program.moves, self.numbers
         numbers = numbers[(program.kernel[numbers] >= 0) | ~among(moved.memory[numbers], _SILENT)]
         used, kernel = np.unique(np.append(program.kernel[numbers], -1), return_inverse=True)
@@ -190,7 +199,7 @@ class Stretch:
 
 
 class Table(NamedTuple):
-    """What `loop.run` takes; `address`, `end` int64 [n]: the bytes of DRAM between which a step moves data."""
+    """The tables for `loop.run`; `address` and `end` (int64 [n]) bound the DRAM bytes that each step moves."""
 
     steps: loop.Steps
     address: Array
@@ -202,7 +211,7 @@ class Table(NamedTuple):
 def plan(
     program: Elaborated, sequence: Array, stored: Mapping[int, Array], samples: int
 ) -> tuple[Action | Stretch, ...]:
-    """What the value pass does for so many samples, in the order of `sequence`."""
+    """Return the plan of the value pass for `samples` samples, in the order of `sequence`."""
     if len(sequence) < ENOUGH or program.config.stages != STAGES:
         return actions(program, sequence, stored)
     config, memory = program.config, program.moves.memory
@@ -226,14 +235,14 @@ def plan(
 
 
 def _short(kernels: Kernels, config: Config, samples: int) -> Array:
-    """The kernels that the loop knows, and for which it takes less time than the array forms: bool [k]."""
+    """Return which kernels the loop supports and runs faster than array operations do: bool [k]."""
     known = kernels.is_gemm | among(kernels.column("code"), UPSTREAM)
     ns = np.where(kernels.is_gemm, MAC_NS * config.macs_per_cycle, VALUE_NS * config.batch * config.block)
     return known & (kernels.micro_ops * samples * ns <= 1000 * ARRAYS_US)
 
 
 def _kernels(items: Sequence[GemmKernel | AluKernel], config: Config) -> tuple[Array, loop.Kernels, loop.Tiles]:
-    """The kind of each kernel for steps that run it, its row, and the tiles of all."""
+    """Return the loop's step kind of each kernel, the table of kernels, and the tiles of all their micro-ops."""
     rules = config.rules
     reset = loop.RESET if rules.reset_writes_out else loop.RESET_KEEP
     kinds, rows, tiles, start = [], [], [np.zeros((3, 0), np.int64)], 0

@@ -1,7 +1,7 @@
 """The value pass over a stretch of short instructions, for one sample: one compiled loop, tile by tile.
 
-Machine runs the same instructions as whole arrays, which is faster where they are large. The tests hold the two
-against each other; what an instruction means where implementations differ is decided outside, in `actions`.
+Machine runs the same instructions with whole-array operations, which is faster for large ones; the tests compare the
+two. `actions` resolves the config's semantics when it builds the tables, so that the loop does not depend on them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from tilewright.array import Array
 from tilewright.sim.jit import compiled, part
 from tilewright.targets.vta.isa.alu import UPSTREAM
 
-#: What a step does. RESET_OUT: a reset whose value in the out memory is stored; RESET_KEEP: one that leaves out alone.
+#: Kinds of steps. RESET_OUT: a STORE reads the reset's value in the out memory; RESET_KEEP: out is not written.
 LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU = range(7)
-#: Operations of the ALU; SHIFT by a table of signed amounts, NONE leaves acc alone.
+#: Operations of the ALU. SHIFT takes signed amounts from a table; NONE leaves acc unchanged.
 MIN, MAX, SUM, SHIFT, PRODUCT = map(int, UPSTREAM)
 NONE = -1
-#: Where LOAD writes.
+#: The memory that a LOAD writes.
 TO_INP, TO_WGT, TO_ACC = range(3)
 
 
 class Steps(NamedTuple):
-    """The steps of a stretch, int64 [n] each. LOAD and STORE use all but `kernel`, the others only that."""
+    """The steps of a stretch, int64 [n] each. LOAD and STORE ignore `kernel`; others use only `kind` and `kernel`."""
 
     kind: Array
     kernel: Array
@@ -41,7 +41,7 @@ class Steps(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """GEMM and ALU kernels, int64 [k] each: their part of the tiles; then of the ALU only."""
+    """GEMM and ALU kernels, int64 [k] each: their micro-ops in Tiles, start..stop; the other columns are the ALU's."""
 
     start: Array
     stop: Array
@@ -49,7 +49,7 @@ class Kernels(NamedTuple):
     has_imm: Array
     imm: Array
     first_is_src: Array
-    table: Array  # a row of the table of shifts
+    table: Array  # the row of `shifts` that SHIFT uses
 
 
 class Tiles(NamedTuple):
@@ -61,9 +61,10 @@ class Tiles(NamedTuple):
 
 
 class Chips(NamedTuple):
-    """The memories of one sample. `memory` is DRAM, uint8 [m]; `places` int64 [n]: where in it each step begins.
+    """The memories of one sample. `memory` is DRAM, uint8 [m]; `places` (int64 [n]) has each step's first byte in it.
 
-    inp, acc and out [depth * batch, block]; wgt [depth * block, block], by input channel; mirrors as Machine's.
+    inp, acc and out are [depth * batch, block]; wgt is [depth * block, block], rows by input channel. `mirrors` is
+    Machine's.
     """
 
     memory: Array
@@ -77,7 +78,10 @@ class Chips(NamedTuple):
 
 @compiled
 def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, out_memory: bool) -> None:
-    """Execute the steps on the machine's memories. Sums are made in 64 bits and wrap where they are written."""
+    """Execute the steps on the machine's memories.
+
+    GEMM sums are exact floats; other arithmetic is in 64-bit integers. Results wrap when they are written.
+    """
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     values = np.zeros(max(batch, block) * block, np.int64)
     first, second, sums = np.zeros(block, np.int64), np.zeros(block, np.int64), np.zeros(block, chips.inp.dtype)
@@ -95,7 +99,7 @@ def run(steps: Steps, kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chip
 
 @part
 def load(steps: Steps, chips: Chips, values: Array, step: int, out_memory: bool) -> None:
-    """Tiles from DRAM, with tiles of zeros around them."""
+    """Execute a LOAD: tiles from DRAM, surrounded by zero tiles (padding)."""
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     to, width, bits = steps.to[step], steps.width[step], steps.bits[step]
     lines = block if to == TO_WGT else batch
@@ -113,7 +117,7 @@ def load(steps: Steps, chips: Chips, values: Array, step: int, out_memory: bool)
 
 @part
 def unpack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
-    """`size` values of `bits` from byte `at`: two's complement, little-endian, low bits first."""
+    """Read `size` values of `bits` bits from byte `at`: two's complement, little-endian, low bits first."""
     if bits == 8:
         source = memory[at : at + size]
         for i in range(size):
@@ -129,9 +133,9 @@ def unpack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
 
 @part
 def put(chips: Chips, values: Array, tile: int, to: int, out_memory: bool) -> None:
-    """Write a tile. The accumulator changes and the out memory does not: it keeps what it mirrored."""
+    """Write a tile. Before an acc tile changes, the out memory saves the value that it mirrored."""
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
-    if to == TO_WGT:  # in DRAM by output channel
+    if to == TO_WGT:  # DRAM has the rows by output channel
         for line in range(block):
             weights = chips.wgt[tile * block + line]
             for j in range(block):
@@ -153,7 +157,7 @@ def put(chips: Chips, values: Array, tile: int, to: int, out_memory: bool) -> No
 
 @part
 def store(steps: Steps, chips: Chips, values: Array, step: int) -> None:
-    """Tiles of the out memory to DRAM, each value cut to its low bits."""
+    """Execute a STORE: tiles of the out memory to DRAM, each value truncated to its low bits."""
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     columns, bits, size = steps.columns[step], steps.bits[step], batch * block
     for place in range(steps.rows[step] * columns):
@@ -168,7 +172,7 @@ def store(steps: Steps, chips: Chips, values: Array, step: int) -> None:
 
 @part
 def pack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
-    """The inverse of `unpack`, for values of a byte at most."""
+    """Write values of at most 8 bits to DRAM: the inverse of `unpack`."""
     if bits == 8:
         copied = memory[at : at + size]
         for i in range(size):
@@ -185,7 +189,7 @@ def pack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
 def multiply(
     kernels: Kernels, tiles: Tiles, chips: Chips, sums: Array, kind: int, kernel: int, out_memory: bool
 ) -> None:
-    """A GEMM: sums of products onto accumulators, or accumulators reset."""
+    """Execute a GEMM: add sums of products to accumulator tiles, or reset the tiles."""
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     for uop in range(kernels.start[kernel], kernels.stop[kernel]):
         dst, src, wgt = tiles.dst[uop], tiles.src[uop], tiles.wgt[uop]
@@ -217,7 +221,7 @@ def multiply(
 def operate(
     kernels: Kernels, tiles: Tiles, shifts: Array, chips: Chips, first: Array, second: Array, kernel: int
 ) -> None:
-    """An ALU instruction: an accumulator tile with another one, or with an immediate."""
+    """Execute an ALU instruction: combine an accumulator tile with another one, or with an immediate."""
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     op, has_imm, imm = kernels.op[kernel], kernels.has_imm[kernel], kernels.imm[kernel]
     for uop in range(kernels.start[kernel], kernels.stop[kernel]):
@@ -248,7 +252,7 @@ def operate(
 
 @part
 def shift(shifts: Array, first: Array, second: Array, table: int) -> None:
-    """Shifts by the amounts that the table of shifts has for the second operand; left where they are negative."""
+    """Shift `first` right by the amounts that row `table` of `shifts` gives for `second`; left if they are negative."""
     amounts = shifts.shape[1] // 2
     for j in range(first.shape[0]):
         y = second[j]

@@ -1,7 +1,7 @@
-"""Values: the data memories of VTA, and what each instruction does to them, for many samples at once.
+"""The data memories of VTA, and the effect of each instruction on them, for many samples at once.
 
-Meanings follow the config's semantics. Input and weight memories are held as floats in which their products are
-exact, so a GEMM instruction is a gather and a matrix product (see pattern.Pattern.products).
+Instructions follow the config's semantics. The input and weight memories are floats wide enough for exact products, so
+a GEMM instruction is a gather and a floating-point matrix product (see pattern.Pattern.products).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, AluKernel, GemmKernel
 from tilewright.targets.vta.steps.moves import Move
-from tilewright.targets.vta.steps.pattern import Tiles, behind, in_a_row
+from tilewright.targets.vta.steps.pattern import Tiles, in_a_row, shifted
 from tilewright.targets.vta.values import loop
 from tilewright.targets.vta.values.actions import ARRAYS_US, Action, Stretch
 
-#: A product of so few rows takes less time than laying out its weights for one.
+#: Most rows of a product that is computed column by column; with so few, rearranging the weights costs more.
 FEW_ROWS = 4
 
 
 class Machine:
-    """The state of one VTA running `samples` samples in step.
+    """The state of one VTA for each of S = `samples` samples, which run in lockstep.
 
-    inp (S, depth, batch, block), wgt (1 or S, depth, block_in, block_out), acc (S, depth, batch, block_out),
-    par (1 or S, depth, 1, block_out).
+    inp is (S, depth, batch, block), wgt (1 or S, depth, block_in, block_out), acc (S, depth, batch, block_out),
+    par (1 or S, depth, 1, block_out). The first axis is 1 while all samples share the same values.
     """
 
     def __init__(self, config: Config, dram: Dram, samples: int) -> None:
@@ -38,14 +38,16 @@ class Machine:
         self.rules = config.rules
         self._limits = 1 << (config.inp.width - 1), 1 << (config.wgt.width - 1)
         exact = float_for(*self._limits)
-        self.inp = np.zeros((samples, config.inp.depth + 1, *config.inp.shape), exact)  # the last: pattern.NO_TILE
+        # The extra last tile of inp stays zero: pattern.NO_TILE, -1, selects it.
+        self.inp = np.zeros((samples, config.inp.depth + 1, *config.inp.shape), exact)
         self.wgt = np.zeros((1, config.wgt.depth, *config.wgt.shape), exact)
         self.acc = np.zeros((samples, config.acc.depth, *config.acc.shape), f"int{config.acc.width}")
         self.out = np.zeros((samples, config.out.depth, *config.out.shape), np.int32)
         self.par = np.zeros((1, config.par.depth, *config.par.shape), np.int32)
-        # The out memory mirrors the accumulator wherever a GEMM or ALU wrote last; it differs after LOAD ACC.
+        # Whether each out tile equals the accumulator tile (GEMM or ALU wrote it last) and so need not be stored in
+        # `out`. After LOAD ACC they differ.
         self._mirrors = np.ones(config.out.depth, np.bool_)
-        self._differs = False  # whether any tile may differ: usually none does
+        self._differs = False  # whether any tile may differ; rare
 
     def run(self, plan: Sequence[Action | Stretch]) -> None:
         """Execute the plan in order."""
@@ -69,7 +71,7 @@ class Machine:
             self._accumulate(work)
 
     def _stretch(self, stretch: Stretch) -> None:
-        """The steps in one compiled loop, sample by sample."""
+        """Execute a stretch in one compiled loop, sample by sample."""
         table, steps, shifts = stretch.table, stretch.table.steps, self._shifts()
         stores, loads_wgt = steps.kind == loop.STORE, (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
         memory, places = self.dram.pool(self.samples, table.address, table.end, stores)
@@ -78,7 +80,7 @@ class Machine:
         base = steps.base[loads_wgt]
         end = base + (steps.height * steps.width)[loads_wgt]
         part = slice(base.min(initial=self.config.wgt.depth), end.max(initial=0))
-        wgt, mirrors = self.wgt[:, part].copy(), self._mirrors  # each sample begins with what there is now
+        wgt, mirrors = self.wgt[:, part].copy(), self._mirrors  # each sample starts from the present state
         for sample in range(self.samples):
             own, self._mirrors = min(sample, len(self.wgt) - 1), mirrors.copy()
             self.wgt[own, part] = wgt[own]
@@ -90,9 +92,10 @@ class Machine:
         self._differs = not self._mirrors.all()
 
     def _shifts(self) -> Array:
-        """int64 [2, 2n]: SHR's amount for the low log2(n) bits of a second operand, then for negative ones; left < 0.
+        """Return the shift amounts of SHR, int64 [2, 2n]; negative amounts shift left.
 
-        Row 1 is for a negative immediate field.
+        Columns are the low log2(n) bits of a non-negative second operand, then those of a negative one. Row 1 is for a
+        negative immediate field, row 0 for any other.
         """
         kind = np.dtype(np.int32) if self.rules.wide_alu else self.acc.dtype
         bits = 8 * kind.itemsize
@@ -105,7 +108,7 @@ class Machine:
         writes_out = self.rules.reset_writes_out and self.config.gemm_writes_out
         if not writes_out:
             self._keep_out(kernel.written)
-        elif is_stored:  # the out memory gets what each destination's last micro-op would have accumulated
+        elif is_stored:  # the out memory gets the sum that each destination's last micro-op would have accumulated
             last, again = kernel.last_writes
             before = self.acc.copy()
             self.acc[:, again] = 0
@@ -119,7 +122,7 @@ class Machine:
             self._mirror(kernel.written)
 
     def _mirror(self, tiles: Tiles) -> None:
-        """The out memory has just been written with the accumulator."""
+        """Record that an instruction has written the same values to `tiles` of the out memory and the accumulator."""
         if self._differs:
             self._mirrors[tiles] = True
 
@@ -133,7 +136,7 @@ class Machine:
             left = self.inp.take(src.reshape(-1), axis=1).reshape(samples, places, terms, batch, block)
             if batch > 1:
                 left = left.swapaxes(2, 3)
-            # Rows: samples (apart where each has its own weights), places, batch; then terms by block.
+            # Rows: samples (a separate axis if each has its own weights), places, batch. Columns: terms, block.
             own = self.wgt.shape[0]
             left = left.reshape(own, -1, terms * block)
             if left.shape[1] <= FEW_ROWS:
@@ -149,7 +152,7 @@ class Machine:
             self._mirror(kernel.written)
 
     def _columns(self, left: Array, wgt: Array) -> Array:
-        """The product of rows (own, rows, terms * block) column by column: weights stay where they are."""
+        """Return `left` (own, rows, terms * block) times the weights, column by column with the weights in place."""
         block, own, (columns, terms) = self.config.block, len(self.wgt), wgt.shape
         tiles = in_a_row(wgt.reshape(-1))
         right = self.wgt[:, tiles].reshape(own, columns, terms * block, block)
@@ -157,7 +160,7 @@ class Machine:
 
     def _requantise(self, kernel: AluKernel) -> None:
         for dst, bias, factors in kernel.requantised:
-            tiles = (self.par[:, behind(factors, by)] for by in range(FACTOR_TILES))
+            tiles = (self.par[:, shifted(factors, by)] for by in range(FACTOR_TILES))
             rule = alu.requantise_float if self.config.alu == "float" else alu.requantise
             self.acc[:, dst] = rule(self.acc[:, dst], self.par[:, bias], *tiles)
         self._mirror(kernel.written)
@@ -185,7 +188,7 @@ class Machine:
             width = chip.width // 4 if move.memory == Memory.ACC_8BIT else chip.width
             tiles = unpack_values(raw, width).reshape(raw.shape[0], move.rows, move.columns, *chip.shape)
         part, array = slice(move.base, move.end), getattr(self, chip.name)
-        if tiles is not None and len(tiles) > len(array):  # from now on each sample has its own
+        if tiles is not None and len(tiles) > len(array):  # from now on each sample has its own values
             array = np.repeat(array, self.samples, axis=0)
             setattr(self, chip.name, array)
         if array is self.acc:
@@ -199,7 +202,7 @@ class Machine:
             target[:, move.top : move.top + move.rows, move.left : move.left + move.columns] = tiles
 
     def _keep_out(self, tiles: Tiles) -> None:
-        """The accumulator is about to change and the out memory is not: it no longer mirrors."""
+        """Save `tiles` of the out memory before the accumulator alone changes: they no longer mirror it."""
         if not self.rules.out_memory:
             return
         slots = np.arange(self.config.acc.depth)[tiles]

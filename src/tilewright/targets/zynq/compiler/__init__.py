@@ -1,1 +1,1 @@
-"""Networks as descriptors, and plans for people."""
+"""Compile networks to descriptors, and explain the plans."""

@@ -1,6 +1,6 @@
-"""From a network to launches, one a layer: the descriptor of each node, or why the host runs it.
+"""Compile a network to launches, one per layer: the descriptor of each node, or the reason why the host runs it.
 
-And for people: the document's analysis of a network, its tables 1, 2 and 4, and what the engine makes of each layer.
+`explain` prints the document's analysis of a network (its tables 1, 2 and 4), and the blocks and cycles of each layer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CODES = ("int8", "uint8")
 
 
 def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
-    """The layer of a node, or why the host runs it."""
+    """Return the layer of a node, or the reason why the host runs it."""
     op = site.node.op
     if isinstance(op, MaxPool2D):
         fields = _pool(site, op, mode)
@@ -40,8 +40,9 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
     if isinstance(fields, str):
         return fields
     for name, value in fields.items():
-        if not LAYOUT.by_name[name].low <= value <= LAYOUT.by_name[name].high:
-            return f"{name}={value} does not fit its parameter"
+        field = LAYOUT.by_name[name]
+        if not field.low <= value <= field.high:
+            return f"{name}={value} is not supported; {field.low}..{field.high} is"
     layer = Layer(config, {**dict.fromkeys(LAYOUT.by_name, 0), **fields})
     return walk.refusal(layer) or layer
 
@@ -59,14 +60,14 @@ def _pool(site: Site, op: MaxPool2D, mode: Rounding) -> dict[str, int] | str:
 def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, int] | str:
     x, w, bias, out = site.input(0), site.input(1), site.optional(2), site.output
     if w.data is None or x.data is not None or (bias and bias.data is None):
-        return "weights and bias must be constant, and the data computed"
+        return "weights and bias must be constant, and the input must be computed"
     for tensor in (x, w, out):
         if tensor.dtype not in _CODES:
             return f"'{tensor.name}' of {tensor.dtype} is not supported; 8-bit codes with a scale are"
         if tensor.quant is None or op.shift is not None:
             return "requantisation by a shift alone is not supported; codes need scales"
     if len({*(w.quant.zero_point if w.quant else ())}) > 1:
-        return "zero points of the weights differ from channel to channel"
+        return "weights with a zero point per channel are not supported; one zero point is"
     if isinstance(op, Conv2D):
         if op.window != _CONV:
             return f"a convolution of {_differs(op.window, _CONV)} is not supported; 3x3, stride 1, padding 1 is"
@@ -78,10 +79,10 @@ def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, i
         fields = {**_image(kind, x), "oc": w.shape[0]}
     else:
         if x.size != w.shape[1]:
-            return f"a matrix times {x.size // w.shape[1]} rows; the engine takes one vector"
+            return f"a batch of {x.size // w.shape[1]} rows is not supported; one vector is"
         fields = {"kind": int(Kind.FC), "r": w.shape[1], "l": w.shape[0]}
     requant = _requant(site, op, mode)
-    relu = requant.low == requant.zero_point  # clipping there does the same to every sum
+    relu = requant.low == requant.zero_point  # then ReLU changes no result that clipping does not
     return {
         **fields,
         **_words(x, out),
@@ -104,14 +105,14 @@ def _requant(site: Site, op: Linear, mode: Rounding) -> Requant:
 
 
 def _differs(window: Window, only: Window) -> str:
-    """The attributes in which a window differs from the one that the engine has."""
+    """Return the attributes in which a window differs from the only one that the engine supports."""
     marks = {"kernel": "x", "stride": "x", "padding": "/", "dilation": "x"}
     pairs = {name: (getattr(window, name), getattr(only, name)) for name in marks}
     return ", ".join(f"{name} {marks[name].join(map(str, a))}" for name, (a, b) in pairs.items() if a != b)
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """The program of a network; steps are its nodes in order. Blocks of constants follow each other in DDR."""
+    """Compile a network; the program has one step per node, in order. Blocks of constants follow each other in DDR."""
     mode = rounding_mode(rounding)
     steps: list[Launch | HostStep] = []
     weight_base = bias_base = 0
@@ -142,7 +143,7 @@ def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
 
 
 def explain(program: Program, config: Config, timing: str) -> str:
-    """All tables; those of the document need the network, which a bare program lacks."""
+    """Return all tables. Those of the document need the network, which a bare program lacks."""
     layers = [(launch.name, LayerImage.of(launch, config).layer) for launch in program.launches]
     parts = [
         *(_analysis(program.graph) if program.graph else ()),
@@ -181,7 +182,7 @@ def _product(shape: Sequence[int]) -> str:
 
 
 def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Iterator[str]:
-    """Iterations (table 3, counted), blocks and cycles under a timing model."""
+    """Yield the iterations (table 3), blocks and cycles of each layer under a timing model, and the bill."""
     rows = []
     for name, layer in layers:
         found = schedule(layer, paged=timing == PAGED)
@@ -206,7 +207,7 @@ def _code(launches: Sequence[Launch], config: Config) -> Iterator[str]:
 
 
 def _table(title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns as wide as their widest cell; nothing but a word where there are no rows."""
+    """Format a table; each column is as wide as its widest cell. Without rows, print `none`."""
     if not rows:
         return f"{title}\n  none\n"
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]

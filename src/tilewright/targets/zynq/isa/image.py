@@ -1,4 +1,4 @@
-"""What a launch holds, a descriptor and the constants that the PS keeps in DDR for it; and its text, exact both ways.
+"""The contents of a launch: a descriptor and the constants that the PS keeps in DDR; and its text, exact both ways.
 
 .launch "fc3"
 fc r=4 l=2 relu=0 rule=float w_signed=1 ...
@@ -9,8 +9,8 @@ fc r=4 l=2 relu=0 rule=float w_signed=1 ...
 .array factor float64 1
 000000000000f03f
 
-Arrays are bytes, little-endian: weights (oc, 3, 3, ic) or (l, r); `.array data uint8 ...`, (rows, cols, ic) or (r), is
-what a bare launch reads.
+Arrays are little-endian bytes. Weights are (oc, 3, 3, ic) or (l, r). `.array data uint8 ...` is the input of a bare
+launch, (rows, cols, ic) or (r).
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from tilewright.targets.zynq.config import GROUP, TAPS, Config
 from tilewright.targets.zynq.isa.layer import DESCRIPTORS, LAYOUT, Kind, Layer
 from tilewright.targets.zynq.timing import walk
 
-#: Largest objects, so that a damaged file allocates nothing absurd.
+#: Largest operand in words. It stops a damaged file from allocating absurd amounts of memory.
 MAX_WORDS = 1 << 28
-#: The arrays of a launch beside its descriptor, and their types. A bare launch may hold its data too.
+#: The arrays of a launch besides its descriptor, and their types. A bare launch may also hold `data`, its input.
 ARRAYS = {"weight": "uint8", "bias": "int32", "factor": "float64", "data": "uint8"}
 
 
 @dataclass(frozen=True, eq=False)
 class LayerImage:
-    """A layer; weights (oc, 9, ic) or (l, r) of the descriptor's type, bias int32 [channels], factor float64 [1 or
-    channels]; data uint8 [inputs] of a bare launch, else None.
+    """A layer and its constants.
+
+    Weights (oc, 9, ic) or (l, r) have the descriptor's type; bias is int32 [channels], factor float64 [1 or channels];
+    data is the input of a bare launch, uint8 [inputs], else None.
     """
 
     layer: Layer
@@ -50,7 +52,7 @@ class LayerImage:
 
     @classmethod
     def of(cls, launch: Launch, config: Config) -> LayerImage:
-        """The image of a launch, which may come from a file: ProgramError says what does not fit."""
+        """Return the image of a launch, which may come from a file. Raises ProgramError if something does not fit."""
         contents = Contents(launch)
         insns = contents.array("insns", np.uint8, (1, LAYOUT.nbytes))
         try:
@@ -65,7 +67,7 @@ class LayerImage:
         factor = contents.array("factor", ARRAYS["factor"], (count,), (min(count, 1),))
         data = contents.array("data", np.uint8, (layer.inputs,)) if "data" in launch.arrays else None
         if not np.isfinite(factor).all() or (np.abs(factor) >= 2.0**30).any():
-            contents.refuse("has a factor that is not finite or too large")
+            contents.refuse("has a factor that is not finite, or not below 2**30")
         if layer.rule == "pow2" and layer.channels:
             power_of_two(factor, f"launch '{launch.name}'")
         weight = weight.view(np.int8 if layer["w_signed"] else np.uint8)
@@ -74,20 +76,20 @@ class LayerImage:
 
 
 def _refusal(layer: Layer) -> str:
-    """Why the engine cannot run a descriptor; empty where it can."""
+    """Return why the engine cannot run a descriptor; empty if it can."""
     sizes = ("r", "l") if layer.kind == Kind.FC else ("ic", "rows", "cols", *(["oc"] if layer.conv else []))
     empty = [name for name in sizes if not layer[name]]
     low, high = (-128, 127) if layer["y_signed"] else (0, 255)
     if empty:
-        return f"{empty[0]} is 0"
+        return f"{empty[0]} is 0; it must be at least 1"
     if reason := walk.refusal(layer):
         return reason
     if max(layer.inputs, layer.outputs, layer.kernel * max(1, layer.channels)) > MAX_WORDS:
         return f"has an operand of more than {MAX_WORDS} words"
     if not low <= layer["low"] <= layer["high"] <= high:
-        return f"clips to {layer['low']}..{layer['high']}, which its words cannot hold"
+        return f"low={layer['low']} and high={layer['high']} are no range within {low}..{high}, its codes"
     if layer.conv and (layer.kind == Kind.CONV_1_1) != (layer["ic"] < GROUP):
-        return f"is {layer.kind.name.lower()} with {layer['ic']} input channels; conv_1_1 is for fewer than 16"
+        return f"{layer.kind.name.lower()} has {layer['ic']} input channels; conv_1_1 is for fewer than 16"
     return ""
 
 
@@ -108,7 +110,7 @@ GRAMMAR = Grammar(
 
 
 def text_of(launch: Launch, config: Config) -> Text:
-    """The text of a launch, which `launch_of` reads back exactly."""
+    """Return the text of a launch; `launch_of` reads it back exactly."""
     sections = [Section("", code=[DESCRIPTORS.notation.show(LayerImage.of(launch, config).layer.fields)])]
     for name, dtype in ARRAYS.items():
         array = launch.arrays.get(name)
@@ -119,10 +121,13 @@ def text_of(launch: Launch, config: Config) -> Text:
 
 
 def launch_of(text: Text, config: Config) -> Launch:
-    """The launch that a text describes. Raises ProgramError with the line, the column and what was expected there."""
+    """Return the launch that a text describes.
+
+    Raises ProgramError with the line and column of a mistake, and what was expected there.
+    """
     layers = text.code(".layer")
     if not layers:
-        raise ProgramError(f"launch '{text.name}'", "has no layer", "give one: conv_1_1, conv_other, pool or fc")
+        raise ProgramError(f"launch '{text.name}'", "has no layer", "add one: conv_1_1, conv_other, pool or fc")
     for word, _ in layers[1:]:
         word.refuse(".array or .launch: a launch has one layer")
     arrays: dict[str, Array] = {name: np.zeros(0, dtype) for name, dtype in ARRAYS.items() if name != "data"}
@@ -138,5 +143,5 @@ def _array(section: Section) -> Array:
     if written != dtype.name:
         section.words["dtype"].refuse(f"{dtype.name}, the type of {name}")
     if len(section.data) != count * dtype.itemsize:
-        section.words["count"].refuse(f"{count} elements after it, which are not {len(section.data)} bytes")
+        section.words["count"].refuse(f"the count of the {len(section.data)} bytes after it")
     return np.frombuffer(section.data, dtype.newbyteorder("<")).astype(dtype)

@@ -1,15 +1,15 @@
-"""The language: one descriptor a layer, the parameters that the PS writes before it starts the engine.
+"""The instruction set: one descriptor per layer, which the PS writes before it starts the engine.
 
-    conv_1_1 ic=3 oc=64 rows=224 cols=224 ...      one iteration an output, the lanes beyond 9 * ic are zero
-    conv_other ic=64 oc=64 rows=224 cols=224 ...   ic / 16 iterations an output
+    conv_1_1 ic=3 oc=64 rows=224 cols=224 ...      one iteration per output; lanes beyond 9 * ic are zero
+    conv_other ic=64 oc=64 rows=224 cols=224 ...   ic / 16 iterations per output
     pool ic=64 rows=224 cols=224 ...               2x2, stride 2: the largest of four codes
     fc r=25088 l=4096 ...                          l outputs, each the sum of r products
 
-Convolutions are 3x3, stride 1, same padding. ic, oc, r, l are the document's IC, OC, R, L; its S is rows * cols, rows
-and columns of the layer's input. Sums are of (x - zx) * (w - zw) and a bias; `relu`: negative ones become 0. A result
-is clip(round(sum * factor) + zy, low, high), rounded by `rule`; there is one factor a layer, or one an output channel.
-`x_signed` and its like: the words are int8, else uint8. `..._base`: the first block of each operand in its own
-address space.
+Convolutions are 3x3, stride 1, same padding. ic, oc, r, l are the document's IC, OC, R, L. `rows` and `cols` are the
+sides of the layer's input; the document's S is rows * cols. A sum adds (x - zx) * (w - zw) and a bias; with `relu`,
+negative sums become 0. A result is clip(round(sum * factor) + zy, low, high), rounded by `rule`, with one factor per
+layer or per output channel. `x_signed`, `w_signed` and `y_signed`: the words are int8, otherwise uint8. `..._base`: the
+first block of an operand; each operand has an address space of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Kind(IntEnum):
     FC = 3
 
 
-#: Requantisation rules by number; `shift` needs integers that a descriptor does not have.
+#: Requantisation rules by number. `shift` is not among them: a descriptor has no integers for it.
 RULES: tuple[RequantRule, ...] = ("float", "double", "away", "pow2")
 
 LAYOUT = Layout(
@@ -66,7 +66,7 @@ LAYOUT = Layout(
 _COMMON = ("x_signed", "y_signed", "low", "high", "data_base", "result_base")
 _SUMS = ("relu", "rule", "w_signed", "zx", "zw", "zy", "weight_base", "bias_base")
 _IMAGE = ("ic", "rows", "cols")
-#: The fields that each kind of layer has; the others are 0.
+#: The fields that each kind of layer uses; all others must be 0.
 OPERANDS = {
     Kind.CONV_1_1: (*_IMAGE, "oc", *_SUMS, *_COMMON),
     Kind.CONV_OTHER: (*_IMAGE, "oc", *_SUMS, *_COMMON),
@@ -75,13 +75,13 @@ OPERANDS = {
 }
 
 
-#: The rules have names in text.
+#: In text, requantisation rules have names.
 DESCRIPTORS = InstructionSet(LAYOUT, "kind", Kind, OPERANDS, names={"rule": Names(RULES)})
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The fields of a descriptor (isa.py), and the engine that runs it."""
+    """The fields of a descriptor, and the engine that runs it."""
 
     config: Config
     fields: Mapping[str, int]
@@ -107,78 +107,78 @@ class Layer:
 
     @property
     def positions(self) -> int:
-        """S: output positions of a convolution, elements of a channel of a pool's input."""
+        """S: the output positions of a convolution, or the elements per channel of a pool's input."""
         return self["rows"] * self["cols"]
 
     @property
     def depth(self) -> int:
-        """Iterations that one sum takes."""
+        """Iterations per sum."""
         return -(-self["r"] // self.config.fc_lanes) if self.kind == Kind.FC else -(-self["ic"] // GROUP)
 
     @property
     def kernel(self) -> int:
-        """Weights of one output channel."""
+        """Weights per output channel."""
         return self["r"] if self.kind == Kind.FC else TAPS * self["ic"]
 
     @property
     def channels(self) -> int:
-        """Outputs that have a bias and weights of their own."""
+        """The number of biases and kernels: output channels, or FC outputs; 0 for a pool."""
         return self["l"] if self.kind == Kind.FC else self["oc"] if self.conv else 0
 
     @cached_property
     def outputs(self) -> int:
-        """Results of one sample."""
+        """Results per sample."""
         if self.kind == Kind.FC:
             return self["l"]
         return self["oc"] * self.positions if self.conv else self["ic"] * self.positions // 4
 
     @property
     def inputs(self) -> int:
-        """Data words of one sample."""
+        """Data words per sample."""
         return self["r"] if self.kind == Kind.FC else self["ic"] * self.positions
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of the data of one sample."""
+        """The shape of the data of one sample."""
         return (self["r"],) if self.kind == Kind.FC else (self["rows"], self["cols"], self["ic"])
 
     @property
     def samples(self) -> int:
-        """Samples that one run of the layer serves."""
+        """Samples per run of the layer."""
         return self.config.fc_batch if self.kind == Kind.FC else 1
 
     @property
     def iterations(self) -> int:
-        """Iterations if one output is computed at a time: the document's IC/16 * S * OC and R/144 * L."""
+        """Iterations with one output at a time: the document's IC/16 * S * OC and R/144 * L."""
         return 0 if self.kind == Kind.POOL else self.outputs * self.depth
 
     @property
     def macs(self) -> int:
-        """Products of one sample whose taps lie inside the image."""
+        """Products per sample, without those of padding taps."""
         if self.conv:
             return self["ic"] * self["oc"] * (3 * self["rows"] - 2) * (3 * self["cols"] - 2)
         return self["r"] * self["l"] if self.kind == Kind.FC else 0
 
     @property
     def utilization(self) -> float:
-        """Products over what the lanes could do in these iterations, padding taps counted."""
+        """Products (padding taps included) divided by the products that the lanes can do in these iterations."""
         return self.outputs * self.kernel / (LANES * self.iterations) if self.iterations else 0.0
 
     def refusal(self) -> str:
-        """Why this engine cannot run a layer of this shape; empty where it can. walk.refusal asks for blocks too."""
+        """Return why this engine cannot run a layer of this shape; empty if it can. walk.refusal also checks blocks."""
         config = self.config
         if self.conv and self["ic"] > GROUP and self["ic"] % GROUP:
-            return f"{self['ic']} input channels are neither up to {GROUP} nor a multiple of {GROUP}"
+            return f"{self['ic']} input channels are not supported; up to {GROUP} or a multiple of {GROUP} are"
         if self.kind == Kind.POOL and (self["rows"] % 2 or self["cols"] % 2):
-            return f"a 2x2 pool of {self['rows']}x{self['cols']} has an odd side"
+            return f"a 2x2 pool of {self['rows']}x{self['cols']} is not supported; even sides are"
         if self.kind == Kind.POOL and self["cols"] > config.pool_side:
-            return f"rows of {self['cols']} exceed the pool's shift register, pool_side={config.pool_side}"
+            return f"rows of {self['cols']} exceed the pool's shift register (pool_side={config.pool_side})"
         if self.conv and config.layout == "rows":
             words = self["ic"] * self["cols"]
             if words * min(3, self["rows"]) > config.block_words("data"):
-                return f"three rows of {words} words exceed a data block, data_bits={config.data_bits}"
+                return f"three rows of {words} words exceed a data block (data_bits={config.data_bits})"
             if self.kernel > config.block_words("weight"):
-                return f"a kernel of {self.kernel} words exceeds a weight block, weight_bits={config.weight_bits}"
+                return f"a kernel of {self.kernel} words exceeds a weight block (weight_bits={config.weight_bits})"
         if self.conv and config.layout == "chw" and self["cols"] > config.block_words("data"):
-            return f"a row of {self['cols']} words exceeds a data block, data_bits={config.data_bits}"
+            return f"a row of {self['cols']} words exceeds a data block (data_bits={config.data_bits})"
         return ""

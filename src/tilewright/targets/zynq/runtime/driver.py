@@ -1,13 +1,13 @@
-"""The PS's part in C, for a bare-metal Zynq or any host: layers as descriptors, the page-service loop, re-layout.
+"""Write the PS driver in C, for a bare-metal Zynq or any host: descriptors, the page-service loop, re-layout.
 
-`write` makes a folder: zynq_engine.h (sizes, registers, bits), zynq_driver.h, zynq_driver.c, and zynq_ddr.bin, what DDR
-holds before the first layer: weight blocks, bias blocks, factors. The engine is reached through three functions that
-the caller gives: read a register, write one, move a block. In the files beside this one, @name@ is filled in.
+`write` makes a folder: zynq_engine.h (sizes, registers, bits), zynq_driver.h, zynq_driver.c, and zynq_ddr.bin, the
+initial contents of DDR: weight blocks, factors, bias blocks. The caller provides three functions to access the engine:
+read a register, write a register, move a block. In the C files next to this module, @name@ is a placeholder.
 
-Operands lie in DDR as blocks. Data of convolutions: planes (chw), or pixels of channels (hwc, rows). Pools read planes;
-FC reads a vector. A kernel is [channel][tap] (chw) or [group][tap][channel of the group]; FC weights are column after
-column. This is the order of an engine that computes one output at a time; where it computes several, those of an
-iteration follow each other.
+Operands lie in DDR as blocks. The data of convolutions are planes (chw) or pixels of all channels (hwc, rows). Pools
+read planes; FC reads a vector. A kernel is [channel][tap] (chw) or [group][tap][channel of the group]. FC weights are
+stored column by column. An engine that computes one output at a time reads them in this order; with several outputs,
+the weights of an iteration follow each other.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
 from tilewright.targets.zynq.timing import walk
 
-#: Byte offsets of the registers on the PS's port [I]: the document names block, waiting and done only.
+#: Byte offsets of the registers on the PS's port [I]. The document names only block, waiting and done.
 REGISTERS = {
     "CONTROL": 0x00,  # write 1: start the layer of the descriptor
-    "STATUS": 0x04,  # bit 0 waiting, bit 1 done; then the request: store (bits 4..5), bit 6 write
+    "STATUS": 0x04,  # bit 0 waiting, bit 1 done; the request: store (bits 4..5), bit 6 write
     "BLOCK": 0x08,  # the block register of the request
     "DONE": 0x0C,  # write the store's number: its block has been moved
     "DESCRIPTOR": 0x40,  # the words of the descriptor
@@ -40,8 +40,9 @@ STATUS_WAITING, STATUS_IDLE, STATUS_STORE_SHIFT, STATUS_WRITE = 1, 2, 4, 64
 
 
 def write(program: Program, folder: str | Path) -> None:
-    """Write the driver of a program. Raises UnsupportedError for engines whose pages the document's protocol cannot
-    serve, InputError for a folder that cannot be written.
+    """Write the driver of a program to a folder.
+
+    Raises UnsupportedError as `sources`, and InputError if the folder cannot be written.
     """
     files = sources(program)
     folder = Path(folder)
@@ -54,16 +55,19 @@ def write(program: Program, folder: str | Path) -> None:
 
 
 def sources(program: Program) -> dict[str, bytes]:
-    """The files by name."""
+    """Return the files of the driver by name.
+
+    Raises UnsupportedError if the document's protocol cannot serve the pages of the engine, and if no layer runs on it.
+    """
     config = Config.read(program.config, {})
     for key in ("frames", "outputs", "oc_blocking", "fc_batch"):
         default = getattr(Config(), key)
         if getattr(config, key) != default:
-            reason = f"the driver serves the document's requests; {key}={getattr(config, key)} needs another protocol"
+            reason = f"{key}={getattr(config, key)} is not supported: it needs another protocol than the document's"
             raise UnsupportedError("driver", reason, f"compile with {key}={default}")
     images = [LayerImage.of(launch, config) for launch in program.launches]
     if not images:
-        raise UnsupportedError("driver", "the program has no layer for the engine")
+        raise UnsupportedError("driver", "no layer of the program runs on the engine")
     content, sizes = _memory(images)
     first_factors = accumulate((image.layer.channels for image in images), initial=0)
     layers = [_entry(image, at) for image, at in zip(images, first_factors, strict=False)]
@@ -82,26 +86,26 @@ def sources(program: Program) -> dict[str, bytes]:
 
 
 def engine_header(config: Config) -> str:
-    """zynq_engine.h: sizes, the register map, the descriptor's bits."""
+    """Return the text of zynq_engine.h: sizes, the register map, the bits of a descriptor."""
     choices = {key: {word: index for index, word in enumerate(words)} for key, words in Config.words().items()}
     sizes = {key: choices[key][value] if key in choices else value for key, value in config.to_dict().items()}
     blocks = {f"{store}_block_words": config.block_words(store) for store in STORES}
     status = {"WAITING": STATUS_WAITING, "IDLE": STATUS_IDLE, "STORE_SHIFT": STATUS_STORE_SHIFT, "WRITE": STATUS_WRITE}
     groups = [
         Group("sizes", macros("zynq", {"lanes": LANES, **sizes, **blocks})),
-        *(Group(f"words of {key}", macros(f"zynq_{key}", words)) for key, words in choices.items()),
+        *(Group(f"values of {key}", macros(f"zynq_{key}", words)) for key, words in choices.items()),
         Group("kinds of layer", macros("zynq_kind", {kind.name: int(kind) for kind in Kind})),
         Group("requantisation rules", macros("zynq_rule", {rule: index for index, rule in enumerate(RULES)})),
         Group("stores", macros("zynq_store", {store: index for index, store in enumerate(STORES)})),
         Group("registers, byte offsets", macros("zynq_reg", {name: f"0x{at:02x}" for name, at in REGISTERS.items()})),
         Group("bits of STATUS", macros("zynq_status", status)),
-        Group("bits of a descriptor: first, last", bit_ranges("ZYNQ_DESC", LAYOUT)),
+        Group("bits of each descriptor field: first, last", bit_ranges("ZYNQ_DESC", LAYOUT)),
     ]
     return header("ZYNQ_ENGINE_H_", "The VGG16 engine.", groups, structure("zynq_descriptor", LAYOUT))
 
 
 def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
-    """DDR before the first layer, and where its parts and the areas behind it start."""
+    """Return the initial contents of DDR, and the offsets of its parts and of the areas after it."""
     summing = [image for image in images if image.layer.channels]
     parts = {
         "weight": [weight_blocks(image.layer, image.weight) for image in summing],
@@ -138,7 +142,7 @@ def _entry(image: LayerImage, factor: int) -> str:
 
 
 def _chain(program: Program) -> int:
-    """1 where every layer reads the one before it, with nothing between them but other shapes of the same values."""
+    """Return 1 if every layer reads the result of the layer before it, with only reshapes between them; else 0."""
     if program.graph is None:
         return 0
     inside = [index for index, step in enumerate(program.steps) if not isinstance(step, HostStep)]
@@ -152,7 +156,7 @@ def _chain(program: Program) -> int:
 
 
 def data_blocks(layer: Layer, codes: Array) -> Array:
-    """uint8 [blocks, words] of codes (rows, cols, ic) or (1, r)."""
+    """Return codes (rows, cols, ic) or (1, r) as blocks, uint8 [blocks, words]."""
     words, raw = layer.config.block_words("data"), np.ascontiguousarray(codes).view(np.uint8)
     if not layer.conv or layer.config.layout != "rows":
         planes = layer.kind == Kind.POOL or (layer.conv and layer.config.layout == "chw")
@@ -167,7 +171,7 @@ def data_blocks(layer: Layer, codes: Array) -> Array:
 
 
 def weight_blocks(layer: Layer, weights: Array) -> Array:
-    """uint8 [blocks, words] of codes (oc, 9, ic) or (l, r); with `layout` rows no kernel straddles."""
+    """Return codes (oc, 9, ic) or (l, r) as blocks, uint8 [blocks, words]. In layout rows, no kernel straddles."""
     raw, size = weights.view(np.uint8), layer.config.block_words("weight")
     if layer.kind == Kind.FC:
         return _cut(raw, size)
@@ -181,7 +185,7 @@ def weight_blocks(layer: Layer, weights: Array) -> Array:
 
 
 def bias_blocks(layer: Layer, bias: Array) -> Array:
-    """int32 [blocks, biases]."""
+    """Return biases as blocks, int32 [blocks, biases]."""
     return _cut(bias, layer.config.block_words("bias"))
 
 

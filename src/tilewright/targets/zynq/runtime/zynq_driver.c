@@ -7,7 +7,7 @@
 
 typedef struct {
   uint32_t descriptor[@words@];
-  uint32_t kind, rows, cols, ic, oc; /* FC: 1, 1, R, L */
+  uint32_t kind, rows, cols, ic, oc; /* for FC: 1, 1, R, L */
   uint32_t blocks, step;             /* data blocks that start on a row, output rows served by each */
   uint32_t weight_base, bias_base;   /* in blocks */
   uint32_t factor, factors;
@@ -24,7 +24,7 @@ static const uint32_t block_bytes[4] = {
     ZYNQ_RESULT_BLOCK_WORDS,
 };
 
-/* Where block `block` of a store lies in DDR: the object's base and so many whole blocks. */
+/* Returns the address in DDR of block `block` of a store, counted from the first block of the layer. */
 static uint8_t *address(uint8_t *ddr, const zynq_layer *layer, uint32_t store, uint32_t block) {
   static const uint32_t area[4] = {ZYNQ_DDR_DATA, ZYNQ_DDR_WEIGHT, ZYNQ_DDR_BIAS, ZYNQ_DDR_RESULT};
   uint32_t base = 0;
@@ -44,7 +44,7 @@ uint32_t zynq_output_bytes(uint32_t layer) {
   return it->rows * it->cols * it->oc;
 }
 
-/* Lays codes out in the order in which the loader reads them. */
+/* Writes codes to DDR in the order in which the loader reads them. */
 static void lay_out(uint8_t *ddr, const zynq_layer *layer, const uint8_t *codes) {
   uint8_t *data = ddr + ZYNQ_DDR_DATA;
   uint32_t width = layer->cols * layer->ic;
@@ -58,14 +58,14 @@ static void lay_out(uint8_t *ddr, const zynq_layer *layer, const uint8_t *codes)
   } else {
     for (uint32_t block = 0; block < layer->blocks; block++)
       for (uint32_t row = 0; row < layer->step + 2; row++) {
-        uint32_t y = block * layer->step + row; /* one row down: row 0 of block 0 is padding */
+        uint32_t y = block * layer->step + row; /* input row + 1: row 0 of block 0 is padding */
         if (y < 1 || y > layer->rows) continue;
         memcpy(data + (size_t)block * ZYNQ_DATA_BLOCK_WORDS + row * width, codes + (size_t)(y - 1) * width, width);
       }
   }
 }
 
-/* Results come channel after channel; what follows wants all channels of a position together. */
+/* Results come channel by channel; the next layer needs all channels of a position together. */
 static void collect(const uint8_t *ddr, uint32_t index, uint8_t *codes) {
   const zynq_layer *layer = &layers[index];
   const uint8_t *results = ddr + ZYNQ_DDR_RESULT;

@@ -1,1 +1,1 @@
-"""When the engine works and waits, in closed form."""
+"""When the engine works and when it waits, in closed form."""

@@ -1,9 +1,9 @@
-"""When the PS serves pages and the engine waits: event by event, each a block moved, never cycle by cycle.
+"""When the PS serves pages and the engine waits. Computed event by event (an event moves a block), not by cycle.
 
-With one frame a store, `waiting` freezes the whole engine until the PS is done: waits add up. With two, the PS fills
-one frame while the engine uses the other. It serves one request at a time, in the order in which frames become free
-(loads first, then what is needed first); the engine starts a group when its blocks are there, and a result block when
-its frame has been written back. A trace has a track of the engine and one of the PS.
+With one frame per store, `waiting` freezes the whole engine until the PS is done, so waits add up. With two frames, the
+PS fills one frame while the engine uses the other. The PS serves one request at a time, in the order in which frames
+become free (in one cycle loads first, then by deadline). The engine starts a group when its blocks are loaded, and a
+result block when its frame has been written back. A trace has one track for the engine and one for the PS.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from tilewright.targets.zynq.isa.layer import LAYOUT, Layer
 from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.walk import Uses
 
-#: Who keeps the engine waiting: a store, or the PS that re-lays results out.
+#: What the engine waits for: a block of a store, or the PS while it re-lays results out.
 CAUSES = (*STORES, "relayout")
 RELAYOUT, RESULT = len(STORES), STORES.index("result")
-Request = tuple[int, int, int]  # engine cycles done, cause, count
+Request = tuple[int, int, int]  # engine cycles done so far, cause, number of services
 ENGINE, PS = range(2)
 UNITS = ("engine", "ps")
 PAGED, COMPUTE = "paged", "compute"
 MODELS = {
     PAGED: TimingModel(
         PAGED,
-        "states counted from the document; page services (handshake, words a cycle) assumed; nothing measured",
+        "states counted from the document; page services (handshake, words per cycle) assumed; nothing measured",
     ),
     COMPUTE: TimingModel(COMPUTE, "states counted from the document, every block there at once: a lower bound"),
 }
 
 
 class Service(NamedTuple):
-    """Blocks that the PS moved, in its order, int64 [n]: cause, how many services, start, end."""
+    """The work of the PS, in order, int64 [n]: cause, number of services, start and end cycle."""
 
     cause: Array
     times: Array
@@ -47,7 +47,7 @@ class Service(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Places where the engine may wait, int64 [m]: engine cycles done so far, cause, cycles of waiting."""
+    """The points at which the engine may wait, int64 [m]: engine cycles done so far, cause, cycles of waiting."""
 
     at: Array
     cause: Array
@@ -55,7 +55,7 @@ class Waits(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """A layer on the engine: cycles with and without waits, and who waited for whom. For all samples of a batch."""
+    """The cycles of a layer with waits (`cycles`) and without (`engine`), for all samples of a batch."""
 
     cycles: int
     engine: int
@@ -63,16 +63,16 @@ class Schedule(NamedTuple):
     waits: Waits
 
     def stalls(self) -> dict[str, int]:
-        """Cycles of waiting by cause."""
+        """Return the cycles of waiting by cause."""
         return _by_cause(self.waits.cause, self.waits.wait)
 
     def loads(self) -> dict[str, int]:
-        """Page services by store."""
+        """Return the number of page services by store."""
         return {name: n for name, n in _by_cause(self.service.cause, self.service.times).items() if name in STORES}
 
 
 def schedule(layer: Layer, paged: bool = True) -> Schedule:
-    """The layer's time; not `paged`: as if every block were there."""
+    """Return the schedule of a layer. Without `paged`, all blocks are loaded from the start."""
     engine = walk.engine_cycles(layer)
     if not paged:
         return _frozen(layer.config, engine, [])
@@ -86,7 +86,7 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
 
 
 def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
-    """A load where a block is needed; a write-back where a result block is left, or at the end."""
+    """Return a load where a block is needed, and a write-back where a result block is complete, in order."""
     requests = []
     for name, of in found.items():
         when = of.need if name != "result" else np.append(of.free[:-1], engine)
@@ -95,7 +95,7 @@ def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
 
 
 def _thrashing(layer: Layer, engine: int) -> list[Request]:
-    """All services of a store together: there are up to one a word."""
+    """Return one request per store for all its services, of which there may be one per word."""
     results = -(-layer.outputs // layer.config.block_words("result"))
     biases = -(-layer["oc"] // layer.config.block_words("bias"))
     counts = (walk.data_loads(layer), walk.weight_loads(layer), biases)
@@ -107,7 +107,7 @@ def _cost(config: Config, cause: int) -> int:
 
 
 def _frozen(config: Config, engine: int, requests: Sequence[Request]) -> Schedule:
-    """Every service stops the engine."""
+    """Schedule with one frame per store: every service stops the engine."""
     at, cause, count = (np.array(requests, np.int64).reshape(-1, 3)[:, column] for column in range(3))
     costs = np.array([_cost(config, index) for index in range(len(CAUSES))], np.int64)
     wait = count * costs[cause]
@@ -117,8 +117,8 @@ def _frozen(config: Config, engine: int, requests: Sequence[Request]) -> Schedul
 
 
 def _double(config: Config, engine: int, found: dict[str, Uses], end: Sequence[Request]) -> Schedule:
-    """Two frames a store."""
-    jobs: list[tuple[int, bool, int, int]] = []  # engine cycles from which possible, writes, by which needed, cause
+    """Schedule with two frames per store: services overlap with the engine."""
+    jobs: list[tuple[int, bool, int, int]] = []  # earliest engine cycle, is a write, deadline, cause
     for name, of in found.items():
         cause, ahead = STORES.index(name), config.frames
         if name == "result":
@@ -133,7 +133,7 @@ def _double(config: Config, engine: int, found: dict[str, Uses], end: Sequence[R
     needs = sorted((by, index) for index, (_, _, by, _) in enumerate(jobs))
     started, done = [0] * len(jobs), [0] * len(jobs)
     waits: list[Request] = []
-    free = late = following = 0  # PS time, how far the engine is behind its cycles, the next job
+    free = late = following = 0  # when the PS is free, delay of the engine so far, next job
     for at, index in needs:
         while following < len(jobs) and jobs[following][0] <= at:
             possible, _, _, cause = jobs[following]
@@ -165,7 +165,7 @@ def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
 
 
 def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
-    """A layer's trace and sums under a timing model, for one sample: its share of a batch."""
+    """Return the trace and totals of a layer under a timing model, for one sample: its share of a batch."""
     found = schedule(layer, paged=model == PAGED)
     trace = _trace(layer, found)
     stalls = {
@@ -184,7 +184,7 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
 
 
 def _trace(layer: Layer, found: Schedule) -> Trace:
-    """Engine steps lie between places where it may wait, PS steps are page services."""
+    """Build the trace: engine steps lie between points at which the engine may wait; PS steps are page services."""
     late = np.cumsum(found.waits.wait)
     begin = np.concatenate([[0], found.waits.at + late])
     end = np.concatenate([found.waits.at + late - found.waits.wait, [found.cycles]])

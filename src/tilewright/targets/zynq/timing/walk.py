@@ -1,13 +1,13 @@
-"""The order in which a layer uses its blocks, in engine cycles: closed forms, no iteration. And loads without an order.
+"""When a layer uses its blocks, in closed form; and the number of loads for layouts in which it cannot be told.
 
-Engine cycles count what the engine does, waits left out. A *use* of a block is from `need`, the start of the first
-group of work that touches it, to `free`, the end of the last. A group is the outputs of one sum for convolutions, an
-iteration for FC operands, an element for pools.
+Engine cycles count the work of the engine, without waits. A *use* of a block lasts from `need`, the start of the first
+group of work that touches it, to `free`, the end of the last group. A group is the outputs that are summed together for
+convolutions, an iteration for FC operands, an element for pools.
 
-The words of a convolution that lie as the document leaves them (layouts chw and hwc) have no such order: every window
-may leave the block. One block is resident; a load is a change of block between two words that the loader reads after
-each other. The order of words is the lanes': channel, tap (chw) or tap, channel (hwc), group after group, position
-after position, and so again for each output channel. Padding taps read nothing.
+In the layouts chw and hwc, the words of a convolution lie as the document leaves them, and every window may leave the
+block. One block is resident, and a load happens when two words that the loader reads in succession are in different
+blocks. Words are read in the order of the lanes: channel, tap (chw) or tap, channel (hwc), then group by group,
+position by position, and again for each output channel. Padding taps read nothing.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ POOL_TAIL = 2
 
 
 class Uses(NamedTuple):
-    """The blocks of one store in order of use, int64 [n] engine cycles; a block may come again."""
+    """The blocks of one store in order of use, int64 [n], in engine cycles. A block may be used several times."""
 
     block: Array
     need: Array
     free: Array
 
     def once(self) -> Uses:
-        """Every block loaded once, and kept: all of them fit."""
+        """Return the uses if all blocks fit into the store: each is loaded once and kept."""
         count = int(self.block.max(initial=-1)) + 1
         last = np.full(count, self.free.max(initial=0), np.int64)
         return Uses(np.arange(count), self.need[:count], last)
 
 
 class Rows(NamedTuple):
-    """A convolution's data in blocks that start on a row: `blocks` of them, `step` output rows served by each."""
+    """The data of a convolution in `blocks` blocks, which start on a row and serve `step` output rows each."""
 
     blocks: int
     step: int
 
     def first(self, block: int) -> int:
-        """The input row that a block starts with; -1 is padding."""
+        """Return the first input row of a block; -1 is padding."""
         return block * self.step - 1 if self.blocks > 1 else 0
 
 
 def row_blocks(layer: Layer) -> Rows:
-    """As many rows as a block holds, two of them the halo, in every block but an only one."""
+    """Return blocks of as many rows as fit. Two rows of each are the halo, unless there is only one block."""
     fit = layer.config.block_words("data") // (layer["ic"] * layer["cols"])
     if fit >= layer["rows"]:
         return Rows(1, layer["rows"])
@@ -59,12 +59,12 @@ def row_blocks(layer: Layer) -> Rows:
 
 
 def kernels_per_block(layer: Layer) -> int:
-    """Kernels that do not straddle a block."""
+    """Return the number of whole kernels that fit into a block."""
     return layer.config.block_words("weight") // layer.kernel
 
 
 def engine_cycles(layer: Layer) -> int:
-    """Cycles of the layer if every block were there."""
+    """Return the engine cycles of a layer, without waits."""
     if layer.kind == Kind.POOL:
         return layer.inputs + POOL_TAIL
     tail = min(layer.config.outputs, layer.outputs) * layer.samples if layer.config.write_behind else 0
@@ -72,16 +72,16 @@ def engine_cycles(layer: Layer) -> int:
 
 
 def uses(layer: Layer) -> dict[str, Uses]:
-    """The blocks of each store that the layer uses; convolutions of `layout` rows only."""
+    """Return the uses of the blocks of each store. Convolutions must have the layout rows."""
     if layer.kind == Kind.POOL:
         return _pool(layer)
     return FcWalk(layer).uses() if layer.kind == Kind.FC else ConvWalk(layer).uses()
 
 
 class ConvWalk:
-    """Channel groups, data blocks, position groups, channels of the group: from the outer loop to the inner one.
+    """A convolution. Its loops, outermost first: channel groups, data blocks, position groups, channels of the group.
 
-    A channel group is one channel, or with `oc_blocking` those whose kernels share a block.
+    A channel group is one channel, or with `oc_blocking` the channels whose kernels share a block.
     """
 
     def __init__(self, layer: Layer) -> None:
@@ -94,12 +94,12 @@ class ConvWalk:
             (min((p + 1) * self.rows.step, layer["rows"]) - p * self.rows.step) * layer["cols"]
             for p in range(self.rows.blocks)
         ]
-        #: Engine cycles of one channel before each data block, and in all.
+        #: Engine cycles of one channel before each data block; the last entry is the total.
         self.before = np.concatenate([[0], np.cumsum([self._channel(m) for m in self.positions])]).astype(np.int64)
         self.total = int(self.before[-1]) * layer["oc"]
 
     def group(self, outputs: Array | int) -> Array:
-        """Cycles of a group of so many outputs: its sums, then or meanwhile its writes."""
+        """Return the cycles of a group of `outputs`: its sums, then its writes; with `write_behind` both overlap."""
         return np.maximum(self.sums, outputs) if self.behind else np.asarray(self.sums + outputs)
 
     def _channel(self, positions: int) -> int:
@@ -107,7 +107,7 @@ class ConvWalk:
         return full * int(self.group(self.k)) + (int(self.group(rest)) if rest else 0)
 
     def span(self, output: Array) -> tuple[Array, Array]:
-        """When the group that writes each result (int64, in the order of writing) starts and ends."""
+        """Return start and end of the group that writes each result; `output` is int64, in order of writing."""
         size, channels = self.layer.positions, self.layer["oc"]
         g = output // (size * self.together)
         left = output - g * size * self.together
@@ -147,7 +147,10 @@ class ConvWalk:
 
 
 class FcWalk:
-    """Column groups, iterations: weights pass once, in the order of use; samples of a batch share each iteration."""
+    """A fully connected layer. Its loops, outermost first: column groups, iterations.
+
+    Weights are read once, in order of use. The samples of a batch share each iteration.
+    """
 
     def __init__(self, layer: Layer) -> None:
         self.layer, config = layer, layer.config
@@ -166,12 +169,12 @@ class FcWalk:
         return np.where(g + 1 < self.groups, (g + 1) * self.full, self.total)
 
     def group_span(self, column: Array) -> tuple[Array, Array]:
-        """When the group of each column starts and ends."""
+        """Return start and end of the group of each column."""
         g = column // self.k
         return g * self.full, self._end(g)
 
     def weight_span(self, word: Array) -> tuple[Array, Array]:
-        """When the iteration that reads each weight starts and ends."""
+        """Return start and end of the iteration that reads each weight."""
         r, lanes = self.layer["r"], self.layer.config.fc_lanes
         g = word // (self.k * r)
         width = np.minimum(self.k, self.layer["l"] - g * self.k)
@@ -190,10 +193,10 @@ class FcWalk:
         }
 
     def _data(self) -> Uses:
-        """A vector that fits stays; one that does not passes once a column group."""
+        """Return the uses of data. A vector that fits is kept; otherwise it is loaded once per column group."""
         layer, words = self.layer, self.layer.config.block_words("data")
         count, lanes = data_blocks(layer), layer.config.fc_lanes
-        if self.samples > 1:  # every iteration reads all samples' words
+        if self.samples > 1:  # every iteration reads words of all samples
             return Uses(np.arange(count), np.zeros(count, np.int64), np.full(count, self.total))
         first = np.arange(count) * words
         need = first // lanes * self.step
@@ -205,7 +208,7 @@ class FcWalk:
 
 
 def data_blocks(layer: Layer) -> int:
-    """Blocks of the layer's data."""
+    """Return the number of blocks of a layer's data."""
     if layer.conv and layer.config.layout == "rows":
         return row_blocks(layer).blocks
     return -(-layer.inputs * layer.samples // layer.config.block_words("data"))
@@ -218,25 +221,25 @@ def weight_blocks(layer: Layer) -> int:
 
 
 def refusal(layer: Layer) -> str:
-    """Why this engine cannot run the layer; empty where it can."""
+    """Return why this engine cannot run a layer; empty if it can."""
     if reason := layer.refusal():
         return reason
     config = layer.config
     for store, count in (("data", data_blocks(layer)), ("weight", weight_blocks(layer))):
         if count > 1 << config.block_bits:
-            return f"{count} {store} blocks exceed the block register, block_bits={config.block_bits}"
+            return f"{count} {store} blocks exceed the block register (block_bits={config.block_bits})"
     if layer.samples > 1 and data_blocks(layer) > config.frames:
-        return f"the {layer.samples} vectors of a batch take {data_blocks(layer)} data blocks, frames={config.frames}"
+        return f"fc_batch={layer.samples} takes {data_blocks(layer)} data blocks, more than frames={config.frames}"
     words = min(config.outputs, layer["l"]) * config.fc_lanes if layer.kind == Kind.FC else 0
     if config.frames > 1 and words > min(config.block_words("weight"), config.block_words("data")):
         return f"an iteration of {words} words exceeds a block"
     if config.oc_blocking and layer["oc"] > config.block_words("bias"):
-        return f"{layer['oc']} output channels exceed a bias block, bias_bits={config.bias_bits}"
+        return f"{layer['oc']} output channels exceed a bias block (bias_bits={config.bias_bits})"
     return ""
 
 
 def _pool(layer: Layer) -> dict[str, Uses]:
-    """One element a cycle, channel by channel; a result with every second element of every second row."""
+    """Return the uses of a pool: an element per cycle, a result with every second element of every second row."""
     cols, config = layer["cols"], layer.config
 
     def element(result: Array) -> tuple[Array, Array]:
@@ -251,13 +254,13 @@ def _pool(layer: Layer) -> dict[str, Uses]:
 
 
 def _sequential(words: int, total: int, span: Callable[[Array], tuple[Array, Array]]) -> Uses:
-    """Blocks of words that are used in order; `span` says when the work on a word starts and ends."""
+    """Return the uses of blocks whose words are used in order. `span` returns start and end of the work on words."""
     first = np.arange(0, total, words)
     return Uses(np.arange(len(first)), span(first)[0], span(np.minimum(first + words, total) - 1)[1])
 
 
 def data_loads(layer: Layer) -> int:
-    """Loads of data blocks in all sweeps, the first one included; a row of positions at a time."""
+    """Return the number of loads of data blocks in all sweeps, including the very first load."""
     blocks_of = _planes if layer.config.layout == "chw" else _pixels
     sweep, opening, before = 0, 0, 0
     for row in range(layer["rows"]):
@@ -268,7 +271,7 @@ def data_loads(layer: Layer) -> int:
 
 
 def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
-    """The blocks of the first and last word of each (column, channel), in order: a window's rows are read upwards."""
+    """Return the blocks of the first and last word of each (column, channel), in order (chw: addresses ascend)."""
     rows, cols, words = layer["rows"], layer["cols"], layer.config.block_words("data")
     x, plane = np.arange(cols)[:, None], np.arange(layer["ic"]) * layer.positions
     first = max(row - 1, 0) * cols + np.maximum(x - 1, 0)
@@ -277,7 +280,7 @@ def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
 
 
 def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
-    """The blocks of the first and last word of each (column, group, tap inside the image), in order."""
+    """Return the blocks of the first and last word of each (column, group, tap inside the image), in order (hwc)."""
     cols, channels, words = layer["cols"], layer["ic"], layer.config.block_words("data")
     y, x = row + np.repeat([-1, 0, 1], 3), np.arange(cols)[:, None] + np.tile([-1, 0, 1], 3)
     inside = (y >= 0) & (y < layer["rows"]) & (x >= 0) & (x < cols)
@@ -287,7 +290,7 @@ def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
 
 
 def weight_loads(layer: Layer) -> int:
-    """Loads of weight blocks: a kernel that straddles swaps back and forth at every position."""
+    """Return the number of loads of weight blocks. A straddling kernel reloads its blocks at every position."""
     start, end = _kernel_blocks(layer)
     crossed = end - start
     inner = layer.positions * crossed + (layer.positions - 1) * (crossed > 0)
@@ -295,12 +298,12 @@ def weight_loads(layer: Layer) -> int:
 
 
 def straddling(layer: Layer) -> int:
-    """Output channels whose kernel, in packed order, crosses a block edge."""
+    """Return the number of output channels whose kernel, in packed order, straddles blocks."""
     start, end = _kernel_blocks(layer)
     return int((start != end).sum())
 
 
 def _kernel_blocks(layer: Layer) -> tuple[Array, Array]:
-    """The blocks of the first and last word of each kernel, in packed order."""
+    """Return the blocks of the first and last word of each kernel, in packed order."""
     words, first = layer.config.block_words("weight"), np.arange(layer.channels) * layer.kernel
     return first // words, (first + layer.kernel - 1) // words

@@ -1,1 +1,1 @@
-"""What a layer computes."""
+"""The values that a layer computes."""

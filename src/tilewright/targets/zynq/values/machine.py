@@ -1,11 +1,11 @@
-"""What a layer computes: sums as matrix products, then requantisation; pools as the largest of four.
+"""The values that a layer computes: sums as matrix products, then requantisation; pools as the largest of four.
 
-Values do not depend on when blocks come. They do depend on `lat_use`: a consumer that does not wait for the unit adds
+Values do not depend on when blocks arrive. They do depend on `lat_use`: with 0, ACC does not wait for the unit and adds
 the sum of the iteration before.
 
-Products of codes are taken by onnxruntime's integer kernels where they are exact: several times as fast as BLAS.
-Without VNNI they add pairs of products in 16 bits, which saturate (docs/arithmetic.md): then they are not used. The
-CPU's flags say whether they may be, and a product of extreme codes confirms it.
+onnxruntime's integer kernels multiply codes several times as fast as BLAS, and are used where they are exact. Without
+VNNI they are not: they add pairs of products in 16 bits, which saturate (docs/arithmetic.md). The flags of the CPU
+decide, and a product of extreme codes confirms it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tilewright.sim.jit import compiled
 from tilewright.targets.zynq.config import GROUP, TAPS
 from tilewright.targets.zynq.isa.layer import RULES, Kind, Layer
 
-#: Bytes of a strip of window rows: it stays in the cache between its making, its product and its results.
+#: Bytes of a strip of window rows. A strip stays in the cache while it is made, multiplied and requantised.
 STRIP_BYTES = 1 << 21
-#: Up to so many samples FC weights are read once as they are; as floats for BLAS they would take four times the bytes.
+#: Up to this number of samples, FC weights are read as they are: as floats for BLAS they take four times the bytes.
 FEW = 4
 _SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
 Product = Callable[[Array], Array]
@@ -35,9 +35,10 @@ VNNI_FLAGS = frozenset(("avx512_vnni", "avx_vnni"))
 
 
 def run(layer: Layer, data: Array, weights: Array, bias: Array, factor: Array) -> Array:
-    """Codes (S, results) of data (S, rows, cols, ic) or (S, r); weights (oc, 9, ic) or (l, r).
+    """Return the codes (S, results) that a layer computes; results are (rows, cols, channels) or (l), flat.
 
-    bias int32 [channels], factor float64 [1 or channels]. Results are (rows, cols, channels) or (l), flat.
+    `data` is (S, rows, cols, ic) or (S, r), `weights` (oc, 9, ic) or (l, r), `bias` int32 [channels], `factor` float64
+    [1 or channels].
     """
     if layer.kind == Kind.POOL:
         return np.clip(_pool(data), layer["low"], layer["high"]).astype(data.dtype).reshape(len(data), -1)
@@ -46,7 +47,7 @@ def run(layer: Layer, data: Array, weights: Array, bias: Array, factor: Array) -
 
 
 def _sums(layer: Layer, data: Array, weights: Array) -> Iterator[Array]:
-    """int32 (n, channels) without bias, position after position, sample after sample."""
+    """Yield sums without bias, int32 (n, channels), in order of sample and position."""
     if layer.kind == Kind.FC:
         yield _fc(layer, data, weights) if layer.config.lat_use else _stale(layer, data, weights)
         return
@@ -78,7 +79,7 @@ def _products(weights: Array, data: Array, sums: Array) -> None:
 
 
 def _conv(layer: Layer, image: Array, weights: Array) -> Iterator[Array]:
-    """Strip by strip of output rows, each one matrix of windows."""
+    """Yield the sums of one image in strips of output rows. Each strip is one matrix of windows."""
     zero = layer["zx"] + 128 * layer["x_signed"]
     by_codes = vnni_available() and 0 <= zero <= 255
     padded, product = (_codes if by_codes else _floats)(layer, image, weights)
@@ -90,7 +91,7 @@ def _conv(layer: Layer, image: Array, weights: Array) -> Iterator[Array]:
 
 
 def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
-    """The padded image without its zero point, and the product of windows with the kernels."""
+    """Return the padded image minus its zero point, and the function that multiplies windows with the kernels."""
     padded = _SAME.pad(image[None].astype(np.float32) - np.float32(layer["zx"]))[0]
     kernel = (weights.astype(np.float32) - np.float32(layer["zw"])).reshape(len(weights), -1).T
     bounds = max(1, int(np.abs(padded).max())), max(1, int(np.abs(kernel).max()))
@@ -98,7 +99,7 @@ def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]
 
 
 def _codes(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
-    """The same with codes as they are, uint8 by int8; what zero points add is taken off the sums."""
+    """Like `_floats`, but multiply codes as they are, uint8 by int8, and subtract what the zero points contribute."""
     zero, zw = layer["zx"] + 128 * layer["x_signed"], layer["zw"] - 128 * (1 - layer["w_signed"])
     padded = _SAME.pad((_shifted(image) if layer["x_signed"] else image)[None], zero)[0]
     signed = weights if layer["w_signed"] else _shifted(weights)
@@ -116,14 +117,14 @@ def _codes(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
 
 
 def _shifted(codes: Array) -> Array:
-    """int8 as uint8, 128 more; uint8 as the bits of int8, 128 less."""
+    """Convert int8 to uint8 by adding 128, or uint8 to the bits of int8 by subtracting 128."""
     return codes.view(np.uint8) ^ np.uint8(128)
 
 
 def _stale(layer: Layer, data: Array, weights: Array) -> Array:
-    """What ACC adds if it does not wait: of every iteration the sum of the one before it, of the first one's, 0.
+    """Return the sums if ACC does not wait: in every iteration it adds the products of the iteration before, first 0.
 
-    A sum then lacks its own last product and has that of the sum computed before.
+    A sum then lacks its own last products, and contains the last products of the sum computed before it.
     """
     right = replace(layer, config=replace(layer.config, lat_use=1))
     sums = _all(right, data, weights)
@@ -135,7 +136,7 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
     else:
         first = (layer.depth - 1) * GROUP
         last = _all(right, data[..., first:], weights[..., first:])
-        order = last.T.ravel()  # channel after channel, position after position
+        order = last.T.ravel()  # the order of computation: by channel, then by position
         before = np.concatenate([np.zeros(1, np.int32), order[:-1]]).reshape(last.T.shape).T
     return sums - last + before
 
@@ -145,7 +146,7 @@ def _all(layer: Layer, data: Array, weights: Array) -> Array:
 
 
 def _finish(layer: Layer, sums: Array, bias: Array, factor: Array) -> Array:
-    """Bias, ReLU in place, requantisation: codes of the same shape."""
+    """Add the bias, apply ReLU and requantise; returns codes of the same shape."""
     total = sums + bias  # int32: wraps as the accumulator does
     if layer["relu"]:
         np.maximum(total, 0, out=total)
@@ -164,7 +165,7 @@ def _pool(data: Array) -> Array:
 
 @cache
 def vnni_available() -> bool:
-    """Whether `vnni_product` may be used here."""
+    """Return whether `vnni_product` is available and exact on this CPU."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="ignore").split()
         if VNNI_FLAGS.isdisjoint(flags):
@@ -177,7 +178,7 @@ def vnni_available() -> bool:
 
 
 def vnni_product(a: Array, b: Array) -> Array:
-    """``a @ b`` as int32: uint8 (M, K) by int8 (K, N)."""
+    """Return ``a @ b`` as int32, for uint8 (M, K) and int8 (K, N)."""
     (product,) = _session().run(None, {"a": a, "b": b})
     return product
 

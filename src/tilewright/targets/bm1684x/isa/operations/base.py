@@ -1,4 +1,4 @@
-"""An operation, described once: what it means on arrays, what is refused and why, who runs it."""
+"""The description of an operation: its meaning on arrays, the rules that refuse it, and the engine that runs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.targets.bm1684x.values.elementwise import STEPS
 TIU, DMA, HAU = "tiu", "dma", "hau"
 
 
-#: What a command says beside its operands, and what holds where it says nothing.
+#: The attributes of commands, and the default of each.
 ATTRIBUTES: Mapping[str, Any] = {
     **dict.fromkeys(("mode", "source_mode"), Rounding.HALF_TO_EVEN),
     **dict.fromkeys(("saturate", "rotated", "relu", "descending"), False),
@@ -26,15 +26,15 @@ ATTRIBUTES: Mapping[str, Any] = {
 
 
 def attribute(attributes: Mapping[str, Any], name: str) -> Any:
-    """An attribute of a command, given or not."""
+    """Return an attribute of a command, or its default if the command does not give it."""
     return attributes.get(name, ATTRIBUTES[name])
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """What a meaning sees: operands by name, types of operands and results, attributes of the command.
+    """The arguments of a meaning: operands (`data`) by name, types of operands and results, and attributes.
 
-    `shapes` are those of the results. Optional operands are absent.
+    `shapes` are the shapes of the results. An optional operand that is absent has no entry.
     """
 
     data: Mapping[str, Array]
@@ -54,28 +54,29 @@ class Values:
 
 
 class Signature(NamedTuple):
-    """What rules see: types by operand and result, and attributes."""
+    """The argument of a rule: types by name of operand or result, and attributes."""
 
     types: Mapping[str, DType]
     attributes: Mapping[str, Any]
 
 
-#: The results by name, or the only one.
+#: Computes the results by name, or the only result.
 Meaning = Callable[[Values], Array | Mapping[str, Array]]
+#: From the values and the results: by name, masks (bool) of the elements of operands and results that are touched.
 Touches = Callable[[Values, Mapping[str, Array]], Mapping[str, Array]]
-#: Why a command is refused: a sentence; nothing where it is not.
+#: Returns the reason for refusing a command, or an empty string to accept it.
 Rule = Callable[[Signature], str]
-#: The same from operands and results by name.
+#: A rule on the operands and results by name.
 PlaceRule = Callable[[Mapping[str, Any]], str]
 
 
 @dataclass(frozen=True)
 class Operation:
-    """`meaning` is a pure function of logical arrays; what it computes stands in `results` by name.
+    """An operation. `meaning` is a pure function on logical arrays; `inputs` and `outputs` are the names it uses.
 
-    `inexact`: the machine iterates in an undocumented way, results are within `ulps` of the true value here.
-    `by_data`: what is written depends on values. `touches` says of operands and results of which a command reads or
-    writes only some elements, by their values, which: bool, from its values and what it gave.
+    `inexact`: the machine iterates in an undocumented way; the conformance check allows a few units in the last place.
+    `by_data`: which elements are written depends on values. `touches` gives the elements that a command touches, for
+    operands and results where they depend on values.
     """
 
     name: str
@@ -89,25 +90,25 @@ class Operation:
     touches: Touches | None = None
 
     def results(self, values: Values) -> Mapping[str, Array]:
-        """What it computes, by the names of its results."""
+        """Return the computed results by name."""
         found = self.meaning(values)
         return {"y": found} if isinstance(found, np.ndarray | np.generic) else found
 
     def refusal(self, types: Mapping[str, DType], attributes: Mapping[str, Any]) -> str:
-        """Why the machine does not run it with these types and attributes; empty where it does."""
+        """Return why the machine cannot run it with these types and attributes, or an empty string if it can."""
         signature = Signature(types, attributes)
         return next((reason for rule in self.rules if (reason := rule(signature))), "")
 
 
 OPERATIONS: dict[str, Operation] = {}
-#: Operands that a command may do without.
+#: Operands that a command may omit.
 OPTIONAL = ("acc", "bias", "zero", "shift", "numbers", "y_before")
 
 
 def define(
     engine: str, name: str, inputs: str, meaning: Meaning, *rules: Rule, outputs: str = "y", **more: Any
 ) -> None:
-    """Add an operation to OPERATIONS; a name can be given once. `inputs`, `outputs`: names, separated by blanks."""
+    """Add an operation to OPERATIONS; names are separated by blanks. Raises ValueError if it is there already."""
     if name in OPERATIONS:
         raise ValueError(f"two operations are called {name}")
     OPERATIONS[name] = Operation(name, engine, tuple(inputs.split()), meaning, rules, tuple(outputs.split()), **more)

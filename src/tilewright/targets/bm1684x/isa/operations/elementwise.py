@@ -1,6 +1,6 @@
-"""Element-wise commands of the compute engine, conversions, and functions that the machine computes by iteration.
+"""The compute engine's element-wise commands and conversions, and the functions that it computes by iteration.
 
-Operands broadcast: constants, channels, strides of 0.
+Operands broadcast: constants, one value per channel, and strides of 0.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from tilewright.targets.bm1684x.values.elementwise import RELATIONS, holds
 
 
 def float_binary(name: str, v: Values) -> Array:
-    """A sum, difference, product or absolute difference, rounded once."""
+    """Return a sum, difference, product or absolute difference, rounded once."""
     return e.float_binary(name, v["a"], v["b"], v.types["y"])
 
 
 def integer_binary(name: str, v: Values) -> Array:
-    """A sum, difference or product, shifted and rounded; it wraps, or clamps where the command says so."""
+    """Return a sum, difference or product, shifted and rounded. It wraps, or clamps with the attribute `saturate`."""
     count = v["shift"].astype(np.int64) if "shift" in v.data else 0
     saturating = bool(v.attribute("saturate"))
     return e.integer_binary(name, v["a"], v["b"], v.types["y"], count, v.mode, saturating)
 
 
 def extreme(name: str, v: Values) -> Array:
-    """The larger of a and b, or the smaller."""
+    """Return the maximum or minimum of a and b."""
     if v.types["a"].is_float:
         return e.float_binary(name, v["a"], v["b"], v.types["a"])
     return np.maximum(v["a"], v["b"]) if name == "max" else np.minimum(v["a"], v["b"])
 
 
 def shifted(arithmetic: bool, v: Values) -> Array:
-    """Right shifts round; left shifts drop what leaves the type. Logical ones see unsigned bits."""
+    """Return a shifted: right shifts round, left shifts drop high bits. A logical shift treats a as unsigned."""
     bits = v["a"] if arithmetic else v["a"].view(f"<u{v.types['a'].bytes}")
     return floats.wrap(floats.shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])
 
 
 def compare(relation: str, v: Values) -> Array:
-    """c where the relation holds between a and b, else 0."""
+    """Return c where the relation holds between a and b, else 0."""
     true = holds(relation, v["a"], v["b"], v.types["a"])
     return np.where(true, v["c"], np.zeros((), v.types["y"].storage))
 
 
 def select(relation: str, v: Values) -> Array:
-    """c where the relation holds between a and b, else d."""
+    """Return c where the relation holds between a and b, else d."""
     return np.where(holds(relation, v["a"], v["b"], v.types["a"]), v["c"], v["d"])
 
 
 def extreme_select(name: str, relation: str, v: Values) -> dict[str, Array]:
-    """The extreme of a and b too."""
+    """Return `select` as y, and the maximum or minimum of a and b as y0."""
     return {"y0": extreme(name, v), "y": select(relation, v)}
 
 
 def negative(v: Values) -> Array:
-    """0 - a: zeros become positive, the lowest integer stays."""
+    """Return 0 - a. A negative zero becomes positive; the lowest integer stays as it is."""
     dtype = v.types["y"]
     if dtype.is_float:
         return e.float_binary("sub", dtype.from_bits(0), v["a"], dtype)
@@ -69,7 +69,7 @@ def negative(v: Values) -> Array:
 
 
 def prelu(v: Values) -> Array:
-    """a where it is positive, else a * slope."""
+    """Return a where it is positive, else a * slope."""
     dtype = v.types["y"]
     with np.errstate(all="ignore"):
         value, slope = floats.widen(v["a"], dtype), floats.widen(v["slope"], dtype)
@@ -77,31 +77,31 @@ def prelu(v: Values) -> Array:
 
 
 def multiply_add(v: Values) -> Array:
-    """acc + a * b, two roundings."""
+    """Return acc + a * b with two roundings."""
     return e.multiply_add(v["a"], v["b"], v["acc"], v.types["y"])
 
 
 def integer_mac(v: Values) -> Array:
-    """sat16(((acc << left) + a * b) >> right)."""
+    """Return sat16(((acc << left) + a * b) >> right)."""
     a, b, acc = (v[name].astype(np.int64) for name in ("a", "b", "acc"))
     wide = (acc << v.attribute("left")) + a * b
     return floats.saturate(floats.shift_right(wide, v.attribute("right"), v.mode), I16)
 
 
 def taylor(v: Values) -> Array:
-    """The sum of coefficient[k] * a**k, by Horner's scheme. Each lane has its own: (1, c, 1, k), or (k,) for all."""
+    """Return the sum of coefficients[k] * a**k by Horner's scheme. Coefficients: (1, c, 1, k), or (k,) for all c."""
     coefficients = np.moveaxis(v["coefficients"], -1, 0)[..., None]
     return e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])
 
 
 def unary(function: Callable[[Array], Array], v: Values) -> Array:
-    """|a|, or its sign: -1, 0 or 1."""
+    """Return |a|, or the sign of a: -1, 0 or 1."""
     dtype = v.types["y"]
     return floats.narrow(function(floats.widen(v["a"], dtype)), dtype) if dtype.is_float else function(v["a"])
 
 
 def _of(names: str, function: Callable[..., Array]) -> Callable[[Values], Array]:
-    """A function of the operands alone."""
+    """Return a meaning that applies `function` to the named operands."""
     return lambda v: function(*(v[name] for name in names.split()))
 
 
@@ -145,18 +145,18 @@ def _wide(x: Array) -> Array:
 
 
 def convert(v: Values) -> Array:
-    """x as another type; integers clamp, NaN becomes 0."""
+    """Return x as the type of y. Integers clamp; NaN becomes 0 in an integer type."""
     return floats.cast(v["x"], v.types["x"], v.types["y"], v.mode)
 
 
 def integer_requant(v: Values) -> Array:
-    """sat(round(x * multiplier * 2**shift) + offset)."""
+    """Return sat(round(x * multiplier * 2**shift) + offset)."""
     scaled = floats.shift(_wide(v["x"]) * _wide(v["multiplier"]), v["shift"], v.mode)
     return floats.saturate(scaled + _wide(v["offset"]), v.types["y"])
 
 
 def float_requant(v: Values) -> Array:
-    """sat(round(f32(x) * scale + offset)), each operation a float32 rounding; `source_mode` rounds x to float32."""
+    """Return sat(round(f32(x) * scale + offset)). Each operation rounds to float32; `source_mode` rounds f32(x)."""
     mode, x = v.attribute("source_mode"), v["x"]
     with np.errstate(all="ignore"):
         nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
@@ -166,19 +166,19 @@ def float_requant(v: Values) -> Array:
 
 
 def integer_dequant(v: Values) -> Array:
-    """sat(round((x - offset) * multiplier * 2**shift))."""
+    """Return sat(round((x - offset) * multiplier * 2**shift))."""
     wide = (_wide(v["x"]) - _wide(v["offset"])) * _wide(v["multiplier"])
     return floats.saturate(floats.shift(wide, v["shift"], v.mode), v.types["y"])
 
 
 def float_dequant(v: Values) -> Array:
-    """f32(x - offset) * scale."""
+    """Return f32(x - offset) * scale."""
     with np.errstate(all="ignore"):
         return floats.flush((_wide(v["x"]) - _wide(v["offset"])).astype(np.float32) * np.float32(v["scale"]))
 
 
 def logarithm(v: Values) -> Array:
-    """ln(a), rounded from float64: the vendor's sequence is not known, and differs by a unit in the last place."""
+    """Return ln(a), rounded from float64. The vendor's sequence is unknown; it differs by a unit in the last place."""
     with np.errstate(all="ignore"):
         return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
 

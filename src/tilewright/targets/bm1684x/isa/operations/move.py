@@ -1,4 +1,4 @@
-"""Moves: copies, transposes, broadcasts, gathers and selections of all engines, and sorting. Values keep their bits."""
+"""Copies, transposes, broadcasts, gathers, selections and sorting on all engines. Values keep their bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.targets.bm1684x.values.floats import widen
 
 
 def gather_rows(v: Values) -> Array:
-    """y[0, c, k, :] = x[0, c, index[0, c, k, 0], :]; `fill` where the index is beyond x."""
+    """Return y[0, c, k, :] = x[0, c, index[0, c, k, 0], :], or `fill` where the index is out of range."""
     index, x = v["index"][0, :, :, 0].astype(np.int64), v["x"][0]
     inside = index < x.shape[1]
     rows = np.take_along_axis(x, np.where(inside, index, 0)[:, :, None], 1)
@@ -25,7 +25,10 @@ def gather_rows(v: Values) -> Array:
 
 
 def taken_from(operand: str, gather: Callable[[Values], Array]) -> Touches:
-    """The elements of an operand that a gather takes: those whose numbers it gives when it gathers numbers."""
+    """Return a function for the mask of the elements that a gather reads from `operand`.
+
+    It finds them by gathering the elements' numbers in place of their values.
+    """
 
     def touches(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
         numbers, size = np.arange(v[operand].size).reshape(v[operand].shape), v[operand].size
@@ -37,9 +40,10 @@ def taken_from(operand: str, gather: Callable[[Values], Array]) -> Touches:
 
 
 def scatter_rows(v: Values) -> Array:
-    """y[0, c, index[0, c, k, 0], :] = x[0, c, k, :]; of equal indices the last stays, those beyond y are dropped.
+    """Return y with y[0, c, index[0, c, k, 0], :] = x[0, c, k, :]. Rows with an index out of range are dropped.
 
-    Other rows are those of y_before, or 0. How the machine treats equal indices is not known.
+    All other rows come from y_before, or are 0 without it. If indices are equal, the last row wins; the machine's
+    behaviour is not known.
     """
     y = v["y_before"].copy() if "y_before" in v.data else np.zeros(v.shapes["y"], v.types["y"].storage)
     index = v["index"][0, :, :, 0].astype(np.int64)
@@ -49,7 +53,7 @@ def scatter_rows(v: Values) -> Array:
 
 
 def scattered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """The rows of y that an index names are written; the others stay, or become 0 without y_before."""
+    """Return masks of the touched elements: with y_before only the indexed rows of y are written, else all rows."""
     if "y_before" not in v.data:
         return {}
     marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
@@ -57,30 +61,30 @@ def scattered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def mask_select(v: Values) -> dict[str, Array]:
-    """The elements of x where mask is not 0, in NCHW order, and their count. What follows them is not written."""
+    """Return the elements of x where mask is not 0, in NCHW order, and their count. The rest of y is not written."""
     kept = v["x"][v["mask"] != 0]
     return {"y": kept, "count": np.array([kept.size])}
 
 
 def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """The elements of x that are kept, and the beginning of y that they go to."""
+    """Return masks of the elements of x that are kept, and of those of y that are written."""
     return {"x": v["mask"] != 0, **first_ones(v, found)}
 
 
 def first_ones(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """What is written of y: as many elements as there are."""
+    """Return the mask of the written elements of y: the first ones, as many as were found."""
     shape = v.shapes["y"]
     return {"y": (np.arange(math.prod(shape)) < found["y"].size).reshape(shape)}
 
 
 def nonzero(v: Values) -> dict[str, Array]:
-    """Positions (u32, counted in NCHW order from `base`) of the elements of x that are not 0, and their count."""
+    """Return the positions of the elements of x that are not 0 (u32, in NCHW order, from `base`), and their count."""
     found = np.flatnonzero(v["x"]) + v.attribute("base")
     return {"y": found.astype(np.uint32), "count": np.array([found.size])}
 
 
 def table_lookup(v: Values) -> Array:
-    """y = table[x]; `fill` where x is beyond it. Each channel has its own table: (1, c, 1, k), or (k,) for all."""
+    """Return table[x], or `fill` where x is out of range; (1, c, 1, k) has a table per channel, (k,) one for all."""
     index, tables = v["x"].astype(np.int64), v["table"].reshape(-1, v["table"].shape[-1])
     inside = index < tables.shape[1]
     channel = np.arange(index.shape[1])[:, None, None] if len(tables) > 1 else 0
@@ -88,14 +92,14 @@ def table_lookup(v: Values) -> Array:
 
 
 def gather_columns(v: Values) -> Array:
-    """y[n, c, 0, k] = x[n, c, 0, index[k]]; `fill` where the index is beyond x."""
+    """Return y[n, c, 0, k] = x[n, c, 0, index[k]], or `fill` where the index is out of range."""
     index = v["index"].reshape(-1).astype(np.int64)
     inside = index < v["x"].shape[3]
     return np.where(inside, v["x"][..., np.where(inside, index, 0)], v["fill"])
 
 
 def gather_elements(v: Values) -> Array:
-    """y[n, c, h, k] = x[0, c, h, index[n, c, 0, k]]; `fill` where the index is beyond x."""
+    """Return y[n, c, h, k] = x[0, c, h, index[n, c, 0, k]], or `fill` where the index is out of range."""
     index = v["index"].astype(np.int64)
     inside = index < v["x"].shape[3]
     shape = (index.shape[0], *v["x"].shape[1:])
@@ -104,21 +108,21 @@ def gather_elements(v: Values) -> Array:
 
 
 def sort(v: Values) -> dict[str, Array]:
-    """The first K of x in order, and their `numbers` (or where they stood); equal ones keep their order."""
+    """Return the first K elements of x in stable sorted order, and their `numbers`, or positions without those."""
     key = widen(v["x"], F32) if v.types["x"] is F32 else v["x"].astype(np.int64)
     order = np.argsort(-key if v.attribute("descending") else key, kind="stable")[: v.shapes["y"][0]]
     return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
 
 
 def hard_nms(v: Values) -> dict[str, Array]:
-    """Which boxes stay (i32), and their count, of `boxes` in the order of falling scores: a **model**, unverified.
+    """Return the boxes to keep (i32), and their count: an unverified **model** of non-maximum suppression.
 
-    x (boxes * boxes) is not 0 where the row's box suppresses the column's. Box after box, one that no kept box before
-    it suppresses is kept, as many as y holds.
+    Boxes are in descending order of score. x (boxes * boxes) is not 0 where the row's box suppresses the column's box.
+    A box is kept if no kept box before it suppresses it, until y is full. Raises ValueError if x is not square.
     """
     boxes = math.isqrt(v["x"].size)
     if boxes * boxes != v["x"].size:
-        raise ValueError(f"{v['x'].size} elements are no square of boxes")
+        raise ValueError(f"x has {v['x'].size} elements, not the square of a number of boxes")
     suppresses = v["x"].reshape(boxes, boxes) != 0
     gone = np.zeros(boxes, np.bool_)
     kept: list[int] = []
@@ -130,10 +134,11 @@ def hard_nms(v: Values) -> dict[str, Array]:
 
 
 def soft_nms(v: Values) -> dict[str, Array]:
-    """Which boxes stay (i32), best first, and their count: a **model**, unverified.
+    """Return the boxes to keep (i32), best first, and their count: an unverified **model** of soft suppression.
 
-    x (boxes * boxes) are overlaps, `scores` (boxes). The best score is taken; the others' are multiplied by 1 less
-    their overlap with it, until none is above `threshold` or y is full. f32, each operation rounded.
+    x (boxes * boxes) holds overlaps, `scores` (boxes) the scores, both f32; each operation rounds. The box with the
+    best score is kept, and the other scores are multiplied by 1 - overlap with it, until no score exceeds `threshold`
+    or y is full.
     """
     scores = v["scores"].copy()
     overlaps = v["x"].reshape(scores.size, scores.size)
@@ -149,12 +154,12 @@ def soft_nms(v: Values) -> dict[str, Array]:
 
 
 def _transposed(*order: int) -> Callable[[Values], Array]:
-    """x with its axes in another order."""
+    """Return a meaning that permutes the axes of x."""
     return lambda v: v["x"].transpose(order)
 
 
 def _broadcast(v: Values) -> Array:
-    """x to every channel of y (or to all of it)."""
+    """Return x, broadcast to the shape of y."""
     return np.broadcast_to(v["x"], v.shapes["y"])
 
 

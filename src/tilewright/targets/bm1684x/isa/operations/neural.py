@@ -1,4 +1,4 @@
-"""Convolutions, pooling and matrix products; `window` is the command's Window. Section 6.3 of the specification."""
+"""Convolutions, pooling and matrix products (section 6.3 of the specification). `window` is the command's Window."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ from tilewright.targets.bm1684x.values.window import Window
 def _window(v: Values) -> Window:
     window: Window | None = v.attribute("window")
     if window is None:
-        raise MachineError("window", "none is given", "give window=Window((height, width), pads, stride, dilation)")
+        raise MachineError("window", "it is missing", "give window=Window((height, width), pads, stride, dilation)")
     return window
 
 
 def _weights(v: Values) -> Array:
-    """Weights; rotated by half a turn where the command says so."""
+    """Return the weights, rotated by 180 degrees if the attribute `rotated` is set."""
     w = v["w"]
     return w[..., ::-1, ::-1] if v.attribute("rotated") else w
 
 
 def _first(v: Values) -> list[Array]:
-    """What stands before the products: bias, then what the result held."""
+    """Return the terms that are added before the products: bias, then acc, if they are given."""
     return [v[name].astype(np.float32) for name in ("bias", "acc") if name in v.data]
 
 
 def _plus(total: Array, v: Values, name: str) -> Array:
-    """Integer sums and an operand that may be absent."""
+    """Return integer sums plus an optional operand."""
     return total + v[name] if name in v.data else total
 
 
 def float_conv(v: Values) -> Array:
-    """x (n, ic, h, w) with w (oc, ic, kh, kw), plus bias (1, oc, 1, 1) and acc, both f32 and optional."""
+    """Return x (n, ic, h, w) convolved with w (oc, ic, kh, kw), plus bias (1, oc, 1, 1) and acc (f32, optional)."""
     return conv.float_conv(v["x"], _weights(v), v.types["x"], v.types["y"], _window(v), _first(v))
 
 
 def symmetric_conv(v: Values) -> Array:
-    """sat(round_half_up((sum + bias) >> right)), clamped at 0 by an unsigned result type."""
+    """Return sat(round_half_up((sum + bias) >> right)); an unsigned result type clamps at 0."""
     total = conv.integer_conv(v["x"], _weights(v), _window(v), 0, 0).astype(np.int64)
     return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
 
 def asymmetric_conv(v: Values) -> Array:
-    """int32 sums of padded x times (w - zero), plus acc."""
+    """Return int32 sums of padded x times (w - zero), plus acc."""
     zero = v["zero"].astype(np.int32) if "zero" in v.data else 0
     total = conv.integer_conv(v["x"], _weights(v), _window(v), v.attribute("pad"), zero)
     return wrap(_plus(total, v, "acc"), v.types["y"])
 
 
 def float_depthwise(v: Values) -> Array:
-    """x (n, c, h, w) with w (1, c, kh, kw), plus bias (1, c, 1, 1), all of one type."""
+    """Return x (n, c, h, w) convolved with w (1, c, kh, kw) by channel, plus bias (1, c, 1, 1), all of one type."""
     dtype = v.types["x"]
     taps = _window(v).taps(v["x"])
     first = [widen(v["bias"], dtype)] if "bias" in v.data else []
@@ -67,26 +67,26 @@ def float_depthwise(v: Values) -> Array:
 
 
 def integer_depthwise(v: Values) -> Array:
-    """sat(round((sum + bias) >> right)) of 8-bit x and w, int32 bias."""
+    """Return sat(round((sum + bias) >> right)) for 8-bit x and w and a 32-bit bias."""
     taps = _window(v).taps(v["x"], v.attribute("pad"))
     total = conv.integer_depthwise(taps, _weights(v).reshape(-1, *taps.shape[2:4]))
     return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"), v.mode)
 
 
 def float_average(v: Values) -> Array:
-    """Each tap is multiplied by scale, then added."""
+    """Return the sums of taps, each multiplied by `scale` before it is added."""
     dtype = v.types["x"]
     return conv.float_depthwise(_window(v).taps(v["x"]), v["scale"], dtype, [])
 
 
 def integer_average(v: Values) -> Array:
-    """sat(round_half_up((sum * scale) >> right)), scale u8."""
+    """Return sat(round_half_up((sum * scale) >> right)); scale is u8."""
     total = _window(v).taps(v["x"]).astype(np.int64).sum((2, 3)) * v["scale"].astype(np.int64)
     return conv.scaled(total, v.types["y"], v.attribute("right"))
 
 
 def maximum(v: Values) -> Array:
-    """The largest tap; padding is `pad`."""
+    """Return the largest tap of each window; padding has the value `pad`."""
     dtype = v.types["x"]
     taps = _window(v).taps(v["x"], v["pad"])
     if dtype.is_float:
@@ -95,15 +95,15 @@ def maximum(v: Values) -> Array:
 
 
 def _sides(v: Values) -> tuple[Array, Array]:
-    """The factors as (M, K) and (K, N), R without its zero point."""
+    """Return the factors as (M, K) and (K, N), with the zero point subtracted from R."""
     right = v["R"].astype(np.int32) - v["zero"] if "zero" in v.data else v["R"]
     return sides(v["L"], right, v.attributes)
 
 
 def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Array, Array]:
-    """The factors as (M, K) and (K, N).
+    """Return the factors as (M, K) and (K, N).
 
-    `both_transposed` swaps roles: y (N, M) = R (N, K) times L (K, M).
+    With `both_transposed` their roles are swapped: y (N, M) = R (N, K) times L (K, M).
     """
     if attributes.get("both_transposed"):
         return right, left
@@ -112,32 +112,32 @@ def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Arr
 
 
 def float_matmul(v: Values) -> Array:
-    """L (M, K) times R (K, N), plus bias (1, N) and acc, both f32 and optional."""
+    """Return L (M, K) times R (K, N), plus bias (1, N) and acc (f32, optional)."""
     left, right = _sides(v)
     return conv.float_matmul(left, right, v.types["L"], v.types["y"], _first(v))
 
 
 def integer_matmul(v: Values) -> Array:
-    """sat(round_half_up((sum + bias) >> right)), bias i16."""
+    """Return sat(round_half_up((sum + bias) >> right)); bias has 16 bits."""
     total = conv.integer_matmul(*_sides(v)).astype(np.int64)
     return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
 
 def wide_matmul(v: Values) -> Array:
-    """int32 sums of L times (R - zero), plus acc."""
+    """Return int32 sums of L times (R - zero), plus acc."""
     return wrap(_plus(conv.integer_matmul(*_sides(v)), v, "acc"), v.types["y"])
 
 
 def _accumulates_wide(found: Signature) -> str:
-    """A result that is added to has the accumulator's type."""
+    """A result that is accumulated has the type of the accumulator: f32, or 32-bit integers."""
     wide = F32 if found.types.get("x", found.types.get("L", F32)).is_float else I32
     if "acc" in found.types and not {found.types["acc"], found.types["y"]} <= {wide, U32 if wide is I32 else wide}:
-        return f"a result that is added to is {wide}, not {found.types['y']}"
+        return f"an accumulated result must be {wide}, not {found.types['y']}"
     return ""
 
 
 def _float_result(found: Signature) -> str:
-    """f32, or the type of the factors."""
+    """The result has the type f32, or the type of the factors."""
     source = found.types.get("x", found.types.get("L", F32))
     if found.types["y"] not in (F32, source):
         return f"the result is {found.types['y']}; it must be f32 or {source}"
@@ -145,7 +145,7 @@ def _float_result(found: Signature) -> str:
 
 
 def _eight_bits(*names: str) -> tuple[Rule, ...]:
-    """Each of the operands named is of 8 bits."""
+    """Each named operand has 8 bits."""
     return tuple(rules.of(name, I8, U8) for name in names)
 
 

@@ -1,7 +1,7 @@
-"""What the machine refuses, as sentences: because of types and attributes, and because of where operands lie.
+"""Rules that refuse a command, each with a reason: for its types and attributes, or for the places of its operands.
 
-Rules of types are measured on the vendor's functional model, whose assertions they replace. Rules of places are
-from the device API's description and, for broadcasts and convolutions, from assertions of the functional model.
+The rules on types were measured on the vendor's functional model, whose assertions they replace. The rules on places
+come from the device API's description and, for broadcasts and convolutions, from assertions of the functional model.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I16, I32, U16, DType, Rounding
 
-#: Bytes from one element of a row to the next that a transfer can step over; what operands of the cube begin at.
+#: The largest step in bytes from one element of a row to the next in a transfer; the alignment of the cube's operands.
 WIDEST_STEP, CUBE = 128, 64
 
 
 def alike(*names: str, floats: bool = False) -> Rule:
-    """The operands named have one type, or one float type."""
+    """The named operands have the same type; with `floats`, the same float type."""
 
     def rule(found: Signature) -> str:
         types = {found.types[name] for name in names if name in found.types}
         if len(types) > 1 or (floats and not all(dtype.is_float for dtype in types)):
-            return f"{', '.join(names)} must have one {'float ' * floats}type, not {_listed(types)}"
+            return f"{', '.join(names)} must have the same {'float ' * floats}type, not {_listed(types)}"
         return ""
 
     return rule
 
 
 def floats(*names: str) -> Rule:
-    """The operands named have one float type."""
+    """The named operands have the same float type."""
     return alike(*names, floats=True)
 
 
 def integers(*names: str) -> Rule:
-    """The operands named are integers."""
+    """The named operands are integers."""
 
     def rule(found: Signature) -> str:
         bad = {found.types[name] for name in names if name in found.types and found.types[name].is_float}
@@ -46,7 +46,7 @@ def integers(*names: str) -> Rule:
 
 
 def of(name: str, *allowed: DType) -> Rule:
-    """An operand, where it is given, has one of these types."""
+    """The operand, if it is given, has one of the `allowed` types."""
 
     def rule(found: Signature) -> str:
         dtype = found.types.get(name, allowed[0])
@@ -56,13 +56,13 @@ def of(name: str, *allowed: DType) -> Rule:
 
 
 def iterates_in_f32(found: Signature) -> str:
-    """Divisions and roots."""
+    """Divisions and roots are computed in f32."""
     bad = {dtype for dtype in found.types.values() if dtype is not F32}
     return f"divisions and roots are computed in f32 only, not in {_listed(bad)}; cast before and after" if bad else ""
 
 
 def signed_as_its_sources(*sources: str) -> Rule:
-    """The result is signed if and only if a source is; behind a ReLU it is unsigned."""
+    """The result is signed if and only if a source is signed; after a ReLU it is unsigned."""
 
     def rule(found: Signature) -> str:
         result = found.types["y"]
@@ -78,12 +78,12 @@ def signed_as_its_sources(*sources: str) -> Rule:
 
 
 def signed_result(found: Signature) -> str:
-    """Differences."""
+    """The result of a difference is signed."""
     return "" if found.types["y"].signed else f"the result of a difference is signed, not {found.types['y']}"
 
 
 def rounds_to_neighbours(found: Signature) -> str:
-    """Conversions and float requantisation know the first five modes."""
+    """Conversions and float requantisation have the first five rounding modes only."""
     mode = found.attributes.get("mode", Rounding.HALF_TO_EVEN)
     if mode in (Rounding.HALF_UP, Rounding.HALF_DOWN):
         return f"rounding {mode.name.lower()} exists for integer shifts only; give one of the first five modes"
@@ -91,20 +91,20 @@ def rounds_to_neighbours(found: Signature) -> str:
 
 
 def not_between_short_floats(found: Signature) -> str:
-    """f16 and bf16."""
+    """A conversion between f16 and bf16 goes through f32."""
     pair = (found.types["x"], found.types["y"])
     return f"{pair[0]} is not converted to {pair[1]} directly; go through f32" if set(pair) == {F16, BF16} else ""
 
 
-#: Of requantisation.
+#: The source types of a requantisation.
 wide_source = of("x", I32, I16, U16)
 
 
 def wide_enough_choices(found: Signature) -> str:
-    """Selections between c and d by comparing a and b: the chosen type is at least as wide."""
+    """A selection between c and d that compares a and b: c and d are at least as wide as a and b."""
     widest, chosen = max(found.types[name].bits for name in ("a", "b")), found.types["y"].bits
     if widest > chosen:
-        return f"operands of {widest} bits are compared, results of {chosen} bits chosen; choose {widest} or more"
+        return f"it compares {widest}-bit operands but selects {chosen}-bit ones; select {widest} bits or more"
     return ""
 
 
@@ -113,13 +113,13 @@ def _listed(types: Iterable[DType]) -> str:
 
 
 def _local(place: Any) -> Tensor | None:
-    """The tensor of local memory that an operand is or lies in."""
+    """Return the tensor in local memory that stores an operand, or None."""
     tensor: Tensor | None = getattr(place, "storage", None)
     return tensor if tensor is not None and tensor.is_local else None
 
 
 def one_start_lane(places: Mapping[str, Any]) -> str:
-    """Operands of the compute engine."""
+    """All operands of a compute command begin in the same lane."""
     lanes = {name: tensor.start_lane for name, place in places.items() if (tensor := _local(place))}
     if len(set(lanes.values())) > 1:
         shown = ", ".join(f"{name} in lane {lane}" for name, lane in lanes.items())
@@ -128,13 +128,13 @@ def one_start_lane(places: Mapping[str, Any]) -> str:
 
 
 def in_lanes(places: Mapping[str, Any]) -> str:
-    """Operands of the compute engine lie in local memory."""
+    """All operands of a compute command lie in local memory."""
     outside = [name for name, place in places.items() if isinstance(place, Tensor) and not place.is_local]
     return f"{outside[0]} is not in local memory; copy it there first" if outside else ""
 
 
 def matrices(places: Mapping[str, Any]) -> str:
-    """Factors and results of products."""
+    """Factors and results of matrix products are matrices, not tensors."""
     for name in ("y", "L", "R"):
         if isinstance(places.get(name), Tensor):
             return f"{name} is a tensor of four axes; give its rows(), or tpu.matrix(..)"
@@ -142,17 +142,17 @@ def matrices(places: Mapping[str, Any]) -> str:
 
 
 def within_lanes(places: Mapping[str, Any]) -> str:
-    """A broadcast to channels does not wrap."""
+    """A broadcast to channels does not wrap around past the last lane."""
     x, y = places.get("x"), _local(places["y"])
     if y is None or not isinstance(x, Tensor) or y.shape.c == x.shape.c:
         return ""
     if y.start_lane + y.shape.c > y.config.lanes:
-        return f"{y.shape.c} channels from lane {y.start_lane} on go beyond {y.config.lanes} lanes; broadcast in parts"
+        return f"{y.shape.c} channels from lane {y.start_lane} on exceed the {y.config.lanes} lanes; broadcast in parts"
     return ""
 
 
 def short_steps(places: Mapping[str, Any]) -> str:
-    """Elements of a row."""
+    """Elements of a row are at most WIDEST_STEP bytes apart."""
     for name, place in places.items():
         if isinstance(place, Tensor) and place.shape.w > 1 and place.stride.w * place.dtype.bytes > WIDEST_STEP:
             step = place.stride.w * place.dtype.bytes
@@ -161,7 +161,7 @@ def short_steps(places: Mapping[str, Any]) -> str:
 
 
 def cube_aligned(places: Mapping[str, Any]) -> str:
-    """Inputs of convolutions without strides of their own, and weights."""
+    """A convolution's input in the aligned layout, and grouped weights, begin at a multiple of CUBE bytes."""
     x, w = places.get("x"), places.get("w")
     if isinstance(w, Tensor):
         return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"
@@ -173,7 +173,7 @@ def cube_aligned(places: Mapping[str, Any]) -> str:
 
 
 COMPUTE = (in_lanes, one_start_lane)
-#: By operation, where it is not COMPUTE (of the compute engine) or nothing (of the others).
+#: Rules on places by operation. The default is COMPUTE for the compute engine, and no rule for other engines.
 PLACES: Mapping[str, tuple[PlaceRule, ...]] = {
     "dma_copy": (short_steps,),
     "dma_broadcast": (within_lanes,),

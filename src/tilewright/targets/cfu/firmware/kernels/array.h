@@ -1,5 +1,5 @@
-// Any convolution without groups on the array: a row of pixels at a time, taps in the order of the weights in memory.
-// k = window row, then window column, then channel.
+// Any convolution without groups on the array: LANES pixels at a time, with taps in the memory order of the weights.
+// k counts window rows, then window columns, then channels.
 #pragma once
 #include "gemm.h"
 
@@ -12,8 +12,8 @@ INLINE int32_t four(const int8_t *const *pixel, int channel) {
 // Word i of a row whose elements are row[..][at].
 #define WORD(i) four(row + 4 * (i), at)
 
-// Rows of A for LANES pixels from `m` on and one tap: channels `from` to `to` of where the tap meets the image.
-// `place`: the first word's; gives the next one's.
+// Push rows of A for one tap of LANES pixels from `m` on: channels `from` to `to` of the pixel under the tap.
+// `place` is the address of the first word; return the address of the next one.
 INLINE int push_pixels(
     const struct op *op, const int8_t *input, const int8_t *outside, int m, int tap_y, int tap_x, int from, int to,
     int place) {
@@ -30,7 +30,7 @@ INLINE int push_pixels(
   return place;
 }
 
-// Rows of B for LANES output channels from `n` on, weights `from` to `to` of each; `outside` stands for those beyond N.
+// Push rows of B for LANES output channels from `n` on: weights `from` to `to` of each; `outside` for channels past N.
 INLINE int push_weights(
     const int8_t *filter, const int8_t *outside, int n, int N, int K, int from, int to, int place) {
   const int8_t *row[LANES];
@@ -39,7 +39,7 @@ INLINE int push_weights(
   return place;
 }
 
-// All of C, requantised; lanes beyond N are read and dropped.
+// Read and requantise all of C; lanes past N are dropped.
 INLINE void read_out(const struct op *op, const struct operands *o, int m, int MM, int n, int NN) {
   const int N = op->out_c;
   for (int nn = n; nn < n + NN; nn += LANES)
@@ -53,7 +53,7 @@ INLINE void read_out(const struct op *op, const struct operands *o, int m, int M
       }
 }
 
-// `outside` holds codes for max(in_c, K) positions outside the image.
+// `outside` is room for K codes, which stand for padding.
 KERNEL void conv_array(const struct op *op, const struct operands *o, int8_t *outside) {
   const int M = op->out_h * op->out_w, N = op->out_c, taps = op->kernel_h * op->kernel_w, K = op->in_c * taps;
   for (int i = 0; i < K; i++) outside[i] = (int8_t)-op->input_offset;
@@ -79,7 +79,7 @@ KERNEL void conv_array(const struct op *op, const struct operands *o, int8_t *ou
   }
 }
 
-// A row for each input row, K elements behind one another.
+// A has one row per input row, of K consecutive elements.
 KERNEL void fully_connected_array(const struct op *op, const struct operands *o, int8_t *outside) {
   const int M = op->out_h, N = op->out_c, K = op->in_c;
   for (int i = 0; i < K; i++) outside[i] = (int8_t)-op->input_offset;

@@ -1,4 +1,4 @@
-// Operators on the CFU's image memory: what it does not hold yet is pushed, what main memory needs is read back.
+// Operators on the CFU's image memory: missing inputs are pushed, outputs needed in main memory are read back.
 #pragma once
 #include "post.h"
 
@@ -34,14 +34,14 @@ KERNEL void push_channels(const struct operands *o, int channels) {
 }
 
 #if DMA
-// The weights of the next convolution come while this one is computed: each has its own rows of B.
+// The weights of the next convolution load during this one: each has separate rows of B.
 static int fetched = -1;
 
 static void fetch_weights(int index, const struct memory *memory, int ahead) {
   for (; index < memory->op_count; index++) {
     const struct op *op = &memory->ops[index];
     if (op->kind != KIND_CONV) continue;
-    if (index == fetched || (ahead && (op->coupled & COUPLED_LATE || !op->coupled))) return;  // B is in use until then
+    if (index == fetched || (ahead && (op->coupled & COUPLED_LATE || !op->coupled))) return;  // B is still in use
     put(FETCH_ROW, op->rows_at);
     fetch(memory->constants + op->weights, weight_bytes(op));
     fetched = index;

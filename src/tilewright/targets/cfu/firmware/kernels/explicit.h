@@ -1,5 +1,5 @@
 // Convolution on the array with matrices in main memory: im2col [k][m] and weights [k][n], then requantisation.
-// k = channel, then window row, then window column.
+// k counts channels, then window rows, then window columns.
 #pragma once
 #include "gemm.h"
 
@@ -35,7 +35,7 @@ INLINE void write_back(
       }
 }
 
-// `in_buffer`: what the tiles of k add up to stays in the array's buffer until it is complete.
+// `in_buffer`: partial sums over tiles of k stay in the array's buffer until they are complete.
 KERNEL void conv_explicit(
     const struct op *op, const struct operands *o, int8_t *scratch, int in_buffer) {
   const int M = op->out_h * op->out_w, N = op->out_c, K = op->in_c * op->kernel_h * op->kernel_w;

@@ -1,5 +1,5 @@
-// What all convolutions on the array share: tiles, a launch, which convolutions the document's kernels take.
-// TILE_M, TILE_N, TILE_K come with the build, as the buffers take them.
+// Shared by all convolutions on the array: tiles, a launch, and the convolutions that the document's kernels support.
+// The build defines TILE_M, TILE_N and TILE_K from the sizes of the buffers.
 #pragma once
 #include "../model.h"
 #include "lanes.h"
@@ -7,7 +7,7 @@
 
 INLINE int tile(int total, int from, int size) { return at_most(total - from, size); }
 
-// Rows of the buffer C: one for each of m rows and LANES columns.
+// Rows of buffer C: one for each of m rows and group of LANES columns.
 INLINE int buffer_rows(int m, int n) { return m * ((n + LANES - 1) / LANES); }
 
 INLINE void multiply(int m, int n, int k, int32_t offset, int add) {
@@ -21,13 +21,13 @@ INLINE void multiply(int m, int n, int k, int32_t offset, int add) {
 #endif
 }
 
-// The compiler must not see that a divisor is the same for 16 outputs: the document's compiler divided for each.
+// Hide from the compiler that 16 outputs have the same divisor: the document's compiler divided for each output.
 INLINE int opaque(int x) {
   __asm__ volatile("" : "+r"(x));
   return x;
 }
 
-// Whether the document's kernels compute this convolution: its network has no others.
+// Return whether the document's kernels support a convolution. They support only those of its network.
 INLINE int document_takes(const struct op *op) {
   const int square = op->kernel_h == op->kernel_w && op->stride_h == op->stride_w && op->pad_h == op->pad_w &&
                      op->dilation_h == 1 && op->dilation_w == 1 && op->filter_c == op->in_c;

@@ -1,18 +1,18 @@
-// Convolution on the array, matrix elements looked up in the tensors: three instances, as the document has them.
-// k = channel, then window row, then window column.
+// Convolution on the array with implicit im2col: matrix elements are read from the tensors. Three instances, as in the
+// document. k counts channels, then window rows, then window columns.
 #pragma once
 #include "gemm.h"
 
 enum form { FORM_3X3, FORM_3X3_HALVED, FORM_1X1_HALVED };
 
-// What the elements are looked up with.
+// The tensors, and the shapes to address their elements.
 struct tensors {
   const struct shape *input_shape, *filter_shape;
   const int8_t *input, *filter;
   int input_h, input_w;
 };
 
-// Where in the image the windows of a row's outputs begin. The document's compiler found by itself that k does not matter.
+// The origins in the image of a row's windows. They do not depend on k; the document's compiler found that by itself.
 struct origins {
   int y[LANES], x[LANES];
 };
@@ -25,7 +25,7 @@ INLINE void set_origins(struct origins *origins, enum form form, int output_w, i
   }
 }
 
-// Element (k, m) of the im2col matrix, m as its origin; the halved windows (stride 2) begin inside the image.
+// Element (k, m) of the im2col matrix, with m given by its origin. Halved windows (stride 2) begin inside the image.
 INLINE int8_t image_at(enum form form, const struct tensors *t, const struct origins *origins, int k, int i) {
   const int channel = form == FORM_1X1_HALVED ? k : k / 9, tap = form == FORM_1X1_HALVED ? 0 : k % 9;
   const int y = tap / 3 + origins->y[i], x = tap % 3 + origins->x[i];

@@ -1,5 +1,5 @@
-// Rows of A and B on their way into the CFU, as the machine wants them: LANES elements, four a word, lane 0 of each word
-// in the most significant byte. `place` is the next word's address where the machine does not count itself.
+// Push rows of A and B to the CFU in its format: LANES elements, four per word, the first in the most significant byte.
+// `place` is the address of the next word, for machines that do not count addresses themselves.
 #pragma once
 #include "../quantize.h"
 
@@ -31,7 +31,7 @@
 
 typedef int32_t __attribute__((may_alias)) any_word;
 
-// A row of elements (k, at), (k, at + 1), ...: the bytes go through memory, as the document has it.
+// A row of elements (k, at), (k, at + 1), ... The bytes go through memory, as in the document.
 #define FOUR_BYTES(element, k, at) {element(k, (at) + 3), element(k, (at) + 2), element(k, (at) + 1), element(k, at)}
 #define PUSH_EIGHT(set, element, k, at)                       \
   do {                                                        \

@@ -1,5 +1,5 @@
-// Convolution as a matrix product in software, k = channel, then window row, then window column.
-// Explicit: both matrices are made in main memory first, a row for each output. Implicit: elements come from the tensors.
+// Convolution as a matrix product in software. k counts channels, then window rows, then window columns.
+// Explicit: both matrices are written to main memory first, a row per output. Implicit: elements come from the tensors.
 #pragma once
 #include "../model.h"
 #include "../quantize.h"

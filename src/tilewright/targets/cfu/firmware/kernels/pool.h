@@ -1,4 +1,4 @@
-// Average and maximum pools; padding takes no part.
+// Average and maximum pools; padding is ignored.
 #pragma once
 #include "../model.h"
 #include "../quantize.h"

@@ -1,15 +1,15 @@
-// Addition and the fully connected layer on the post-processing instructions.
+// Addition and the fully connected layer with the post-processing instructions.
 #pragma once
 #include "../model.h"
 #include "../quantize.h"
 
-// The clamp instruction knows -128..127 only; a narrower range is the CPU's.
+// The clamp instruction has the fixed range -128..127; the CPU clamps to a narrower one.
 INLINE int8_t finish(int32_t x, int32_t offset, int32_t low, int32_t high) {
   x = add_and_clamp(x, offset);
   return (int8_t)(low == INT8_MIN && high == INT8_MAX ? x : clamp(x, low, high));
 }
 
-// The second operand has the larger scale: its factor is exactly 1/2 (the compiler sees to the order).
+// The second operand has the larger scale, so its factor is exactly 1/2 (the compiler orders them).
 INLINE void add_post_loop(
     const struct op *op, const int8_t *a, const int8_t *b, int8_t *output, int size, int32_t low, int32_t high) {
   const int32_t offset_a = op->input_offset, offset_b = op->input2_offset, offset = op->output_offset;
@@ -47,7 +47,7 @@ KERNEL void fully_connected_unrolled(const struct op *op, const struct operands 
     }
 }
 
-// Four products an instruction, as CFU-Playground's tutorial has it; the machine needs the extension dot.
+// Four products per instruction, as in CFU-Playground's tutorial. The machine needs the extension dot.
 INLINE int dot_takes(const struct op *op) { return op->in_c % 4 == 0 && op->input_offset == 128; }
 
 KERNEL void fully_connected_dot(const struct op *op, const struct operands *o) {

@@ -1,4 +1,4 @@
-// The reference kernels of TensorFlow Lite Micro: every element addressed through its tensor's shape.
+// The reference kernels of TensorFlow Lite Micro: every element is addressed through its tensor's shape.
 #pragma once
 #include "../model.h"
 #include "../quantize.h"
@@ -101,7 +101,7 @@ KERNEL void depthwise_reference(const struct op *op, const struct operands *o) {
                       &output_shape, o->output);
 }
 
-// Rows of in_c elements times weights (out_c, in_c); out_h counts the rows.
+// Rows (out_h, in_c) times weights (out_c, in_c).
 KERNEL void fully_connected_reference(const struct op *op, const struct operands *o) {
   for (int row = 0; row < op->out_h; row++)
     for (int channel = 0; channel < op->out_c; channel++) {

@@ -1,11 +1,11 @@
-// Softmax in fixed point (gemmlowp): differences with 5 integer bits, their sum with 12.
+// Softmax in fixed point (gemmlowp): differences have 5 integer bits, their sum has 12.
 #pragma once
 #include "../model.h"
 #include "../quantize.h"
 
 enum { DIFF_BITS = 5, SUM_BITS = 12 };
 
-// exp(a) for a <= 0 in Q5.26, as Q0.31: a power series on [-1/4, 0), then a factor for each bit above.
+// Return exp(a) in Q0.31 for a <= 0 in Q5.26: a power series on [-1/4, 0), then one factor per higher bit.
 static int32_t exp_on_negative(int32_t a) {
   static const int32_t factors[] = {1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242};
   if (a == 0) return INT32_MAX;
@@ -22,7 +22,7 @@ static int32_t exp_on_negative(int32_t a) {
   return result;
 }
 
-// 1 / (1 + x) for x in Q0.31, 0 <= x < 1, by three Newton steps; the result in Q0.31.
+// Return 1 / (1 + x) in Q0.31 for x in Q0.31, 0 <= x < 1, by three Newton steps.
 static int32_t reciprocal(int32_t x) {
   const int32_t half = (int32_t)(((int64_t)x + INT32_MAX + 1) >> 1);
   int32_t y = 1515870810 + high_mul(half, -1010580540);
@@ -34,13 +34,13 @@ static int32_t reciprocal(int32_t x) {
   return wide > INT32_MAX ? INT32_MAX : wide < INT32_MIN ? INT32_MIN : (int32_t)wide;
 }
 
-// One exponential; a difference below diff_min counts as zero.
+// Return one exponential; a difference below diff_min gives zero.
 static int32_t weight_of(const struct op *op, int32_t diff) {
   if (diff < op->diff_min) return 0;
   return exp_on_negative(scale_reference(diff, op->input_multiplier, op->input_shift));
 }
 
-// out_h rows of in_c codes.
+// Compute out_h rows of in_c codes.
 KERNEL void softmax(const struct op *op, const int8_t *input, int8_t *output) {
   for (int row = 0; row < op->out_h; row++, input += op->in_c, output += op->in_c) {
     int32_t most = INT8_MIN, sum = 0;

@@ -1,4 +1,4 @@
-// Software only: one instance of each kernel a layer, its shape constant; requantisation without branches.
+// Software only: one instance of each kernel per layer, with a constant shape; requantisation without branches.
 #pragma once
 #include "../model.h"
 #include "../quantize.h"
@@ -28,7 +28,7 @@ INLINE void conv_software(
       }
 }
 
-// The second operand has the larger scale: its factor is exactly 1/2 (the compiler sees to the order).
+// The second operand has the larger scale, so its factor is exactly 1/2 (the compiler orders them).
 KERNEL void add_software(const struct op *op, const struct operands *o, int size) {
   const int8_t *a = o->input, *b = o->input2;
   int8_t *output = o->output;

@@ -1,4 +1,4 @@
-// Every convolution without groups on the array, requantisation by instructions.
+// The array computes every convolution without groups; instructions requantise.
 #include "../kernels/array.h"
 #include "../kernels/reference.h"
 

@@ -1,4 +1,4 @@
-// What the machine's extensions take on the CFU's image memory, the rest as published. DMA: it fetches weights itself.
+// Operators that the extensions support run on the CFU's image memory, others as published. DMA: the CFU loads weights.
 #include "implicit.h"
 
 #include "../kernels/coupled.h"

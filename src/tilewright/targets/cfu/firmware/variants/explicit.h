@@ -1,4 +1,4 @@
-// The array, its matrices in main memory. IN_BUFFER: partial sums stay in the array's buffer.
+// The array, with its matrices in main memory. IN_BUFFER: partial sums stay in the array's buffer.
 #include "../kernels/explicit.h"
 #include "../kernels/reference.h"
 #include "../kernels/software.h"

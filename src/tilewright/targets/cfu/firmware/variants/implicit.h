@@ -1,5 +1,5 @@
-// The array, its matrices looked up in the tensors. POST: requantisation by instructions.
-// What the document's three windows do not cover goes to the general kernel, where it has the instructions it needs.
+// The array, with matrix elements read from the tensors (implicit im2col). POST: instructions requantise.
+// Convolutions without one of the document's three windows use the general kernel, which needs POST.
 #include "../kernels/implicit.h"
 #include "../kernels/reference.h"
 #include "../kernels/software.h"

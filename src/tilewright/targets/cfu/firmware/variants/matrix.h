@@ -1,4 +1,4 @@
-// Plain RV32IM, convolutions as matrix products. EXPLICIT: im2col in main memory.
+// Plain RV32IM, with convolutions as matrix products. EXPLICIT: im2col in main memory.
 #include "../kernels/matrix.h"
 #include "../kernels/reference.h"
 #include "../kernels/software.h"

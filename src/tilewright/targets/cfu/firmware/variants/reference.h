@@ -1,4 +1,4 @@
-// Plain RV32IM, the reference kernels.
+// Plain RV32IM, with the reference kernels.
 #include "../kernels/reference.h"
 
 #define run_conv(index, op, o, memory) conv_reference(op, o)

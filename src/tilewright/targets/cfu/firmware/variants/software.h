@@ -1,4 +1,4 @@
-// Plain RV32IM, a kernel of its own for each convolution of the model: layers.h is made from the model.
+// Plain RV32IM, with one specialised kernel per convolution: layers.h is generated from the model.
 #include "../kernels/reference.h"
 #include "../kernels/software.h"
 #include "layers.h"

@@ -1,0 +1,37 @@
+"""The machines on which random programs run as gateware, and the memory of a program."""
+
+from __future__ import annotations
+
+from tests.targets.vta.streams import Case, small
+from tilewright.program.launch_image import Dram, Segment
+from tilewright.sim.passes import RunOptions
+from tilewright.targets.vta.config import Config
+
+OPTIONS = RunOptions(timing="tilewright")
+#: The first for every day. Tiles narrower and wider than beats, memories near and far, queues that fill.
+MACHINES: dict[str, Config] = {
+    "1x4x4": small(0, 2),
+    "2x8x8, far": small(1, 3, dram_latency=40, queue_depth=3),
+    "1x4x4, 128 bits, near": small(0, 2, LOG_BUS_WIDTH=7, dram_latency=0, queue_depth=1, token_depth=2),
+    "4x2x2, 256 bits": small(2, 1, LOG_BUS_WIDTH=8, dram_latency=2, token_depth=1),
+    "1x8x8, 4 bits": small(
+        0, 3, dram_latency=1, LOG_INP_WIDTH=2, LOG_INP_BUFF_SIZE=7, LOG_WGT_WIDTH=2, LOG_WGT_BUFF_SIZE=8
+    ),
+    "1x4x4, narrow ports": small(0, 2, alu_lanes=2, wgt_read_bits=64, acc_read_bits=64),
+    "chisel": small(0, 2, semantics="chisel"),
+    "rounding": small(1, 2, alu="rounding"),
+    "fused": small(2, 1, alu="fused", alu_lanes=4, acc_read_bits=128, LOG_BUS_WIDTH=7),
+    "float": small(0, 2, alu="float"),
+    "four": small(1, 2, stages=4, acc_banks=1),
+    "four, fused": small(0, 1, stages=4, alu="fused"),
+    # More parts of acc than rows of beats, queues that fill.
+    "four, float": small(
+        0, 2, stages=4, alu="float", acc_banks=16, LOG_BUS_WIDTH=9, dram_latency=3, queue_depth=2, token_depth=2
+    ),
+    "1x4x4, two products a block": small(0, 2, multipliers="packed"),
+    "2x4x4, products in logic": small(1, 2, multipliers="logic"),
+}
+
+
+def dram_of(case: Case) -> Dram:
+    return Dram([Segment("all", 0, case.dram.copy())])
