@@ -75,12 +75,12 @@ def read(path: Path) -> RawModel:
     """Read a file. Raises ModelError if it is damaged, and UnsupportedError if it uses an unsupported feature."""
     onnx, size = package("onnx"), path.stat().st_size
     if not 8 <= size < MAX_BYTES:
-        raise ModelError(path, f"has {size} bytes; an ONNX file has 8 to {MAX_BYTES}")
+        raise ModelError(path, f"has {size} bytes; an ONNX file has 8 to {MAX_BYTES} bytes")
     model = onnx.ModelProto()
     try:
         model.ParseFromString(path.read_bytes())
     except Exception as error:  # the type depends on protobuf's implementation
-        raise ModelError(path, f"is not an ONNX file: {type(error).__name__}") from None
+        raise ModelError(path, f"is not an ONNX file: {type(error).__name__}", "export it again") from None
     graph = model.graph
     if len(graph.node) > MAX_NODES or not graph.node or not graph.output:
         reason = f"has {len(graph.node)} nodes and {len(graph.output)} outputs"

@@ -236,7 +236,7 @@ def read(path: Path) -> Subgraph:
     """Read the only subgraph. Raises ModelError if the file is damaged, UnsupportedError for several subgraphs."""
     size = path.stat().st_size
     if not 8 <= size <= MAX_BYTES:
-        raise ModelError(path, f"is {size} bytes long; a .tflite file has 8 to {MAX_BYTES}")
+        raise ModelError(path, f"is {size} bytes long; a .tflite file has 8 to {MAX_BYTES} bytes")
     content = path.read_bytes()
     if not tflite.Model.ModelBufferHasIdentifier(content, 0):
         raise ModelError(path, "is not a TensorFlow Lite model (no TFL3 mark)", "give a .tflite file")
