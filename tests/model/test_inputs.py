@@ -72,7 +72,7 @@ def test_several_inputs_come_by_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", in0=codes, in1=codes + 1)
     assert set(inputs.read(tmp_path / "a.npz", two).values) == {"in0", "in1"}
     np.savez(tmp_path / "b.npz", in0=codes, other=codes)
-    with pytest.raises(InputError, match="holds the arrays in0, other"):
+    with pytest.raises(InputError, match="its arrays are: in0, other"):
         inputs.read(tmp_path / "b.npz", two)
     (tmp_path / "c.bin").write_bytes(bytes(72))
     with pytest.raises(InputError, match="one input; this one has 2"):
@@ -145,7 +145,7 @@ def test_floats_are_not_quantised_silently(digits: Graph, tmp_path: Path) -> Non
 
 def test_labels_must_be_one_a_sample(digits: Graph, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", inputs=np.zeros((2, 8, 8, 1), np.int8), labels=np.zeros(3, int))
-    with pytest.raises(InputError, match=r"`labels` is int64\[3\]; give one integer a sample, 2 in all"):
+    with pytest.raises(InputError, match=r"`labels` is int64\[3\]; give one integer per sample, 2 in total"):
         inputs.read(tmp_path / "a.npz", digits)
 
 

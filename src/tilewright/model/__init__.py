@@ -1,4 +1,4 @@
-"""What the user brings: model files, read into a Graph, and compared with what their own frameworks make of them."""
+"""Reads the user's model files into a Graph, and compares the Graph with the framework that each file is made for."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.model.verification import Verification
 
-#: Samples that are compared where the caller gives more.
+#: The largest number of samples that `verify` compares.
 SAMPLES = 2
 
 
 def load(path: str | Path) -> Graph:
-    """The graph of a model file, by its suffix. Raises InputError, ModelError or UnsupportedError."""
+    """Return the graph of a .tflite or .onnx file.
+
+    Raises InputError if `path` is not a regular file, ModelError if the file is damaged or its suffix is unknown, and
+    UnsupportedError if it uses an unsupported feature.
+    """
     path = regular(path)
     if path.suffix == ".tflite":
         from tilewright.model import tflite
@@ -27,14 +31,14 @@ def load(path: str | Path) -> Graph:
         from tilewright.model import onnx
 
         return onnx.load(path)
-    raise ModelError(path, f"has the suffix '{path.suffix}'", "give a .tflite or .onnx model")
+    raise ModelError(path, f"has the unknown suffix '{path.suffix}'", "give a .tflite or .onnx model")
 
 
 def verify(path: str | Path, graph: Graph, inputs: Array | Mapping[str, Array]) -> Verification:
-    """Compare `graph` with the model file it was loaded from, on the first SAMPLES of `inputs`.
+    """Compare `graph` with the model file that it was loaded from, on the first SAMPLES samples of `inputs`.
 
-    The rounding mode is the one that stands for the framework (`ort`, `pow2`, `litert`), whatever a run asks for: an
-    import does not depend on it. Raises InputError for inputs that do not fit.
+    The rounding mode is always the framework's (`ort`, `pow2` or `litert`), because the import does not depend on the
+    mode of a run. Raises InputError if the inputs do not fit the graph, or if the suffix is unknown.
     """
     path = Path(path)
     samples = {name: array[:SAMPLES] for name, array in reference.check_inputs(graph, inputs).items()}
@@ -46,4 +50,4 @@ def verify(path: str | Path, graph: Graph, inputs: Array | Mapping[str, Array]) 
         from tilewright.model import onnx_verify
 
         return onnx_verify.verify(path, graph, samples)
-    raise InputError(path, f"has the suffix '{path.suffix}'", "give the .tflite or .onnx file of the network")
+    raise InputError(path, f"has the unknown suffix '{path.suffix}'", "give the .tflite or .onnx file of the network")

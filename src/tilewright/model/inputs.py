@@ -20,9 +20,9 @@ from tilewright.graph.ir import Graph, Tensor
 from tilewright.graph.ops import Quantize
 from tilewright.graph.reference import check_inputs
 
-#: Larger files, or arrays that claim to be larger, are refused before they are read.
+#: Bytes of the largest file, and of the largest array that a header may declare; checked before anything is read.
 MAX_BYTES = 1 << 31
-#: An archive may unpack to so many bytes, or to so many times its own size.
+#: Limits against zip bombs: an archive may unpack to FREE_BYTES, or to MAX_RATIO times its size if that is more.
 FREE_BYTES, MAX_RATIO = 1 << 27, 100
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
 SAMPLES, LABELS = "inputs", "labels"
@@ -41,7 +41,10 @@ _BROKEN = (
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """S samples {input name: (S, *shape)}, the true class of each where the file has `labels`, and the source."""
+    """Samples for a network: `values` is {input name: (S, *shape)} for S samples.
+
+    `labels` (S,) holds the true classes, or is None if the file has no labels. `source` describes the origin.
+    """
 
     values: Mapping[str, Array]
     labels: Array | None
@@ -49,12 +52,12 @@ class Samples:
 
     @property
     def classes(self) -> tuple[int, ...] | None:
-        """The labels as Python's integers."""
+        """The labels as Python integers."""
         return None if self.labels is None else tuple(self.labels.tolist())
 
 
 def random(graph: Graph, seed: int = 0) -> Samples:
-    """One sample of seeded random codes: enough for cycles and for comparing with the reference."""
+    """Return one sample of seeded random codes: enough to count cycles and to compare with the reference."""
     generator = np.random.default_rng(seed)
     values = {}
     for name in graph.inputs:
@@ -69,10 +72,10 @@ def random(graph: Graph, seed: int = 0) -> Samples:
 
 
 def read(path: str | Path, graph: Graph) -> Samples:
-    """The samples in a file, by its suffix. Raises InputError naming the file and what does not fit."""
+    """Read samples from a file; its suffix selects the format. Raises InputError if they do not fit the network."""
     path = regular(path)
     if path.stat().st_size > MAX_BYTES:
-        raise InputError(path, f"is larger than {MAX_BYTES >> 30} GiB", "split the samples")
+        raise InputError(path, f"is larger than {MAX_BYTES >> 30} GiB", "split the samples over several files")
     suffix = path.suffix.lower()
     labels = None
     values: Array | Mapping[str, Array]
@@ -85,7 +88,7 @@ def read(path: str | Path, graph: Graph) -> Samples:
     elif suffix in IMAGES:
         values = _image(path, only_input(path, graph), graph)
     else:
-        raise InputError(path, f"has the suffix '{path.suffix}'", "give .npy, .npz, .bin (codes) or an image")
+        raise InputError(path, f"has the unknown suffix '{path.suffix}'", "give .npy, .npz, .bin (codes) or an image")
     try:
         checked = check_inputs(graph, values)
     except InputError as error:
@@ -93,24 +96,30 @@ def read(path: str | Path, graph: Graph) -> Samples:
     count = next(iter(checked.values())).shape[0]
     if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
         reason = f"`labels` is {labels.dtype}{list(labels.shape)}"
-        raise InputError(path, reason, f"give one integer a sample, {count} in all")
+        raise InputError(path, reason, f"give one integer per sample, {count} in total")
     return Samples(checked, labels, f"{count} sample{'s' * (count > 1)} from {path}")
 
 
 def only_input(path: Path, graph: Graph) -> Tensor:
-    """The input of a network that has one."""
+    """Return the input of a network that has only one. Raises InputError if it has more."""
     if len(graph.inputs) != 1:
-        raise InputError(path, f"is for a model with one input; this one has {len(graph.inputs)}", "give an .npz")
+        reason = f"fits only a model with one input; this one has {len(graph.inputs)}"
+        raise InputError(path, reason, "give an .npz with one array per input")
     return graph.tensors[graph.inputs[0]]
 
 
 def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array | None]:
-    """The inputs by name, or the array `inputs`, or the only array; and `labels`. Other arrays are not read."""
+    """Return the samples, and the array `labels` or None. Other arrays are not read.
+
+    The samples are the arrays named after the inputs, else the array `inputs`, else the only array.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             size, unpacked = path.stat().st_size, sum(info.file_size for info in archive.infolist())
-            if unpacked > max(FREE_BYTES, MAX_RATIO * size):
-                raise InputError(path, f"unpacks from {size} to {unpacked} bytes", "split the samples, or use .npy")
+            limit = max(FREE_BYTES, MAX_RATIO * size)
+            if unpacked > limit:
+                reason = f"unpacks from {size} to {unpacked} bytes; the limit is {limit}"
+                raise InputError(path, reason, "split the samples, or use .npy")
             members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
             candidates = [name for name in members if name != LABELS or name in graph.inputs]
             if set(graph.inputs) <= set(members):
@@ -120,9 +129,9 @@ def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array |
             elif len(candidates) == 1:
                 chosen = candidates
             else:
-                held = ", ".join(members) or "none"
-                names = ", ".join(graph.inputs)
-                raise InputError(path, f"holds the arrays {held}", f"name the samples `inputs`, or {names}")
+                reason = f"has no array for each input of the model; its arrays are: {', '.join(members) or 'none'}"
+                remedy = f"name the arrays {', '.join(graph.inputs)}, or a single array `inputs`"
+                raise InputError(path, reason, remedy)
             arrays = {name: _member(archive, members[name], path) for name in chosen}
             labels = _member(archive, members[LABELS], path) if LABELS in set(members) - set(chosen) else None
     except _BROKEN as error:
@@ -148,19 +157,20 @@ def _npy(path: Path) -> Array:
 
 
 def _check_header(file: IO[bytes], size: int, where: str) -> None:
-    """Refuse an array that claims more elements than its `size` bytes can hold, before allocating it."""
+    """Raise InputError before an array is allocated that declares more data than its `size` bytes can hold."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"format version {version[0]}.{version[1]}")
+        raise ValueError(f"format version {version[0]}.{version[1]} is not supported")
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = header(file)
     needed = dtype.itemsize * prod(shape)
     if needed > min(size, MAX_BYTES):
-        raise InputError(where, f"claims {needed} bytes of data, the file has room for {min(size, MAX_BYTES)}")
+        reason = f"declares {needed} bytes of data; at most {min(size, MAX_BYTES)} are possible"
+        raise InputError(where, reason, "save the array again")
 
 
 def _raw(path: Path, tensor: Tensor) -> Array:
-    """Little-endian codes in the input's type and shape, one sample after another."""
+    """Read consecutive samples of little-endian codes, each of the input's type and shape."""
     size = path.stat().st_size
     if not size or size % tensor.nbytes:
         one = f"one sample is {tensor.nbytes} bytes ({tensor.dtype}{list(tensor.shape)})"
@@ -170,13 +180,13 @@ def _raw(path: Path, tensor: Tensor) -> Array:
 
 
 def _image(path: Path, tensor: Tensor, graph: Graph) -> Array:
-    """One 8-bit image of exactly the input's size, in its layout (channels last or first), as codes or reals."""
+    """Read an 8-bit image of exactly the input's size as codes or reals, in the input's layout (NHWC or NCHW)."""
     from PIL import Image, UnidentifiedImageError
 
     shape = tensor.shape
     first = len(shape) == 4 and shape[1] in (1, 3) and shape[3] not in (1, 3)
     if len(shape) != 4 or shape[0] != 1 or (shape[3] not in (1, 3) and not first):
-        raise InputError(path, f"is an image but the model's input is {list(tensor.shape)}", "give an .npz of codes")
+        raise InputError(path, f"is an image, but the model's input is {list(tensor.shape)}", "give an .npz of codes")
     height, width, channels = (shape[2], shape[3], shape[1]) if first else shape[1:]
     try:
         with Image.open(path) as image:
@@ -193,7 +203,7 @@ def _image(path: Path, tensor: Tensor, graph: Graph) -> Array:
 
 
 def _codes_of(graph: Graph, tensor: Tensor) -> Tensor:
-    """The input itself, or the codes that the network makes of a real one before anything else."""
+    """Return the tensor of codes that the network quantises a real input to; otherwise the input itself."""
     if tensor.dtype != "float32":
         return tensor
     made = [site.output for site in graph.sites() if isinstance(site.node.op, Quantize) and site.inputs[0] is tensor]
@@ -201,7 +211,7 @@ def _codes_of(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _codes(path: Path, given: Tensor, tensor: Tensor, pixels: Array) -> Array:
-    """Pixels as the input `given` takes them, where the scale of the codes tells whether reals are 0..1 or 0..255."""
+    """Convert pixels for the input `given`. The scale of the codes `tensor` tells whether reals are 0..1 or 0..255."""
     if tensor.quant and np.dtype(tensor.dtype).kind in "iu":
         limits = np.iinfo(tensor.dtype)
         every_pixel_fits = limits.min <= tensor.zero_point and tensor.zero_point + 255 <= limits.max

@@ -1,4 +1,4 @@
-"""An ONNX model as a Graph: quantised operators on codes, exactly; everything else as onnxruntime runs it."""
+"""Imports an ONNX model as a Graph: quantised operators run exactly on codes, onnxruntime runs all others."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tilewright.model.onnx_fuse import fuse
 from tilewright.model.onnx_rewrite import rewritten
 from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, Known, fold, quantisation, resolve
 
-#: What attributes of another type or length than ONNX prescribes cause where they are used.
+#: Exceptions that occur when an attribute of a wrong type or length is used.
 _DAMAGE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
 
 
 def load(path: Path) -> Graph:
-    """The validated graph of an `.onnx` file; inputs and outputs keep the model's shapes.
+    """Return the validated graph of an `.onnx` file. Inputs and outputs keep the model's shapes.
 
-    Raises ModelError for a damaged file and UnsupportedError for what is not read; nothing is skipped.
+    Raises ModelError if the file is damaged, and UnsupportedError if a feature is not supported. Nothing is skipped.
     """
     with _errors_of(path):
         return codes_first(channels_last(_imported(path))).validate()
 
 
 def imported(path: Path) -> Graph:
-    """Load a file without changing layouts: each tensor that the file has too keeps the file's name and shape."""
+    """Return the graph of a file without layout changes: tensors of the file keep their names and shapes."""
     with _errors_of(path):
         return _imported(path)
 
@@ -46,14 +46,15 @@ def _imported(path: Path) -> Graph:
 
 @contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
-    """Name the file in every error, and report damage that surfaces late as a ModelError."""
+    """Name the file in every error, and raise ModelError for damage that surfaces late."""
     try:
         yield
     except (ModelError, UnsupportedError) as error:
         raise error.within(path) from None
     except _DAMAGE as error:
         text = " ".join(ascii(str(error)).split())[:120]
-        raise ModelError(path, f"is not consistent: {type(error).__name__} {text}") from None
+        reason = f"has an attribute or tensor of a wrong type or size ({type(error).__name__}: {text})"
+        raise ModelError(path, reason, "export it again") from None
 
 
 def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
@@ -72,7 +73,7 @@ def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
 
 
 def _plain(builder: Builder, node: RawNode) -> None:
-    """A node that no pattern took."""
+    """Emit a node that is not part of a quantised operator."""
     known = builder.known
     if node.op_type in (QUANTIZE, DEQUANTIZE):
         if all(not name or name in known.constants for name in node.inputs):
@@ -98,7 +99,7 @@ def _plain(builder: Builder, node: RawNode) -> None:
 
 
 def _edge(builder: Builder, node: RawNode) -> bool:
-    """QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale."""
+    """Emit a QuantizeLinear or DequantizeLinear; False if it is not between float32 and 8-bit codes of one scale."""
     known = builder.known
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
     coded = Coded(codes, quantisation(known, node))
@@ -113,9 +114,9 @@ def _edge(builder: Builder, node: RawNode) -> bool:
 
 
 def codes_first(graph: Graph) -> Graph:
-    """The same network; nodes that write no codes come as late as their readers allow. Needs a valid graph."""
+    """Return the network with nodes that write no codes as late as their readers allow. The graph must be valid."""
     writer = {name: place for place, node in enumerate(graph.nodes) for name in node.outputs}
-    ordered: dict[int, None] = {}  # places in the graph
+    ordered: dict[int, None] = {}  # indices of nodes
     for place, node in enumerate(graph.nodes):
         if all(graph.tensors[name].dtype not in CODES for name in node.outputs):
             continue
@@ -126,5 +127,5 @@ def codes_first(graph: Graph) -> Graph:
                 needed.add(before)
                 asked += graph.nodes[before].inputs
         ordered |= dict.fromkeys(sorted(needed))
-    ordered |= dict.fromkeys(range(len(graph.nodes)))  # those that are left
+    ordered |= dict.fromkeys(range(len(graph.nodes)))  # the remaining nodes
     return replace(graph, nodes=tuple(graph.nodes[place] for place in ordered))

@@ -1,4 +1,4 @@
-"""What an operator on codes is before it becomes a node, and the graph while it is built of such: layouts as asked."""
+"""Operators on codes before they become nodes (`Fused`), and the graph while it is built (`Builder`)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tilewright.graph.ir import Graph, Named, Node, Quant, Site, Tensor, fresh_n
 from tilewright.graph.rounding import Activation
 from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, Known
 
-#: Operators that give the same elements in the same order.
+#: Operators that return the same elements in the same order.
 SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
-#: Operators that onnxruntime runs on codes as they are, where input and output have the same quantisation.
+#: Operators that onnxruntime runs directly on codes if input and output have the same quantisation.
 MOVES = {*SAME, "Transpose", "Slice", "Gather", "Split", "Expand", "Tile", "Resize", "MaxPool", "Pad"}
 MOVES |= {"DepthToSpace", "SpaceToDepth"}
-#: onnxruntime's Pad takes codes since this opset.
+#: The first opset in which onnxruntime's Pad takes codes.
 PAD_OPSET = 11
-#: The mode of Resize that fills in a real value.
+#: The coordinate mode of Resize that fills in a real value.
 _CROPS = "tf_crop_and_resize"
-#: Operators whose second operand may have another type and a scale for each channel.
+#: Operators whose second operand may have another type, and one scale per channel.
 LINEAR = ("Conv", "Gemm", "MatMul")
-#: Channels last, and back.
+#: Permutations of the axes: channels first to channels last, and back.
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
 class Coded:
-    """A tensor of codes and how it is quantised; None where that does not matter (a bias)."""
+    """A tensor of codes and its quantisation. `quant` is None for the real result of an operator on codes."""
 
     tensor: str
     quant: Quant | None
@@ -39,9 +39,9 @@ class Coded:
 
 @dataclass(frozen=True, eq=False)
 class Fused(Named):
-    """An operator on codes. `plain`: its other inputs, which are no codes; `bias`: int32 codes, '' without.
+    """An operator on codes. `bias` names its int32 codes or is ''; `plain` names the inputs that are not codes.
 
-    `activation`: of the results, before they are rounded.
+    `activation` clamps the results before they are rounded.
     """
 
     name: str
@@ -63,12 +63,12 @@ class Fused(Named):
 
 
 def one_scale(known: Known, coded: Coded) -> bool:
-    """Whether a tensor holds 8-bit codes under one scale."""
+    """Return whether a tensor holds 8-bit codes with a single scale."""
     return known.types[coded.tensor].dtype in CODES and coded.quant is not None and not coded.quant.per_channel
 
 
 def takes(known: Known, made: Fused) -> bool:
-    """Whether the types allow an integer kernel."""
+    """Return whether an integer kernel exists for the operator's types and scales."""
     activations = made.inputs[:1] if made.op_type in LINEAR else made.inputs
     ends = (*activations, *(coded for coded in made.outputs if coded.quant))
     dtypes = {known.types[coded.tensor].dtype for coded in ends}
@@ -86,7 +86,7 @@ def takes(known: Known, made: Fused) -> bool:
 
 
 def _moves_codes(known: Known, made: Fused) -> bool:
-    """Whether codes can be moved like the real values: nothing is interpolated, and what is filled in has a code."""
+    """Return whether codes can be moved like real values: no interpolation, and every padding value has a code."""
     mode = made.attributes.get("mode")
     if made.op_type == "Resize":
         return mode in (None, "nearest") and made.attributes.get("coordinate_transformation_mode") != _CROPS
@@ -94,12 +94,12 @@ def _moves_codes(known: Known, made: Fused) -> bool:
         constant = mode in (None, "constant")
         return padding_of(known, made) is not None if constant else known.opset >= PAD_OPSET
     if made.op_type == "MaxPool" and known.opset < MAXPOOL_OPSET:
-        return known.rank(made.inputs[0].tensor) == 4  # else onnxruntime has to run it
+        return known.rank(made.inputs[0].tensor) == 4  # other ranks need onnxruntime's
     return True
 
 
 def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], float] | None:
-    """(before, after) of each axis, and the value, of a Pad by a constant; None where it is another, or cuts."""
+    """Return (before, after) of each axis and the padding value; None if they are not constant, or if the Pad crops."""
     rank = known.rank(made.inputs[0].tensor)
     if len(made.plain) > 2 or not all(not name or name in known.constants for name in made.plain):
         return None
@@ -114,19 +114,19 @@ def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], 
 
 
 class Builder:
-    """Values keep their ONNX names and shapes; what is added is named after them, as `x:nhwc`."""
+    """Collects tensors and nodes. Values keep their ONNX names and shapes; added tensors extend a name, as `x:nhwc`."""
 
     def __init__(self, known: Known) -> None:
         self.known = known
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
-        self.dequantised: set[str] = set()  # constants that onnxruntime makes of codes in each run
-        self.refused: set[str] = set()  # operators that have to be computed on real numbers
+        self.dequantised: set[str] = set()  # constants that onnxruntime quantises or dequantises in each run
+        self.refused: set[str] = set()  # operators that must compute on real numbers
         self._names = set(known.types)
         self._made: dict[tuple[str, str], str] = {}
 
     def graph(self, name: str, inputs: Sequence[str]) -> Graph:
-        """The graph of all that was emitted, with tensors that something uses."""
+        """Return the graph of all emitted nodes, without unused tensors."""
         known = self.known
         for end in (*inputs, *known.outputs):
             self.value(end)
@@ -139,7 +139,7 @@ class Builder:
         return self.known.constants.get(name)
 
     def value(self, name: str) -> str:
-        """An ONNX value as a tensor of the graph, without quantisation of its own; '' stays ''."""
+        """Return the name of an ONNX value, and add it as a tensor without quantisation if it is new; '' stays ''."""
         if name and name not in self.tensors:
             kind = self.known.types[name]
             data = self.known.constants.get(name)
@@ -147,7 +147,7 @@ class Builder:
         return name
 
     def coded(self, coded: Coded) -> str:
-        """A tensor of codes with the quantisation that its reader gives it; an alias where it has another."""
+        """Return the name of codes with the reader's quantisation: an alias if the tensor already has another one."""
         tensor = self.tensors[self.value(coded.tensor)]
         if tensor.quant is None and coded.quant is not None:
             self.tensors[tensor.name] = replace(tensor, quant=coded.quant)
@@ -169,7 +169,7 @@ class Builder:
         return name
 
     def scalars(self, coded: Coded) -> tuple[str, str]:
-        """Scale and zero point as constants, as QLinear operators take them."""
+        """Return the names of new constants for scale and zero point, as QLinear operators take them."""
         quant, dtype = coded.quant, self.known.types[coded.tensor].dtype
         assert quant is not None
         scale, zero = (each if quant.per_channel else each[0] for each in (quant.scale, quant.zero_point))
@@ -177,7 +177,7 @@ class Builder:
         return held, self.constant(f"{coded.tensor}:zero", np.array(zero, dtype))
 
     def result(self, coded: Coded) -> Tensor:
-        """The tensor that an operator on codes writes."""
+        """Return the tensor that an operator on codes writes."""
         kind = self.known.types[coded.tensor]
         return Tensor(coded.tensor, kind.shape, kind.dtype, coded.quant)
 
@@ -186,7 +186,7 @@ class Builder:
         self.nodes.append(Node(name, op, tuple(inputs), tuple(tensor.name for tensor in outputs)))
 
     def emit_nhwc(self, name: str, op: ops.Op, inputs: Sequence[str], output: Tensor) -> None:
-        """An operator on images: its first input and its output in channels-last layout, transposed around it."""
+        """Emit an operator on images in channels-last layout, with transposes of its first input and its output."""
         first = self.nhwc(inputs[0])
         shape = tuple(output.shape[axis] for axis in TO_NHWC)
         inner = replace(output, name=self.fresh(f"{output.name}:nhwc"), shape=shape)
@@ -194,7 +194,7 @@ class Builder:
         self.emit(self.fresh(f"{output.name}:nchw"), ops.Transpose(TO_NCHW), (inner.name,), output)
 
     def clamp(self, name: str, output: str, activation: Activation) -> None:
-        """A clamp of its own behind the node that was emitted last, which writes `output` without one."""
+        """Emit a separate clamp after the last emitted node, so that `output` holds the clamped values."""
         out, node = self.tensors.pop(output), self.nodes.pop()
         inner = replace(out, name=self.fresh(f"{output}:unclamped"))
         self.emit(node.name, node.op, node.inputs, inner)
@@ -211,7 +211,7 @@ class Builder:
         return self._made[key]
 
     def moved(self, name: str, hint: str, op: ops.Op, *more: str, **known: Any) -> str:
-        """What `op` makes of a tensor: one like it, of the shape that `op` tells; `known`: what else changes."""
+        """Apply `op` to a tensor; return the name of the result. It differs in the shape and in the fields `known`."""
         source = self.tensors[name]
         made = replace(source, name=self.fresh(f"{name}:{hint}"), data=None, **known)
         node = Node(made.name, op, (name, *more), (made.name,))

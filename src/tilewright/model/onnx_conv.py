@@ -1,7 +1,7 @@
-"""Convolutions over one, two or three axes as convolutions over images, which the graph and its targets know.
+"""Expresses convolutions over one, two or three axes as convolutions over images, which the graph and targets support.
 
-A row of samples is an image of one line. A volume is one image for each output depth, whose channels are those of all
-the depths that its window sees.
+A 1-D input becomes an image with one row. A volume becomes one image per output depth; the channels of this image are
+the channels of all depths that the window covers.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from tilewright.graph.ops import Window
 from tilewright.graph.rounding import Activation, Shift
 from tilewright.model.onnx_build import Builder, Fused
 
+#: Limit of kernel extents, strides, dilations and paddings.
 LARGEST = 1 << 15
-#: Axes of a convolution's input: batch, channels, and those it slides over.
+#: Axes before the spatial ones: batch and channels, or output and input channels in the weights.
 _OUTER = 2
 
 
 def window_of(
     where: str, attributes: Mapping[str, Any], kernel: Sequence[int], size: tuple[int, ...], out: tuple[int, ...]
 ) -> Window:
-    """The window of a convolution or pool over an image of `size` (rows, columns) that gives `out` positions.
+    """Return the window of a convolution or pool over an image of `size` (rows, columns) with `out` positions.
 
-    Where rounding up (`ceil_mode`) gives one position more, padding after the image makes room for it.
+    If rounding up (`ceil_mode`) adds a position, padding after the image makes room for it.
+    Raises ModelError if an attribute has a wrong length or is out of range.
     """
     stride, dilation = _pair(where, attributes, "strides"), _pair(where, attributes, "dilations")
     if len(kernel) != 2 or not all(1 <= extent <= LARGEST for extent in kernel):
-        raise ModelError(where, f"has a kernel of shape {list(kernel)}")
+        raise ModelError(where, f"has a kernel of shape {list(kernel)}; two extents of 1 to {LARGEST} are required")
     pads = [int(pad) for pad in attributes.get("pads", (0, 0, 0, 0))]
     auto = attributes.get("auto_pad", "NOTSET")
     if len(pads) != 4 or not all(0 <= pad <= LARGEST for pad in pads):
-        raise ModelError(where, f"has the padding {pads[:8]}")
+        raise ModelError(where, f"has the padding {pads[:8]}; four values of 0 to {LARGEST} are required")
     if auto == "VALID":
         pads = [0, 0, 0, 0]
     for axis in (0, 1):
@@ -55,12 +57,12 @@ def window_of(
 def _pair(where: str, attributes: Mapping[str, Any], key: str) -> tuple[int, int]:
     values = attributes.get(key, (1, 1))
     if not isinstance(values, list | tuple) or len(values) != 2 or not all(1 <= v <= LARGEST for v in values):
-        raise ModelError(where, f"has the {key} {values}")
+        raise ModelError(where, f"has the {key} {values}; two values of 1 to {LARGEST} are required")
     return int(values[0]), int(values[1])
 
 
 def convolve(builder: Builder, fused: Fused) -> bool:
-    """Emit a convolution with constant weights; False where it has no such form."""
+    """Emit a convolution; False if the graph has no form for it. Raises ModelError if `kernel_shape` is wrong."""
     x, w = fused.inputs
     weights, shape = builder.constant_of(w.tensor), builder.shape(x.tensor)
     if weights is None or w.quant is None or weights.ndim not in (3, 4, 5) or len(shape) != weights.ndim:
@@ -71,14 +73,14 @@ def convolve(builder: Builder, fused: Fused) -> bool:
         return False
     kernel = fused.attributes.get("kernel_shape", weights.shape[_OUTER:])
     if tuple(kernel) != weights.shape[_OUTER:]:
-        raise ModelError(fused.where, f"has a kernel of shape {list(kernel)} and weights {list(weights.shape)}")
+        raise ModelError(fused.where, f"has a kernel of shape {list(kernel)} but its weights are {list(weights.shape)}")
     form = {3: _row, 4: _image, 5: _volume}[weights.ndim]
     form(builder, fused, builder.coded(x), weights, builder.result(fused.outputs[0]))
     return True
 
 
 def bias_of(builder: Builder, fused: Fused, outputs: int) -> tuple[str, ...]:
-    """The int32 bias, one entry an output channel; nothing where there is none."""
+    """Return the name of the int32 bias, which has one entry per output channel; () if there is no bias."""
     data = builder.constant_of(fused.bias) if fused.bias else None
     if data is None:
         return ()
@@ -88,7 +90,7 @@ def bias_of(builder: Builder, fused: Fused, outputs: int) -> tuple[str, ...]:
 def filtering(
     weights: Array, channels: int, window: Window, activation: Activation = "none", shift: Shift | None = None
 ) -> tuple[ops.Conv2D | ops.DepthwiseConv2D, Array]:
-    """The convolution of an image of so many channels by weights (O, C / groups, KH, KW), and its weights."""
+    """Return the convolution of an image by weights (O, C / groups, KH, KW), and the weights in the graph's order."""
     if weights.shape[1] == 1 and channels > 1:
         return ops.DepthwiseConv2D(activation, window, shift=shift), weights.transpose(1, 2, 3, 0)
     return ops.Conv2D(activation, window, shift=shift), weights.transpose(0, 2, 3, 1)
@@ -108,7 +110,7 @@ def _image(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) 
 
 
 def _row(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
-    """x (N, C, W) as an image of one line, and back."""
+    """Emit a convolution of x (N, C, W), as an image with one row."""
     shape = builder.tensors[x].shape
     inner = replace(out, name=builder.fresh(f"{out.name}:image"), shape=(*out.shape[:2], 1, out.shape[2]))
     made = replace(fused, attributes=_along(fused.attributes, (None, 0), 1))
@@ -117,7 +119,7 @@ def _row(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) ->
 
 
 def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
-    """x (N, C, D, H, W): N times the output depths images of C times the kernel's depths channels."""
+    """Emit a convolution of x (N, C, D, H, W), as N * output depths images with C * kernel depths channels."""
     batch, channels, depths, height, width = builder.tensors[x].shape
     outputs, depth, taps = weights.shape[:3]
     slid = _along(fused.attributes, (0, None), 3)
@@ -140,13 +142,13 @@ def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor)
 
 
 def _along(attributes: Mapping[str, Any], axes: tuple[int | None, ...], count: int) -> dict[str, Any]:
-    """The attributes of a window over `count` axes for some of them; None stands for an axis that it is 1 along."""
+    """Return a window's attributes for some of its `count` axes. None stands for an added axis of extent 1."""
     chosen = {"auto_pad": attributes.get("auto_pad", "NOTSET")}
     for key in ("strides", "dilations"):
         given = attributes.get(key, [1] * count)
         chosen[key] = [1 if axis is None else given[axis] for axis in axes]
     pads = attributes.get("pads", [0] * 2 * count)
     if len(pads) != 2 * count:
-        raise ModelError("", f"has the padding {list(pads)[:8]} over {count} axes")
+        raise ModelError("", f"has the padding {list(pads)[:8]} over {count} axes; {2 * count} values are required")
     chosen["pads"] = [0 if axis is None else pads[axis + side] for side in (0, count) for axis in axes]
     return chosen

@@ -1,4 +1,4 @@
-"""An ONNX file as plain records; whatever is wrong with the bytes is found here.
+"""Reads an ONNX file into plain records, and rejects files with damaged bytes.
 
 The file is untrusted: its size, its counts and the size of every tensor are checked before anything is allocated.
 """
@@ -25,17 +25,17 @@ MAX_BYTES = 1 << 31  # protobuf's own limit
 MAX_NODES = 1 << 14
 MAX_RANK = 8
 MAX_NAME = 1 << 10
-#: Constants of a model together.
+#: Limit for all constants of a model together.
 MAX_CONSTANT_BYTES = 1 << 32
-#: The domain of PULP's custom operators is not always written; the operator's name tells.
+#: PULP's custom operators, recognised by name because files do not always give their domain.
 CUSTOM = ("RequantShift",)
-#: The entry of a model's metadata that names its rounding mode, as `tilewright quantize` writes it.
+#: The metadata key of the model's rounding mode, as `tilewright quantize` writes it.
 ROUNDING = "tilewright.rounding"
 
 
 @dataclass(frozen=True, eq=False)
 class RawNode(Named):
-    """A node; `attributes` hold JSON values, `tensors` those attributes that are tensors."""
+    """A node of the file. `attributes` holds JSON values; attributes that are tensors are in `tensors`."""
 
     name: str
     op_type: str
@@ -46,7 +46,7 @@ class RawNode(Named):
     tensors: Mapping[str, Array] = field(default_factory=dict)
 
     def input(self, index: int) -> str:
-        """The name of an input; empty where it is absent."""
+        """Return the name of an input, or '' if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
     @property
@@ -55,13 +55,13 @@ class RawNode(Named):
 
 
 def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Attributes as an operator of the graph holds them."""
+    """Return attributes in the form of the graph's operators: pairs of name and JSON text, sorted by name."""
     return tuple((name, json.dumps(attributes[name])) for name in sorted(attributes))
 
 
 @dataclass(frozen=True, eq=False)
 class RawModel:
-    """One graph; `constants` are its initializers, `inputs` those that are fed; `rounding`: the mode it is made for."""
+    """The graph of a file: `constants` are its initializers, `inputs` are fed, `rounding` is its rounding mode."""
 
     opset: int
     nodes: tuple[RawNode, ...]
@@ -72,23 +72,24 @@ class RawModel:
 
 
 def read(path: Path) -> RawModel:
-    """The records of a file. Raises ModelError for a damaged one, UnsupportedError for control flow."""
+    """Read a file. Raises ModelError if it is damaged, and UnsupportedError if it uses an unsupported feature."""
     onnx, size = package("onnx"), path.stat().st_size
     if not 8 <= size < MAX_BYTES:
-        raise ModelError(path, f"has {size} bytes; an ONNX file has 8 to {MAX_BYTES}")
+        raise ModelError(path, f"has {size} bytes; an ONNX file has 8 to {MAX_BYTES} bytes")
     model = onnx.ModelProto()
     try:
         model.ParseFromString(path.read_bytes())
-    except Exception as error:  # protobuf's own; its implementations differ in the type
-        raise ModelError(path, f"is not an ONNX file: {type(error).__name__}") from None
+    except Exception as error:  # the type depends on protobuf's implementation
+        raise ModelError(path, f"is not an ONNX file: {type(error).__name__}", "export it again") from None
     graph = model.graph
     if len(graph.node) > MAX_NODES or not graph.node or not graph.output:
-        raise ModelError(path, f"has {len(graph.node)} nodes and {len(graph.output)} outputs")
+        reason = f"has {len(graph.node)} nodes and {len(graph.output)} outputs"
+        raise ModelError(path, reason, f"1 to {MAX_NODES} nodes and at least one output are required")
     if model.functions or graph.sparse_initializer:
         raise UnsupportedError(path, "has local functions or sparse constants", "export it without them")
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if not 1 <= opset <= MAX_OPSET:
-        raise UnsupportedError(path, f"is of opset {opset}", f"supported are 1 to {MAX_OPSET}")
+        raise UnsupportedError(path, f"uses opset {opset}", f"opsets 1 to {MAX_OPSET} are supported")
     constants = _constants(graph.initializer, path)
     inputs = {name(value.name): _input(value) for value in graph.input if value.name not in constants}
     nodes = tuple(_node(node, index, path) for index, node in enumerate(graph.node))
@@ -98,8 +99,8 @@ def read(path: Path) -> RawModel:
 
 
 def name(text: str | bytes) -> str:
-    """A name that errors can print on one line; protobuf gives bytes for what is not UTF-8."""
-    if isinstance(text, bytes):
+    """Return a name that errors can print on one line. Raises ModelError if the text is not printable or too long."""
+    if isinstance(text, bytes):  # protobuf's form of text that is not UTF-8
         raise ModelError("", f"has the name {text[:40]!r}, which is not UTF-8")
     if not text or len(text) > MAX_NAME or not text.isprintable():
         raise ModelError("", f"has the name {text[:40]!r}: names are printable text of at most {MAX_NAME} characters")
@@ -108,12 +109,13 @@ def name(text: str | bytes) -> str:
 
 def _node(node: Any, index: int, path: Path) -> RawNode:
     op_type = name(node.op_type)
-    # Exporters leave names out or repeat them; the index makes each unique.
+    # Exporters omit or repeat names; the index makes each one unique.
     given = f"{op_type}_{index}"
     domain = "" if node.domain == "ai.onnx" or op_type in CUSTOM else node.domain
     where = f"op '{given}'"
     if domain not in DOMAINS:
-        raise UnsupportedError(where, f"{op_type} is of the domain {domain[:40]!r}", "export it with standard ops")
+        reason = f"{op_type} has the unsupported domain {domain[:40]!r}"
+        raise UnsupportedError(where, reason, "export it with standard operators")
     attributes: dict[str, Any] = {}
     tensors: dict[str, Array] = {}
     for attribute in node.attribute:
@@ -129,12 +131,12 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
 
 
 def _value(attribute: Any, where: str) -> Any:
-    """Numbers that are finite and text of bounded length, one or a list."""
+    """Return an attribute's value or list of values: finite numbers, or text cut to MAX_NAME bytes."""
     one = {attribute.INT: attribute.i, attribute.FLOAT: attribute.f, attribute.STRING: attribute.s}
     many = {attribute.INTS: attribute.ints, attribute.FLOATS: attribute.floats, attribute.STRINGS: attribute.strings}
     if attribute.type not in one | many:
-        remedy = "export it without control flow: If, Loop and Scan are not read"
-        raise UnsupportedError(where, f"has the attribute {attribute.name} of the kind {attribute.type}", remedy)
+        reason = f"has the attribute {attribute.name} of the unsupported kind {attribute.type}"
+        raise UnsupportedError(where, reason, "export it without control flow (If, Loop and Scan)")
     values = many[attribute.type] if attribute.type in many else [one[attribute.type]]
     found = [value[:MAX_NAME].decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
     if not all(isinstance(value, str) or isfinite(value) for value in found):
@@ -146,10 +148,10 @@ def _input(value: Any) -> ValueType:
     where = f"input '{value.name}'"
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or not tensor.HasField("shape") or len(tensor.shape.dim) > MAX_RANK:
-        raise UnsupportedError(where, "is no tensor of known rank")
+        raise UnsupportedError(where, "is not a tensor of known rank", f"give it a shape of at most {MAX_RANK} axes")
     shape = []
     for axis, dim in enumerate(tensor.shape.dim):
-        if axis == 0 and not dim.HasField("dim_value"):  # the batch: samples have an axis of their own
+        if axis == 0 and not dim.HasField("dim_value"):  # an open batch size becomes 1: samples have a separate axis
             shape.append(1)
         elif not 1 <= dim.dim_value <= MAX_ELEMENTS:
             text = f"'{printable(dim.dim_param[:40])}'" if dim.dim_param else str(dim.dim_value)
@@ -171,11 +173,12 @@ def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:
 
 
 def _tensor(tensor: Any, path: Path, where: str) -> Array:
-    """The values of a TensorProto, by size and type exactly what it declares."""
+    """Return the values of a TensorProto. Raises ModelError if they do not have the declared size and type."""
     where = printable(where[:40]) if not where.isprintable() else where
     dtype, shape = np.dtype(dtype_of(tensor.data_type, where)), tuple(tensor.dims)
     if len(shape) > MAX_RANK or any(not 0 <= extent <= MAX_ELEMENTS for extent in shape) or prod(shape) > MAX_ELEMENTS:
-        raise ModelError(where, f"has the shape {list(shape[:MAX_RANK])}; {MAX_ELEMENTS} elements is the limit")
+        limit = f"the limit is {MAX_RANK} axes and {MAX_ELEMENTS} elements"
+        raise ModelError(where, f"has the shape {list(shape[:MAX_RANK])}; {limit}")
     count = prod(shape)
     if tensor.data_location == tensor.EXTERNAL:
         content = _external(tensor, path, where, count * dtype.itemsize)
@@ -192,18 +195,18 @@ def _tensor(tensor: Any, path: Path, where: str) -> Array:
 
 
 def _typed(values: Array, dtype: np.dtype[Any], where: str) -> Array:
-    """Values of a protobuf field in their own type; int32_data holds float16 as bits."""
+    """Convert the values of a protobuf field to their type. The field int32_data holds float16 as bits."""
     if dtype.name == "float16":
         return values.astype(np.uint16).view(np.float16)
     if dtype.kind in "iu" and values.size:
         limits = np.iinfo(dtype)
         if values.min() < limits.min or values.max() > limits.max:
-            raise ModelError(where, f"holds values outside {dtype}")
+            raise ModelError(where, f"holds values outside the range of {dtype}")
     return values.astype(dtype)
 
 
 def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:
-    """The bytes of a tensor kept in another file of the model's folder."""
+    """Return the bytes of a tensor that is stored in another file of the model's folder."""
     fields = {entry.key: entry.value for entry in tensor.external_data}
     folder = path.resolve().parent
     try:
@@ -212,9 +215,10 @@ def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:
         if not target.is_relative_to(folder) or not target.is_file():
             raise ModelError(where, "refers to a file that is not in the model's folder")
         if offset < 0 or length != size or offset + length > target.stat().st_size:
-            raise ModelError(where, f"refers to {length} bytes at {offset}, which {target.name} does not hold")
+            held = f"{length} bytes at offset {offset} of {target.name}, which has {target.stat().st_size}"
+            raise ModelError(where, f"has {size} bytes but refers to {held}")
         with target.open("rb") as file:
             file.seek(offset)
             return file.read(length)
     except (KeyError, ValueError, OSError):
-        raise ModelError(where, "has no readable external data") from None
+        raise ModelError(where, "has external data that cannot be read", "keep its file next to the model") from None

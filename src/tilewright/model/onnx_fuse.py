@@ -1,8 +1,8 @@
-"""Quantised operators of an ONNX graph, each as one: dequantise -> operator -> quantise, or a QLinear node.
+"""Fuses quantised operators of an ONNX graph: dequantise -> operator -> quantise, or a QLinear node, becomes one step.
 
-Rules of onnxruntime 1.31's QDQ transformers (`session.qdqisint8allowed` = 1): an operator becomes an integer one where
-its data inputs come from DequantizeLinear, its only reader is QuantizeLinear, and input and output have one type.
-A Relu or Clip in front of QuantizeLinear that the range of codes implies anyway disappears.
+The rules are those of onnxruntime 1.31's QDQ transformers (`session.qdqisint8allowed` = 1). An operator becomes an
+integer operator if its data inputs come from DequantizeLinear, its only reader is QuantizeLinear, and input and output
+have the same type. A Relu or Clip before QuantizeLinear disappears if the range of the codes implies it.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from tilewright.model.onnx_build import MOVES, Coded, Fused, one_scale, takes
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import DEQUANTIZE, QUANTIZE, Known, quant_of, quantisation
 
-#: QLinear node -> the operator, and where its inputs, the scale of its output and its bias are (a scale and zero point
-#: follow each input).
+#: QLinear node -> the operator, and the positions of its data inputs, of the output's scale and of the bias. A scale
+#: and a zero point follow each data input.
 QOPERATORS: dict[str, tuple[str, tuple[int, ...], int, int | None]] = {
     "QLinearConv": ("Conv", (0, 3), 6, 8),
     "QLinearMatMul": ("MatMul", (0, 3), 6, None),
     "QGemm": ("Gemm", (0, 3), 7, 6),
     "QLinearAdd": ("Add", (0, 3), 6, None),
     "QLinearMul": ("Mul", (0, 3), 6, None),
-    "QLinearConcat": ("Concat", (), 0, None),  # as many inputs as there are, behind
+    "QLinearConcat": ("Concat", (), 0, None),  # any number of inputs, after the output's zero point
     "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,), 3, None),
     "QLinearAveragePool": ("AveragePool", (0,), 3, None),
     "QLinearLeakyRelu": ("LeakyRelu", (0,), 3, None),
     "QLinearSigmoid": ("Sigmoid", (0,), 3, None),
     "QLinearSoftmax": ("Softmax", (0,), 3, None),
 }
-#: Operators with an integer kernel, and how many of their inputs must be codes (0: all).
+#: Operators with an integer kernel, and the number of inputs that must be codes (0: all).
 COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} | dict.fromkeys(
     ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1
 )
-#: Operators of `pow2` that clamp what they compute.
+#: Operators that take over the Relu or Clip that reads them, in the rounding mode `pow2`.
 CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", "ReduceMean")
-#: Operators that have an integer kernel with real results as well.
+#: Operators that also have an integer kernel with real results.
 REAL_RESULTS = ("Gemm", "MatMul")
-#: How far a convolution's bias scale may be off (numpy.isclose's form; measured).
+#: Tolerances for the scale of a convolution's bias, in numpy.isclose's form (measured).
 BIAS_SCALE_ABSOLUTE, BIAS_SCALE_RELATIVE = 1e-6, 1e-2
 Step = Fused | RawNode
 
 
 def fuse(known: Known, real: frozenset[str] = frozenset()) -> list[Step]:
-    """The graph's steps in order, quantised operators fused, and without those that nothing reads any more.
+    """Return the graph's steps in order, with quantised operators fused and unused steps removed.
 
-    The nodes named in `real` stay as they are: operators on real numbers between dequantise and quantise.
+    The nodes named in `real` are not fused: they compute real numbers between dequantise and quantise.
     """
     found = _Patterns(known)
     steps: list[Step] = [(None if node.name in real else found.fused(node)) or node for node in known.nodes]
@@ -63,7 +63,7 @@ def fuse(known: Known, real: frozenset[str] = frozenset()) -> list[Step]:
 
 
 class _Patterns:
-    """Who writes and who reads each value."""
+    """Matches the patterns of quantised operators, by the writer and the readers of each value."""
 
     def __init__(self, known: Known) -> None:
         self.known, self.writer, self.readers = known, known.writer, known.readers
@@ -97,24 +97,24 @@ class _Patterns:
         return replace(made, bias=bias, plain=()) if bias else None
 
     def _averages(self, node: RawNode) -> bool:
-        """Whether a node is an average that pow2 alone computes on codes."""
+        """Return whether a node is an average that only `pow2` computes on codes."""
         to_all = node.attributes.get("noop_with_empty_axes", 0)
         return self.known.rounding == "pow2" and node.op_type == "ReduceMean" and not to_all
 
     def dequantised(self, name: str) -> Coded | None:
-        """The codes behind a dequantised value."""
+        """Return the codes that a value is dequantised from, or None."""
         node = self.writer.get(name)
         if node is None or node.op_type != DEQUANTIZE or self.known.types[name].dtype != "float32":
             return None
         return self._coded(node, node.inputs[0])
 
     def _coded(self, node: RawNode, codes: str) -> Coded | None:
-        """Codes under the scale and zero point of a quantise or dequantise node."""
+        """Return codes with the scale and zero point of a quantise or dequantise node."""
         quant = quantisation(self.known, node)
         return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
-        """The codes that the only reader of a value makes of it, a Relu or Clip without effect left out."""
+        """Return the codes that the only reader quantises a value to, past an implied or fused Relu or Clip."""
         node = self.known.only_reader(name)
         if node is not None and node.op_type in ("Relu", "Clip"):
             after = self.known.only_reader(node.outputs[0])
@@ -124,7 +124,7 @@ class _Patterns:
         return self._codes_of(node)
 
     def _clamp(self, name: str) -> Activation:
-        """A Relu, or Clip from 0 to 6, as the clamp of the product or sum that it reads: pow2's way alone."""
+        """Return the clamp that `pow2` fuses into the writer of a value: a Relu or a Clip from 0 to 6 that reads it."""
         writer, node = self.writer.get(name), self.known.only_reader(name)
         if self.known.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED or node is None:
             return "none"
@@ -138,7 +138,7 @@ class _Patterns:
         return self._coded(node, node.outputs[0])
 
     def _implied(self, node: RawNode, codes: Coded) -> bool:
-        """Whether quantising clips at least as much as a Relu or Clip does."""
+        """Return whether quantising clips at least as much as a Relu or Clip."""
         if codes.quant is None or not one_scale(self.known, codes):
             return False
         info = np.iinfo(self.known.types[codes.tensor].dtype)
@@ -150,17 +150,17 @@ class _Patterns:
         return low - (info.min - zero) * scale < slack and (info.max - zero) * scale - high < slack
 
     def _bound(self, node: RawNode, index: int, key: str) -> float:
-        """A bound of a Clip: an attribute up to opset 10, an input since; infinite where absent."""
-        none = -np.inf if key == "min" else np.inf
+        """Return a bound of a Clip: an attribute up to opset 10, an input since opset 11; infinite if absent."""
+        absent = -np.inf if key == "min" else np.inf
         if len(node.inputs) > index and node.inputs[index]:
             value = self.known.constants.get(node.inputs[index])
-            return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else -none
-        return float(node.attributes.get(key, none))
+            return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else -absent
+        return float(node.attributes.get(key, absent))
 
     def _bias(self, name: str, made: Fused) -> str:
-        """The int32 codes of a bias, whose scale is that of the products; empty where it has none.
+        """Return the int32 codes of a bias at the scale of the products, or '' if it has no such codes.
 
-        A convolution whose bias has a scale further off than onnxruntime allows is a real one.
+        A convolution stays real if the scale of its bias differs by more than onnxruntime tolerates.
         """
         node = self.writer.get(name)
         if node is None or node.op_type != DEQUANTIZE:
@@ -176,7 +176,7 @@ class _Patterns:
         return codes if plain and self.known.types[codes].dtype == "int32" else ""
 
     def _requantised(self, node: RawNode) -> Fused | None:
-        """Codes of one quantisation to another: dequantise -> quantise (-> Relu or Clip without effect between)."""
+        """Return dequantise (-> Relu or Clip without effect) -> quantise as one conversion between quantisations."""
         source = node.inputs[0]
         before = self.writer.get(source)
         codes = self._codes_of(node)
@@ -189,13 +189,13 @@ class _Patterns:
 
 
 def _product_scale(coded: tuple[Coded, ...]) -> Array:
-    """The scale of sums of products, one or one for each output: float32 values."""
+    """Return the float32 scale of sums of products: one value, or one per output."""
     scales = [np.array(each.quant.scale if each.quant else (1.0,), np.float32) for each in coded[:2]]
     return scales[0] * scales[1]
 
 
 def _qlinear(known: Known, node: RawNode) -> Fused | None:
-    """A QLinear node as an operator on codes; None where a scale is no constant or no kernel takes its types."""
+    """Return a QLinear node as an operator on codes; None if a scale is not constant or no kernel takes its types."""
     op_type, places, out, place = QOPERATORS[node.op_type]
     inputs = [_coded(known, node, index) for index in places or range(2, len(node.inputs), 3)]
     quant = quant_of(known, node.input(out), node.input(out + 1), 1, known.rank(node.outputs[0]))
@@ -211,7 +211,7 @@ def _coded(known: Known, node: RawNode, place: int) -> Coded | None:
     codes = node.input(place)
     if not codes:
         return None
-    # Weights have their channels in front in convolutions, in the last axis of a product.
+    # The channels of weights are the first axis in convolutions and with transB, and the last in other products.
     rank = known.rank(codes)
     axis = 0 if node.op_type == "QLinearConv" or node.attributes.get("transB") else rank - 1
     quant = quant_of(known, node.input(place + 1), node.input(place + 2), axis, rank)

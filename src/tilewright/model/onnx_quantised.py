@@ -1,4 +1,4 @@
-"""Operators on codes: each as one of the graph's own, or as onnxruntime's QLinear operator where there is none."""
+"""Translates operators on codes to the graph's operators, or to onnxruntime's QLinear operators if there is none."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tilewright.model.onnx_values import type_of
 def translate(builder: Builder, fused: Fused) -> None:
     """Emit the nodes of a fused operator.
 
-    onnxruntime's kernels on codes round ties to even and know no activation: an operator of `pow2` that has no integer
-    form of its own is refused, and stays one on real numbers.
+    onnxruntime's kernels on codes round ties to even and have no activation. So in the mode `pow2`, an operator without
+    an integer form in the graph is refused, and computes real numbers.
     """
     before, native = len(builder.nodes), _NATIVE.get(fused.op_type)
     if native and native(builder, fused):
@@ -34,7 +34,7 @@ def translate(builder: Builder, fused: Fused) -> None:
 
 
 def _product(builder: Builder, fused: Fused) -> bool:
-    """Gemm or MatMul by a constant matrix, and matrices by matrices."""
+    """Emit a Gemm or MatMul by a constant matrix, or a product of computed matrices; False for other forms."""
     x, w = fused.inputs
     weights, attributes = builder.constant_of(w.tensor), fused.attributes
     if _by_matrices(builder, fused):
@@ -60,7 +60,7 @@ def _product(builder: Builder, fused: Fused) -> bool:
 
 
 def _by_matrices(builder: Builder, fused: Fused) -> bool:
-    """Whether both operands are as many matrices, of one scale each, and the second is computed."""
+    """Return whether a MatMul has equal batches of matrices, one scale per tensor, and a computed second operand."""
     a, b = (builder.shape(coded.tensor) for coded in fused.inputs)
     alike = len(a) == len(b) >= 2 and a[:-2] == b[:-2]
     each = all(one_scale(builder.known, coded) for coded in (*fused.inputs, *fused.outputs))
@@ -68,7 +68,7 @@ def _by_matrices(builder: Builder, fused: Fused) -> bool:
 
 
 def _binary(builder: Builder, fused: Fused) -> bool:
-    """A sum or product of two operands."""
+    """Emit a sum or product of two operands."""
     inputs = [builder.coded(coded) for coded in fused.inputs]
     if _scalar_first(*(builder.shape(coded.tensor) for coded in fused.inputs)):
         inputs.reverse()
@@ -78,7 +78,7 @@ def _binary(builder: Builder, fused: Fused) -> bool:
 
 
 def _scalar_first(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether onnxruntime's inner loop takes one value of the first operand: its kernel then swaps the two."""
+    """Return whether onnxruntime's inner loop broadcasts one value of the first operand: it then swaps the operands."""
     for position in range(1, max(len(a), len(b)) + 1):
         ours, theirs = (shape[-position] if position <= len(shape) else 1 for shape in (a, b))
         if max(ours, theirs) > 1:
@@ -101,14 +101,14 @@ def _concat(builder: Builder, fused: Fused) -> bool:
 
 
 def _unary(builder: Builder, fused: Fused, op: ops.Op, images: bool = False) -> bool:
-    """Emit an operator of the first input alone."""
+    """Emit an operator that reads only the first input."""
     emit, out = builder.emit_nhwc if images else builder.emit, builder.result(fused.outputs[0])
     emit(fused.name, op, (builder.coded(fused.inputs[0]),), out)
     return True
 
 
 def _window(builder: Builder, fused: Fused) -> ops.Window:
-    """The window of a pool over images."""
+    """Return the window of a pool over images."""
     (x, out), attributes = (builder.shape(end.tensor) for end in (fused.inputs[0], fused.outputs[0])), fused.attributes
     return window_of(fused.where, attributes, attributes.get("kernel_shape", ()), x[2:], out[2:])
 
@@ -119,7 +119,7 @@ def _average(builder: Builder, fused: Fused) -> bool:
         return False
     window = _window(builder, fused)
     if window.kernel == shape[2:] and not any(window.padding):
-        return _global_average(builder, fused)  # onnxruntime's kernel does so: it rounds otherwise
+        return _global_average(builder, fused)  # as onnxruntime does: the two kernels round differently
     return _unary(builder, fused, ops.RealAveragePool2D(window, bool(attributes.get("count_include_pad", 0))), True)
 
 
@@ -130,7 +130,7 @@ def _global_average(builder: Builder, fused: Fused) -> bool:
 
 
 def _mean(builder: Builder, fused: Fused) -> bool:
-    """ReduceMean of `pow2`; onnxruntime has no kernel for it on codes."""
+    """Emit ReduceMean, which occurs only in `pow2`: onnxruntime has no kernel for it on codes."""
     shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
     given = builder.constant_of(fused.plain[0]) if fused.plain and fused.plain[0] else None
     axes = fused.attributes.get("axes", ()) if given is None else given.tolist()
@@ -152,7 +152,7 @@ def _max(builder: Builder, fused: Fused) -> bool:
 
 
 def _same(builder: Builder, fused: Fused) -> bool:
-    """The same codes in the same order."""
+    """Emit an operator that keeps the codes and their order."""
     return _unary(builder, fused, ops.Reshape(builder.shape(fused.outputs[0].tensor)))
 
 
@@ -162,7 +162,7 @@ def _transpose(builder: Builder, fused: Fused) -> bool:
 
 
 def _pad(builder: Builder, fused: Fused) -> bool:
-    """Constant padding on codes: the padding value's code."""
+    """Emit constant padding with the code of the padding value."""
     quant, found = fused.inputs[0].quant, padding_of(builder.known, fused)
     if fused.attributes.get("mode", "constant") != "constant" or quant is None or found is None:
         return False
@@ -174,7 +174,7 @@ def _pad(builder: Builder, fused: Fused) -> bool:
 
 
 def _resize(builder: Builder, fused: Fused) -> bool:
-    """Nearest neighbours at whole multiples, whatever the node calls its coordinates: onnxruntime is asked for them."""
+    """Emit nearest-neighbour upsampling by whole factors. Running onnxruntime on indices tells if a Resize is that."""
     shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
     constants = {1 + i: builder.constant_of(name) for i, name in enumerate(fused.plain) if name}
     known = {index: data for index, data in constants.items() if data is not None}
@@ -216,14 +216,14 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Resize": _resize,
     **dict.fromkeys(SAME, _same),
 }
-#: onnxruntime's operator on codes, and whether the bias comes before the output's scale.
+#: Operator -> onnxruntime's operator on codes, and whether the bias comes before the output's scale.
 _QLINEAR = {op_type: (name, bias is not None and bias < out) for name, (op_type, _, out, bias) in QOPERATORS.items()}
-#: Those of ONNX itself; the others are onnxruntime's own.
+#: QLinear operators of ONNX itself; the others belong to onnxruntime's domain.
 _STANDARD = ("QLinearConv", "QLinearMatMul")
 
 
 def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
-    """The operator as onnxruntime's own kernel runs it: on codes, with scales as further inputs, or just on codes."""
+    """Emit onnxruntime's own operator on codes, with scales as further inputs if it computes."""
     outputs = [builder.result(coded) for coded in fused.outputs]
     opset, attributes = builder.known.opset, dict(fused.attributes)
     if fused.op_type not in _QLINEAR:
@@ -235,13 +235,13 @@ def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
     domain = "" if op_type in _STANDARD else MICROSOFT
     if fused.op_type == "Softmax":
         attributes |= {"opset": opset, "axis": attributes.get("axis", -1 if opset >= 13 else 1)}
-    attributes.pop("beta", None)  # QGemm has none: the bias is not scaled
+    attributes.pop("beta", None)  # QGemm has no beta: the bias is not scaled
     inputs = [name for coded in fused.inputs for name in (builder.coded(coded), *builder.scalars(coded))]
     bias = [builder.value(fused.bias)] if fused.bias else []
     if fused.outputs[0].quant is not None:
         ends = builder.scalars(fused.outputs[0])
         inputs += [*(bias or [""]), *ends] if bias_first else [*ends, *bias]
-    elif fused.op_type == "Gemm":  # the results of these two are real: they take no scale
+    elif fused.op_type == "Gemm":  # this and MatMulIntegerToFloat give real results, without a scale
         inputs += bias
     else:
         op_type, domain, attributes = "MatMulIntegerToFloat", MICROSOFT, {}

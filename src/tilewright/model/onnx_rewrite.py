@@ -1,13 +1,13 @@
-"""What onnxruntime rewrites before it fuses quantised operators, in its order: `rewritten` does it all.
+"""Rewrites a network as onnxruntime does before it fuses quantised operators. `rewritten` runs these steps in order:
 
-- `simplify`: identities go; a transpose of dequantised constants becomes dequantised transposed constants; MatMul and
-  Add of dequantised matrices become Gemm. Values stay the same.
-- `merge` (DoubleQDQPairsRemover): two pairs of quantise and dequantise in a row become one of another scale, which
-  spans the reals that both spanned. This changes values, and so belongs to what `ort` reproduces.
-- `propagate` (QDQPropagation): a QuantizeLinear moves up and a DequantizeLinear down past the operators of `MOVED`, so
-  that more operators fuse. No value changes, as these operators neither compute nor round.
-- `quantise_biases` (WeightBiasQuantization): real biases of products of codes become dequantised codes where the result
-  is quantised next, at most a Relu or Clip between, whether or not it then has an integer kernel. This changes values.
+- `simplify` removes identities, replaces a transpose of dequantised constants by dequantised transposed constants,
+  and replaces MatMul and Add of dequantised matrices by Gemm. Values stay the same.
+- `merge` (DoubleQDQPairsRemover) replaces two consecutive pairs of quantise and dequantise by one pair. Its scale spans
+  the reals that both pairs span. This changes values, so `ort` must reproduce it.
+- `propagate` (QDQPropagation) moves a QuantizeLinear up and a DequantizeLinear down past the operators in `MOVED`, so
+  that more operators fuse. Values stay the same, because these operators neither compute nor round.
+- `quantise_biases` (WeightBiasQuantization) replaces real biases of products of codes by dequantised codes if the
+  result is quantised next, or after Relu or Clip, even if the product then has no integer kernel. This changes values.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from tilewright.graph.rounding import round_half_away
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import CODES, DEQUANTIZE, MAXPOOL_OPSET, QUANTIZE, Known, quantisation
 
-#: Operators that a pair of quantise and dequantise passes.
+#: Operators that a pair of quantise and dequantise may move past.
 MOVED = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
 #: Operators whose real biases become codes.
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
 
 def rewritten(known: Known) -> Known:
-    """The network as onnxruntime looks for quantised operators in it."""
+    """Return the network in the form in which onnxruntime looks for quantised operators."""
     return quantise_biases(propagate(merge(simplify(known))))
 
 
 def simplify(known: Known) -> Known:
-    """The same network with the same values."""
+    """Return a simpler network with the same values."""
     return _gemms(_constants(_without_identities(known)))
 
 
 def _without_identities(known: Known) -> Known:
-    """Readers of an Identity, or of what amounts to one, read its input; one that writes an output stays."""
+    """Let readers of an identity read its input. An identity that writes a model output stays."""
     source: dict[str, str] = {}
     nodes = []
     for given in known.nodes:
@@ -54,14 +54,14 @@ def _without_identities(known: Known) -> Known:
 
 
 def _is_identity(known: Known, node: RawNode) -> bool:
-    """A Dropout without a mask, an Expand to the shape that is there already."""
+    """Return whether a node is an Identity, a Dropout without a mask, or an Expand to the shape of its input."""
     if node.op_type == "Expand":
         return known.types[node.inputs[0]] == known.types[node.outputs[0]]
     return node.op_type in ("Identity", "Dropout") and len(node.outputs) == 1
 
 
 def _constants(known: Known) -> Known:
-    """dequantise(constant) -> transpose becomes dequantise(transposed constant), its axis moved along."""
+    """Replace dequantise(constant) -> transpose by dequantise(transposed constant), with the channel axis permuted."""
     constants = dict(known.constants)
     writer: dict[str, RawNode] = {}
     nodes = []
@@ -91,7 +91,7 @@ def _transposed(node: RawNode, before: RawNode, data: Array) -> tuple[RawNode, A
 
 
 def _gemms(known: Known) -> Known:
-    """MatMul -> Add as Gemm, where both matrices are dequantised and the addend is as wide as a row."""
+    """Replace MatMul -> Add by Gemm if both matrices are dequantised and the addend is as wide as a row."""
     gone: set[str] = set()
     nodes: dict[str, RawNode] = {}
     for node in known.nodes:
@@ -105,7 +105,7 @@ def _gemms(known: Known) -> Known:
 
 
 def _product(known: Known, add: RawNode) -> tuple[RawNode | None, str]:
-    """The MatMul whose result an Add reads, and the other operand."""
+    """Return the MatMul whose result an Add reads, and the other operand; (None, '') if they form no Gemm."""
     for index in (0, 1):
         product, other = known.writer.get(add.inputs[index]), add.inputs[1 - index]
         if product is None or product.op_type != "MatMul":
@@ -120,9 +120,10 @@ def _product(known: Known, add: RawNode) -> tuple[RawNode | None, str]:
 
 
 def merge(known: Known) -> Known:
-    """quantise -> dequantise -> quantise -> dequantise, read by nothing else in between, as one pair.
+    """Replace quantise -> dequantise -> quantise -> dequantise, without other readers in between, by one pair.
 
-    Of several in a row the first two become one, the next two, and so on, then again: the order decides on rounding.
+    A longer chain is merged in passes: the first two pairs, the next two, and so on, then again from the start. The
+    order affects rounding.
     """
     while (merged := _merge_once(known)) is not known:
         known = merged
@@ -150,7 +151,7 @@ def _merge_once(known: Known) -> Known:
 
 
 def _chain(known: Known, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode]] | None:
-    """The dequantise and quantise between, and the dequantises at the end."""
+    """Return the inner dequantise, inner quantise and final dequantises of a chain, or None if there is no chain."""
     back = known.only_reader(first.outputs[0])
     second = known.only_reader(back.outputs[0]) if back and back.op_type == DEQUANTIZE else None
     if back is None or second is None or second.op_type != QUANTIZE or second.outputs[0] in known.outputs:
@@ -160,7 +161,7 @@ def _chain(known: Known, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode
 
 
 def _spanned(known: Known, first: RawNode, second: RawNode) -> tuple[Array, Array] | None:
-    """Scale and zero point of the reals that both spans have in common, in float32; None where they are not single."""
+    """Return the scale (float32) and zero point of the reals common to both nodes; None if they cannot be merged."""
     dtype = known.types[second.outputs[0]].dtype
     if dtype not in CODES or known.types[first.outputs[0]].dtype != dtype:
         return None
@@ -183,14 +184,14 @@ def _spanned(known: Known, first: RawNode, second: RawNode) -> tuple[Array, Arra
 
 
 def propagate(known: Known) -> Known:
-    """The same network with pairs of quantise and dequantise added around operators that move values."""
+    """Return the network with pairs of quantise and dequantise added around operators that move values."""
     return _down(_up(known))
 
 
 def _up(known: Known) -> Known:
-    """moved -> quantise becomes quantise -> dequantise -> moved -> quantise, unless codes come in already."""
+    """Replace move -> quantise by quantise -> dequantise -> move -> quantise, unless the input comes from codes."""
     types = dict(known.types)
-    wanted: dict[str, RawNode] = {}  # what a value that is read once is quantised by
+    wanted: dict[str, RawNode] = {}  # value -> the node that quantises it
     made: list[RawNode] = []
     for node in reversed(known.nodes):
         if node.op_type == QUANTIZE and _one_scale(known, node):
@@ -209,7 +210,7 @@ def _up(known: Known) -> Known:
 
 
 def _down(known: Known) -> Known:
-    """dequantise -> moved becomes dequantise -> moved -> quantise -> dequantise, unless it is quantised anyway."""
+    """Replace dequantise -> move by dequantise -> move -> quantise -> dequantise, unless a reader quantises."""
     types = dict(known.types)
     coded: dict[str, RawNode] = {}
     renamed: dict[str, str] = {}
@@ -232,7 +233,7 @@ def _down(known: Known) -> Known:
 
 
 def _moves(known: Known, node: RawNode) -> bool:
-    """Whether a pair may pass a node: it has one output, and its other inputs are constant."""
+    """Return whether a pair may move past a node, which has one output and only its first input not constant."""
     old = node.op_type == "MaxPool" and known.opset < MAXPOOL_OPSET
     fixed = all(not name or name in known.constants for name in node.inputs[1:])
     return node.op_type in MOVED and not old and fixed and len(node.outputs) == 1
@@ -243,7 +244,7 @@ def _one_scale(known: Known, node: RawNode) -> bool:
 
 
 def _pair(value: str, name: str, like: RawNode, types: dict[str, ValueType], codes: str) -> Sequence[RawNode]:
-    """QuantizeLinear and DequantizeLinear of `value` with the parameters of the node `like`."""
+    """Return QuantizeLinear and DequantizeLinear of `value`, with the parameters of the node `like`."""
     shape = types[value].shape
     quantised, back = f"{value}:{name}:codes", f"{value}:{name}:real"
     types[quantised], types[back] = ValueType(codes, shape), ValueType("float32", shape)
@@ -253,7 +254,7 @@ def _pair(value: str, name: str, like: RawNode, types: dict[str, ValueType], cod
 
 
 def quantise_biases(known: Known) -> Known:
-    """The same network, real constant biases as DequantizeLinear of int32 codes."""
+    """Return the network with real constant biases replaced by DequantizeLinear of int32 codes."""
     constants: dict[str, Array] = {}
     types: dict[str, ValueType] = {}
     nodes = []
@@ -275,7 +276,7 @@ def quantise_biases(known: Known) -> Known:
 
 
 def _is_quantised(known: Known, node: RawNode) -> bool:
-    """Whether the only reader of a product quantises it; that it may be an output as well does not matter."""
+    """Return whether the only reader of a product quantises it, perhaps after Relu or Clip. It may be an output too."""
     if node.op_type not in PRODUCTS or node.domain:
         return False
     while True:
@@ -288,7 +289,7 @@ def _is_quantised(known: Known, node: RawNode) -> bool:
 
 
 def _scale(known: Known, node: RawNode) -> Array | None:
-    """The scale of the sums of products, float32 of one value or one an output; None where an operand is real."""
+    """Return the float32 scale of sums of products, one or one per output; None if an operand is real."""
     quants = []
     for name in node.inputs[:2]:
         source = known.writer.get(name)
@@ -304,7 +305,7 @@ def _scale(known: Known, node: RawNode) -> Array | None:
 
 
 def _codes(bias: Array, scale: Array) -> Array | None:
-    """The nearest codes; None where the shapes or sizes do not allow any."""
+    """Return the nearest int32 codes; None if shapes do not match or a code does not fit."""
     if bias.dtype != np.float32 or bias.ndim != 1 or scale.size not in (1, bias.size):
         return None
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,7 +1,7 @@
-"""Integer networks in PULP's dialect: integers held in float32, requantised by the custom operator RequantShift.
+"""Imports integer networks in PULP's dialect: float32 holds integers, and RequantShift requantises them.
 
-The file gives no types: the input is read as uint8, weights as int8, sums as int32, and what a RequantShift writes
-as int8 or uint8 by its attribute `signed`.
+The file gives no types. Inputs are read as uint8, weights as int8 and sums as int32. The output of a RequantShift is
+int8 or uint8, depending on its attribute `signed`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from tilewright.model.onnx_conv import filtering, window_of
 from tilewright.model.onnx_file import CUSTOM, RawNode
 from tilewright.model.onnx_values import Known
 
-#: Codes are the integers themselves.
+#: The quantisation of codes that are the integers themselves.
 _PLAIN = Quant((1.0,), (0,))
+#: Largest magnitude of multipliers and divisors, and of addends.
 MAX_MULTIPLIER, MAX_ADDEND = 1 << 31, 1 << 53
-#: Range and type of sums and what is added to them.
+#: Range and type of sums and of their addends.
 INT32 = -(1 << 31), (1 << 31) - 1, "int32"
 
 
 def is_integer(known: Known) -> bool:
-    """Whether the model is in this dialect."""
+    """Return whether the model is in this dialect."""
     return any(node.op_type in CUSTOM for node in known.nodes)
 
 
 def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
-    """The graph of such a network. Raises UnsupportedError for operators that it cannot hold."""
+    """Return the graph of an integer network. Raises UnsupportedError if an operator or its use is not supported."""
     builder = Builder(known)
     for given in inputs:
         builder.tensors[given] = Tensor(given, builder.shape(given), "uint8", _PLAIN)
@@ -43,40 +44,41 @@ def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
     for node in known.nodes:
         if node.op_type in ("Conv", "Gemm"):
             if known.only_reader(node.outputs[0]) is None:
-                raise UnsupportedError(node.where, "has a sum that is not read by one RequantShift alone")
+                raise UnsupportedError(node.where, "has a result that is not read by exactly one RequantShift")
             sums[node.outputs[0]] = node
         elif node.op_type not in _TRANSLATE:
             remedy = f"supported are {', '.join(sorted(('Conv', 'Gemm', *_TRANSLATE)))}"
-            raise UnsupportedError(node.where, f"{node.op_type} is not supported among RequantShift", remedy)
+            raise UnsupportedError(node.where, f"{node.op_type} is not supported next to RequantShift", remedy)
         elif node.op_type in CUSTOM and node.inputs[0] in sums:
             _linear(builder, sums.pop(node.inputs[0]), node)
         else:
             for given in node.inputs:
                 if given in sums:
-                    raise UnsupportedError(sums[given].where, "has a sum that no RequantShift reads")
+                    reason = f"has a result that {node.op_type} reads; only RequantShift may read it"
+                    raise UnsupportedError(sums[given].where, reason)
             _TRANSLATE[node.op_type](builder, node)
     return builder.graph(name, inputs)
 
 
 def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, dtype: str) -> Array:
-    """A constant of whole numbers from low to high."""
+    """Return a constant of whole numbers from `low` to `high`."""
     data = builder.constant_of(name)
     if data is None or data.dtype.kind not in "fiu":
-        raise UnsupportedError(node.where, f"takes '{name}' at run time; a constant is supported")
+        raise UnsupportedError(node.where, f"takes '{name}' at run time; only constant numbers are supported")
     if not ((data >= low) & (data <= high)).all() or (data != np.floor(data)).any():
         raise UnsupportedError(node.where, f"has constants in '{name}' that are not integers from {low} to {high}")
     return data.astype(dtype)
 
 
 def _requant(builder: Builder, node: RawNode) -> tuple[Shift, str, list[tuple[str, Array]]]:
-    """The rule of a RequantShift, its output type, and multiplier and addend with what to call them."""
+    """Return the rule of a RequantShift, its output type, and its multiplier and addend with their names."""
     if len(node.inputs) < 3:
-        raise ModelError(node.where, f"has {len(node.inputs)} inputs, not 3")
+        raise ModelError(node.where, f"has {len(node.inputs)} inputs; a RequantShift has 3")
     levels, divisor = int(_number(node, "n_levels_out")), int(_number(node, "div"))
     signed = bool(_number(node, "signed"))
     if not 2 <= levels <= 256 or not 0 < divisor <= MAX_MULTIPLIER:
-        reason = f"has {levels} levels and the divisor {divisor}"
-        raise UnsupportedError(node.where, reason, "8-bit codes are supported")
+        remedy = f"2 to 256 levels and divisors of 1 to {MAX_MULTIPLIER} are supported"
+        raise UnsupportedError(node.where, f"has {levels} levels and the divisor {divisor}", remedy)
     shift = Shift(divisor, -(levels // 2), (levels + 1) // 2 - 1) if signed else Shift(divisor, 0, levels - 1)
     limits = zip(node.inputs[1:3], (MAX_MULTIPLIER, MAX_ADDEND), strict=True)
     factors = [(f"{name}:{node.name}", _integers(builder, node, name, -most, most, "int64")) for name, most in limits]
@@ -95,7 +97,7 @@ def _result(builder: Builder, node: RawNode, dtype: str) -> Tensor:
 
 
 def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
-    """A convolution or product with the RequantShift that reads it."""
+    """Emit a convolution or product together with the RequantShift that reads it."""
     shift, dtype, factors = _requant(builder, requant)
     x, out = builder.value(node.inputs[0]), _result(builder, requant, dtype)
     weights = _integers(builder, node, node.inputs[1], -128, 127, "int8")
@@ -104,13 +106,14 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
     if node.op_type == "Gemm":
         alike = all(node.attributes.get(key, 1.0) == 1.0 for key in ("alpha", "beta"))
         if weights.ndim != 2 or node.attributes.get("transA", 0) or not alike or len(out.shape) != 2:
-            raise UnsupportedError(node.where, "is a product of an unsupported form")
+            remedy = "matrices, transA=0, alpha=1 and beta=1 are supported"
+            raise UnsupportedError(node.where, "is a Gemm of an unsupported form", remedy)
         weights = weights if node.attributes.get("transB", 0) else weights.T
         op = ops.FullyConnected(shift=shift)
     else:
         shape = builder.tensors[x].shape
         if weights.ndim != 4 or len(shape) != 4:
-            reason = f"convolves {list(shape)} with {list(weights.shape)}; images are supported"
+            reason = f"convolves {list(shape)} with {list(weights.shape)}; only images (four axes) are supported"
             raise UnsupportedError(node.where, reason)
         window = window_of(node.where, node.attributes, weights.shape[2:], shape[2:], out.shape[2:])
         op, weights = filtering(weights, shape[1], window, shift=shift)
@@ -122,7 +125,7 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
         bias = builder.constant(f"{node.inputs[2]}:bias", np.broadcast_to(data, (outputs,)))
     for _, data in factors:
         if data.size not in (1, outputs) or (data.size > 1 and max(data.shape) != data.size):
-            raise ModelError(requant.where, f"has {data.size} factors for {outputs} channels")
+            raise ModelError(requant.where, f"has {data.size} multipliers or addends for {outputs} channels")
     rule = [builder.constant(name, data.reshape(-1)) for name, data in factors]
     inputs = (x, builder.constant(f"{node.inputs[1]}:{op.kind}", weights, _PLAIN), bias, *rule)
     emit = builder.emit if node.op_type == "Gemm" else builder.emit_nhwc
@@ -148,7 +151,7 @@ def _add(builder: Builder, node: RawNode) -> None:
 def _max(builder: Builder, node: RawNode) -> None:
     x = builder.tensors[builder.value(node.inputs[0])]
     if len(x.shape) != 4 or len(node.outputs) > 1:
-        raise UnsupportedError(node.where, f"pools over {list(x.shape)}; images are supported")
+        raise UnsupportedError(node.where, f"pools over {list(x.shape)}; only images (four axes) are supported")
     out = _result(builder, node, x.dtype)
     window = window_of(node.where, node.attributes, node.attributes.get("kernel_shape", ()), x.shape[2:], out.shape[2:])
     builder.emit_nhwc(node.name, ops.MaxPool2D(window), (x.name,), out)

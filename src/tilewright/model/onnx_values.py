@@ -1,4 +1,4 @@
-"""What is known of an ONNX graph before it runs: the type of every value, and the values that are constant."""
+"""Analyses an ONNX graph before it runs: infers the type of every value, and computes the constant values."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tilewright.graph.ir import MAX_COMPUTED, MAX_ELEMENTS, Quant
 from tilewright.graph.ort import ValueType
 from tilewright.model.onnx_file import CUSTOM, RawModel, RawNode
 
-#: Elements that constant folding may compute in all.
+#: Limit of constant folding: elements of all folded constants of a model together.
 MAX_FOLDED = 1 << 26
 CODES = ("int8", "uint8")
-#: onnxruntime's MaxPool takes codes since this opset.
+#: The first opset in which onnxruntime's MaxPool takes codes.
 MAXPOOL_OPSET = 12
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 _INFERENCE = "export the model for inference"
@@ -28,7 +28,7 @@ _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLi
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """The nodes that are left to run, in order; the types of all values and the values of the constant ones."""
+    """An analysed network: the nodes to run, in order, the types of all values, and the values of the constants."""
 
     opset: int
     nodes: tuple[RawNode, ...]
@@ -44,7 +44,7 @@ class Known:
 
     @cached_property
     def readers(self) -> Mapping[str, list[RawNode]]:
-        """The nodes that read each value, once for each time that they do."""
+        """The nodes that read each value. A node that reads it twice is listed twice."""
         found: dict[str, list[RawNode]] = {}
         for node in self.nodes:
             for name in node.inputs:
@@ -52,7 +52,7 @@ class Known:
         return found
 
     def only_reader(self, name: str) -> RawNode | None:
-        """The one node that reads a value, where there is one and it is no output of the model."""
+        """Return the only node that reads a value; None if there is not exactly one, or the model outputs the value."""
         readers = self.readers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
@@ -62,7 +62,7 @@ class Known:
     def having(
         self, nodes: Iterable[RawNode], constants: Mapping[str, Array], types: Mapping[str, ValueType] | None = None
     ) -> Known:
-        """The network with other nodes, and with more constants and types of values."""
+        """Return the network with other nodes, and with additional constants and types."""
         more = {name: type_of(value) for name, value in constants.items()} | dict(types or {})
         return replace(
             self, nodes=tuple(nodes), constants={**self.constants, **constants}, types={**self.types, **more}
@@ -70,7 +70,7 @@ class Known:
 
 
 def quantisation(known: Known, node: RawNode) -> Quant | None:
-    """The constant scale and zero point of a QuantizeLinear or DequantizeLinear; None where it has others."""
+    """Return the scale and zero point of a QuantizeLinear or DequantizeLinear; None if blocked or not constant."""
     if node.attributes.get("block_size") or len(node.inputs) < 2:
         return None
     axis, rank = int(node.attributes.get("axis", 1)), known.rank(node.inputs[0])
@@ -78,7 +78,7 @@ def quantisation(known: Known, node: RawNode) -> Quant | None:
 
 
 def quant_of(known: Known, scale: str, zero: str, axis: int, rank: int) -> Quant | None:
-    """Constants as a Quant; None where they are not constant, of another type, or not positive."""
+    """Return a Quant; None unless both values are constant and the scales are float32, finite and positive."""
     constants = known.constants
     if scale not in constants or (zero and zero not in constants):
         return None
@@ -95,7 +95,11 @@ def quant_of(known: Known, scale: str, zero: str, axis: int, rank: int) -> Quant
 
 
 def resolve(raw: RawModel) -> Known:
-    """Types and constants of a model. Raises ModelError for a node out of order and for sizes beyond the limits."""
+    """Infer the types of all values and compute the constant values.
+
+    Raises ModelError if nodes are out of order, a name is written twice, an output is never written, or constants are
+    too large.
+    """
     types = dict(raw.inputs) | {name: type_of(value) for name, value in raw.constants.items()}
     constants = dict(raw.constants)
     nodes = []
@@ -105,10 +109,10 @@ def resolve(raw: RawModel) -> Known:
         node = replace(given, outputs=_wanted(given, raw.opset, used))
         for name in node.inputs:
             if name and name not in types:
-                raise ModelError(node.where, f"reads '{name}' before anything has written it: a cycle, or no order")
+                raise ModelError(node.where, f"reads '{name}' before anything has written it: a cycle or a wrong order")
         for name in node.outputs:
             if name in types:
-                raise ModelError(node.where, f"writes '{name}', which is already written")
+                raise ModelError(node.where, f"writes '{name}', a name that is already in use")
         values = _constant(node, raw.opset, types, constants)
         if values is None:
             nodes.append(node)
@@ -116,7 +120,7 @@ def resolve(raw: RawModel) -> Known:
             continue
         folded += sum(value.size for value in values if 0 not in value.strides or value.size == 1)
         if folded > MAX_FOLDED:
-            raise ModelError(node.where, f"has constants to compute beyond {MAX_FOLDED} elements in all")
+            raise ModelError(node.where, f"exceeds the limit of {MAX_FOLDED} elements for computed constants")
         for name, value in zip(filter(None, node.outputs), values, strict=True):
             constants[name], types[name] = value, type_of(value)
     for name in raw.outputs:
@@ -126,7 +130,7 @@ def resolve(raw: RawModel) -> Known:
 
 
 def _wanted(node: RawNode, opset: int, used: set[str]) -> tuple[str, ...]:
-    """The outputs up to the last that anything reads: optional ones, as a mask, are at the end."""
+    """Return the outputs up to the last used one: optional outputs, such as a mask, are at the end."""
     last = max((index for index, name in enumerate(node.outputs) if name and name in used), default=0)
     if last + 1 < len(node.outputs):
         last = max(last, ort.least_outputs(node.op_type, node.domain, opset) - 1)
@@ -138,13 +142,13 @@ def type_of(value: Array) -> ValueType:
 
 
 def call_of(node: RawNode, opset: int, types: Mapping[str, ValueType]) -> ort.Call:
-    """The node as a call; outputs without a name at the end are left out."""
+    """Return the node as a call. Raises UnsupportedError if an attribute is a tensor or an output has no name."""
     if node.tensors:
         key = next(iter(node.tensors))
-        raise UnsupportedError(node.where, f"{node.op_type} has the tensor attribute {key}")
+        raise UnsupportedError(node.where, f"{node.op_type} has the unsupported tensor attribute {key}")
     inputs = tuple(types[name] if name else None for name in node.inputs)
     if "" in node.outputs:
-        raise UnsupportedError(node.where, f"{node.op_type} leaves out an output between others")
+        raise UnsupportedError(node.where, f"{node.op_type} leaves out an output", "export it with all outputs")
     return ort.Call(node.name, node.op_type, node.domain, opset, node.json, inputs, len(node.outputs))
 
 
@@ -154,11 +158,11 @@ def _types(
     if node.op_type in _RANDOM:
         raise UnsupportedError(node.where, f"{node.op_type} is random", _INFERENCE)
     if node.op_type == "Dropout" and len(node.inputs) > 2 and constants.get(node.inputs[2], True):
-        raise UnsupportedError(node.where, "Dropout trains, or decides at run time whether it does", _INFERENCE)
+        raise UnsupportedError(node.where, "Dropout trains, or decides at run time whether to train", _INFERENCE)
     if node.op_type in CUSTOM:
         return (types[node.inputs[0]],)
     known = ort.small({index: constants.get(name) for index, name in enumerate(node.inputs)})
-    # Weights are not computed as real numbers: what reads them takes the codes, else the graph refuses their size.
+    # Dequantised weights may exceed MAX_COMPUTED: fused operators read the codes, and the graph refuses other uses.
     weights = node.op_type == DEQUANTIZE and node.inputs[0] in constants
     return ort.infer(call_of(node, opset, types), known, MAX_ELEMENTS if weights else MAX_COMPUTED)
 
@@ -166,7 +170,7 @@ def _types(
 def _constant(
     node: RawNode, opset: int, types: Mapping[str, ValueType], constants: Mapping[str, Array]
 ) -> list[Array] | None:
-    """The outputs of a node whose value is known; None for one that must run."""
+    """Return the outputs of a node if they are constant; None if the node must run."""
     where = node.where
     if node.op_type == "Constant":
         return [_literal(node)]
@@ -177,7 +181,7 @@ def _constant(
     if node.op_type == "ConstantOfShape" and node.inputs and node.inputs[0] in constants:
         extents = tuple(int(extent) for extent in constants[node.inputs[0]].reshape(-1)[:9])
         if len(extents) > 8 or any(not 0 <= e <= MAX_ELEMENTS for e in extents) or prod(extents) > MAX_ELEMENTS:
-            raise ModelError(where, f"makes a constant of shape {list(extents)}; {MAX_ELEMENTS} elements is the limit")
+            raise ModelError(where, f"makes a constant of shape {list(extents)}; the limit is {MAX_ELEMENTS} elements")
         value = node.tensors.get("value", np.zeros(1, np.float32)).reshape(-1)
         return [np.broadcast_to(value[0] if value.size else np.float32(0), extents)]
     kept = (*CUSTOM, *_RANDOM, DEQUANTIZE)
@@ -187,7 +191,7 @@ def _constant(
 
 
 def fold(node: RawNode, opset: int, types: Mapping[str, ValueType], constants: Mapping[str, Array]) -> list[Array]:
-    """The outputs of a node with constant inputs, by onnxruntime."""
+    """Compute the outputs of a node with constant inputs, by onnxruntime."""
     call = call_of(node, opset, types)
     operands = [constants[name] if name else None for name in node.inputs]
     outputs = ort.infer(call, ort.small(dict(enumerate(operands))))
@@ -200,4 +204,4 @@ def _literal(node: RawNode) -> Array:
     for key in ("value_int", "value_ints", "value_float", "value_floats"):
         if key in node.attributes:
             return np.array(node.attributes[key], np.int64 if "int" in key else np.float32)
-    raise UnsupportedError(node.where, "is a constant of a kind other than numbers")
+    raise UnsupportedError(node.where, "is a constant without numbers")

@@ -1,9 +1,9 @@
-"""An `.onnx` file under onnxruntime without optimisations, layer by layer.
+"""Compares an imported `.onnx` file with onnxruntime without optimisations, layer by layer.
 
-Every layer is given the codes that the graph computed before it, so that a rounding difference cannot spread and an
-import error shows where it is: the file is cut at each tensor of codes that it shares with the graph, and each cut
-becomes an input. What a QuantizeLinear reads is compared before it is rounded: a code must be the nearest one to it,
-and `pow2` must round ties upwards. Real outputs must agree to float32's accuracy.
+Every layer gets the codes that the graph computed before it. So a rounding difference cannot spread, and an import
+error shows where it is. To that end, the file is cut at each tensor of codes that it shares with the graph, and each
+cut becomes an input. The input of a QuantizeLinear is compared before it is rounded: the graph's code must be the
+nearest code, and `pow2` must round ties upwards. Real outputs must agree to float32's accuracy.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tilewright.model.onnx_file import CUSTOM
 from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE
 from tilewright.model.verification import Comparison, Verification, compared
 
-#: How far from a tie, in codes, float32 sums of the file and of an integer kernel may fall on different sides.
+#: Distance from a tie, in codes, within which float32 sums of the file and an integer kernel may round differently.
 NEAR = 1 / 64
-#: Relative to the largest magnitude of a real output; the second where anything in the network is float16.
+#: Tolerances of a real output, relative to its largest magnitude; HALF applies if any tensor is float16.
 REAL, HALF = 1e-4, 1e-2
-#: A factor of seven bits stands for 1 / n in averages of `pow2` (docs/quantize.md).
+#: Relative tolerance of averages: `pow2` approximates 1 / n by a factor of seven bits (docs/quantize.md).
 AVERAGE = 1 / 128
-#: onnxruntime's softmax on codes may differ by a code from a real one that is quantised.
+#: Codes by which onnxruntime's softmax on codes may differ from a quantised real softmax.
 SOFTMAX = 1.0
-#: Sums of so many products of int8 codes are exact in float32, in any order.
+#: Largest number of products of int8 codes (up to 2^14) whose sum is exact in float32 (24 bits), in any order.
 EXACT_TERMS = (1 << 24) // (1 << 14)
 IDENTITIES = ("Identity", "Dropout")
 _GIVEN = ":given"
@@ -51,12 +51,12 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
     try:
         session = ort.session(cut.model)
     except Exception as error:  # onnxruntime raises many types
-        return Verification(framework, reason=f"onnxruntime does not take the file: {ort.one_line(error)}")
+        return Verification(framework, reason=f"onnxruntime cannot load the file: {ort.one_line(error)}")
 
     def compare(sample: Mapping[str, Array], found: Comparison) -> None:
         values = _values(imported, sample)
         cut.compare(session, values, found)
-        for name, array in reference.run(graph, sample).items():  # layouts changed nothing
+        for name, array in reference.run(graph, sample).items():  # the layouts of `graph` must not change a value
             steps = array[0].astype(np.float64) - values[name]
             found.add(name, ~np.isclose(array[0], values[name], rtol=REAL, atol=0, equal_nan=True), steps)
 
@@ -64,7 +64,7 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
 
 
 def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
-    """Every value of one sample, {name: (*shape)}."""
+    """Return every value of one sample, {name: (*shape)}."""
     found = {name: array[0] for name, array in sample.items()}
 
     def observe(site: Site, results: tuple[Array, ...]) -> None:
@@ -75,7 +75,7 @@ def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class Cut:
-    """The file with every shared tensor of codes made an input, and what was computed of it made an output."""
+    """The file, cut: each shared tensor of codes becomes an input, and the values that it is compared with outputs."""
 
     def __init__(self, model: Any, graph: Graph) -> None:
         self.graph, self.model, self.helper = graph, model, ort.package("onnx").helper
@@ -89,12 +89,12 @@ class Cut:
             for name, tensor in graph.tensors.items()
             if name in self.computed and name in self.writer and tensor.dtype in CODES and tensor.quant is not None
         }
-        #: Shared tensors under a scale of the importer's own: onnxruntime merges neighbouring pairs (onnx_rewrite.py).
+        #: Shared tensors with a scale that the file lacks: the import merges pairs as onnxruntime does (onnx_rewrite).
         self.merged = self._bypass_merged_pairs()
         self._cut()
 
     def _computed(self) -> set[str]:
-        """The values that depend on the inputs."""
+        """Return the values that depend on the inputs."""
         found = set(self.graph.inputs)
         for node in self.model.graph.node:
             if found.intersection(node.input):
@@ -102,14 +102,14 @@ class Cut:
         return found
 
     def _source(self, name: str) -> Any:
-        """The node that makes a value, identities passed over; None for inputs and constants."""
+        """Return the node that computes a value, past identities; None for inputs and constants."""
         node = self.writer.get(name)
         while node is not None and node.op_type in IDENTITIES:
             node = self.writer.get(node.input[0])
         return node
 
     def _bypass_merged_pairs(self) -> set[str]:
-        """Pass values unrounded through pairs that the graph has not; return the tensors quantised from them."""
+        """Pass values unrounded through pairs that the graph lacks. Return the shared tensors quantised from them."""
         passed: set[str] = set()
         for node in self.model.graph.node:
             before = self._source(node.input[0]) if node.op_type == DEQUANTIZE else None
@@ -125,7 +125,7 @@ class Cut:
         return codes in self.computed and codes not in self.graph.tensors
 
     def _cut(self) -> None:
-        """Rename what reads a shared tensor, and ask for what writes it."""
+        """Let readers of shared tensors read new inputs, and request the values that the tensors are compared with."""
         body, self.asked = self.model.graph, dict[str, None]()
         for node in body.node:
             for index, name in enumerate(node.input):
@@ -145,12 +145,12 @@ class Cut:
         body.output.extend(ort.package("onnx").ValueInfoProto(name=name) for name in names)
 
     def _sources(self, name: str) -> Iterable[str]:
-        """The values from which to tell what a shared tensor should hold."""
+        """Return the names of the values that a shared tensor is compared with."""
         node = self.writer[name]
         return node.input if node.op_type == QUANTIZE else (name,)
 
     def _computes(self, name: str) -> Site:
-        """The operator whose values a tensor holds, before anything that the importer added to move or clamp them."""
+        """Return the operator that computes a tensor, before moves and clamps that the importer added."""
         site = self.sites[name]
         while isinstance(site.node.op, ops.Clamp | ops.Transpose | ops.Reshape):
             before = site.input(0).name
@@ -160,7 +160,7 @@ class Cut:
         return site
 
     def compare(self, session: Any, values: Mapping[str, Array], found: Comparison) -> None:
-        """One sample: `values` are the graph's."""
+        """Compare one sample, of which the graph computed `values`, and record the differences in `found`."""
         feed = {name: ort.aligned(values[name]) for name in self.graph.inputs}
         for name, tensor in self.shared.items():
             feed[name + _GIVEN] = _real(values[name], tensor) if name in self.merged else ort.aligned(values[name])
@@ -194,7 +194,7 @@ class Cut:
 
 
 def _pass(node: Any, name: str) -> None:
-    """Make a node pass on the value `name` as it is."""
+    """Turn a node into an identity that reads `name`."""
     node.op_type = "Identity"
     node.input[:] = [name]
     del node.attribute[:]
@@ -205,7 +205,7 @@ def _real(codes: Array, tensor: Tensor) -> Array:
 
 
 def _terms(site: Site) -> int:
-    """How many products each value sums."""
+    """Return the number of products that each value sums."""
     return site.node.op.macs(site) // max(1, site.output.size)
 
 
@@ -214,9 +214,9 @@ def _averages(site: Site) -> bool:
 
 
 def _tolerance(site: Site, codes: Array) -> Array | float:
-    """How much further than half a code from the real value a code may be.
+    """Return the distance, beyond half a code, that a code may have from the real value.
 
-    A real bias becomes an integer at the scale of the products: at most half of one of theirs.
+    A real bias is rounded to an integer at the scale of the products: it is off by at most half of that scale.
     """
     if _averages(site):
         return NEAR + AVERAGE * np.abs(codes)

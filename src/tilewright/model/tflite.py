@@ -1,7 +1,7 @@
-"""A TensorFlow Lite int8 model as a Graph, its quantisation kept exactly; and that graph compared with LiteRT.
+"""Imports a TensorFlow Lite int8 model as a Graph with exactly the file's quantisation, and compares it with LiteRT.
 
-The file is untrusted. Python's flatbuffers has no verifier, so reads outside the buffer surface as Python
-errors; all of them become one ModelError. Loops are bounded by the file's size, arrays are views of it.
+The file is untrusted. Python's flatbuffers has no verifier, so reads outside the buffer raise various Python errors;
+all of them become a ModelError. The file's size bounds every loop, and arrays are views of the file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DTYPES = {
 _OPERATORS = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
 
 _WINDOW = ("Padding", "StrideH", "StrideW", "FusedActivationFunction")
-#: Which options each operator has: the flatbuffer table and the fields that matter.
+#: The options of each operator: the flatbuffer table, and the fields that are read.
 _OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "CONV_2D": (tflite.Conv2DOptions, (*_WINDOW, "DilationHFactor", "DilationWFactor")),
     "DEPTHWISE_CONV_2D": (tflite.DepthwiseConv2DOptions, (*_WINDOW, "DilationHFactor", "DilationWFactor")),
@@ -67,15 +67,14 @@ HOW_TO_QUANTISE = (
 )
 
 PACKAGE = "ai-edge-litert"
-#: A softmax over real numbers and its like may differ in the last bit.
+#: Tolerance of real tensors, relative to their largest magnitude: a real softmax may differ in the last bit.
 REAL = 1e-6
 
 
 def load(path: Path) -> Graph:
-    """The validated graph of a `.tflite` file.
+    """Return the validated graph of a `.tflite` file. Nothing is skipped.
 
-    Raises ModelError for a damaged file and UnsupportedError for an operator, type or feature that no
-    reference exists for; nothing is skipped.
+    Raises ModelError if the file is damaged, and UnsupportedError if an operator, type or feature has no reference.
     """
     try:
         tensors, calls, inputs, outputs = read(path)
@@ -88,7 +87,7 @@ def load(path: Path) -> Graph:
 
 @dataclass(frozen=True)
 class _Call(Named):
-    """One operator by its builtin name, its options, and the tensors that it reads and writes (None: absent)."""
+    """An operator: its builtin name `code`, its options, and the tensors that it reads and writes (None: absent)."""
 
     name: str
     code: str
@@ -103,7 +102,7 @@ class _Call(Named):
     def activation(self) -> Activation:
         code = self.option("FusedActivationFunction")
         if code not in _ACTIVATIONS:
-            raise UnsupportedError(self.where, f"has the fused activation number {code}")
+            raise UnsupportedError(self.where, f"has the unsupported fused activation number {code}")
         return _ACTIVATIONS[code]
 
     @property
@@ -121,7 +120,7 @@ class _Call(Named):
     def constant(self, index: int) -> Array:
         data = self.tensor(index).data
         if data is None:
-            raise UnsupportedError(self.where, f"{self.code} takes input {index} at run time; a constant is supported")
+            raise UnsupportedError(self.where, f"{self.code} takes input {index} at run time; it must be constant")
         return data
 
     def window(self, kernel: tuple[int, int]) -> ops.Window:
@@ -160,7 +159,7 @@ def _mean(call: _Call) -> ops.Op:
     rank = len(call.tensor(0).shape)
     axes = {int(axis) for axis in call.constant(1).reshape(-1)}
     if not axes <= set(range(-rank, rank)):
-        raise ModelError(call.where, f"reduces over axes {sorted(axes)} of {rank}")
+        raise ModelError(call.where, f"reduces over axes {sorted(axes)}; its input has {rank} axes")
     return ops.Mean(tuple(sorted({axis % rank for axis in axes})), bool(call.option("KeepDims", False)))
 
 
@@ -172,7 +171,7 @@ def _pad(call: _Call) -> ops.Op:
     return ops.Pad(tuple((int(before), int(after)) for before, after in pairs), value)
 
 
-#: Operator -> its translation, and which inputs stay tensors of the graph (None: all).
+#: Operator -> its translation, and the number of inputs that stay tensors of the graph (None: all).
 _TRANSLATE: dict[str, tuple[Callable[[_Call], ops.Op], int | None]] = {
     "CONV_2D": (lambda call: ops.Conv2D(call.activation, call.window(_kernel_of_weights(call))), 3),
     "DEPTHWISE_CONV_2D": (lambda call: ops.DepthwiseConv2D(call.activation, call.window(_kernel_of_weights(call))), 3),
@@ -202,7 +201,7 @@ def _node(index: int, call: _Call) -> Node:
     translate, arity = _TRANSLATE[call.code]
     if not call.inputs or len(call.outputs) != 1 or None in call.outputs:
         counts = f"{len(call.inputs)} inputs and {len(call.outputs)} outputs"
-        raise ModelError(f"op {index}", f"{call.code} has {counts}")
+        raise ModelError(f"op {index}", f"{call.code} has {counts}; one output and at least one input are required")
     _check_types(call)
     op = translate(call)
     inputs = tuple(tensor.name if tensor else "" for tensor in call.inputs[:arity])
@@ -220,12 +219,12 @@ def _check_types(call: _Call) -> None:
         weights = call.tensor(1)
         if weights.dtype != "int8" or weights.data is None or weights.quant is None:
             origin = "computed" if weights.data is None else "constant"
-            reason = f"its weights are {origin} {weights.dtype}; constant int8 is supported"
+            reason = f"its weights are {origin} {weights.dtype}; constant int8 weights with a scale are supported"
             raise UnsupportedError(call.where, reason, HOW_TO_QUANTISE)
 
 
 class Subgraph(NamedTuple):
-    """What a file holds: tensors by their index in it, operators, and the names of inputs and outputs."""
+    """The contents of a file: tensors by index, operators, and the names of inputs and outputs."""
 
     tensors: tuple[Tensor, ...]
     calls: tuple[_Call, ...]
@@ -234,10 +233,10 @@ class Subgraph(NamedTuple):
 
 
 def read(path: Path) -> Subgraph:
-    """The file's only subgraph. Raises ModelError, or UnsupportedError for control flow."""
+    """Read the only subgraph. Raises ModelError if the file is damaged, UnsupportedError for several subgraphs."""
     size = path.stat().st_size
     if not 8 <= size <= MAX_BYTES:
-        raise ModelError(path, f"is {size} bytes long; a .tflite file has 8 to {MAX_BYTES}")
+        raise ModelError(path, f"is {size} bytes long; a .tflite file has 8 to {MAX_BYTES} bytes")
     content = path.read_bytes()
     if not tflite.Model.ModelBufferHasIdentifier(content, 0):
         raise ModelError(path, "is not a TensorFlow Lite model (no TFL3 mark)", "give a .tflite file")
@@ -249,7 +248,7 @@ def read(path: Path) -> Subgraph:
 
 def _subgraph(path: str, model: Any) -> Subgraph:
     if model.SubgraphsLength() != 1:
-        raise UnsupportedError(path, f"has {model.SubgraphsLength()} subgraphs; models with one are supported")
+        raise UnsupportedError(path, f"has {model.SubgraphsLength()} subgraphs; only models with one are supported")
     graph, names = model.Subgraphs(0), set[str]()
     buffers = [model.Buffers(index).DataAsNumpy() for index in range(model.BuffersLength())]
     tensors = tuple(_tensor(path, graph.Tensors(i), i, buffers, names) for i in range(graph.TensorsLength()))
@@ -271,22 +270,22 @@ def _subgraph(path: str, model: Any) -> Subgraph:
 
 
 def _ends(table: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Indices of the tensors that the subgraph or an operator reads and writes; -1 where one is absent."""
+    """Return the indices of the tensors that a subgraph or operator reads and writes; -1 if a tensor is absent."""
     return _numbers(table.InputsAsNumpy()), _numbers(table.OutputsAsNumpy())
 
 
 def _numbers(vector: Any) -> tuple[int, ...]:
-    """A vector of integers, which flatbuffers gives as 0 where it is empty."""
+    """Return a vector of integers; flatbuffers gives 0 for an empty one."""
     return tuple(int(number) for number in vector) if isinstance(vector, np.ndarray) else ()
 
 
 def _text(name: bytes | None) -> str:
-    """A name as one printable line of bounded length."""
+    """Return a name as one printable line of at most MAX_NAME characters."""
     return printable((name or b"")[:MAX_NAME].decode("utf-8", "replace"))
 
 
 def _tensor(path: str, tensor: Any, index: int, buffers: Sequence[Any], names: set[str]) -> Tensor:
-    """A tensor of the graph, its name made unique among `names`."""
+    """Return a tensor of the graph. Its name is made unique among `names`."""
     name = _text(tensor.Name()) or f"tensor_{index}"
     while name in names:
         name = f"{name}:{index}"
@@ -321,7 +320,7 @@ def _quant(quant: Any) -> Quant | None:
 
 
 def _code(code: Any) -> str:
-    number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())  # old files fill only the former
+    number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())  # old files fill only the first
     if number == tflite.BuiltinOperator.CUSTOM:
         return f"custom operator '{_text(code.CustomCode())}'"
     return _OPERATORS.get(number, f"operator number {number}")
@@ -337,7 +336,7 @@ def _options(code: str, operator: Any) -> dict[str, Any]:
 
 
 def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verification:
-    """Compare every tensor of `graph` under the rounding mode `litert` with LiteRT's, sample by sample."""
+    """Compare every tensor of `graph`, computed in the rounding mode `litert`, with LiteRT, sample by sample."""
     try:
         litert = import_module("ai_edge_litert.interpreter")
     except ImportError:
@@ -351,7 +350,7 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
         )
         model.allocate_tensors()
     except (RuntimeError, ValueError) as error:
-        return Verification(framework, reason=f"LiteRT does not take the file: {str(error).splitlines()[0][:120]}")
+        return Verification(framework, reason=f"LiteRT cannot load the file: {str(error).splitlines()[0][:120]}")
     places = {tensor.name: index for index, tensor in enumerate(read(path).tensors)}
 
     def compare(sample: Mapping[str, Array], found: Comparison) -> None:

@@ -1,4 +1,4 @@
-"""What a comparison of an import with the file's own framework has found."""
+"""The result of a comparison between an imported network and the framework that its file is made for."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tilewright.array import Array
 
 @dataclass(frozen=True)
 class Difference:
-    """A tensor in which the import and the framework disagree: on `count` of `size` values, by up to `largest` steps.
+    """A tensor in which `count` of `size` values differ between the import and the framework, by up to `largest` steps.
 
-    A step is one code for quantised tensors and the largest magnitude of the tensor for real ones.
+    A step is one code in a quantised tensor, and the largest magnitude of the tensor in a real one.
     """
 
     tensor: str
@@ -29,7 +29,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was compared: `tensors` over `samples` samples. `reason` says why nothing was, and is empty otherwise."""
+    """The comparison of `tensors` tensors (`values` values in total) over `samples` samples.
+
+    If there was no comparison, `reason` says why; otherwise it is empty.
+    """
 
     framework: str
     samples: int = 0
@@ -40,7 +43,7 @@ class Verification:
 
     @property
     def passed(self) -> bool | None:
-        """Whether the import equals the file; None where that was not compared."""
+        """Whether the import equals the file; None if they were not compared."""
         return None if self.reason else not self.differences
 
     def to_json(self) -> dict[str, Any]:
@@ -57,14 +60,14 @@ class Verification:
 
 
 class Comparison:
-    """Differences while they are found; the samples of one tensor add up."""
+    """Collects the differences of all samples, summed for each tensor."""
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
         self.found: dict[str, Difference] = {}
 
     def add(self, tensor: str, wrong: Array, steps: Array) -> None:
-        """Record one sample: where it is `wrong` (bool), and by how many `steps` each value differs."""
+        """Record one sample of a tensor: `wrong` (bool) marks wrong values, `steps` holds the differences."""
         self.sizes[tensor] = size = self.sizes.get(tensor, 0) + wrong.size
         count, largest = int(wrong.sum()), float(np.abs(steps[wrong]).max(initial=0))
         before = self.found.get(tensor)
@@ -74,7 +77,7 @@ class Comparison:
             self.found[tensor] = Difference(tensor, count, size, largest)
 
     def add_equal(self, tensor: str, ours: Array, theirs: Array) -> None:
-        """Record one sample of integers, which must be equal."""
+        """Record one sample of an integer tensor, in which every difference is wrong."""
         steps = ours.astype(np.float64) - theirs
         self.add(tensor, steps != 0, steps)
 
@@ -82,7 +85,7 @@ class Comparison:
 def compared(
     framework: str, samples: Mapping[str, Array], compare: Callable[[Mapping[str, Array], Comparison], None]
 ) -> Verification:
-    """What `compare` records of each sample; differences in the order in which the network computes them."""
+    """Run `compare` on each sample. Return the differences that it records, in the order of computation."""
     found, count = Comparison(), len(next(iter(samples.values())))
     for index in range(count):
         compare({name: array[index : index + 1] for name, array in samples.items()}, found)
