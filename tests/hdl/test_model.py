@@ -85,7 +85,7 @@ def test_a_waveform_shows_some_cycles(engine: str, tmp_path: Path) -> None:
     model, path = Compiled(Copier(), engine=engine).model(), tmp_path / "copier.vcd"
     model.attach("bus", np.arange(256, dtype=np.uint8), 1)
     if engine == "verilator":
-        with pytest.raises(ConfigError, match="use the engine cxxrtl"):
+        with pytest.raises(ConfigError, match="the engine cxxrtl"):
             model.wave(path, 2, 5)
         return
     model.wave(path, 2, 5)

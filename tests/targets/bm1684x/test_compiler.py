@@ -92,7 +92,7 @@ def test_the_first_convolution_reads_taps_as_channels() -> None:
         build = Builder(kernel, (29, 30, 3))
         graph, inputs = build.graph(build.conv(build.input, 20, kernel, stride, pad)), build.inputs(2)
         program = tw.compile(graph, "bm1684x")
-        assert "as channels" in program.launches[0].meta["notes"][0]
+        assert "into channels" in program.launches[0].meta["notes"][0]
         assert program.run(inputs).matches_reference
 
 

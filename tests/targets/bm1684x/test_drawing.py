@@ -126,7 +126,7 @@ def test_the_command_draws(tmp_path: Path, capsys: Capture) -> None:
         (["tight", "1,1,1,1", "f16"], "no layout 'tight'"),
         (["aligned", "1,1,1", "f16"], "aligned takes N,C,H,W"),
         (["aligned", "1,1,1,1", "f8"], "no element type 'f8'"),
-        (["aligned", "1,x", "f16"], "not integers"),
+        (["aligned", "1,x", "f16"], "not a list of integers"),
         (["free", "1,1,1,1", "f16"], "give --stride"),
         (["free", "1,1,1,1", "f16", "--stride", "1,1"], "four strides"),
         (["aligned", "1,1,1,1", "f16", "--width", "2"], "leave --width out"),
