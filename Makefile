@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test check bench size cycles picture clean install
+.PHONY: help demo quick test slow check bench size cycles picture clean install
 
 help:            ## this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -26,8 +26,14 @@ check: install   ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+quick: install   ## the tests that take less than 0.6 s each
+	$(BIN)/pytest -m 'not long'
+
 test: check      ## everything that CI checks
 	$(BIN)/pytest
+
+slow: install    ## what `make test` leaves out
+	$(BIN)/pytest -m slow
 
 bench: install   ## figures as ratios from one run
 	$(BIN)/python bench/gemm_stream.py

@@ -16,6 +16,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden/* anew; review the diff")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that tests/long.txt names, and slow ones, as long: the quick tier leaves them out."""
+    long = set((ROOT / "tests" / "long.txt").read_text(encoding="utf-8").splitlines())
+    for item in items:
+        if item.nodeid.partition("[")[0] in long or item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of golden data: $TILEWRIGHT_SHARED, else ../shared beside the checkout."""
