@@ -197,7 +197,11 @@ class Layout:
         return packed | np.frombuffer(others, np.uint8).reshape(packed.shape)
 
     def _fitting(self, f: Field, column: Array, count: int, rows: Array | None) -> Column:
-        """Return `column` as int64 [count]. Raises ProgramError if its shape is another or a value does not fit."""
+        """Return `column`, the values of field `f`, as int64 [count].
+
+        Raises ProgramError if it has another shape, or if a value does not fit the bits of the field. `rows` are the
+        instruction numbers that the message prints (None: 0, 1, ...).
+        """
         if column.shape != (count,) or (count and column.dtype.kind not in "biuO"):
             shape = f"{column.dtype} {list(column.shape)}"
             raise ProgramError(self.name, f"column {f.name} is {shape}", f"give {count} integers")

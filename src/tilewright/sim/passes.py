@@ -141,7 +141,10 @@ class LaunchResult:
         parts: tuple[Part, ...] = (),
         macs_of: tuple[int, ...] = (),
     ) -> LaunchResult:
-        """Return the result of a launch that went through the shared passes."""
+        """Return the result of a launch that went through the shared passes.
+
+        The other arguments are the fields of the same names, which LaunchResult describes.
+        """
         trace = passes.trace if options.timed else None
         serial = 0 if trace is None else passes.serial.cycles if passes.serial else None
         return cls(values, passes.findings(options), trace, unit, executed_macs, serial, parts, macs_of)

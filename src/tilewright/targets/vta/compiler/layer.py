@@ -115,7 +115,10 @@ class Layer:
 
     @cached_property
     def canonical(self) -> Layer:
-        """The layer without the constants that do not affect plans: equal for layers that get the same plan."""
+        """The layer reduced to what affects its plan.
+
+        Layers that are equal in this form get the same plan, which is searched only once.
+        """
         if self.codes is None or self.codes.immediates is None:
             return self if self.clamp is None else replace(self, clamp=(0, 0))
         known = self.codes.immediates
@@ -188,7 +191,7 @@ class Layer:
 
 
 def columns_of(shape: tuple[int, ...]) -> int:
-    """Return the pixels in a row of an image; 1 if a tensor has no rows of pixels."""
+    """Return the number of pixels in a row of an image; 1 if a tensor has no rows of pixels."""
     return shape[-2] if len(shape) > 2 else 1
 
 

@@ -1,5 +1,7 @@
 """Put the instructions of layers in order, by their slots alone and without timing them.
 
+A slot is a part of an on-chip memory that holds one load of data, or the sums of one group (see plan.py).
+
 Work of the compute and store units is in the order of the plans. Each load goes as early as possible: after the last
 user of the data that it overwrites, and after the stores that it reads.
 """
@@ -301,7 +303,10 @@ def sampled(plan: Plan, groups: Sequence[Group], config: Config, timing: str) ->
 
 
 def early(loads: Sequence[Load]) -> list[Load]:
-    """Return loads in the order of the load unit; a layer's loads follow all loads of the layer before."""
+    """Return the loads in the order in which the load unit runs them, each as early as the order of layers allows.
+
+    A layer's loads come after all loads of the previous layer.
+    """
     found: list[Load] = []
     floor = last = layer = 0
     for load in loads:

@@ -1,6 +1,6 @@
 """Kernels: the distinct GEMM and ALU instructions of a stream, with their micro-ops expanded over the loops.
 
-`Kernels` has columns for all of them, and expands one only when it is indexed.
+`Kernels` holds their fields as columns, and expands a kernel only when it is indexed.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Placed:
 
 @dataclass(frozen=True, eq=False)
 class GemmKernel(_Placed):
-    """One distinct GEMM."""
+    """One distinct GEMM instruction. With `reset`, it clears its tiles instead of adding to them."""
 
     is_alu = False
     loop: Loop
@@ -143,7 +143,11 @@ class GemmKernel(_Placed):
         return replace(self, pattern=last), again + self.origin[0]
 
     def would_read(self, tiles: Array) -> Array:
-        """Return the footprint rows of the operands whose sums a reset GEMM writes to these tiles of the out memory."""
+        """Return the footprint rows of what a reset GEMM reads for the values that it leaves in the out memory.
+
+        Under Semantics.reset_writes_out, a reset clears acc, but writes the sum that it would have accumulated to the
+        out memory. The rows are the operands of these sums, for the out tiles `tiles`: inp, wgt and the old acc.
+        """
         last, again = self.last_writes
         mine = np.isin(last.dst, tiles)
         rows = replace(last, pattern=last.pattern.chosen(mine)).operands()
@@ -151,12 +155,12 @@ class GemmKernel(_Placed):
 
 
 def shared(config: Config) -> tuple[Access, ...]:
-    """Return the access to banks of acc: with four stages, two units share acc bank by bank."""
+    """Return the access to the banks of acc. Only a machine of four stages has one: there, two units share acc."""
     return ((BANK, WRITE, BANKS),) if config.stages == 4 else ()
 
 
 def banks(tiles: Array, config: Config) -> Array:
-    """Return the bank of acc that holds each tile."""
+    """Return the number of the acc bank that holds each tile."""
     return tiles // (config.acc.depth // config.acc_banks)
 
 

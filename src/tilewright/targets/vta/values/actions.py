@@ -211,7 +211,11 @@ class Table(NamedTuple):
 def plan(
     program: Elaborated, sequence: Array, stored: Mapping[int, Array], samples: int
 ) -> tuple[Action | Stretch, ...]:
-    """Return the plan of the value pass for `samples` samples, in the order of `sequence`."""
+    """Return the plan of the value pass: what to execute, in the order of the steps in `sequence`.
+
+    `stored` is the result of `stored_resets`. `samples` is the number of samples that run at once: it decides which
+    steps are worth the compiled loop.
+    """
     if len(sequence) < ENOUGH or program.config.stages != STAGES:
         return actions(program, sequence, stored)
     config, memory = program.config, program.moves.memory
