@@ -70,7 +70,7 @@ class InstructionBuffer:
         stride: int,
         pads: tuple[int, int, int, int] = NO_PADS,
     ) -> int:
-        """Add a LOAD or STORE of `shape` (rows, tiles a row), from SRAM tile `base` and DRAM tile `address` on."""
+        """Add a LOAD or STORE of `shape` (rows, tiles per row), from SRAM tile `base` and DRAM tile `address` on."""
         return self._add([opcode, 0, 0, 0, 0, memory, base, address, *shape, stride, *pads], memory)
 
     def load_uops(self, memory: Memory, base: int, address: int, count: int) -> int:

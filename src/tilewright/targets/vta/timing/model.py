@@ -30,7 +30,7 @@ PORTS = {"inp_read_bits": "inp", "wgt_read_bits": "wgt", "acc_read_bits": "acc",
 
 
 class Port(NamedTuple):
-    """Bits a cycle of an SRAM port: `needed` for one GEMM micro-op a cycle, and `provided` by the memory."""
+    """Bits per cycle of an SRAM port: `needed` for one GEMM micro-op per cycle, and `provided` by the memory."""
 
     needed: int
     provided: int
@@ -92,7 +92,7 @@ class Timing:
     def once(self, op: AluOp | None, outer: int) -> int:
         """Return an instruction's cycles besides its micro-ops.
 
-        REQ reads FACTOR_TILES tiles of factors before each of its `outer` outer iterations, one tile a cycle.
+        REQ reads FACTOR_TILES tiles of factors before each of its `outer` outer iterations, one tile per cycle.
         """
         return self.pipeline + (FACTOR_TILES * outer if op == AluOp.REQ else 0)
 
@@ -149,7 +149,7 @@ def zeros(program: Elaborated) -> Array:
 
 
 def expect(steps: int) -> None:
-    """Announce the simulation of two traces, overlapped and serial, to the jit: three events a step in each."""
+    """Announce the simulation of two traces, overlapped and serial, to the jit: three events per step in each."""
     jit.expect(2 * 3 * EVENT_US * steps)
 
 
@@ -240,7 +240,7 @@ def _waits(kernel: AluKernel, interval: int, latency: int) -> int:
     """Return the cycles that an instruction stalls for its own results, when micro-ops reuse a tile too soon.
 
     A micro-op reads a tile no earlier than `latency` cycles after an earlier micro-op read it as a destination.
-    Each micro-op takes `interval` cycles; REQ also reads factors, one tile a cycle, before each outer iteration. A
+    Each micro-op takes `interval` cycles; REQ also reads factors, one tile per cycle, before each outer iteration. A
     micro-op reads its source in its first cycle and its destination in its last. A stall delays all later micro-ops.
     """
     count, loop = kernel.size, kernel.loop
@@ -337,7 +337,8 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
     """Describe a lower bound for any schedule of the same instructions: only unit throughput and tokens limit it.
 
     It omits latencies, dispatch, fetch, pipelines, full command and token queues, and the write response. Each unit has
-    its own DRAM port. A transfer takes one cycle a beat, with whole beats for each row, and padding one cycle a tile.
+    its own DRAM port. A transfer takes one cycle per beat, with whole beats for each row. Padding takes one cycle per
+    tile.
     """
     config, moved = program.config, program.moves
     beat = config.bus_bits // 8

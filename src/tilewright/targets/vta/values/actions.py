@@ -24,8 +24,8 @@ from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, AluKer
 from tilewright.targets.vta.steps.moves import NOTHING, Move
 from tilewright.targets.vta.values import loop
 
-#: Cost of the loop: nanoseconds a multiply-accumulate, and nanoseconds a value that is moved or that the ALU changes.
-#: Cost of the array operations: microseconds an instruction, whatever its size. Measured with 1 to 16 samples.
+#: Cost of the loop: nanoseconds per multiply-accumulate, and per value that is moved or that the ALU changes.
+#: Cost of the array operations: microseconds per instruction, whatever its size. Measured with 1 to 16 samples.
 MAC_NS, VALUE_NS, ARRAYS_US = 0.35, 2, 10
 #: Steps in one stretch: a shorter one is not worth a call, the tables of a longer one leave the CPU's caches.
 SHORTEST, LONGEST = 64, 1 << 15
