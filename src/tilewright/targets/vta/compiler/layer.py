@@ -168,7 +168,7 @@ class Layer:
         return self.out[0] * self.out[1]
 
     def valid_taps(self) -> int:
-        """Count the (output pixel, tap) pairs whose input lies inside the image."""
+        """Return the number of (output pixel, tap) pairs whose input lies inside the image."""
         total = 1
         for axis in (0, 1):
             w = self.window
@@ -181,7 +181,7 @@ class Layer:
         return total
 
     def gemm_uops(self) -> int:
-        """Count the GEMM micro-ops of the sums, without resets."""
+        """Return the number of GEMM micro-ops that the sums take, without resets."""
         if self.kind == "repeat":
             return self.out_tiles * self.out_pixels
         reads = self.out_tiles * self.in_tiles if self.link == "dense" else self.out_tiles
@@ -224,13 +224,13 @@ class Span(NamedTuple):
 
 
 def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
-    """Cut axis 0 (rows) or 1 (columns) into tiles of `extent` outputs; the last takes the remainder."""
+    """Return axis 0 (rows) or 1 (columns) cut into tiles of `extent` outputs; the last takes the remainder."""
     out = layer.out[axis]
     return [span(layer, axis, start, min(extent, out - start)) for start in range(0, out, extent)]
 
 
 def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared: bool) -> list[Span]:
-    """Cut a tile into tiles of `sizes` outputs along its axis; `shared`: each keeps the input of the whole tile."""
+    """Return a tile cut into tiles of `sizes` outputs along its axis; `shared`: each keeps the whole tile's input."""
     starts = accumulate(sizes, initial=whole.start)
     parts = [span(layer, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
     if not shared:
