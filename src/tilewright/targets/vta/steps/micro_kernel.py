@@ -138,7 +138,7 @@ class GemmKernel(_Placed):
 
     @cached_property
     def last_writes(self) -> tuple[GemmKernel, Array]:
-        """The last micro-op of each destination, and the destinations that have more than one."""
+        """A kernel of the last micro-op of each destination, and the destinations that several micro-ops write."""
         last, again = self.pattern.last
         return replace(self, pattern=last), again + self.origin[0]
 
@@ -155,7 +155,7 @@ class GemmKernel(_Placed):
 
 
 def shared(config: Config) -> tuple[Access, ...]:
-    """Return the access to the banks of acc. Only a machine of four stages has one: there, two units share acc."""
+    """Return the access to the banks of acc, on a machine of four stages, where two units share acc; else nothing."""
     return ((BANK, WRITE, BANKS),) if config.stages == 4 else ()
 
 
@@ -260,17 +260,17 @@ class Kernels:
 
     @cached_property
     def is_gemm(self) -> Array:
-        """Which kernels are GEMMs: bool [k]."""
+        """Whether each kernel is a GEMM: bool [k]."""
         return self.column("is_alu") == 0
 
     @cached_property
     def resets(self) -> Array:
-        """Which kernels are reset GEMMs: bool [k]."""
+        """Whether each kernel is a reset GEMM: bool [k]."""
         return self.is_gemm & (self.column("code") == 1)
 
     @cached_property
     def accumulates(self) -> Array:
-        """Which kernels are GEMMs that add to the accumulator: bool [k]."""
+        """Whether each kernel is a GEMM that adds to the accumulator: bool [k]."""
         return self.is_gemm & ~self.resets
 
     @cached_property

@@ -137,7 +137,7 @@ def compute(program: Elaborated, timing: Timing) -> Array:
 
 
 def stores(program: Elaborated) -> Array:
-    """Return which steps write DRAM: bool [n]."""
+    """Return whether each step writes DRAM: bool [n]."""
     mask: Array = (program.moves.memory == Memory.OUT) & program.moves.transfers
     return mask
 
@@ -178,7 +178,10 @@ RESPONSE = 1  # store: from the cycle after its last beat to the step's end, in 
 
 
 def _gateware(program: Elaborated, timing: Timing) -> Simulated:
-    """Describe our gateware: compute reads DRAM before load; load and store free their units before data arrives."""
+    """Return the costs of a launch on our gateware.
+
+    Compute reads DRAM before load does. Load and store free their units before data arrives.
+    """
     config, moved, store = program.config, program.moves, stores(program)
     latency = max(1, config.dram_latency)  # the memory needs one cycle at least
     line = config.pipeline
@@ -300,7 +303,9 @@ PAD = 1
 
 
 def _hls(program: Elaborated, timing: Timing) -> Simulated:
-    """Describe upstream's HLS design: rows of a transfer run in sequence, and a STORE ends with its write response.
+    """Return the costs of a launch on upstream's HLS design.
+
+    The rows of a transfer run in sequence, and a STORE ends with its write response.
 
     Sequential rows are assumed: each row is a memcpy. Upstream's vivado.tcl joins its AXI masters (instructions,
     micro-ops, three data ports) into one port; AXI has separate data buses for reads and writes.
@@ -334,11 +339,11 @@ HLS = Timing(
 
 
 def _ideal(program: Elaborated, timing: Timing) -> Simulated:
-    """Describe a lower bound for any schedule of the same instructions: only unit throughput and tokens limit it.
+    """Return the costs of a lower bound for any schedule of the same instructions.
 
-    It omits latencies, dispatch, fetch, pipelines, full command and token queues, and the write response. Each unit has
-    its own DRAM port. A transfer takes one cycle per beat, with whole beats for each row. Padding takes one cycle per
-    tile.
+    Only the throughput of the units and the tokens limit it. It omits latencies, dispatch, fetch, pipelines, full
+    command and token queues, and the write response. Each unit has its own DRAM port. A transfer takes one cycle per
+    beat, with whole beats for each row. Padding takes one cycle per tile.
     """
     config, moved = program.config, program.moves
     beat = config.bus_bits // 8
@@ -354,7 +359,7 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
 
 
 IDEAL = Timing(
-    gemm=1,  # one tile operation a cycle, unless the config's lanes and ports are narrower
+    gemm=1,  # one tile operation per cycle, unless the config's lanes and ports are narrower
     alu=1,
     alu_immediate=1,
     requantise=1,

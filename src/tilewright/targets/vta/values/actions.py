@@ -118,7 +118,7 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
     """Return the reset GEMMs whose value in the out memory a STORE reads, and the tiles of each that are stored.
 
-    Only for these tiles does the sum that a reset writes to the out memory (Semantics.reset_writes_out) matter.
+    The sum that a reset writes to the out memory (Semantics.reset_writes_out) is needed for these tiles only.
     """
     config, kernels = program.config, program.kernels
     if not kernels.resets.any() or not (config.gemm_writes_out and config.rules.reset_writes_out):
@@ -239,7 +239,7 @@ def plan(
 
 
 def _short(kernels: Kernels, config: Config, samples: int) -> Array:
-    """Return which kernels the loop supports and runs faster than array operations do: bool [k]."""
+    """Return whether the loop supports each kernel and runs it faster than array operations do: bool [k]."""
     known = kernels.is_gemm | among(kernels.column("code"), UPSTREAM)
     ns = np.where(kernels.is_gemm, MAC_NS * config.macs_per_cycle, VALUE_NS * config.batch * config.block)
     return known & (kernels.micro_ops * samples * ns <= 1000 * ARRAYS_US)

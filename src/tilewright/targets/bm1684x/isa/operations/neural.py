@@ -131,7 +131,7 @@ def wide_matmul(v: Values) -> Array:
 def _accumulates_wide(found: Signature) -> str:
     """Check that an accumulated result has the type of the accumulator: f32, or 32-bit integers.
 
-    Return the text of the violation, or "" if there is none.
+    Like all rules (see rules.py), return the reason for refusing the command, or "".
     """
     wide = F32 if found.types.get("x", found.types.get("L", F32)).is_float else I32
     if "acc" in found.types and not {found.types["acc"], found.types["y"]} <= {wide, U32 if wide is I32 else wide}:
@@ -140,7 +140,7 @@ def _accumulates_wide(found: Signature) -> str:
 
 
 def _float_result(found: Signature) -> str:
-    """Check that the result is f32 or has the type of the factors. Return the text of the violation, or ""."""
+    """Check that the result is f32 or has the type of the factors."""
     source = found.types.get("x", found.types.get("L", F32))
     if found.types["y"] not in (F32, source):
         return f"the result is {found.types['y']}; it must be f32 or {source}"
