@@ -325,9 +325,10 @@ class Form:
 
 @dataclass(frozen=True)
 class Notation:
-    """The text form of a machine's instructions. `opcode` is the field of the mnemonic; `forms` has a form per opcode.
+    """The text form of a machine's instructions.
 
-    `flags` maps the opcode and the plain fields to the flag fields of this instruction and their words.
+    `opcode` is the field of the mnemonic. `forms` holds one form per opcode. `flags` maps the opcode and the plain
+    fields to the flag fields of this instruction and their words.
     """
 
     opcode: str
@@ -352,7 +353,7 @@ class Notation:
 class InstructionSet:
     """Instructions that share one layout. `operands` lists the fields of each opcode; all other fields must be 0.
 
-    `flags` are fields of every opcode, written as their own names. `names` has the fields whose values have names.
+    `flags` are fields of every opcode, written as their own names. `names` lists the fields whose values have names.
     """
 
     layout: Layout
