@@ -99,7 +99,10 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
 
 
 def value_of(graph: Graph, values: Mapping[str, Array], name: str) -> Array | None:
-    """Return a computed value, or a constant with a sample axis of 1; None for an absent optional input."""
+    """Return the value of tensor `name`, with a leading sample axis (1 for constants).
+
+    None for an absent optional input, and for a tensor that has not been computed.
+    """
     if not name or name in values:
         return values.get(name)
     data = graph.tensors[name].data

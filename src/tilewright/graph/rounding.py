@@ -168,7 +168,7 @@ class Rounding:
     """The arithmetic of one published implementation; see docs/arithmetic.md for the evidence.
 
     `float32_scales`: ratios of scales are computed in float32, not float64, before they become multipliers.
-    `elementwise`: the runtime whose kernels add, multiply, average and quantise.
+    `elementwise`: the runtime whose arithmetic is used for additions, products, averages and quantisation.
     """
 
     name: str

@@ -151,7 +151,8 @@ def _read(file: IO[bytes]) -> dict[str, bytes]:
         if len(names) != len(infos) or not all(name == _HEADER or _MEMBER.fullmatch(name) for name in names):
             raise ProgramError("", "has a part with an unknown or repeated name")
         if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in infos):
-            raise ProgramError("", "has a part that is neither stored nor deflated")
+            reason = "is a ZIP file with a member that is compressed in another way than deflate"
+            raise ProgramError("", reason, "compile the model again")
         total = sum(info.file_size for info in infos)
         if total > MAX_BYTES or not _plausible(total, size):
             raise ProgramError("", f"would unpack to {total} bytes, too many for a file of {size}")

@@ -197,7 +197,11 @@ class Layout:
         return packed | np.frombuffer(others, np.uint8).reshape(packed.shape)
 
     def _fitting(self, f: Field, column: Array, count: int, rows: Array | None) -> Column:
-        """Return `column` as int64 [count]. Raises ProgramError if its shape is another or a value does not fit."""
+        """Return `column`, the values of field `f`, as int64 [count].
+
+        Raises ProgramError if it has another shape, or if a value does not fit the bits of the field. `rows` are the
+        instruction numbers that the message prints (None: 0, 1, ...).
+        """
         if column.shape != (count,) or (count and column.dtype.kind not in "biuO"):
             shape = f"{column.dtype} {list(column.shape)}"
             raise ProgramError(self.name, f"column {f.name} is {shape}", f"give {count} integers")
@@ -321,9 +325,10 @@ class Form:
 
 @dataclass(frozen=True)
 class Notation:
-    """The text form of a machine's instructions. `opcode` is the field of the mnemonic; `forms` has a form per opcode.
+    """The text form of a machine's instructions.
 
-    `flags` maps the opcode and the plain fields to the flag fields of this instruction and their words.
+    `opcode` is the field of the mnemonic. `forms` holds one form per opcode. `flags` maps the opcode and the plain
+    fields to the flag fields of this instruction and their words.
     """
 
     opcode: str
@@ -348,7 +353,7 @@ class Notation:
 class InstructionSet:
     """Instructions that share one layout. `operands` lists the fields of each opcode; all other fields must be 0.
 
-    `flags` are fields of every opcode, written as their own names. `names` has the fields whose values have names.
+    `flags` are fields of every opcode, written as their own names. `names` lists the fields whose values have names.
     """
 
     layout: Layout

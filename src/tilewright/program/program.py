@@ -59,8 +59,8 @@ RUNNER: list[Callable[..., Result]] = []
 def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
     """Group neighbouring nodes that run in the same place.
 
-    `found` has, by node name, what the target made of a node, or the reason (text) why the host runs it. Yields a tuple
-    of host steps, or a dict of nodes on the target.
+    `found` maps the name of each node to what the target made of it, or to the reason (text) why it runs on the host.
+    Yields one item for each group: a tuple of host steps, or a dict of the target's nodes.
     """
     for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
         if on_host:

@@ -1,4 +1,4 @@
-"""Findings of a check: each names the steps, the memory, the range, and the missing token or write."""
+"""Findings of a check. Each names the steps, the memory, the range, and the token or write that is missing."""
 
 from __future__ import annotations
 

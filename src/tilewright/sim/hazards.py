@@ -1,4 +1,4 @@
-"""Finds races and uninitialised reads: checks the accesses of a program against the happens-before relation.
+"""Find races and uninitialised reads: check the accesses of a program against the happens-before relation.
 
 A coarse pass comes first. It cuts every memory into cells, at the ends of the ranges that are certainly written, and
 assumes that a step touches the whole of every cell that a row of its footprint reaches. This only adds accesses, so
@@ -66,7 +66,10 @@ def suspects(table: StepTable, order: Order) -> Array:
 
 
 def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
-    """Return the suspect cells inside some ranges. The footprints need only hold the rows that touch the ranges."""
+    """Return the cells inside some ranges where a race or uninitialised read is possible, as `suspects` does.
+
+    The footprints need only hold the rows that touch the ranges.
+    """
     rows, live = table.footprints.rows, table.footprints.live
     offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories are concatenated
     at = offset[rows[:, SPACE]]
@@ -118,7 +121,7 @@ def _blocks(many: Array) -> list[int]:
 
 
 def _covered(cuts: Array, ranges: Array) -> Array:
-    """Return which cells lie in a range, bool per cut. `ranges` has low and high in turn, all of which are cuts."""
+    """Return which cells lie in a range, bool per cut. `ranges` holds low and high in turn, all of which are cuts."""
     inside = np.zeros(len(cuts), np.bool_)
     for a, b in np.searchsorted(cuts, ranges).reshape(-1, 2).tolist():
         inside[a:b] = True

@@ -73,12 +73,17 @@ def expect(microseconds: int) -> None:
 
 
 def compiled(function: Callable[P, R]) -> Compiled[P, R]:
-    """Decorator that compiles `function` on its first call. It may call parts, but no other compiled function."""
+    """Return `function`, to be compiled on its first call (a decorator).
+
+    It may call functions marked with `part`, but no other compiled function.
+    """
     return Compiled(function)
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator for a function that compiled functions of its module call. It may write arrays, but not allocate any.
+    """Mark a function that compiled functions of its module call, and return it (a decorator).
+
+    It may write arrays, but not allocate any.
 
     Numba's cache checks only a function's own file for changes, so a part must be in the file of the loop calling it.
     """

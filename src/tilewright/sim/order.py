@@ -63,7 +63,7 @@ def match_tokens(table: StepTable) -> tuple[Array, Array]:
 
 @compiled
 def _match(pops: Array, pushes: Array, queues: int) -> tuple[Array, Array]:
-    """Match the k-th pop of each queue with its k-th push."""
+    """Return the step whose push each pop takes (the k-th pop of a queue takes its k-th push), and the pushes left."""
     count = pops.shape[0]
     giver = np.full((count, queues), -1, np.int64)
     left = pushes.copy()

@@ -1,4 +1,4 @@
-"""The passes over a launch's step table that need no data: order, hazards, time. They come before the values.
+"""The passes over a launch's step table that need no data: order, hazards, time. They run before the value pass.
 
 A machine supplies its step table, the findings from decoding its instructions, and a function that times the steps.
 Each pass runs when it is first needed, and requires that the passes before it have found no fatal defect.
@@ -20,7 +20,10 @@ from tilewright.sim.steps import Part, StepTable, Trace
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The passes of a run. `timing` None: no time pass. `order` is "stream", "time" or "random" (with `seed`)."""
+    """The passes that a run makes. `timing` names the timing model; None: no time pass.
+
+    `order` is the order in which values are computed: "stream", "time" or "random" (with `seed`).
+    """
 
     timing: str | None = None
     check: bool = True
@@ -101,7 +104,7 @@ class Passes:
                 raise HazardError("program", str(finding), findings=found)
 
     def sequence(self, options: RunOptions) -> Array:
-        """Return the steps in the order of `options`: a legal order, by time of start, or a random legal order."""
+        """Return the steps in the order that `options` selects: a legal one, by time of start, or random but legal."""
         if options.order == "time" and self.trace is not None:
             return sequence_by_time(self.order, self.trace.start)
         if options.order == "random":
@@ -141,7 +144,10 @@ class LaunchResult:
         parts: tuple[Part, ...] = (),
         macs_of: tuple[int, ...] = (),
     ) -> LaunchResult:
-        """Return the result of a launch that went through the shared passes."""
+        """Return the result of a launch that went through the shared passes.
+
+        The other arguments are the fields of the same names, which LaunchResult describes.
+        """
         trace = passes.trace if options.timed else None
         serial = 0 if trace is None else passes.serial.cycles if passes.serial else None
         return cls(values, passes.findings(options), trace, unit, executed_macs, serial, parts, macs_of)

@@ -1,4 +1,4 @@
-"""The step table, one row per instruction, on which the order, hazard and time passes work; and the trace of a run."""
+"""The step table, on which the order, hazard and time passes work: one row per instruction. Also the trace of a run."""
 
 from __future__ import annotations
 
@@ -245,10 +245,11 @@ class Trace:
         return {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
 
     def parts(self, part: Array, serial: Trace | None, unit: str) -> tuple[Part, ...]:
-        """Divide the launch into parts; `part` [n] is the number of each step's part, from 0.
+        """Return the launch's parts, each with its cycles, its bytes and the stalls of `unit`.
 
-        `serial` is the launch's trace without overlap; if it is None, the parts have no serial time. The cycles of a
-        part run from the end of the previous part to its own end, so that they add up to the cycles of the launch.
+        `part` [n] is the number of each step's part, from 0. `serial` is the launch's trace without overlap; if it is
+        None, the parts have no serial time. The cycles of a part run from the end of the previous part to its own end,
+        so that they add up to the cycles of the launch.
         """
         found, before = [], 0
         alone = None if serial is None else np.diff(serial.end, prepend=0)

@@ -136,7 +136,7 @@ def tensor(tpu: Tpu, bank: int) -> Tensor:
         (lambda tpu, x: tpu.local((1, 2, 3, 4), F32, bank="a"), "there is no bank 'a'"),
         (lambda tpu, x: tpu.weights((4, 4, 1), F32, bank=0), "give four integers"),
         (lambda tpu, x: x[0], "0 is not a slice; every axis stays"),
-        (lambda tpu, x: tpu.bdc.fp_add(), "fp_add: it has no result; give y, a, b"),
+        (lambda tpu, x: tpu.bdc.fp_add(), "fp_add: no result tensor was given; give y, a, b"),
         (lambda tpu, x: tpu.bdc.fp_add(tensor(tpu, 0), np.ones(3), 1.0), "a is a ndarray; give a tensor or a number"),
         (lambda tpu, x: tpu.bdc.fp_add(tensor(tpu, 0), x, 1.0), "a is not in local memory"),
         (lambda tpu, x: tpu.bdc.fp_add(tensor(tpu, 0), 1.0, 1.0, saturat=True), "there is no attribute saturat"),

@@ -46,8 +46,8 @@ def test_lanes_and_ports_are_powers_of_two(key: str, value: object) -> None:
 
 def test_describe_shows_needed_and_provided_bits_and_what_follows() -> None:
     facts = get("vta").describe(config_of(wgt_read_bits="1024"))
-    assert facts["ports"]["wgt read"] == "1024 bits a cycle, 2048 needed"
-    assert facts["ports"]["acc read"] == "512 bits a cycle, 512 needed"
+    assert facts["ports"]["wgt read"] == "1024 bits per cycle, 2048 needed"
+    assert facts["ports"]["acc read"] == "512 bits per cycle, 512 needed"
     assert facts["cycles_a_micro_op"] == {
         "hls": "gemm 2, alu 2, alu immediate 2",
         "ideal": "gemm 2, alu 2, alu immediate 1",

@@ -102,7 +102,10 @@ class Add(Binary):
         return shift_up((a << left) + (b << right), out)
 
     def _delegated(self, site: Site, a: Array, b: Array) -> Array | None:
-        """XNNPACK's vadd: multipliers of at most 21 bits, one shift, ties upwards. None if it refuses the ratios."""
+        """Return the sum of XNNPACK's vadd; None if it refuses the ratios.
+
+        It uses multipliers of at most 21 bits and one shift, with ties rounded upwards.
+        """
         out = np.float32(site.output.scale)
         ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
         if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
@@ -113,7 +116,7 @@ class Add(Binary):
         return total
 
     def _fused(self, site: Site, values: Sequence[Array | None]) -> Array:
-        """onnxruntime's QLinearAdd: two fused multiply-adds; the three zero points are folded into one constant."""
+        """Return the sum of onnxruntime's QLinearAdd: two fused multiply-adds, with all zero points in one constant."""
         a, b, out = site.input(0), site.input(1), site.output
         ra, rb = (np.float32(tensor.scale) / np.float32(out.scale) for tensor in (a, b))
         zero = fused_multiply_add(ra, np.float32(a.zero_point), rb * np.float32(b.zero_point))

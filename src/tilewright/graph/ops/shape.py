@@ -23,7 +23,7 @@ class Moved(Op):
         """Check the tensors' types. Raises ModelError if input and output have different types."""
         before, after = site.input(0).dtype, site.output.dtype
         if before != after:
-            raise ModelError(site.where, f"moves {before} into a tensor of {after}; both must have one type")
+            raise ModelError(site.where, f"moves {before} into a tensor of {after}; both must have the same type")
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def _areas(contents: Contents, name: str, header: Mapping[str, int]) -> tuple[Ar
 
 
 def _word(words: Sequence[Word]) -> int:
-    """Parse a line of code: a word of eight hex digits."""
+    """Return the word of a line of code: eight hex digits."""
     if not re.fullmatch("[0-9a-fA-F]{8}", words[0].text):
         words[0].refuse("a word of eight hex digits after .code, or bytes after .data and .blob")
     end(words[1:])

@@ -57,7 +57,7 @@ class Vta(given.Machine[Config]):
             "memories": {chip.name: f"{chip.depth} x {chip.tile_bytes} B" for chip in machine.chips},
             "on_chip_kib": round(sum(machine.storage.values()) / 1024, 1),
             "ports": {
-                key.removesuffix("_bits").replace("_", " "): f"{port.provided} bits a cycle, {port.needed} needed"
+                key.removesuffix("_bits").replace("_", " "): f"{port.provided} bits per cycle, {port.needed} needed"
                 for key, port in ports(machine).items()
             },
             "cycles_a_micro_op": {

@@ -66,10 +66,10 @@ RANGES = {
     **dict.fromkeys(("LOG_ALU_UOP_BUFF_SIZE", "LOG_PAR_BUFF_SIZE"), (3, 18, "log2 bytes")),
 }
 
-#: Keys of the compute core, each a power of two. None: wide enough for one GEMM micro-op a cycle.
+#: Keys of the compute core, each a power of two. None: wide enough for one GEMM micro-op per cycle.
 CORE_KEYS = ("alu_lanes", "inp_read_bits", "wgt_read_bits", "acc_read_bits", "acc_write_bits")
-RANGES |= dict.fromkeys(CORE_KEYS, (1, 8 * MAX_TILE_BYTES, "at most a tile of 4096 bytes a cycle"))
-RANGES["acc_read_bits"] = (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes a cycle")
+RANGES |= dict.fromkeys(CORE_KEYS, (1, 8 * MAX_TILE_BYTES, "at most one tile of 4096 bytes per cycle"))
+RANGES["acc_read_bits"] = (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes per cycle")
 
 #: The keys of hdl.mac.MULTIPLIERS, repeated here because importing that module requires Amaranth.
 MULTIPLIERS = ("single", "packed", "logic")
@@ -128,8 +128,8 @@ class Config:
     LOG_ALU_UOP_BUFF_SIZE: int = 12  # bytes; four stages only: the ALU's micro-op memory
     alu: str = "upstream"  # "rounding" adds MULH and RSHR; "fused" adds REQ as well; "float" has REQ in float32
     LOG_PAR_BUFF_SIZE: int = 14  # bytes; ALUs with REQ only: its parameter memory
-    alu_lanes: int | None = None  # values that the tensor ALU processes a cycle; None: a tile. See timing/model.py
-    inp_read_bits: int | None = None  # bits a cycle of each SRAM port; None: enough for one GEMM micro-op a cycle
+    alu_lanes: int | None = None  # values that the tensor ALU processes per cycle; None: a tile. See timing/model.py
+    inp_read_bits: int | None = None  # bits per cycle of each SRAM port; None: enough for one GEMM micro-op per cycle
     wgt_read_bits: int | None = None
     acc_read_bits: int | None = None
     acc_write_bits: int | None = None
@@ -193,7 +193,7 @@ class Config:
 
     @property
     def macs_per_cycle(self) -> int:
-        """Multiply-accumulates of one GEMM micro-op; the core starts one micro-op a cycle."""
+        """Multiply-accumulates of one GEMM micro-op; the core starts one micro-op per cycle."""
         return self.batch * self.block * self.block
 
     @property
@@ -255,7 +255,7 @@ class Config:
 
     @cached_property
     def par(self) -> Sram:
-        """The parameter memory of REQ: one 32-bit word a channel."""
+        """The parameter memory of REQ: one 32-bit word per channel."""
         return Sram("par", self.LOG_PAR_BUFF_SIZE - 2 - self.LOG_BLOCK, (1, self.block), 32)
 
     @cached_property

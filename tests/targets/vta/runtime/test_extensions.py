@@ -200,7 +200,7 @@ def load_par(rt: Runtime) -> None:
         ({}, lambda rt: rt.push_alu(each, AluOp.RSHR, 1, 0), "uop_push: the ALU 'upstream' has no RSHR"),
         ({"alu": "rounding"}, lambda rt: rt.push_alu(beyond, 0, 0), "'rounding' has no REQ; set alu to fused"),
         ({"alu": "rounding"}, load_par, "load_buffer_2d: memory is PAR; set alu to fused"),
-        ({"alu": "fused"}, lambda rt: rt.push_alu(each, AluOp.REQ, 1, 0), "imm is 1; leave imm out"),
+        ({"alu": "fused"}, lambda rt: rt.push_alu(each, AluOp.REQ, 1, 0), "REQ takes no immediate; leave imm out"),
         ({"alu": "fused"}, lambda rt: rt.push_alu(several), "several sets of factors in one outer iteration"),
         ({"alu": "fused"}, lambda rt: rt.push_alu(inside), "several sets of factors in one outer iteration"),
         ({"alu": "fused"}, lambda rt: rt.push_alu(beyond, 256, 0), r"src reaches tile 256; par has tiles 0\.\.255"),

@@ -149,7 +149,7 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
 
 
 def _lanes(tensor: Tensor, config: Config) -> Iterator[tuple[int, int, int]]:
-    """Yield each slot with its first lane and one past its last lane."""
+    """Yield each slot of a tensor (see layout.slots) with its first lane and one past its last lane."""
     for slot in range(slots(tensor.start_lane, tensor.shape.c, config)):
         low = tensor.start_lane if slot == 0 else 0
         yield slot, low, min(config.lanes, tensor.start_lane + tensor.shape.c - slot * config.lanes)

@@ -264,7 +264,7 @@ class Writer:
         return Layer(site.node.name, inputs, site.output.name, shapes, result, operations, tuple(self.words), **more)
 
     def hold(self, value: Ref) -> Ref:
-        """Keep the buffer of a value until `release`, because a later operation than the next one reads it."""
+        """Keep the buffer of a value until `release`, for operations after the next one. Return the value."""
         self._held.append(value)
         return value
 
@@ -288,30 +288,30 @@ class Writer:
         return result_ref
 
     def widen(self, x: Ref) -> Ref:
-        """Cast an operand to float32, in a buffer of the input's shape."""
+        """Add a cast of an operand to float32, and return its result: a buffer of the input's shape."""
         wide = Temp(0, F32, of_input=True)
         self.operations.append(Operate("cast", {"x": x}, wide, {"mode": Rounding.HALF_TO_EVEN}))
         return wide
 
     def channel(self, values: Array | Sequence[int] | float, dtype: DType = I32) -> PerChannel:
-        """Add a parameter with one value per channel."""
+        """Add a parameter with one value per channel, and return the operand that reads it."""
         storage = np.float32 if dtype is F32 else np.int32
         self.words.append(np.ascontiguousarray(np.broadcast_to(np.asarray(values, storage), (self.channels,))))
         return PerChannel(len(self.words) - 1, dtype)
 
     def high_product(self, x: Ref, q: Array) -> Ref:
-        """Add the int32 operation (x * q + 2**30) >> 31."""
+        """Add the int32 operation (x * q + 2**30) >> 31, and return its result."""
         only = _only(q)
         factor: Ref = self.channel(q) if only is None else Constant.of(int(only), I32)
         return self.add("int_mul", I32, Rounding.HALF_UP, a=x, b=factor, shift=Constant.of(HIGH_PRODUCT, I8))
 
     def scale(self, x: Ref, result: Into, shift: Array, offset: int, mode: Rounding, factor: int = 1) -> Ref:
-        """Add the operation saturate(round(x * factor * 2**shift) + offset)."""
+        """Add the operation saturate(round(x * factor * 2**shift) + offset), and return its result."""
         named = self._parameters(multiplier=(factor, I32), shift=(shift, I8), offset=(offset, I16))
         return self.add("int_requant", result, mode, x=x, **named)
 
     def scale_real(self, x: Ref, result: Into, factor: Array, offset: float = 0.0) -> Ref:
-        """Add the operation saturate(half_even(f32(f32(x) * factor) + offset))."""
+        """Add the operation saturate(half_even(f32(f32(x) * factor) + offset)), and return its result."""
         named = self._parameters(scale=(factor, F32), offset=(offset, F32))
         return self.add("fp32_requant", result, Rounding.HALF_TO_EVEN, x=x, **named)
 

@@ -138,10 +138,10 @@ def _explained(launch: Launch, config: Config) -> Iterator[str]:
     known = prepared(launch, config)
     image, trace = known.image, known.trace
     constants = config.lane_bytes - image.values_end
-    yield f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples a launch"
+    yield f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples per launch"
     yield f"  each lane: {image.values_end} bytes for values, {constants} for constants ({len(image.constants)} in DDR)"
     busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
-    cycles = f"{trace.cycles} cycles a launch, {known.serial.cycles} without overlap"
+    cycles = f"{trace.cycles} cycles per launch, {known.serial.cycles} without overlap"
     yield f"  {cycles} (timing model estimate); busy: {busy}"
     for kind, segments in (("in", image.inputs), ("out", image.outputs)):
         for segment in segments:

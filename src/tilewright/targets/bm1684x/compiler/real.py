@@ -79,7 +79,7 @@ def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writ
 
 
 def _product(site: Site, w: Array, window: Window, dtype: DType, write: ir.Writer, depthwise: bool = False) -> ir.Layer:
-    """`w` is (oc, ic, kh, kw), or (1, c, kh, kw) for a depthwise convolution."""
+    """Return the layer of a convolution. `w` is (oc, ic, kh, kw), or (1, c, kh, kw) if it is depthwise."""
     channels = w.shape[1 if depthwise else 0]
     bias = _bias(site, channels)
     if depthwise:
@@ -92,13 +92,13 @@ def _product(site: Site, w: Array, window: Window, dtype: DType, write: ir.Write
 
 
 def rectify(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Lower a Relu."""
+    """Return the layer of a Relu."""
     write.add("max", ir.Output(), a=ir.Input(0), b=Constant.of(0.0, dtype))
     return _layer(site, write, dtype)
 
 
 def clip(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Lower a Clip between constants, such as ReLU6."""
+    """Return the layer of a Clip between constants, such as ReLU6."""
     low, high = (
         float(_constant(site, index)) if site.optional(index) is not None else attributes.get(key, bound)
         for index, key, bound in ((1, "min", -np.inf), (2, "max", np.inf))

@@ -63,7 +63,7 @@ def _widened(write: ir.Writer, index: int, x: Stored, factor: int, shift: int) -
 
 
 def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
-    """TFLite: rescale both operands to a common scale with 20 extra bits. Each multiplication rounds twice."""
+    """Add TFLite's sum: both operands rescaled to a common scale with 20 extra bits. Each product rounds twice."""
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     twice = 2 * max(scales)
     parts: list[ir.Ref] = []
@@ -81,7 +81,7 @@ def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], resul
 
 
 def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
-    """XNNPACK: multipliers of at most 21 bits and one shift, which rounds ties up."""
+    """Add XNNPACK's sum: multipliers of at most 21 bits and one shift, which rounds ties up."""
     out = np.float32(site.output.scale)
     ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
     if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
@@ -105,7 +105,10 @@ def _shifted(
 def _fused(
     write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: ir.Into
 ) -> ir.Ref:
-    """onnxruntime: replace two fused multiply-adds by f32(f32(a * ra) + f32(b * rb)), with factors close to its own."""
+    """Add onnxruntime's sum: f32(f32(a * ra) + f32(b * rb)) replaces its two fused multiply-adds.
+
+    The factors are close to its own.
+    """
     factors = _search(site, shapes, result, mode)
     left = write.hold(_real(write, 0, shapes[0], factors[0]))
     right = _real(write, 1, shapes[1], factors[1])

@@ -158,7 +158,7 @@ def write(memories: Memories, result: Operand, values: Array, operation: Operati
 
 
 def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Region], clipped: bool) -> Array:
-    """The footprint rows of elements of one operand, in bytes from the beginning of the region that holds them."""
+    """Return the footprint rows of elements of one operand, in bytes from the start of the region that holds them."""
     size = operand.dtype.bytes
     low, end = int(addresses.min()), int(addresses.max()) + size
     for number, region in enumerate(regions):

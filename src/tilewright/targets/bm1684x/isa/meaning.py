@@ -101,7 +101,10 @@ def checked(command: Command, number: int, needs: int, config: Config) -> Encode
 
 
 def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
-    """Return the first part that the fields do not express, or an empty string if they express all."""
+    """Compare the command that was encoded with the command that its encoding is decoded to.
+
+    Return a text on the first part that the fields do not express, or an empty string if they express all parts.
+    """
     if meant.operation is not read.operation:
         return f"it would be decoded as {read.operation.name}"
     shape = next(iter(meant.results.values())).shape

@@ -44,7 +44,10 @@ class Stride(NamedTuple):
 
 
 def slots(start: int, c: int, config: Config) -> int:
-    """Return the largest number of slots in a lane that `c` channels take if the first one lies in lane `start`."""
+    """Return how many slots `c` channels take in a lane, at most, if the first one lies in lane `start`.
+
+    A slot is the place of one channel in each lane. After the last lane, channels continue in lane 0 of the next slot.
+    """
     return -(-(start + c) // config.lanes)
 
 
@@ -134,7 +137,10 @@ class Drawn:
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
 
     def svg(self: Operand) -> str:
-        """Return an SVG with a box per element. Raises InputError for too many elements and outside of local memory."""
+        """Return an SVG with one box per element.
+
+        Raises InputError if there are too many elements, or if one lies outside of local memory.
+        """
         return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
 
 

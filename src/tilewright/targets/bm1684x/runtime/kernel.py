@@ -124,7 +124,7 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
         elif not hasattr(place, "addresses") and not isinstance(place, Constant):
             raise MachineError(operation.name, f"{name} is a {type(place).__name__}", "give a tensor or a number")
     if "y" not in given:
-        raise MachineError(operation.name, "it has no result", f"give {', '.join(order)}")
+        raise MachineError(operation.name, "no result tensor was given", f"give {', '.join(order)}")
     if unknown := sorted(set(named) - set(order) - set(ATTRIBUTES)):
         reason = f"there is no attribute {unknown[0]}"
         raise MachineError(operation.name, reason, f"choose one of {', '.join(sorted(ATTRIBUTES))}")
@@ -251,7 +251,7 @@ class Tpu:
     def parallel_end(self) -> None:
         """End the region; later commands wait for all of its commands. Raises MachineError outside of a region."""
         if self._before_region is None:
-            raise MachineError("parallel", "no region has begun", "begin one first")
+            raise MachineError("parallel", "it ends a region, but no region has begun", "begin one first")
         self._before_region = None
         self.poll()
 

@@ -127,7 +127,8 @@ def _conv(command: Command, config: Config) -> int:
 def _matmul(command: Command, config: Config) -> int:
     """Return the cycles of a matrix product.
 
-    Matrices by rows count as a convolution. Spread columns take a pass over a result row per product and addend.
+    If the matrices are stored by rows (`Rows`), the product is timed like a convolution. If the columns are spread over
+    the lanes (`Matrix`), each element of a sum (a product, the bias or `acc`) takes one pass over a row of the result.
     """
     left, y = command.operands["L"], command.results["y"]
     depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]

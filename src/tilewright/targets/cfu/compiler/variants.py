@@ -47,7 +47,7 @@ def _post(fully_connected: str) -> dict[str, int | str]:
 
 
 POST, UNROLLED, ON_ARRAY, BY_DOT = map(_post, ("REFERENCE", "UNROLLED", "ON_ARRAY", "BY_DOT"))
-DOT = "published, fully connected by four products an instruction (extension dot)"
+DOT = "published, fully connected by four products per instruction (extension dot)"
 SMALL_TILES = {**UNROLLED, "TILE_M": 128, "TILE_N": 128, "TILE_K": 512}
 _ALL = (
     Variant("baseline", "reference kernels on plain RV32IM", "reference", measured=4_044_074.545),

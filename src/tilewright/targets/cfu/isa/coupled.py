@@ -200,7 +200,7 @@ def _command(regs: Array, misuse: int, cycle: int) -> None:
 
 @callee
 def _image(regs: Array) -> int:
-    """Return the index of the image memory in the words of the buffers: after A, B and C."""
+    """Return the index of the image memory's first word in the array of all buffers, where it follows A, B and C."""
     return regs[Reg.ROWS] * regs[Reg.LANES] * 3 // 2
 
 

@@ -1,7 +1,7 @@
 """Run any ELF file, such as firmware without a network, and report where the time went.
 
-A profile has cycles by function, source line, category and cause, and counts of instructions. It is written as text and
-for speedscope.
+A profile gives cycles by function, source line, category and cause, and counts of instructions. It is written as text
+and for speedscope.
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ def profile(run: Run, source: Source) -> Profile:
 
 
 def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...]:
-    """Sum over the instructions of each name. `spent`, `category`: [n, causes + 1]; the last column is execution."""
+    """Return one row per instruction name, with sums over its instructions.
+
+    `spent`, `category`: [n, causes + 1]; the last column is execution.
+    """
     index = {name: number for number, name in enumerate(dict.fromkeys(names))}
     row = np.array([index[name] for name in names], np.int64)
     cycles = np.zeros((len(index), len(CATEGORIES)), np.int64)

@@ -1,4 +1,6 @@
-"""Build instruction streams: each step names the slots that it reads and writes, and the builder derives the tokens.
+"""Build instruction streams: each step names the parts of memories that it uses, and the builder derives the tokens.
+
+A part is a range of tiles that is loaded, computed or stored as a whole (a slot of plan.py).
 
 If a step must follow a step of another unit and nothing orders the two yet, the earlier step pushes a token and the
 later one pops it. Between units that are not neighbours, a step of the unit in between passes the token on, or a NOP
@@ -29,7 +31,7 @@ STEP_US = 20
 
 
 class Operands(NamedTuple):
-    """The numbers of the parts that a step reads and writes."""
+    """The numbers of the memory parts that a step reads, and of those that it writes."""
 
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()

@@ -175,7 +175,7 @@ def _results(
 
 
 def _applied(part: Requantised, acc: Array) -> Array:
-    """Requantise accumulators of any shape with the machine's own function."""
+    """Return accumulators of any shape, requantised with the machine's own function."""
     low, high = part.scaling.bounds or (1, 0)
     words = part.bias, int(part.scaling.multiplier), part.scaling.zero_point << 16, (low & 0xFFFF) | high << 16
     return requantise_float(acc.astype(np.int32), *(np.array([word]).astype(np.int32) for word in words))

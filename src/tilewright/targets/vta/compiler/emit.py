@@ -1,4 +1,4 @@
-"""Turn a schedule into instructions, with DRAM addresses, slots and loads of micro-ops."""
+"""Turn a schedule into instructions: assign DRAM addresses, place operands in their slots, and load micro-ops."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Code:
 
 
 def emit(draft: Draft, config: Config) -> Code:
-    """Encode a draft. Raises ProgramError if a value does not fit its field."""
+    """Return the code of a draft. Raises ProgramError if a value does not fit its field."""
     uops = np.concatenate([part.encode(config) for part in draft.lists])
     layers = np.array([layer for layer, _ in draft.listing.items], np.int64)
     return Code(draft.built.code, layers[draft.item], uops, draft.segments)
@@ -232,7 +232,10 @@ def _part(builder: StreamBuilder, memory: Memory, region: Region, slot: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """A run on given slots: the numbers of its steps and lists; `rows`: its instructions, by bases of the lists."""
+    """A run on given slots: the numbers of its steps and of its micro-op lists.
+
+    `rows` maps the places of the lists in the micro-op cache to the run's instructions.
+    """
 
     unit: int
     memory: Memory

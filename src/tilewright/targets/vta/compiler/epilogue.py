@@ -62,7 +62,7 @@ def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
 
 
 def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
-    """Cut a patch into parts with at most `limit` listed micro-ops (see _tiles)."""
+    """Yield a patch cut into parts, each with at most `limit` listed micro-ops (see _tiles)."""
     top, bottom, left, right, _ = patch
     if right - left == width:
         yield patch
@@ -96,7 +96,7 @@ def _requantise(
     parameters: int,
     to_codes: bool = True,
 ) -> tuple[Step, ...]:
-    """Requantise `outs` channel tiles of `pixels` tiles in rows of `width`, from the slot's tile `first` on."""
+    """Return the steps that requantise `outs` channel tiles of `pixels` tiles, from the slot's tile `first` on."""
     channels = Dim(outs, pixels, words.tiles, 0, False) if outs > 1 else ONE
     factors = parameters + words.biases
 

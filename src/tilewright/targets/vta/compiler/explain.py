@@ -28,7 +28,7 @@ def explain(program: Program, timing: str) -> str:
 
 
 def counts(launch: Launch, config: Config) -> dict[str, int]:
-    """Count instructions, executed micro-ops by kind, transferred bytes by memory, tiles used, and listed micro-ops."""
+    """Return counts by name: instructions, executed and listed micro-ops, bytes per memory, and tiles used."""
     stream = decode(launch.arrays["insns"], config)
     loads, stores = stream.opcode == Opcode.LOAD, stream.opcode == Opcode.STORE
     gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
@@ -113,5 +113,5 @@ def _walk(launch: Launch, index: int, config: Config) -> list[str]:
 
 
 def _under(layer: Mapping[str, Any], lines: list[str], named: bool) -> list[str]:
-    """Put a layer's lines under its name, if its launch has several layers."""
+    """Return a layer's lines, under its name if its launch has several layers."""
     return [f"{layer['node']}:", *(f"  {line}" for line in lines)] if named else lines

@@ -78,7 +78,7 @@ def walk(launch: Launch, config: Config, short: bool = False, layer: int | None 
 
 
 def memory_map(config: Config) -> list[str]:
-    """Describe the on-chip memories as the bus sees them: bits per word x tiles x words per tile."""
+    """Return a line for each on-chip memory as the bus sees it: bits per word x tiles x words per tile."""
     rows = []
     extensions = [config.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in config.memories]
     for chip in (config.inp, config.wgt, config.acc, config.out, config.uop, *extensions):
@@ -136,7 +136,7 @@ def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> Walk:
 
 
 def _ranks(bases: Array) -> Array:
-    """Number the distinct bases in ascending order from 1; NOWHERE is 0."""
+    """Return the rank of each base among the distinct bases, from 1; NOWHERE has rank 0."""
     known, index = np.unique(bases, return_inverse=True)
     return index.reshape(-1) + int(NOWHERE not in known)
 
@@ -173,7 +173,9 @@ def _start(move: Move, dram: Dram) -> int:
 
 
 def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
-    """Group consecutive entries with the same input block, or the same weight block; `by_sum`: the same bias block.
+    """Return the entries in groups: consecutive ones with the same input block, or the same weight block.
+
+    `by_sum`: those with the same bias block instead.
 
     Consecutive equal entries count as one, because some sums take several instructions.
     """

@@ -122,7 +122,7 @@ def _sum_kernels(
 
 
 def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Drop dimensions of extent 1, and merge pairs that together are one affine dimension."""
+    """Return the dimensions without those of extent 1, and with pairs merged that together are one affine dimension."""
     kept = [dim for dim in dims if dim.extent > 1]
     for outer, inner in permutations(kept, 2):
         if outer.sums == inner.sums and outer[1:4] == tuple(inner.extent * step for step in inner[1:4]):
@@ -220,7 +220,7 @@ class Run:
 
 @lru_cache(maxsize=4096)
 def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
-    """Group steps into runs with the same operands; `apart`: a run for each step."""
+    """Return the steps grouped into runs with the same operands; `apart`: a run for each step."""
     if apart:
         return tuple(Run((step,)) for step in steps)
     return tuple(Run(tuple(run)) for _, run in groupby(steps, lambda step: (step.op is None, step.parameters)))

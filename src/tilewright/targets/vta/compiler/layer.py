@@ -115,7 +115,10 @@ class Layer:
 
     @cached_property
     def canonical(self) -> Layer:
-        """The layer without the constants that do not affect plans: equal for layers that get the same plan."""
+        """The layer reduced to what affects its plan.
+
+        Layers that are equal in this form get the same plan, which is searched only once.
+        """
         if self.codes is None or self.codes.immediates is None:
             return self if self.clamp is None else replace(self, clamp=(0, 0))
         known = self.codes.immediates
@@ -165,7 +168,7 @@ class Layer:
         return self.out[0] * self.out[1]
 
     def valid_taps(self) -> int:
-        """Count the (output pixel, tap) pairs whose input lies inside the image."""
+        """Return the number of (output pixel, tap) pairs whose input lies inside the image."""
         total = 1
         for axis in (0, 1):
             w = self.window
@@ -178,7 +181,7 @@ class Layer:
         return total
 
     def gemm_uops(self) -> int:
-        """Count the GEMM micro-ops of the sums, without resets."""
+        """Return the number of GEMM micro-ops that the sums take, without resets."""
         if self.kind == "repeat":
             return self.out_tiles * self.out_pixels
         reads = self.out_tiles * self.in_tiles if self.link == "dense" else self.out_tiles
@@ -188,7 +191,7 @@ class Layer:
 
 
 def columns_of(shape: tuple[int, ...]) -> int:
-    """Return the pixels in a row of an image; 1 if a tensor has no rows of pixels."""
+    """Return the number of pixels in a row of an image; 1 if a tensor has no rows of pixels."""
     return shape[-2] if len(shape) > 2 else 1
 
 
@@ -221,13 +224,13 @@ class Span(NamedTuple):
 
 
 def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
-    """Cut axis 0 (rows) or 1 (columns) into tiles of `extent` outputs; the last takes the remainder."""
+    """Return axis 0 (rows) or 1 (columns) cut into tiles of `extent` outputs; the last takes the remainder."""
     out = layer.out[axis]
     return [span(layer, axis, start, min(extent, out - start)) for start in range(0, out, extent)]
 
 
 def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared: bool) -> list[Span]:
-    """Cut a tile into tiles of `sizes` outputs along its axis; `shared`: each keeps the input of the whole tile."""
+    """Return a tile cut into tiles of `sizes` outputs along its axis; `shared`: each keeps the whole tile's input."""
     starts = accumulate(sizes, initial=whole.start)
     parts = [span(layer, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
     if not shared:

@@ -205,7 +205,7 @@ def _spatial(site: Site, w: Array, start: Array, window: Window, context: Contex
 
 
 def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
-    """Add the requantisation to a layer, if the machine does it."""
+    """Return the lowered layer with its requantisation, or unchanged if the host requantises."""
     op, layer = site.node.op, lowered.layer
     assert isinstance(op, Linear)
     columns = np.zeros(layer.out[1] * layer.fold, np.int64) if layer.matrix else lowered.column_class
@@ -265,7 +265,7 @@ def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
 
 
 def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
-    """Lower an average to sums of codes, which the host divides."""
+    """Return the layer of an average: sums of codes, which the host divides."""
     return _pooled(site, op.window, context, 1)
 
 
@@ -292,7 +292,7 @@ def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowe
 
 
 def _upsample(site: Site, op: Upsample, context: Context) -> Lowered:
-    """Lower an upsampling: each input tile is written to several output tiles."""
+    """Return the layer of an upsampling, which writes each input tile to several output tiles."""
     lowered = _pooled(site, Window(), context, None)
     out = site.output.shape[1], site.output.shape[2]
     return replace(lowered, layer=replace(lowered.layer, kind="repeat", out=out, repeat=op.factors))

@@ -98,7 +98,7 @@ def windowed(
 
 
 def packing(what: str, pixels: int, rows: str) -> str:
-    """Describe the layout of a layer's input for the report."""
+    """Return a text on the layout of a layer's input, for the report."""
     return ", ".join(part for part in (what, f"{pixels} pixels side by side" if pixels > 1 else "", rows) if part)
 
 
@@ -112,12 +112,12 @@ def held_zero_point(tensor: Tensor) -> int:
 
 
 def held_codes(codes: Array) -> Array:
-    """Convert codes to the int8 that the machine holds."""
+    """Return codes as the int8 values that the machine holds."""
     return codes if codes.dtype == np.int8 else (codes ^ np.uint8(128)).view(np.int8)
 
 
 def given_back(codes: Array, tensor: Tensor) -> Array:
-    """Convert int8 codes from the machine to the tensor's dtype."""
+    """Return int8 codes from the machine in the tensor's dtype: the inverse of `held_codes`."""
     return codes if tensor.dtype == "int8" else codes.view(np.uint8) ^ np.uint8(128)
 
 
@@ -137,7 +137,10 @@ def planes_of(w: Array, config: Config) -> int:
 
 
 def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
-    """Lay out w (O, T, K) as int8 [out tile, k, tap, block, block]; k counts from the out tile's first input tile."""
+    """Return w (O, T, K) as tiles, int8 [out tile, k, tap, block, block].
+
+    k counts from the first input tile that the output tile reads.
+    """
     outputs, taps, depth = w.shape
     wide = np.zeros((layer.out_tiles * block, taps, layer.depth * block), np.int8)
     lows = np.zeros(layer.out_tiles, np.int64)
@@ -154,10 +157,10 @@ def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
 
 
 def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[tuple[Array, Array]]:
-    """Classify output rows, then columns, by the taps that lie inside the image.
+    """Return the classes of output rows, then of columns, by the taps that lie inside the image.
 
-    Each of the two: the class of every position, int64 [positions], and the mask of its taps, int64 [class, tap].
-    Raises UnsupportedError if a window lies wholly in the padding.
+    For each of the two: the class of every position, int64 [positions], and the taps of every class as a mask, int64
+    [class, tap]. Raises UnsupportedError if a window lies wholly in the padding.
     """
     found = []
     for axis in (0, 1):
@@ -184,9 +187,10 @@ class Fold(NamedTuple):
 
 
 def folded_rows(w: Array, count: int, config: Config, single: bool = False) -> Fold:
-    """Fold a product of `count` rows with w (O, 1, K), if that saves more cycles than loading the wider weights takes.
+    """Return the fold for a product of `count` rows with w (O, 1, K).
 
-    `single`: one row per tile, the layout in which another layer writes the input.
+    It is 1 unless folding saves more cycles than loading the wider weights takes. `single`: one row per tile, the
+    layout in which another layer writes the input.
     """
     outputs, _, depth = w.shape
     pixels = 1 if single else min(config.block // outputs, count)
@@ -204,7 +208,7 @@ def folded_rows(w: Array, count: int, config: Config, single: bool = False) -> F
 def folded_columns(
     w: Array, start: Array, channels: int, window: Window, width: int, config: Config, single: bool = False
 ) -> Fold:
-    """Fold a window over `width` output columns, unless the folded window has too many taps to pay off.
+    """Return the fold for a window over `width` output columns; 1 if the folded window has too many taps to pay off.
 
     Output o reads w.shape[2] of `channels` channels from start[o] on. `single`: see folded_rows.
     """

@@ -66,7 +66,7 @@ def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str
 
 
 def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
-    """Lay out codes int8 (S, *shape) as tiles, uint8 (S, size)."""
+    """Return codes int8 (S, *shape) laid out as tiles, uint8 (S, size)."""
     samples, batch, block = held.shape[0], form["batch"], form["block"]
     in_tiles, pixels = form["in_tiles"], form["in_pixels"]
     if form["matrix"]:
@@ -102,7 +102,7 @@ def _rows(site: Site, held: Array, block: int) -> Array:
 
 
 def _folded(pixels: Array, fold: int) -> Array:
-    """Fold (N, W, C) to (N, ceil(W / fold), fold * C), with zeros after the last pixel."""
+    """Return pixels (N, W, C) folded to (N, ceil(W / fold), fold * C), with zeros after the last pixel."""
     count, width, channels = pixels.shape
     if width % fold:
         pixels = np.pad(pixels, ((0, 0), (0, -width % fold), (0, 0)))
@@ -136,7 +136,7 @@ def unpack(
 
 
 def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
-    """Join a result's byte planes, lowest first, to accumulators (S, *out_shape)."""
+    """Return the accumulators (S, *out_shape) that a result's byte planes hold, lowest byte first."""
     samples, batch, block, planes = data.shape[0], form["batch"], form["block"], form["planes"]
     stored = data.reshape(samples, planes, form["out_tiles"], form["out_pixels"], batch, block)
     stored = stored.reshape(samples, planes, form["out_tiles"], -1, block) if form["matrix"] else stored[:, :, :, :, 0]
@@ -160,7 +160,7 @@ def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
 
 
 def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], rounding: str) -> Array:
-    """Requantise sums int32 (S, *out_shape) to codes on the host."""
+    """Return sums int32 (S, *out_shape), requantised to codes by the host."""
     op = site.node.op
     if isinstance(op, Linear):
         correction, rows, columns = (tables[name] for name in TABLES)
@@ -176,14 +176,14 @@ def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], roundi
 
 
 def _product_rows(site: Site, held: Array, block: int) -> Array:
-    """Lay out the first operand, int8 (S, *shape), as rows of the layer: int8 (S, M, matrices * K in whole tiles)."""
+    """Return the first operand, int8 (S, *shape), as rows of the layer: int8 (S, M, matrices * K in whole tiles)."""
     count, rows, depth, _ = matrices(site)
     parts = np.pad(held.reshape(-1, count, rows, depth), ((0, 0),) * 3 + ((0, -depth % block),))
     return np.ascontiguousarray(parts.swapaxes(1, 2)).reshape(len(parts), rows, -1)
 
 
 def _product_weights(site: Site, held: Array, block: int) -> Array:
-    """Lay out the second operand as weight tiles: int8 [S, output tile, k, block, block]."""
+    """Return the second operand laid out as weight tiles: int8 [S, output tile, k, block, block]."""
     count, _, depth, columns = matrices(site)
     parts = np.pad(
         held.reshape(-1, count, depth, columns), ((0, 0), (0, 0), (0, -depth % block), (0, -columns % block))
@@ -193,7 +193,7 @@ def _product_weights(site: Site, held: Array, block: int) -> Array:
 
 
 def _product_result(site: Site, acc: Array, block: int) -> Array:
-    """Reshape results (S, M, matrices * N in whole tiles) to the operator's output: (S, *out_shape)."""
+    """Return results (S, M, matrices * N in whole tiles) in the shape of the operator's output: (S, *out_shape)."""
     count, rows, _, columns = matrices(site)
     parts = acc.reshape(len(acc), rows, count, -(-columns // block) * block)[..., :columns]
     return parts.swapaxes(1, 2).reshape(len(acc), *site.output.shape)

@@ -215,7 +215,7 @@ def _folded(column_class: Array, fold: int) -> tuple[Array, Array]:
 
 
 def _tiles(lanes: Array, config: Config) -> Array:
-    """Lay out words [word, lanes] as int32 [channel tile, word, rows, block]; in acc each row of a tile has a copy."""
+    """Return words [word, lanes] as int32 [channel tile, word, rows, block]; in acc each row of a tile has a copy."""
     block, rows = config.block, 1 if config.has_parameters else config.batch
     count = -(-lanes.shape[1] // block)
     wide = np.zeros((lanes.shape[0], count * block), np.int64)

@@ -1,4 +1,8 @@
-"""The plan of a layer: its cut into groups and chunks, the order of groups, and the slots in each memory."""
+"""The plan of a layer: its cut into groups and chunks, the order of groups, and the slots in each memory.
+
+A slot is an equal part of the tiles that a layer uses in an on-chip memory. A slot of inp or wgt holds the data of one
+chunk, a slot of acc the sums of one group. With several slots, loads and stores overlap with sums.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ class Chunk(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """Tiles that one slot of each memory must hold."""
+    """The number of tiles that one slot of each memory must hold."""
 
     inp: int
     wgt: int
@@ -165,7 +169,7 @@ class Plan:
         return Block(group.outs.size, 1 if self.layer.link == "diagonal" else chunk.inputs.size)
 
     def needs(self) -> Needs:
-        """Return the tiles that one slot of each memory must hold."""
+        """Return the number of tiles that one slot of each memory must hold."""
         layer, rows, columns = self.layer, spans(self.layer, 0, self.rows), spans(self.layer, 1, self.columns)
         box = max(row.size for row in rows) * max(column.size for column in columns)
         pixels = max(row.extent for row in rows) * max(column.extent for column in columns)
@@ -180,7 +184,7 @@ class Plan:
         return (
             f"packed as {layer.packing}; {layer.planes} byte plane{'s' if layer.planes > 1 else ''}\n"
             f"tile {self.rows}x{self.columns} pixels x {self.outs} of {layer.out_tiles} output channel tiles, "
-            f"{self.sums} of {layer.depth} input channel tiles a chunk, outer loop over {self.outside}\n"
+            f"{self.sums} of {layer.depth} input channel tiles per chunk, outer loop over {self.outside}\n"
             f"{'first group cut in three; ' if self.head else ''}{'last group cut in three; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
         )
@@ -212,7 +216,7 @@ class Regions(NamedTuple):
 
 
 def accumulator_tiles(config: Config, layer: Layer) -> int:
-    """Return the tiles of acc that hold sums; without a parameter memory, parameters take a quarter of acc."""
+    """Return how many tiles of acc may hold sums. Without a parameter memory, parameters take a quarter of acc."""
     taken = layer.parameters > 0 and not config.has_parameters
     return config.acc.depth - config.acc.depth // 4 if taken else config.acc.depth
 
@@ -236,7 +240,7 @@ class Places:
         self._next = dict.fromkeys(("inp", "wgt", "par"), 0)
 
     def take(self, plan: Plan) -> Regions:
-        """Return the regions of the next layer."""
+        """Place the regions of the next layer, which has this plan, and return them."""
         config, needs = self._config, plan.needs()
         _, first, depth = parameter_memory(config)
         par = Region(0, 0, 0)

@@ -211,7 +211,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
 
 
 def _handovers(layer: Layer, grid: dict[str, Array]) -> Array:
-    """Count the handovers between units: loaded chunks and stored groups."""
+    """Return the number of handovers between units: loaded chunks and stored groups."""
     _, _, groups, chunks = _counts(layer, grid)
     return np.asarray(groups * (chunks + 1))
 
@@ -241,7 +241,7 @@ def _transfers(layer: Layer, config: Config, timing: str, grid: dict[str, Array]
 
 
 def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array, chunks: Array) -> tuple[Array, Array]:
-    """Count the loads of inputs and of weights; data that stay in a slot until their next use are not loaded again."""
+    """Return the numbers of input loads and of weight loads. Data that stay in a slot are not loaded again."""
     again = spatial * channel * chunks
     inputs = again
     if layer.link == "dense":
@@ -272,7 +272,7 @@ def _alu_cycles(layer: Layer, own: Intervals) -> int:
 
 
 def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array:
-    """Estimate the instructions for the sums of a chunk; tiles at the border have more rectangles.
+    """Return an estimate of the instructions for the sums of a chunk; tiles at the border have more rectangles.
 
     A chunk with fewer than DISTANCE outputs needs one instruction per input channel tile.
     """
@@ -305,7 +305,7 @@ def trace_of(draft: Draft, config: Config, model: str) -> Trace:
 
 
 def _kernels(steps: Sequence[Step], config: Config) -> Kernels:
-    """Convert steps to the machine's kernels, relative to their slots."""
+    """Return the machine's kernels of some steps, relative to their slots."""
     fields = np.array(list(map(_fields, steps)), np.int64).reshape(-1, len(FIELDS))
     lists = [np.stack([step.kernel.dst, step.kernel.src, step.kernel.wgt], axis=1) for step in steps]
     return Kernels(fields, lists, SEMANTICS[config.semantics])

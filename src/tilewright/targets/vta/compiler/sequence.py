@@ -1,7 +1,8 @@
 """Put the instructions of layers in order, by their slots alone and without timing them.
 
-Work of the compute and store units is in the order of the plans. Each load goes as early as possible: after the last
-user of the data that it overwrites, and after the stores that it reads.
+Slots (see plan.py) are the parts of the on-chip memories that loads fill. The compute and store units work in the order
+of the plans. Each load goes as early as possible: after the last user of the data that it overwrites, and after the
+stores that it reads.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tilewright.targets.vta.isa.fields import Opcode
 
 
 class Stage(NamedTuple):
-    """A layer's plan; `reads`: for each input that earlier layers write, their numbers, in channel order."""
+    """A layer's plan. `reads`: the numbers of the layers that write an input, in channel order, for each such input."""
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
@@ -65,7 +66,11 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """(Layer, item) in stream order, the index of each in Walk.work (-1 for a load), and the slots of each layer."""
+    """The work and loads of all layers, merged in stream order.
+
+    `items`: (layer, item). `work`: the index of each item in Walk.work, -1 for a load. `regions`: the slots of each
+    layer.
+    """
 
     items: list[tuple[int, Item]]
     work: list[int]
@@ -104,7 +109,7 @@ class Planes:
         self._time[self._gemm] = max(self._time[self._gemm], self._free[acc])
 
     def placed(self, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1) -> Iterator[Item]:
-        """Yield the GEMM runs, and between them the shifts and stores that are ready."""
+        """Yield the GEMM runs of a group, and between them the shifts and stores that are ready."""
         for run in sums:
             while self._waiting and self._waiting[0].ready <= max(self._time[self._gemm], self._time[self._alu]):
                 yield from self._shift()
@@ -301,7 +306,10 @@ def sampled(plan: Plan, groups: Sequence[Group], config: Config, timing: str) ->
 
 
 def early(loads: Sequence[Load]) -> list[Load]:
-    """Return loads in the order of the load unit; a layer's loads follow all loads of the layer before."""
+    """Return the loads in the order in which the load unit runs them, each as early as the order of layers allows.
+
+    A layer's loads come after all loads of the previous layer.
+    """
     found: list[Load] = []
     floor = last = layer = 0
     for load in loads:
@@ -313,7 +321,7 @@ def early(loads: Sequence[Load]) -> list[Load]:
 
 
 def listing(walk: Walk, loads: Iterable[Load]) -> Listing:
-    """Merge the work and the loads in stream order."""
+    """Return the work and the loads, merged in stream order."""
     made = Listing([], [], walk.regions)
     at = 0
     for load in loads:

@@ -111,7 +111,7 @@ class _Chain:
         return min(found, self.ahead(found, *WAYS[0]), key=lambda known: known.cycles)
 
     def ahead(self, known: Timed, first: bool, reads: bool) -> Timed:
-        """Move loads ahead and time the result."""
+        """Move loads ahead; return the chain with its new trace."""
         walk, made = _by_time(known.walk, known.draft, known.trace)
         return self._timed(known.stages, walk, _loads_ahead(walk, made, known.trace, first, reads))
 
@@ -125,7 +125,7 @@ class _Chain:
         return best
 
     def swapped(self, best: Timed) -> Timed:
-        """Move loads that come late, one at a time, ahead of loads that wait. Keep each move that saves cycles."""
+        """Return the chain with late loads moved ahead of loads that wait, one at a time, where that saves cycles."""
         left, tried = EFFORT, set[tuple[Load, Load]]()
         while left > 0:
             for ahead, of, loads in _swaps(best):
@@ -142,7 +142,10 @@ class _Chain:
         return best
 
     def planned(self, best: Timed) -> Timed:
-        """Try other plans for the layers that wait the most; equal layers get the same plan."""
+        """Return the fastest chain found with other plans for the layers that wait the most.
+
+        Equal layers get the same plan.
+        """
         left, seen, idle = EFFORT, set[Layer](), 0
         while left > 0:
             waits = {layer: cycles for layer, cycles in best.waits().items() if layer not in seen}
@@ -206,7 +209,9 @@ class _Times(NamedTuple):
 
 
 def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
-    """Reorder the work of a walk and its draft by start, because a load has one place among the work of all units.
+    """Return a walk and its draft with their work reordered by start.
+
+    The reason: a load has only one place among the work of all units.
 
     The order within each unit and all dependencies stay: an item starts after those on which it depends. The start of
     an item is that of its first step or store; loads of its micro-ops and its NOPs may run before its dependencies.
@@ -319,7 +324,7 @@ def _times(walk: Walk, draft: Draft, trace: Trace, first: bool) -> _Times:
 
 
 def _within(walk: Walk, load: Load, cycles: int) -> tuple[Load | None, Load | None]:
-    """Split a load into the part that fits in `cycles` and the rest; None for an empty part."""
+    """Return the part of a load that fits in `cycles`, and the rest; None for an empty part."""
     if walk.load_cycles(load) <= cycles:
         return load, None
     if not isinstance(load.item, LoadWeights):

@@ -221,7 +221,7 @@ class Costs:
         return self.intervals.of(step.op, step.imm is not None) * step.kernel.micro_ops + once
 
     def transfer(self, rows: int, tiles: int, tile_bytes: int) -> int:
-        """Return the cycles that the DRAM port takes for `tiles` tiles in `rows` rows."""
+        """Return the cycles that the DRAM port takes to transfer `rows` rows, with `tiles` tiles in all."""
         return rows * self.row + -(-tiles * tile_bytes // self.beat)
 
     def box(self, parts: Iterable[Transfer], chip: Sram) -> int:

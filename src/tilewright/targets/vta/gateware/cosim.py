@@ -1,6 +1,6 @@
 """Run a launch on the compiled gateware, and compare it with the simulator.
 
-Compared are the cycles of each instruction, the bytes that each STORE writes, and the final contents of DRAM.
+The comparison covers the cycles of each instruction, the bytes that each STORE writes, and the final contents of DRAM.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def contents(dram: Dram, more: int = 0) -> Array:
 
 @lru_cache
 def compiled(config: Config, engine: str) -> Compiled:
-    """Compile the machine of a configuration, once per process."""
+    """Return the compiled machine of a configuration. It is compiled only once per process."""
     return Compiled(Vta(config), engine=engine)
 
 
@@ -129,7 +129,7 @@ TOLD = 8
 
 
 def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], engine: str) -> CosimCase:
-    """Run the first sample of `inputs` on the RTL and in the simulator, and compare.
+    """Run the first sample of `inputs` on the RTL and in the simulator; return the outcome of the comparison.
 
     Raises HazardError if the program cannot run to its end.
     """
@@ -209,7 +209,7 @@ class Stored(NamedTuple):
 
 
 def _written(known: Prepared, dram: Dram) -> list[Stored]:
-    """Simulate the program for one sample and record the DRAM rows of each STORE after it; STOREs in stream order."""
+    """Simulate the program for one sample; return each STORE, in stream order, with its DRAM rows after it."""
     program, sequence = known.elaborated, known.order.sequence
     machine, found = Machine(program.config, dram, 1), []
     stores = iter(sequence[program.moves.memory[sequence] == Memory.OUT].tolist())
@@ -229,7 +229,7 @@ def _differences(
 ) -> list[tuple[int, str]]:
     """Return for each STORE that differs its first wrong byte, missing beat or extra beat, with the cycle.
 
-    `memory` is the initial DRAM by address, uint8, and is changed; `dram` has its segments. The search ends at a
+    `memory` is the initial DRAM by address, uint8, and is changed; `dram` names its segments. The search ends at a
     missing beat: later beats cannot be assigned to STOREs.
     """
     beats, found, done = result.written, list[tuple[int, str]](), 0
@@ -278,7 +278,7 @@ def _inside(move: Move, places: Array) -> Array:
 
 
 def _where(dram: Dram, place: int) -> str:
-    """Name a byte of DRAM by its segment and offset."""
+    """Return the name of a DRAM byte: its segment and offset."""
     for segment in dram.segments:
         if segment.address <= place < segment.end:
             return f"{segment.name}[{place - segment.address}]"

@@ -24,7 +24,10 @@ Memories = Mapping[str, Sram]
 
 
 def row_bursts(m: Module, unit: Any, mem: Mapping[str, Value], rows: Any, memories: Memories, which: Value) -> Any:
-    """Add the bursts of a transfer of `rows` rows on the unit's port; `which` selects one of `memories`."""
+    """Add the component that requests the bursts of a transfer of `rows` rows on the unit's port; return it.
+
+    `which` selects one of `memories`.
+    """
     m.submodules.bursts = bursts = RowBursts(unit.config.bus_bits, LONGEST)
     wiring.connect(m, bursts.bursts, wiring.flipped(unit.client))
     srams, bases = list(memories.values()), [getattr(unit, f"{name}_base") for name in memories]
@@ -50,7 +53,7 @@ def address_of(mem: Mapping[str, Value], bases: Sequence[Value], memories: Seque
 def placed(
     m: Module, unit: Any, mem: Mapping[str, Value], bursts: Any, memories: Memories, which: Value, padded: Value
 ) -> Placer:
-    """Add the placement of the tiles that `bursts` fetches for a LOAD, with padding if `padded`."""
+    """Add the component that places the tiles that `bursts` fetches for a LOAD, padded if `padded`; return it."""
     m.submodules.placer = placer = Placer()
     window, address = placer.window, bursts.rows.address
 
@@ -73,7 +76,10 @@ def placed(
 
 
 def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> TileReceiver:
-    """Add the receiver, which writes incoming beats to `memories` on the ports of their names with `suffix`."""
+    """Add the receiver, which writes incoming beats to `memories`; return it.
+
+    It uses the unit's port with the name of each memory and `suffix`.
+    """
     m.submodules.receiver = receiver = TileReceiver([tiles(sram, unit.config) for sram in memories.values()])
     for number, name in enumerate(memories):
         wiring.connect(m, getattr(receiver, f"write{number}"), wiring.flipped(getattr(unit, name + suffix)))
@@ -84,7 +90,7 @@ def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> Tile
 def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Value, Value, Signal]:
     """Add a queue of instructions that have left the unit but not ended, which end in order.
 
-    Returns the `note` of the oldest, whether there is one, and the signal that ends it.
+    Returns three values: the `note` of the oldest instruction, whether there is one, and the signal that ends it.
     """
     m.submodules.leaving = queue = StreamFifo(2 + len(note), OUTSTANDING)
     ends = Signal()

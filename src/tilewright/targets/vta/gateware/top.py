@@ -210,7 +210,7 @@ def board_files(config: Config) -> dict[str, str]:
 
 
 def _multipliers(config: Config) -> str:
-    """Say how many multiplier blocks the design takes, and whether the board has them."""
+    """Return a text on how many multiplier blocks the design takes, and whether the board has them."""
     chip, parts = bill.CHIPS.get(config.TARGET), bill.bill(config)
     counted = ", ".join(f"{count} {part}" for part, count in parts.items() if count) or "none"
     text = f"Multiplier blocks (DSP48): {sum(parts.values())} ({counted})"

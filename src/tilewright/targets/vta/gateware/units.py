@@ -110,7 +110,10 @@ def reader(config: Config) -> dict[str, Any]:
 
 
 def dispatched(m: Module, unit: Any, sides: tuple[bool, bool]) -> Dispatcher:
-    """Add a dispatcher to a unit and connect its ports. The unit itself must drive `ends` and the pushed tokens."""
+    """Add a dispatcher to a unit, connect its ports, and return it.
+
+    The unit itself must drive `ends` and the pushed tokens.
+    """
     m.submodules.dispatch = dispatch = Dispatcher(unit.config, sides)
     wiring.connect(m, dispatch.insn, wiring.flipped(unit.insn))
     m.d.comb += [

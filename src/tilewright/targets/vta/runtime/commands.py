@@ -22,7 +22,7 @@ RESERVE = 16
 
 
 class Transfer(NamedTuple):
-    """A 2-D load or store of `shape` (rows, tiles a row), between SRAM tiles from `base` on and a buffer.
+    """A 2-D load or store of `shape` (rows, tiles per row), between SRAM tiles from `base` on and a buffer.
 
     In the buffer it begins at tile `offset`, with rows `stride` tiles apart. `pads` is as in NO_PADS.
     """

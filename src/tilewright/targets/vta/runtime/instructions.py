@@ -70,7 +70,7 @@ class InstructionBuffer:
         stride: int,
         pads: tuple[int, int, int, int] = NO_PADS,
     ) -> int:
-        """Add a LOAD or STORE of `shape` (rows, tiles a row), from SRAM tile `base` and DRAM tile `address` on."""
+        """Add a LOAD or STORE of `shape` (rows, tiles per row), from SRAM tile `base` and DRAM tile `address` on."""
         return self._add([opcode, 0, 0, 0, 0, memory, base, address, *shape, stride, *pads], memory)
 
     def load_uops(self, memory: Memory, base: int, address: int, count: int) -> int:
@@ -244,14 +244,14 @@ Policy = Callable[[Sequence[int], int, int], int]
 
 
 def alone(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Fetch only the missing list, as upstream's runtime does: it does not know which lists follow."""
+    """Fetch only the missing list `index`: return one past it. Upstream's runtime does not know which lists follow."""
     return index + 1
 
 
 def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Fetch the lists that follow as well (the compiler's policy): all if the whole program fits the cache.
+    """Fetch the missing list `index` and lists that follow it: return one past the last (the compiler's policy).
 
-    Otherwise as many as fit a quarter of the cache.
+    If the lists of the whole program fit the cache, all are fetched; otherwise as many as fit a quarter of it.
     """
     share = depth if offsets[-1] <= depth else max(1, depth // 4)
     last = index + 1

@@ -101,7 +101,8 @@ class UopRecorder:
                 reason = f"{name} is {_named(value)}, but {_named(before)} in the kernel so far"
                 raise ProgramError("uop_push", reason, "use another kernel: one instruction runs the whole kernel")
         if opcode == AluOp.REQ and imm is not None:
-            raise ProgramError("uop_push", f"imm is {imm}", "leave imm out: the operands of REQ are in par")
+            reason = f"imm is {imm}, but REQ takes no immediate"
+            raise ProgramError("uop_push", reason, "leave imm out: REQ reads its operands from the memory par")
         if imm is not None and (opcode is None or not -(1 << 15) <= imm < 1 << 15):
             raise ProgramError("uop_push", f"imm is {imm}", "give imm to ALU micro-ops only, in -32768..32767")
         if dst in (uop[0] for uop in self._uops[-DISTANCE:]):

@@ -119,7 +119,10 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
 
 
 def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[Array, Kernels, list[Finding]]:
-    """Track the micro-op caches in stream order; equal instructions on equal micro-ops share a kernel."""
+    """Return the kernel of each instruction (-1 for none), all kernels, and findings of LOADs from outside DRAM.
+
+    The micro-op caches are tracked in stream order; equal instructions on equal micro-ops share a kernel.
+    """
     outside: list[Finding] = []
     caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
     of_alu = [caches[config.pipeline.uop_memory(alu=alu)] for alu in (False, True)]

@@ -1,6 +1,6 @@
 """Kernels: the distinct GEMM and ALU instructions of a stream, with their micro-ops expanded over the loops.
 
-`Kernels` has columns for all of them, and expands one only when it is indexed.
+`Kernels` holds their fields as columns, and expands a kernel only when it is indexed.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Placed:
 
 @dataclass(frozen=True, eq=False)
 class GemmKernel(_Placed):
-    """One distinct GEMM."""
+    """One distinct GEMM instruction. With `reset`, it clears its tiles instead of adding to them."""
 
     is_alu = False
     loop: Loop
@@ -138,12 +138,16 @@ class GemmKernel(_Placed):
 
     @cached_property
     def last_writes(self) -> tuple[GemmKernel, Array]:
-        """The last micro-op of each destination, and the destinations that have more than one."""
+        """A kernel of the last micro-op of each destination, and the destinations that several micro-ops write."""
         last, again = self.pattern.last
         return replace(self, pattern=last), again + self.origin[0]
 
     def would_read(self, tiles: Array) -> Array:
-        """Return the footprint rows of the operands whose sums a reset GEMM writes to these tiles of the out memory."""
+        """Return the footprint rows of what a reset GEMM reads for the values that it leaves in the out memory.
+
+        Under Semantics.reset_writes_out, a reset clears acc, but writes the sum that it would have accumulated to the
+        out memory. The rows are the operands of these sums, for the out tiles `tiles`: inp, wgt and the old acc.
+        """
         last, again = self.last_writes
         mine = np.isin(last.dst, tiles)
         rows = replace(last, pattern=last.pattern.chosen(mine)).operands()
@@ -151,12 +155,12 @@ class GemmKernel(_Placed):
 
 
 def shared(config: Config) -> tuple[Access, ...]:
-    """Return the access to banks of acc: with four stages, two units share acc bank by bank."""
+    """Return the access to the banks of acc, on a machine of four stages, where two units share acc; else nothing."""
     return ((BANK, WRITE, BANKS),) if config.stages == 4 else ()
 
 
 def banks(tiles: Array, config: Config) -> Array:
-    """Return the bank of acc that holds each tile."""
+    """Return the number of the acc bank that holds each tile."""
     return tiles // (config.acc.depth // config.acc_banks)
 
 
@@ -256,17 +260,17 @@ class Kernels:
 
     @cached_property
     def is_gemm(self) -> Array:
-        """Which kernels are GEMMs: bool [k]."""
+        """Whether each kernel is a GEMM: bool [k]."""
         return self.column("is_alu") == 0
 
     @cached_property
     def resets(self) -> Array:
-        """Which kernels are reset GEMMs: bool [k]."""
+        """Whether each kernel is a reset GEMM: bool [k]."""
         return self.is_gemm & (self.column("code") == 1)
 
     @cached_property
     def accumulates(self) -> Array:
-        """Which kernels are GEMMs that add to the accumulator: bool [k]."""
+        """Whether each kernel is a GEMM that adds to the accumulator: bool [k]."""
         return self.is_gemm & ~self.resets
 
     @cached_property

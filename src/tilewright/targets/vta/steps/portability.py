@@ -40,7 +40,7 @@ def portability(program: Elaborated, sequence: Array) -> list[Finding]:
 
 
 def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
-    """Yield the rules on single fields: (description of the violation, the instructions that commit it)."""
+    """Yield each rule on single fields as (description of the violation, the instructions that commit it)."""
     stream, mem, alu = program.stream, program.stream.mem, program.stream.alu
     load, store = stream.opcode == Opcode.LOAD, stream.opcode == Opcode.STORE
     kind, moves = mem.memory_type, mem.x_size > 0
@@ -70,7 +70,10 @@ def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
 
 
 def _kernels(program: Elaborated) -> Iterator[tuple[str, Array]]:
-    """Yield the rules on micro-ops, as `_fields` does; instructions that run the same kernel break the same rules."""
+    """Yield each rule on micro-ops as (description of the violation, the instructions that commit it).
+
+    Each kernel is checked only once, because all instructions that run it break the same rules.
+    """
     moved = [
         isinstance(k, AluKernel) and k.imm is not None and not np.array_equal(k.dst, k.src) for k in program.kernels
     ]

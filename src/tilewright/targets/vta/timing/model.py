@@ -30,7 +30,7 @@ PORTS = {"inp_read_bits": "inp", "wgt_read_bits": "wgt", "acc_read_bits": "acc",
 
 
 class Port(NamedTuple):
-    """Bits a cycle of an SRAM port: `needed` for one GEMM micro-op a cycle, and `provided` by the memory."""
+    """Bits per cycle of an SRAM port: `needed` for one GEMM micro-op per cycle, and `provided` by the memory."""
 
     needed: int
     provided: int
@@ -92,7 +92,7 @@ class Timing:
     def once(self, op: AluOp | None, outer: int) -> int:
         """Return an instruction's cycles besides its micro-ops.
 
-        REQ reads FACTOR_TILES tiles of factors before each of its `outer` outer iterations, one tile a cycle.
+        REQ reads FACTOR_TILES tiles of factors before each of its `outer` outer iterations, one tile per cycle.
         """
         return self.pipeline + (FACTOR_TILES * outer if op == AluOp.REQ else 0)
 
@@ -137,7 +137,7 @@ def compute(program: Elaborated, timing: Timing) -> Array:
 
 
 def stores(program: Elaborated) -> Array:
-    """Return which steps write DRAM: bool [n]."""
+    """Return whether each step writes DRAM: bool [n]."""
     mask: Array = (program.moves.memory == Memory.OUT) & program.moves.transfers
     return mask
 
@@ -149,7 +149,7 @@ def zeros(program: Elaborated) -> Array:
 
 
 def expect(steps: int) -> None:
-    """Announce the simulation of two traces, overlapped and serial, to the jit: three events a step in each."""
+    """Announce the simulation of two traces, overlapped and serial, to the jit: three events per step in each."""
     jit.expect(2 * 3 * EVENT_US * steps)
 
 
@@ -178,7 +178,10 @@ RESPONSE = 1  # store: from the cycle after its last beat to the step's end, in 
 
 
 def _gateware(program: Elaborated, timing: Timing) -> Simulated:
-    """Describe our gateware: compute reads DRAM before load; load and store free their units before data arrives."""
+    """Return the costs of a launch on our gateware.
+
+    Compute reads DRAM before load does. Load and store free their units before data arrives.
+    """
     config, moved, store = program.config, program.moves, stores(program)
     latency = max(1, config.dram_latency)  # the memory needs one cycle at least
     line = config.pipeline
@@ -240,7 +243,7 @@ def _waits(kernel: AluKernel, interval: int, latency: int) -> int:
     """Return the cycles that an instruction stalls for its own results, when micro-ops reuse a tile too soon.
 
     A micro-op reads a tile no earlier than `latency` cycles after an earlier micro-op read it as a destination.
-    Each micro-op takes `interval` cycles; REQ also reads factors, one tile a cycle, before each outer iteration. A
+    Each micro-op takes `interval` cycles; REQ also reads factors, one tile per cycle, before each outer iteration. A
     micro-op reads its source in its first cycle and its destination in its last. A stall delays all later micro-ops.
     """
     count, loop = kernel.size, kernel.loop
@@ -300,7 +303,9 @@ PAD = 1
 
 
 def _hls(program: Elaborated, timing: Timing) -> Simulated:
-    """Describe upstream's HLS design: rows of a transfer run in sequence, and a STORE ends with its write response.
+    """Return the costs of a launch on upstream's HLS design.
+
+    The rows of a transfer run in sequence, and a STORE ends with its write response.
 
     Sequential rows are assumed: each row is a memcpy. Upstream's vivado.tcl joins its AXI masters (instructions,
     micro-ops, three data ports) into one port; AXI has separate data buses for reads and writes.
@@ -334,10 +339,11 @@ HLS = Timing(
 
 
 def _ideal(program: Elaborated, timing: Timing) -> Simulated:
-    """Describe a lower bound for any schedule of the same instructions: only unit throughput and tokens limit it.
+    """Return the costs of a lower bound for any schedule of the same instructions.
 
-    It omits latencies, dispatch, fetch, pipelines, full command and token queues, and the write response. Each unit has
-    its own DRAM port. A transfer takes one cycle a beat, with whole beats for each row, and padding one cycle a tile.
+    Only the throughput of the units and the tokens limit it. It omits latencies, dispatch, fetch, pipelines, full
+    command and token queues, and the write response. Each unit has its own DRAM port. A transfer takes one cycle per
+    beat, with whole beats for each row. Padding takes one cycle per tile.
     """
     config, moved = program.config, program.moves
     beat = config.bus_bits // 8
@@ -353,7 +359,7 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
 
 
 IDEAL = Timing(
-    gemm=1,  # one tile operation a cycle, unless the config's lanes and ports are narrower
+    gemm=1,  # one tile operation per cycle, unless the config's lanes and ports are narrower
     alu=1,
     alu_immediate=1,
     requantise=1,

@@ -24,8 +24,8 @@ from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, AluKer
 from tilewright.targets.vta.steps.moves import NOTHING, Move
 from tilewright.targets.vta.values import loop
 
-#: Cost of the loop: nanoseconds a multiply-accumulate, and nanoseconds a value that is moved or that the ALU changes.
-#: Cost of the array operations: microseconds an instruction, whatever its size. Measured with 1 to 16 samples.
+#: Cost of the loop: nanoseconds per multiply-accumulate, and per value that is moved or that the ALU changes.
+#: Cost of the array operations: microseconds per instruction, whatever its size. Measured with 1 to 16 samples.
 MAC_NS, VALUE_NS, ARRAYS_US = 0.35, 2, 10
 #: Steps in one stretch: a shorter one is not worth a call, the tables of a longer one leave the CPU's caches.
 SHORTEST, LONGEST = 64, 1 << 15
@@ -118,7 +118,7 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
     """Return the reset GEMMs whose value in the out memory a STORE reads, and the tiles of each that are stored.
 
-    Only for these tiles does the sum that a reset writes to the out memory (Semantics.reset_writes_out) matter.
+    The sum that a reset writes to the out memory (Semantics.reset_writes_out) is needed for these tiles only.
     """
     config, kernels = program.config, program.kernels
     if not kernels.resets.any() or not (config.gemm_writes_out and config.rules.reset_writes_out):
@@ -211,7 +211,11 @@ class Table(NamedTuple):
 def plan(
     program: Elaborated, sequence: Array, stored: Mapping[int, Array], samples: int
 ) -> tuple[Action | Stretch, ...]:
-    """Return the plan of the value pass for `samples` samples, in the order of `sequence`."""
+    """Return the plan of the value pass: what to execute, in the order of the steps in `sequence`.
+
+    `stored` is the result of `stored_resets`. `samples` is the number of samples that run at once: it decides which
+    steps are worth the compiled loop.
+    """
     if len(sequence) < ENOUGH or program.config.stages != STAGES:
         return actions(program, sequence, stored)
     config, memory = program.config, program.moves.memory
@@ -235,7 +239,7 @@ def plan(
 
 
 def _short(kernels: Kernels, config: Config, samples: int) -> Array:
-    """Return which kernels the loop supports and runs faster than array operations do: bool [k]."""
+    """Return whether the loop supports each kernel and runs it faster than array operations do: bool [k]."""
     known = kernels.is_gemm | among(kernels.column("code"), UPSTREAM)
     ns = np.where(kernels.is_gemm, MAC_NS * config.macs_per_cycle, VALUE_NS * config.batch * config.block)
     return known & (kernels.micro_ops * samples * ns <= 1000 * ARRAYS_US)

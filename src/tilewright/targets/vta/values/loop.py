@@ -61,7 +61,7 @@ class Tiles(NamedTuple):
 
 
 class Chips(NamedTuple):
-    """The memories of one sample. `memory` is DRAM, uint8 [m]; `places` (int64 [n]) has each step's first byte in it.
+    """The memories of one sample. `memory` is DRAM, uint8 [m]; `places` (int64 [n]) is each step's first byte in it.
 
     inp, acc and out are [depth * batch, block]; wgt is [depth * block, block], rows by input channel. `mirrors` is
     Machine's.

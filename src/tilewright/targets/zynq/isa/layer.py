@@ -25,7 +25,7 @@ from tilewright.targets.zynq.config import GROUP, LANES, TAPS, Config
 
 
 class Kind(IntEnum):
-    """The state machine that runs a layer."""
+    """The kind of a layer: which of the hardware's state machines runs it."""
 
     CONV_1_1 = 0
     CONV_OTHER = 1

@@ -107,7 +107,7 @@ def _cost(config: Config, cause: int) -> int:
 
 
 def _frozen(config: Config, engine: int, requests: Sequence[Request]) -> Schedule:
-    """Schedule with one frame per store: every service stops the engine."""
+    """Return the schedule with one frame per store: every service stops the engine."""
     at, cause, count = (np.array(requests, np.int64).reshape(-1, 3)[:, column] for column in range(3))
     costs = np.array([_cost(config, index) for index in range(len(CAUSES))], np.int64)
     wait = count * costs[cause]
@@ -117,7 +117,7 @@ def _frozen(config: Config, engine: int, requests: Sequence[Request]) -> Schedul
 
 
 def _double(config: Config, engine: int, found: dict[str, Uses], end: Sequence[Request]) -> Schedule:
-    """Schedule with two frames per store: services overlap with the engine."""
+    """Return the schedule with two frames per store: services overlap with the engine."""
     jobs: list[tuple[int, bool, int, int]] = []  # earliest engine cycle, is a write, deadline, cause
     for name, of in found.items():
         cause, ahead = STORES.index(name), config.frames
@@ -184,7 +184,7 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Part]:
 
 
 def _trace(layer: Layer, found: Schedule) -> Trace:
-    """Build the trace: engine steps lie between points at which the engine may wait; PS steps are page services."""
+    """Return the trace: engine steps lie between points at which the engine may wait; PS steps are page services."""
     late = np.cumsum(found.waits.wait)
     begin = np.concatenate([[0], found.waits.at + late])
     end = np.concatenate([found.waits.at + late - found.waits.wait, [found.cycles]])

@@ -129,7 +129,10 @@ def wide_matmul(v: Values) -> Array:
 
 
 def _accumulates_wide(found: Signature) -> str:
-    """A result that is accumulated has the type of the accumulator: f32, or 32-bit integers."""
+    """Check that an accumulated result has the type of the accumulator: f32, or 32-bit integers.
+
+    Like all rules (see rules.py), return the reason for refusing the command, or "".
+    """
     wide = F32 if found.types.get("x", found.types.get("L", F32)).is_float else I32
     if "acc" in found.types and not {found.types["acc"], found.types["y"]} <= {wide, U32 if wide is I32 else wide}:
         return f"an accumulated result must be {wide}, not {found.types['y']}"
@@ -137,7 +140,7 @@ def _accumulates_wide(found: Signature) -> str:
 
 
 def _float_result(found: Signature) -> str:
-    """The result has the type f32, or the type of the factors."""
+    """Check that the result is f32 or has the type of the factors."""
     source = found.types.get("x", found.types.get("L", F32))
     if found.types["y"] not in (F32, source):
         return f"the result is {found.types['y']}; it must be f32 or {source}"
@@ -145,7 +148,7 @@ def _float_result(found: Signature) -> str:
 
 
 def _eight_bits(*names: str) -> tuple[Rule, ...]:
-    """Each named operand has 8 bits."""
+    """Return the rules that each named operand has 8 bits."""
     return tuple(rules.of(name, I8, U8) for name in names)
 
 

@@ -1,5 +1,7 @@
 """Rules that refuse a command, each with a reason: for its types and attributes, or for the places of its operands.
 
+A rule is a function of a command's signature or places. It returns the reason for refusing the command, or "".
+
 The rules on types were measured on the vendor's functional model, whose assertions they replace. The rules on places
 come from the device API's description and, for broadcasts and convolutions, from assertions of the functional model.
 """
@@ -19,7 +21,7 @@ WIDEST_STEP, CUBE = 128, 64
 
 
 def alike(*names: str, floats: bool = False) -> Rule:
-    """The named operands have the same type; with `floats`, the same float type."""
+    """Return the rule that the named operands have the same type; with `floats`, the same float type."""
 
     def rule(found: Signature) -> str:
         types = {found.types[name] for name in names if name in found.types}
@@ -31,12 +33,12 @@ def alike(*names: str, floats: bool = False) -> Rule:
 
 
 def floats(*names: str) -> Rule:
-    """The named operands have the same float type."""
+    """Return the rule that the named operands have the same float type."""
     return alike(*names, floats=True)
 
 
 def integers(*names: str) -> Rule:
-    """The named operands are integers."""
+    """Return the rule that the named operands are integers."""
 
     def rule(found: Signature) -> str:
         bad = {found.types[name] for name in names if name in found.types and found.types[name].is_float}
@@ -46,7 +48,7 @@ def integers(*names: str) -> Rule:
 
 
 def of(name: str, *allowed: DType) -> Rule:
-    """The operand, if it is given, has one of the `allowed` types."""
+    """Return the rule that operand `name`, if it is given, has one of the `allowed` types."""
 
     def rule(found: Signature) -> str:
         dtype = found.types.get(name, allowed[0])
@@ -56,13 +58,13 @@ def of(name: str, *allowed: DType) -> Rule:
 
 
 def iterates_in_f32(found: Signature) -> str:
-    """Divisions and roots are computed in f32."""
+    """Check that divisions and roots are computed in f32."""
     bad = {dtype for dtype in found.types.values() if dtype is not F32}
     return f"divisions and roots are computed in f32 only, not in {_listed(bad)}; cast before and after" if bad else ""
 
 
 def signed_as_its_sources(*sources: str) -> Rule:
-    """The result is signed if and only if a source is signed; after a ReLU it is unsigned."""
+    """Return the rule that the result is signed if and only if a source is signed; after a ReLU it is unsigned."""
 
     def rule(found: Signature) -> str:
         result = found.types["y"]
@@ -78,12 +80,12 @@ def signed_as_its_sources(*sources: str) -> Rule:
 
 
 def signed_result(found: Signature) -> str:
-    """The result of a difference is signed."""
+    """Check that the result of a difference is signed."""
     return "" if found.types["y"].signed else f"the result of a difference is signed, not {found.types['y']}"
 
 
 def rounds_to_neighbours(found: Signature) -> str:
-    """Conversions and float requantisation have the first five rounding modes only."""
+    """Check that conversions and float requantisation use one of the first five rounding modes."""
     mode = found.attributes.get("mode", Rounding.HALF_TO_EVEN)
     if mode in (Rounding.HALF_UP, Rounding.HALF_DOWN):
         return f"rounding {mode.name.lower()} exists for integer shifts only; give one of the first five modes"
@@ -91,7 +93,7 @@ def rounds_to_neighbours(found: Signature) -> str:
 
 
 def not_between_short_floats(found: Signature) -> str:
-    """A conversion between f16 and bf16 goes through f32."""
+    """Check that f16 and bf16 are not converted to each other directly: this goes through f32."""
     pair = (found.types["x"], found.types["y"])
     return f"{pair[0]} is not converted to {pair[1]} directly; go through f32" if set(pair) == {F16, BF16} else ""
 
@@ -101,7 +103,7 @@ wide_source = of("x", I32, I16, U16)
 
 
 def wide_enough_choices(found: Signature) -> str:
-    """A selection between c and d that compares a and b: c and d are at least as wide as a and b."""
+    """Check a selection between c and d by comparing a and b: c and d must be at least as wide as a and b."""
     widest, chosen = max(found.types[name].bits for name in ("a", "b")), found.types["y"].bits
     if widest > chosen:
         return f"it compares {widest}-bit operands but selects {chosen}-bit ones; select {widest} bits or more"
@@ -119,7 +121,7 @@ def _local(place: Any) -> Tensor | None:
 
 
 def one_start_lane(places: Mapping[str, Any]) -> str:
-    """All operands of a compute command begin in the same lane."""
+    """Check that all operands of a compute command begin in the same lane."""
     lanes = {name: tensor.start_lane for name, place in places.items() if (tensor := _local(place))}
     if len(set(lanes.values())) > 1:
         shown = ", ".join(f"{name} in lane {lane}" for name, lane in lanes.items())
@@ -128,13 +130,13 @@ def one_start_lane(places: Mapping[str, Any]) -> str:
 
 
 def in_lanes(places: Mapping[str, Any]) -> str:
-    """All operands of a compute command lie in local memory."""
+    """Check that all operands of a compute command lie in local memory."""
     outside = [name for name, place in places.items() if isinstance(place, Tensor) and not place.is_local]
     return f"{outside[0]} is not in local memory; copy it there first" if outside else ""
 
 
 def matrices(places: Mapping[str, Any]) -> str:
-    """Factors and results of matrix products are matrices, not tensors."""
+    """Check that factors and results of matrix products are matrices, not tensors."""
     for name in ("y", "L", "R"):
         if isinstance(places.get(name), Tensor):
             return f"{name} is a tensor of four axes; give its rows(), or tpu.matrix(..)"
@@ -142,7 +144,7 @@ def matrices(places: Mapping[str, Any]) -> str:
 
 
 def within_lanes(places: Mapping[str, Any]) -> str:
-    """A broadcast to channels does not wrap around past the last lane."""
+    """Check that a broadcast to channels does not wrap around past the last lane."""
     x, y = places.get("x"), _local(places["y"])
     if y is None or not isinstance(x, Tensor) or y.shape.c == x.shape.c:
         return ""
@@ -152,7 +154,7 @@ def within_lanes(places: Mapping[str, Any]) -> str:
 
 
 def short_steps(places: Mapping[str, Any]) -> str:
-    """Elements of a row are at most WIDEST_STEP bytes apart."""
+    """Check that the elements of a row are at most WIDEST_STEP bytes apart."""
     for name, place in places.items():
         if isinstance(place, Tensor) and place.shape.w > 1 and place.stride.w * place.dtype.bytes > WIDEST_STEP:
             step = place.stride.w * place.dtype.bytes
@@ -161,7 +163,7 @@ def short_steps(places: Mapping[str, Any]) -> str:
 
 
 def cube_aligned(places: Mapping[str, Any]) -> str:
-    """A convolution's input in the aligned layout, and grouped weights, begin at a multiple of CUBE bytes."""
+    """Check that a convolution's aligned input, and its grouped weights, begin at a multiple of CUBE bytes."""
     x, w = places.get("x"), places.get("w")
     if isinstance(w, Tensor):
         return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"
