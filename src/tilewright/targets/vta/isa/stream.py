@@ -155,9 +155,10 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
     common = config.formats.plain.decode(insns)
     parts: dict[str, Fields] = {}
     for name, layout, rows in groups(common["opcode"], config):
-        columns = np.zeros((len(layout.fields), len(insns)), np.int64)
-        columns[:, rows] = layout.values(insns[rows])
-        parts[name] = Fields({f: c for f, c in zip(layout.by_name, columns, strict=True) if f not in common})
+        own = {field: index for index, field in enumerate(layout.by_name) if field not in common}
+        columns = np.zeros((len(own), len(insns)), np.int64)
+        columns[:, rows] = layout.values(insns[rows])[[*own.values()]]
+        parts[name] = Fields(zip(own, columns, strict=True))
     stream = Stream(**common, mem=parts["mem"], gemm=parts["gemm"], alu=parts["alu"])
     if strict:
         mem = (stream.opcode == Opcode.LOAD) | (stream.opcode == Opcode.STORE)
