@@ -149,13 +149,14 @@ def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, i
     """
     kernels, (low, high, dense) = program.kernels, (part[0] for part in program.kernels.spans)
     spans = list(map(slice, low.tolist(), high.tolist()))
-    resets, certain = kernels.resets.tolist(), dense.tolist()
-    by_reset = np.zeros(program.config.out.depth, np.bool_)
+    resets, certain = kernels.resets.tolist(), (kernels.resets | dense).tolist()
+    marks = [bytes([reset]) * (span.stop - span.start) for reset, span in zip(resets, spans, strict=True)]
+    by_reset = bytearray(program.config.out.depth)  # short slices: faster than an array's
     for _, kernel, first, last in rows:
         if kernel >= 0:
-            if resets[kernel] or certain[kernel]:
-                by_reset[spans[kernel]] = resets[kernel]
-        elif by_reset[first:last].any():
+            if certain[kernel]:
+                by_reset[spans[kernel]] = marks[kernel]
+        elif 1 in by_reset[first:last]:
             return True
     return False
 
