@@ -42,6 +42,8 @@ def measured() -> Iterator[str]:
 def main() -> None:
     lines = list(measured())
     if "--update" in sys.argv:
+        if missing := [str(path) for path in MODELS.values() if not path.is_file()]:
+            sys.exit(f"the table is left as it is, as models are missing: {', '.join(missing)}")
         TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return
     models = {line.split()[0] for line in lines}

@@ -127,8 +127,10 @@ class _Chain:
     def swapped(self, best: Timed) -> Timed:
         """Return the chain with late loads moved ahead of loads that wait, one at a time, where that saves cycles."""
         left, tried = EFFORT, set[tuple[Load, Load]]()
-        while left > 0:
+        while True:
             for ahead, of, loads in _swaps(best):
+                if left <= 0:
+                    return best
                 if (ahead, of) in tried:
                     continue
                 tried.add((ahead, of))
@@ -138,8 +140,7 @@ class _Chain:
                     best = other
                     break
             else:
-                break
-        return best
+                return best
 
     def planned(self, best: Timed) -> Timed:
         """Return the fastest chain found with other plans for the layers that wait the most.
@@ -178,7 +179,6 @@ def _swaps(known: Timed) -> Iterator[tuple[Load, Load, list[Load]]]:
     trace, items, loads = known.trace, known.draft.item, known.loads
     waits = np.bincount(items, trace.wait, minlength=len(work))[work < 0]
     late = np.bincount(items, trace.wait * (trace.cause == OF_LOADS), minlength=len(work))[work >= 0]
-    late = late[np.argsort(work[work >= 0])]
     for number in sorted(range(len(loads)), key=lambda number: -late[loads[number].need]):
         load = loads[number]
         if late[load.need] < WORTH * known.cycles:
