@@ -145,8 +145,7 @@ def followed(uses: Uses, parts: Parts, units: int) -> Array:
 def _followed(uses: Uses, overlaps: Array, needs: Array) -> Array:
     parts, units = overlaps.shape[0], needs.shape[1]
     used = np.full((parts, units), NOBODY)  # since the last write
-    writer, last = np.full(parts, NOBODY), np.full(parts, NOBODY)
-    settled = np.full(parts, NOBODY)  # the last step that followed all uses of overlapping parts
+    writer, last = np.full(parts, NOBODY), np.full(parts, NOBODY)  # a writer follows all uses of overlapping parts
     for step in range(uses.unit.shape[0]):
         if uses.after[step] != NOBODY:
             needs[step, uses.unit[uses.after[step]]] = uses.after[step]
@@ -159,14 +158,14 @@ def _followed(uses: Uses, overlaps: Array, needs: Array) -> Array:
                     needs[step, unit] = max(needs[step, unit], writer[part])
                 continue
             for other in range(parts):
-                if other == part or (overlaps[part, other] and last[other] > settled[part]):
+                if other == part or (overlaps[part, other] and last[other] > writer[part]):
                     for unit in range(units):
                         needs[step, unit] = max(needs[step, unit], used[other, unit])
         for use in mine:
             part = uses.part[use]
             if uses.writes[use]:
                 used[part] = NOBODY
-                writer[part] = settled[part] = step
+                writer[part] = step
             used[part, uses.unit[step]] = last[part] = step
     return needs
 

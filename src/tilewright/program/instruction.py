@@ -172,11 +172,12 @@ class Layout:
             raise ProgramError(self.name, reason, f"give {', '.join(self.by_name)}")
         arrays = {name: _array(column) for name, column in columns.items()}
         count = max((a.size for a in arrays.values()), default=0)
+        values = self._fitting(arrays, count, rows)
+        index, shift, mask, _ = self._places
+        fields = (values & mask).view(np.uint64) << shift
         words = np.zeros((self.bits // self.word_bits, count), np.uint64)
-        for f in self.fields:
-            index, shift = divmod(self.offsets[f.name], self.word_bits)
-            column = self._fitting(f, arrays[f.name], count, rows)
-            words[index] |= (column.view(np.uint64) & np.uint64((1 << f.width) - 1)) << np.uint64(shift)
+        for word in range(len(words)):
+            words[word] = np.bitwise_or.reduce(fields[index == word], axis=0)
         packed = np.ascontiguousarray(words.T.astype(f"<u{self.word_bits // 8}"))
         return packed.view(np.uint8).reshape(count, self.nbytes)
 
@@ -196,22 +197,33 @@ class Layout:
         others = b"".join(row.get(RESERVED, 0).to_bytes(self.nbytes, "little") for row in rows)
         return packed | np.frombuffer(others, np.uint8).reshape(packed.shape)
 
-    def _fitting(self, f: Field, column: Array, count: int, rows: Array | None) -> Column:
-        """Return `column`, the values of field `f`, as int64 [count].
+    def _fitting(self, columns: Mapping[str, Array], count: int, rows: Array | None) -> Array:
+        """Return the values of all fields, int64 [fields, count].
 
-        Raises ProgramError if it has another shape, or if a value does not fit the bits of the field. `rows` are the
-        instruction numbers that the message prints (None: 0, 1, ...).
+        Raises ProgramError if a column has another shape, or if a value does not fit the bits of its field. `rows` are
+        the instruction numbers that the message prints (None: 0, 1, ...).
         """
-        if column.shape != (count,) or (count and column.dtype.kind not in "biuO"):
-            shape = f"{column.dtype} {list(column.shape)}"
-            raise ProgramError(self.name, f"column {f.name} is {shape}", f"give {count} integers")
-        bad = (column < f.low) | (column > f.high) if count else np.zeros(0, np.bool_)
+        for name, column in columns.items():
+            if column.shape != (count,) or (count and column.dtype.kind not in "biuO"):
+                shape = f"{column.dtype} {list(column.shape)}"
+                raise ProgramError(self.name, f"column {name} is {shape}", f"give {count} integers")
+        exact = all(np.can_cast(column.dtype, np.int64) for column in columns.values())
+        kind = np.int64 if exact or not count else object
+        values = np.array([columns[f.name] for f in self.fields], kind).reshape(len(self.fields), count)
+        low, high = self._ranges
+        bad = (values < low) | (values > high)
         if bad.any():
-            row = int(np.argmax(bad))
-            name = row if rows is None else int(rows[row])
-            reason = f"{f.name} is {column[row]}, outside {f.low}..{f.high} ({f.width} bits)"
-            raise ProgramError(f"{self.name} {name}", reason)
-        return column.astype(np.int64)
+            field, row = np.argwhere(bad)[0]
+            f, number = self.fields[field], row if rows is None else rows[row]
+            reason = f"{f.name} is {values[field, row]}, outside {f.low}..{f.high} ({f.width} bits)"
+            raise ProgramError(f"{self.name} {number}", reason)
+        return values.astype(np.int64)
+
+    @cached_property
+    def _ranges(self) -> tuple[Array, Array]:
+        """The least and the greatest value of each field, int64 [fields, 1]."""
+        low, high = np.array([(f.low, f.high) for f in self.fields], np.int64).reshape(-1, 2).T
+        return low[:, None], high[:, None]
 
     def _checked(self, raw: Raw) -> Raw:
         if raw.dtype != np.uint8 or raw.ndim != 2 or raw.shape[1] != self.nbytes:

@@ -108,9 +108,7 @@ class StreamBuilder:
         chosen = np.array(self._operands, np.int64)
         of_each, listed = _spread(starts[chosen], sizes[chosen])
         part = np.array([part for each in operands for part in (*each.reads, *each.writes)], np.int64)
-        writes = np.array(
-            [n >= len(each.reads) for each in operands for n in range(len(each.reads) + len(each.writes))]
-        )
+        writes = np.array([kind for reads, writes in operands for kind in [False] * len(reads) + [True] * len(writes)])
         uses = Uses(unit, np.array(self._after, np.int64), of_each, part[listed], writes[listed])
         made = _linked(unit, followed(uses, self.parts, len(self.line.units)))
         first = np.array([*self._first[:-1], *range(len(self._rows), len(self._rows) + len(self._nops))], np.int64)

@@ -33,7 +33,7 @@ CHOICES = ("rows", "columns", "outs", "sums", "channels", "inp", "wgt", "acc")
 #: Budgets of instructions to time: for plans, and for variants of the best with the first or last group cut.
 EFFORT, REFINING = 1000, 600
 #: Plans that are timed even if they exceed the budget.
-LEAST = 7
+LEAST = 4
 #: Assumed cycles that units wait for each other per chunk and group. Only orders the plans to time.
 HANDOVER = 40
 #: Number of best plans whose variants are timed.
