@@ -145,13 +145,14 @@ def _verilator(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
         member = f"top->{name}" if f"&{name}," in header else f"top->__SYM__{name}"  # a C++ keyword
         entries.append(f'    ports.push_back({{"{wire.name}", &{member}, {wire.bits}, sizeof({member})}});')
     listed = "\n".join(entries)
-    (folder / "engine.cc").write_text(
-        '#include "harness.h"\n#include "verilator.h"\n'
+    parts = "\n".join(f'#include "{path.name}"' for path in sorted(folder.glob("Vtop*.cpp")))
+    (folder / "engine.cc").write_text(  # one file, since Verilator's headers take longer than most designs
+        f'#include "harness.h"\n#include "verilator.h"\n{parts}\n'
         f"void Design::list(std::vector<Port> &ports) {{\n{listed}\n}}\n"
         '#include "driver.h"\n'
     )
     headers = [root / "include", root / "include" / "vltstd"]
-    return [folder / "engine.cc", *sorted(folder.glob("Vtop*.cpp")), *_runtime(headers)], headers
+    return [folder / "engine.cc", *_runtime(headers)], headers
 
 
 def _runtime(headers: Sequence[Path]) -> list[Path]:
