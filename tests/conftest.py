@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tilewright.targets.vta.compiler import search, tune
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -37,6 +39,23 @@ def shared() -> Path:
 def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests find no programs in the user's cache folder, and leave none there."""
     monkeypatch.setenv("TILEWRIGHT_NO_CACHE", "1")
+
+
+@pytest.fixture
+def brief_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """VTA's compiler takes its first plan that fits: for tests of values, which most of the search only delays.
+
+    Slow tests search as users do.
+    """
+    if request.node.get_closest_marker("slow"):
+        yield
+        return
+    search._ranked.cache_clear()  # plans of other tests
+    for module, name, value in ((search, "EFFORT", 0), (search, "REFINING", 0), (search, "LEAST", 1)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(tune, "EFFORT", 500)
+    yield
+    search._ranked.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -95,6 +95,7 @@ def test_squeezenet_equals_onnxruntime(models: Path, codes: str, golden: str) ->
     assert (kinds.count("conv2d"), kinds.count("transpose"), kinds.count("max_pool_2d")) == (26, 1, 3)
 
 
+@pytest.mark.usefixtures("brief_search")
 @pytest.mark.parametrize("keys", [{}, {"alu": "float"}], ids=str)
 def test_squeezenet_on_vta_equals_onnxruntime(models: Path, keys: dict[str, str]) -> None:
     """The photos, on stock VTA with the host finishing and with REQ in float32: the float model's classes."""

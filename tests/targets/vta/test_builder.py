@@ -15,6 +15,8 @@ from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.runtime.instructions import ONCE
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 PYNQ = PRESETS["pynq"]
 FOUR = PYNQ.with_overrides({"stages": 4, "alu": "fused"})
 INP, PAR, ACC = (Memory.INP, 0, 1), (Memory.PAR, 0, 4), (Memory.ACC, 0, 1)

@@ -15,6 +15,8 @@ from tilewright.program.program import Launch, Program
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import Config
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
 SMALL = {"LOG_INP_BUFF_SIZE": "11", "LOG_WGT_BUFF_SIZE": "14", "LOG_ACC_BUFF_SIZE": "13", "LOG_UOP_BUFF_SIZE": "10"}
 

@@ -11,6 +11,8 @@ from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.lowered import given_back, held_codes
 from tilewright.targets.vta.config import PRESETS
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 MACHINES: tuple[tuple[dict[str, str], str], ...] = (
     ({}, "tflm"),
     ({}, "xnnpack"),

@@ -18,6 +18,8 @@ from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.isa.stream import Record, encode
 from tilewright.targets.vta.passes import Prepared, run_passes
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 UOP = {"opcode": Opcode.LOAD, "memory_type": Memory.UOP, "y_size": 1, "x_size": 1, "x_stride": 1}
 INP = {"opcode": Opcode.LOAD, "memory_type": Memory.INP, "y_size": 1, "x_size": 2, "x_stride": 2}
 WGT = {"opcode": Opcode.LOAD, "memory_type": Memory.WGT, "y_size": 1, "x_size": 1, "x_stride": 1}

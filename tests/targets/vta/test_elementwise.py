@@ -14,6 +14,8 @@ from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.lower import lower
 from tilewright.targets.vta.compiler.lowered import Context
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 BATCHED = {"LOG_BATCH": "1"}
 
 

@@ -33,6 +33,18 @@ def test_networks_on_the_fused_alu_take_little_more_than_their_work(name: str, s
     assert {layer.op for layer in result.layers if layer.where == "host"} <= {"reshape", "softmax"}
 
 
+def test_units_overlap(shared: Path) -> None:
+    """Cycles stay near what the busiest unit needs: see specs for the bound."""
+    graph = tw.load(model_path(shared, "ic"))
+    result = compile_graph(graph, PRESETS["pynq"], "tflm").run(inputs.random(graph).values, timing="hls")
+    assert result.matches_reference
+    assert not result.findings
+    for layer in result.layers:
+        if layer.trace and layer.cycles > 4000:
+            assert layer.cycles < 1.25 * max(layer.trace.busy().values())
+            assert layer.cycles < 0.85 * sum(layer.trace.busy().values())
+
+
 @pytest.mark.parametrize("timing", MODELS)
 def test_a_layer_of_hardly_any_work_does_not_beat_its_limits(timing: str) -> None:
     """Instructions and weights are most of what it reads; the ideal machine reads each over a port of its own."""

@@ -29,6 +29,8 @@ from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.passes import Prepared
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 SEED = 20261121
 #: Random layers (configuration, seed) in more than one tile, so that slots are used again; some move rows apart.
 LAYERS = (("tiny", 33), ("tiny", 42), ("small", 64), ("few_uops", 19), ("batch4b8", 16), ("shallow", 7))

@@ -17,6 +17,8 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import Config
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 VTA = targets.get("vta")
 
 

@@ -23,6 +23,8 @@ from tilewright.targets.vta.isa.stream import Record, Uops, encode, encode_uops
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.steps.portability import portability, write_distance
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 STATIC = RunOptions(values=False)
 
 

@@ -19,6 +19,8 @@ from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.steps.portability import portability, write_distance
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
 
 

@@ -13,6 +13,8 @@ from tilewright.graph.ops import MatMul
 from tilewright.program import file
 from tilewright.targets.vta.compiler.compiler import compile_graph
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 KEYS: tuple[dict[str, str], ...] = (
     {},
     {"LOG_BATCH": "1"},
