@@ -24,6 +24,8 @@ from tilewright.model import load
 from tilewright.quantize import Options, quantize
 from tilewright.quantize.pow2.emit import exact
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 IMAGES: tuple[str, ...] = ("conv", "conv", "conv", "add", "concat", "pool", "global", "relu", "clip", "host", "norm")
 IMAGES += ("pad", "resize", "slice", "flatten", "transpose", "mul")
 Shape = tuple[int, ...]

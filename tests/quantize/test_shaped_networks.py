@@ -26,6 +26,8 @@ from tilewright.graph import reference
 from tilewright.model import load
 from tilewright.quantize import Options, quantize
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 SCHEMES = [
     "pow2",
     pytest.param("affine", marks=pytest.mark.skipif(not exact_cpu(), reason="without VNNI onnxruntime saturates")),

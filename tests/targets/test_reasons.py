@@ -15,6 +15,8 @@ from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep
 from tilewright.template import onemac
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 SEED = 3

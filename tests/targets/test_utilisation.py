@@ -16,6 +16,8 @@ from tilewright.graph.ir import Graph
 from tilewright.model import inputs
 from tilewright.report.metrics import Result
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 SEED = 11
 
 

@@ -24,6 +24,8 @@ from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.passes import run_passes
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 PYNQ = PRESETS["pynq"]
 ILLEGAL = [
     ("stages=5", "stages is 5"),

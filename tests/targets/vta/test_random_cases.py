@@ -28,6 +28,8 @@ from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.timing import MODELS
 from tilewright.targets.vta.timing.limits import limits, total
 
+pytestmark = pytest.mark.usefixtures("brief_search")
+
 VTA = targets.get("vta")
 FEW = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 MANY = settings(FEW, max_examples=2000, derandomize=False, print_blob=True)
