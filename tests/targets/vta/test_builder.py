@@ -13,7 +13,7 @@ from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa import text
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory
-from tilewright.targets.vta.runtime.instructions import ONCE
+from tilewright.targets.vta.isa.instructions import ONCE
 
 pytestmark = pytest.mark.usefixtures("brief_search")
 

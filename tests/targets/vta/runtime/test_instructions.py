@@ -9,7 +9,7 @@ from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa import text
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.runtime.instructions import ONCE, InstructionBuffer, Loop, serial
+from tilewright.targets.vta.isa.instructions import ONCE, InstructionBuffer, Loop, serial
 
 PYNQ = PRESETS["pynq"]
 FOUR = PYNQ.with_overrides({"stages": 4, "alu": "fused"})

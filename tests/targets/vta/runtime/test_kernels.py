@@ -10,7 +10,7 @@ import pytest
 from tilewright.errors import ProgramError
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.isa.alu import AluOp
-from tilewright.targets.vta.runtime.instructions import ONCE, Loop
+from tilewright.targets.vta.isa.instructions import ONCE, Loop
 from tilewright.targets.vta.runtime.uop_kernels import UopKernel, UopRecorder
 
 Record = Callable[[UopRecorder], object]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.runtime.instructions import Policy, UopCache, UopLists, ahead, alone
+from tilewright.targets.vta.isa.instructions import Policy, UopCache, UopLists, ahead, alone
 
 OFFSETS = [0, 3, 5, 9, 10]
 

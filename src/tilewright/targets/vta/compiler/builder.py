@@ -21,8 +21,8 @@ from tilewright.schedule import NOBODY, Parts, Uses, followed
 from tilewright.sim.jit import compiled, part
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.isa.instructions import NO_PADS, InstructionBuffer
 from tilewright.targets.vta.isa.stream import POP_BITS, PUSH_BITS
-from tilewright.targets.vta.runtime.instructions import NO_PADS, InstructionBuffer
 
 #: Bits of `Tokens.bits`, in the order of the instructions' fields.
 POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = 1, 2, 4, 8

@@ -21,7 +21,7 @@ from tilewright.targets.vta.compiler.work import Compute, Costs, Item, LoadInput
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
-from tilewright.targets.vta.runtime.instructions import ONCE, Loop, UopCache, UopLists, ahead
+from tilewright.targets.vta.isa.instructions import ONCE, Loop, UopCache, UopLists, ahead
 
 #: Alignment of DRAM segments, bytes: the size of the largest legal tile. The first page stays empty.
 PAGE = 4096

@@ -11,7 +11,7 @@ from tilewright.program.launch_image import CARRIED, DramSegment, LaunchImage
 from tilewright.program.program import Launch
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, UOP_MEMORIES, Memory, Opcode
-from tilewright.targets.vta.runtime.instructions import InstructionBuffer, UopCache, UopLists, alone, serial
+from tilewright.targets.vta.isa.instructions import InstructionBuffer, UopCache, UopLists, alone, serial
 from tilewright.targets.vta.runtime.memory import MAX_TRANSFER, UOPS, Buffer
 from tilewright.targets.vta.runtime.uop_kernels import UopKernel
 

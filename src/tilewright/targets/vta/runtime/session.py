@@ -17,10 +17,10 @@ from tilewright.targets.base import LaunchResult
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
+from tilewright.targets.vta.isa.instructions import NO_PADS, InstructionBuffer
 from tilewright.targets.vta.isa.stream import Uops, encode_uops
 from tilewright.targets.vta.runtime import memory as device
 from tilewright.targets.vta.runtime.commands import Commands, Transfer
-from tilewright.targets.vta.runtime.instructions import NO_PADS, InstructionBuffer
 from tilewright.targets.vta.runtime.memory import Buffer, DeviceMemory
 from tilewright.targets.vta.runtime.uop_kernels import UopKernel, UopRecorder
 

@@ -15,7 +15,7 @@ from tilewright.errors import ProgramError
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import ALUS, AluOp
 from tilewright.targets.vta.isa.fields import ITER_BITS
-from tilewright.targets.vta.runtime.instructions import ONCE, Loop
+from tilewright.targets.vta.isa.instructions import ONCE, Loop
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
 #: The most loops of one instruction.
