@@ -165,7 +165,7 @@ def _compiled(asked: Compilation, timing: str | None = None) -> Program:
 
 
 def _advice(program: Program, model: str, reason: str) -> str:
-    """Return advice on real numbers on the host: not int8 if the user asked the machine to compute real numbers."""
+    """Return advice for a network with real numbers on the host: use int8, unless the machine computes real numbers."""
     from tilewright import targets
     from tilewright.targets.base import Approximates
 

@@ -110,7 +110,7 @@ def value_of(graph: Graph, values: Mapping[str, Array], name: str) -> Array | No
 
 
 def widest(graph: Graph) -> int:
-    """Return the bytes of the largest float32 patch matrix or tensor of one sample."""
+    """Return the size in bytes of the largest tensor or im2col matrix that one sample needs, as float32."""
     size = 1
     for site in graph.sites():
         columns = max((1, *site.output.shape[-1:]))
