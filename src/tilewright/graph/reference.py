@@ -29,7 +29,7 @@ def check_inputs(graph: Graph, inputs: Array | Mapping[str, Array]) -> dict[str,
     if not isinstance(inputs, Mapping):
         if len(graph.inputs) != 1:
             raise InputError(
-                "inputs", f"the model has {len(graph.inputs)} inputs: {', '.join(graph.inputs)}", "name each one"
+                "inputs", f"the model has {len(graph.inputs)} inputs: {', '.join(graph.inputs)}", "give each by name"
             )
         inputs = {graph.inputs[0]: inputs}
     if set(inputs) != set(graph.inputs):

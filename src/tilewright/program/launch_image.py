@@ -82,7 +82,7 @@ class Contents:
         return self._within(name, self.value(int, name), low, high)
 
     def numbers(self, name: str, keys: Sequence[str]) -> dict[str, int]:
-        """Return an object of numbers that has exactly these keys."""
+        """Return the numbers in a JSON object, which must have exactly these keys."""
         found = record(dict.fromkeys(keys, int), self.value(dict, name), f"{self.where}: {name}")
         return {key: self._within(f"{name}.{key}", found[key], 0, MAX_ADDRESS) for key in keys}
 
@@ -150,7 +150,7 @@ class LaunchImage:
         return cls(insns, segments, data, addresses, contents.layer(len(insns)))
 
     def launch(self, name: str, nodes: tuple[str, ...] = (), **meta: Any) -> Launch:
-        """Return the launch of this image; `meta` adds further values."""
+        """Return a launch with this content; `meta` adds further values to the launch's."""
         arrays = {"insns": self.insns, **{f"dram.{segment}": content for segment, content in self.data.items()}}
         if self.layer is not None:
             arrays["layer"] = self.layer
@@ -160,7 +160,7 @@ class LaunchImage:
         return Launch(name, nodes, {**own, **meta}, arrays)
 
     def dram(self, inputs: Mapping[str, Array], samples: int) -> Dram:
-        """Return the memory before the launch. `inputs` are uint8 (samples, size) by segment; a missing one is zero."""
+        """Return the memory before the launch. `inputs` are uint8 (samples, size) by segment; others are zero."""
         segments = []
         for segment in self.segments:
             shared = segment.kind in CARRIED

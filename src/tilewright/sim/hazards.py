@@ -53,7 +53,7 @@ UNWRITTEN, PRESET, NOT_ASKED = -1, -2, -4
 
 
 def everything(table: StepTable) -> Array:
-    """Return the ranges of all memories, int64 [k, 3] of space, low, high."""
+    """Return all elements of all memories as ranges, int64 [k, 3]: index of the memory, low, high."""
     return np.array([(index, 0, space.size) for index, space in enumerate(table.spaces)], np.int64).reshape(-1, 3)
 
 
@@ -121,7 +121,7 @@ def _blocks(many: Array) -> list[int]:
 
 
 def _covered(cuts: Array, ranges: Array) -> Array:
-    """Return which cells lie in a range, bool per cut. `ranges` holds low and high in turn, all of which are cuts."""
+    """Return, for each cut, whether it and the next cut bound a cell in a range (bool). All ends of ranges are cuts."""
     inside = np.zeros(len(cuts), np.bool_)
     for a, b in np.searchsorted(cuts, ranges).reshape(-1, 2).tolist():
         inside[a:b] = True
