@@ -125,7 +125,7 @@ def untrusted(path: Path, remedy: str) -> Iterator[None]:
         yield
     except _WRONG as error:
         reason = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise InputError(path, f"does not fit its description: {reason}", remedy) from None
+        raise InputError(path, f"has missing or malformed content: {reason}", remedy) from None
 
 
 def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:

@@ -101,7 +101,7 @@ class Node(Named):
 
 @dataclass(frozen=True)
 class Site:
-    """A node with its tensors looked up, for shape rules and kernels."""
+    """A node together with its input and output tensors, as shape rules and kernels take it."""
 
     node: Node
     inputs: tuple[Tensor | None, ...]

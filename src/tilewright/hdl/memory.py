@@ -73,7 +73,7 @@ class TileRead(wiring.Signature):
 
 
 class BankedMemory(wiring.Component):
-    """A memory with tile i in bank i modulo lanes: a beat reaches neighbouring tiles from any index. Indices wrap.
+    """A memory in banks: tile i is in bank i modulo lanes, so that a beat can start at any tile. Indices wrap.
 
     Write ports: `beats` and, with `tile_writes`, `tile`. Both in one cycle are not allowed (`tile` takes precedence).
     `read` returns one tile, or with `wide_reads` as many as a beat holds. A read in the cycle of a write returns the

@@ -211,7 +211,7 @@ def _codes_of(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _codes(path: Path, given: Tensor, tensor: Tensor, pixels: Array) -> Array:
-    """Return pixels as values of the input `given`. The scale of its codes (`tensor`) tells if reals end at 1 or 255."""
+    """Convert pixels to the input `given`. The scale of its codes, `tensor`, tells whether reals are 0..1 or 0..255."""
     if tensor.quant and np.dtype(tensor.dtype).kind in "iu":
         limits = np.iinfo(tensor.dtype)
         every_pixel_fits = limits.min <= tensor.zero_point and tensor.zero_point + 255 <= limits.max

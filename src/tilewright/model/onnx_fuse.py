@@ -114,7 +114,7 @@ class _Patterns:
         return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
-        """Return the codes to which a value is quantised, at once or after a Relu or Clip that fuses; None if it is not."""
+        """Return the codes to which a value is quantised, at once or after a Relu or Clip that fuses; or None."""
         node = self.known.only_reader(name)
         if node is not None and node.op_type in ("Relu", "Clip"):
             after = self.known.only_reader(node.outputs[0])

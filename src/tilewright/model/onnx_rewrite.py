@@ -151,7 +151,7 @@ def _merge_once(known: Known) -> Known:
 
 
 def _chain(known: Known, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode]] | None:
-    """Return the inner dequantise, inner quantise and final dequantises of a chain, or None if there is no chain."""
+    """Return the inner dequantise, inner quantise and last dequantises of the chain from `first`; None if no chain."""
     back = known.only_reader(first.outputs[0])
     second = known.only_reader(back.outputs[0]) if back and back.op_type == DEQUANTIZE else None
     if back is None or second is None or second.op_type != QUANTIZE or second.outputs[0] in known.outputs:

@@ -70,7 +70,7 @@ class Known:
 
 
 def quantisation(known: Known, node: RawNode) -> Quant | None:
-    """Return the scale and zero point of a QuantizeLinear or DequantizeLinear; None for others (per block, not constant)."""
+    """Return the constant scale and zero point of a QuantizeLinear or DequantizeLinear; None if it is per block."""
     if node.attributes.get("block_size") or len(node.inputs) < 2:
         return None
     axis, rank = int(node.attributes.get("axis", 1)), known.rank(node.inputs[0])

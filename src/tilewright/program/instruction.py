@@ -129,7 +129,7 @@ class Layout:
         return ~int.from_bytes(self.used.tobytes(), "little") & ((1 << self.bits) - 1)
 
     def reserved(self, raw: Raw) -> Raw:
-        """Return `raw` uint8 [n, nbytes] with only the bits that no field covers."""
+        """Return `raw`, uint8 [n, nbytes], with the bits of all fields cleared."""
         return self._checked(raw) & ~self.used
 
     def decode(self, raw: Raw) -> dict[str, Column]:
@@ -182,7 +182,7 @@ class Layout:
         return packed.view(np.uint8).reshape(count, self.nbytes)
 
     def encode_rows(self, rows: Sequence[Mapping[str, int]], numbers: Array | None = None) -> Raw:
-        """Encode instructions given as fields. A missing field is 0; `reserved` bits are given at their positions.
+        """Encode instructions, each a mapping of fields. A missing field is 0; `reserved` holds bits in position.
 
         `numbers` are the instruction numbers that errors print. Raises ProgramError if a field is unknown, if a value
         does not fit its field, or if reserved bits overlap a field.

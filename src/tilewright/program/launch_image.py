@@ -74,7 +74,7 @@ class Contents:
         return content.reshape(-1)
 
     def value(self, hint: Any, name: str) -> Any:
-        """Return a value as the type `hint`; see serial.decode."""
+        """Return the value called `name`, decoded as the type `hint` (see serial.decode)."""
         return decode(hint, self._launch.meta.get(name), f"{self.where}: {name}")
 
     def number(self, name: str, low: int = 0, high: int = MAX_ADDRESS) -> int:

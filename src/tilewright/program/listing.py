@@ -283,7 +283,7 @@ def image_directives(bases: Sequence[str] = ()) -> dict[str, Directive]:
 
 
 def image_sections(image: LaunchImage) -> Iterator[Section]:
-    """Yield sections for the base registers, if one is not 0, and for the segments."""
+    """Yield a section for the base registers, unless all are 0, and one for each segment."""
     if any(image.bases.values()):
         yield Section(".base", image.bases)
     for segment in image.segments:

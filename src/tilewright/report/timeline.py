@@ -29,7 +29,7 @@ SEQUENCE, MACHINE = 1, 1
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A slice of `duration` cycles, or an instant (None). `gives` and `takes` are the flow ids of its tokens."""
+    """A slice of `duration` cycles, or an instant (None). Its tokens are arrows, with the ids `gives` and `takes`."""
 
     track: int
     name: str

@@ -121,7 +121,7 @@ def _blocks(many: Array) -> list[int]:
 
 
 def _covered(cuts: Array, ranges: Array) -> Array:
-    """Return, for each cut, whether it and the next cut bound a cell in a range (bool). All ends of ranges are cuts."""
+    """Return whether the cell that starts at each cut lies in one of the ranges (bool), which start and end at cuts."""
     inside = np.zeros(len(cuts), np.bool_)
     for a, b in np.searchsorted(cuts, ranges).reshape(-1, 2).tolist():
         inside[a:b] = True

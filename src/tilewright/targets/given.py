@@ -152,7 +152,7 @@ class Machine(Generic[C]):
         """Return the configuration a program was compiled for. Raises ProgramError if its digest does not match."""
         config = self.kind.read(program.config, {})
         if config.digest() != program.digest:
-            reason = "its configuration does not have the digest it was saved with"
+            reason = "its configuration was changed: it does not match the saved digest"
             raise ProgramError("program", reason, "compile it again")
         return config
 
@@ -178,7 +178,7 @@ def untrusted(launch: Launch) -> Iterator[None]:
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
-        reason = f"its layout does not fit its network or its data: {error}"
+        reason = f"its memory layout does not fit the network or the data: {error}"
         raise ProgramError(f"launch '{launch.name}'", reason, "compile it again") from None
 
 

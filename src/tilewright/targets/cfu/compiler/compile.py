@@ -127,7 +127,7 @@ def _bytes(array: Array) -> bytes:
 
 
 def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) -> str:
-    """Return one paragraph per step. `taken` are results of launches on zeros, timed with the model `timing`."""
+    """Return the text of `explain`, a paragraph per step. `taken` has the result of each launch on zeros, by name."""
     lines: list[str] = []
     for step in program.steps:
         if isinstance(step, HostStep):

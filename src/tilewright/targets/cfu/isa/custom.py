@@ -2,8 +2,8 @@
 
 CFU-Playground's macro is `cfu_op(funct3, funct7, a, b)`. funct3 is 0; the RTL ignores it. The CFU is the function
 `execute(regs, buffers, ram, funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Values and cycles equal those of the
-author's cfu.v, even if a program misuses it. The answer is ready in the cycle after the command unless the meaning sets
-Reg.READY. The CPU loop gives no new command before the last answer is taken.
+author's cfu.v, even if a program misuses the CFU. The answer is ready in the cycle after the command unless the meaning
+sets Reg.READY. The CPU loop gives no new command before the last answer is taken.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Source:
 
 
 def _add(found: list[tuple[int, int, SourceLine]], program: Any) -> bool:
-    """Add the rows of one line program. Ends of sequences have no file. Return False if there are too many rows."""
+    """Add the rows of one DWARF line program; rows that end a sequence have no file. Return False for too many rows."""
     entries = (entry.name for entry in program["file_entry"])
     names = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in entries]
     first = 0 if program["version"] >= 5 else 1

@@ -40,8 +40,8 @@ HIGH = 0x80
 class Devices:
     """The state of the devices. `exit_code` is None while the program runs.
 
-    `offsets` are the right offsets for launches of the array, by region. `marks` are the results of `mark` after each
-    store to REGION, in order.
+    `offsets` are the expected offsets of `start_GEMM`, by region. `marks` are the results of `mark` after each store to
+    REGION, in order.
     """
 
     text: bytearray = field(default_factory=bytearray)
