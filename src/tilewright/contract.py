@@ -126,7 +126,7 @@ def tracks_of_units_and_layers_agree(target: Target) -> None:
 
 
 def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
-    """Outputs do not change if steps run by start time or in random order. Targets without an order pass refuse."""
+    """Outputs are the same by start time and in random order; targets without an order pass refuse these orders."""
     program = _program(target)
     if "order" not in target.passes:
         try:
@@ -141,7 +141,7 @@ def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
 
 
 def samples_do_not_influence_each_other(target: Target) -> None:
-    """A sample has the same outputs alone and with others; so have its cycles if the target has an order pass."""
+    """A sample has the same outputs alone and with others, and the same cycles if the target has an order pass."""
     program = _program(target)
     together = program.run(inputs())
     for index in range(SAMPLES):

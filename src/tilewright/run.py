@@ -249,5 +249,5 @@ def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> 
 
 
 def _utilization(executed: int, cycles: int, peak: int) -> float:
-    """Return executed multiply-accumulates divided by `cycles` at the array's peak per cycle; at most 1."""
+    """Return the executed fraction of the multiply-accumulates that the array could do in `cycles`; at most 1."""
     return executed / (cycles * peak) if cycles else 0.0

@@ -57,7 +57,7 @@ def compile_(compilation: Compilation, output: Path, timing: str | None, as_json
 def explain(compilation: Compilation, timing: str | None, as_json: bool) -> None:
     """Show which layer runs where and why, and each compile stage.
 
-    Cycles are those of the timing model that `run` uses. On cfu they depend on data: --timing shows those of zeros.
+    Cycles are those of the timing model that `run` uses. On cfu they depend on data; --timing uses a sample of zeros.
     """
     from tilewright import targets
     from tilewright.report import explain as report

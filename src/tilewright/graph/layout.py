@@ -198,7 +198,7 @@ class _Layout:
 
 
 def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
-    """Return the operator with its axes renumbered for inputs before `permutation`; None if that is not possible."""
+    """Return the operator for inputs that are not permuted, with its axes renumbered; None if that is not possible."""
     op, rank = site.node.op, len(permutation)
     if isinstance(op, ops.Quantize | ops.Dequantize | ops.Clamp):
         return op

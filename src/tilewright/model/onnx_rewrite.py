@@ -289,7 +289,7 @@ def _is_quantised(known: Known, node: RawNode) -> bool:
 
 
 def _scale(known: Known, node: RawNode) -> Array | None:
-    """Return the float32 scale of sums of products, one or one per output; None if an operand is real."""
+    """Return the float32 scale of sums of products (one value, or one per output); None if an operand is real."""
     quants = []
     for name in node.inputs[:2]:
         source = known.writer.get(name)

@@ -39,12 +39,12 @@ class Known:
 
     @cached_property
     def writer(self) -> Mapping[str, RawNode]:
-        """The node that writes each value."""
+        """The node that writes each value, by the value's name."""
         return {name: node for node in self.nodes for name in node.outputs}
 
     @cached_property
     def readers(self) -> Mapping[str, list[RawNode]]:
-        """The nodes that read each value. A node that reads it twice is listed twice."""
+        """The nodes that read each value, by the value's name. A node that reads a value twice is listed twice."""
         found: dict[str, list[RawNode]] = {}
         for node in self.nodes:
             for name in node.inputs:
@@ -70,7 +70,7 @@ class Known:
 
 
 def quantisation(known: Known, node: RawNode) -> Quant | None:
-    """Return the constant scale and zero point of a QuantizeLinear or DequantizeLinear; None if it is per block."""
+    """Return the Quant of a QuantizeLinear or DequantizeLinear; None if it is not constant, or one per block."""
     if node.attributes.get("block_size") or len(node.inputs) < 2:
         return None
     axis, rank = int(node.attributes.get("axis", 1)), known.rank(node.inputs[0])

@@ -75,7 +75,7 @@ def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class Cut:
-    """The file, cut at the tensors of codes that the graph has too: each becomes an input, and its sources outputs."""
+    """The file, cut at the tensors of codes that the graph has too: they become inputs, values to compare outputs."""
 
     def __init__(self, model: Any, graph: Graph) -> None:
         self.graph, self.model, self.helper = graph, model, ort.package("onnx").helper
@@ -150,7 +150,7 @@ class Cut:
         return node.input if node.op_type == QUANTIZE else (name,)
 
     def _computes(self, name: str) -> Site:
-        """Return the operator that computes a tensor, before moves and clamps that the importer added."""
+        """Return the operator that computes a tensor, without the moves and clamps that the importer added after it."""
         site = self.sites[name]
         while isinstance(site.node.op, ops.Clamp | ops.Transpose | ops.Reshape):
             before = site.input(0).name

@@ -182,7 +182,7 @@ class Layout:
         return packed.view(np.uint8).reshape(count, self.nbytes)
 
     def encode_rows(self, rows: Sequence[Mapping[str, int]], numbers: Array | None = None) -> Raw:
-        """Encode instructions, each a mapping of fields. A missing field is 0; `reserved` holds bits in position.
+        """Encode instructions, each given as {field: value}. A missing field is 0; `reserved` is a mask of other bits.
 
         `numbers` are the instruction numbers that errors print. Raises ProgramError if a field is unknown, if a value
         does not fit its field, or if reserved bits overlap a field.

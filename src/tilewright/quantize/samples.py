@@ -67,7 +67,7 @@ def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: s
 def feeds(
     samples: Samples, progress: Progress | None = None, what: str = "", part: int = 0, parts: int = 1
 ) -> Iterator[dict[str, Array]]:
-    """Yield {input name: array} for each sample, and call `progress` after it; this is pass `part` of `parts`."""
+    """Yield {input name: array} for each sample, and call `progress` after it, counting pass `part` of `parts`."""
     count = count_of(samples)
     for index in range(count):
         yield {name: array[index] for name, array in samples.values.items()}
@@ -82,7 +82,9 @@ def count_of(samples: Samples) -> int:
 def _image(path: Path, graph: Graph, pixels: Pixels | None) -> Samples:
     """Read one image of exactly the input's size, and convert its pixels as `pixels` says."""
     if pixels is None:
-        raise InputError(path, "is an image", "say with --mean, --std and --bgr how the model's pixels are prepared")
+        raise InputError(
+            path, "is an image of unknown preparation", "give the model's --mean and --std, and --bgr if needed"
+        )
     shape = inputs.only_input(path, graph).shape
     first = len(shape) == 4 and shape[1] in (1, 3)
     picture = (shape[0], *shape[2:], shape[1]) if first else shape

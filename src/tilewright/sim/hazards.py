@@ -114,7 +114,7 @@ def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
 
 
 def _blocks(many: Array) -> list[int]:
-    """Return the cell indices that divide cells with `many` accesses each into blocks of about BLOCK accesses."""
+    """Return the indices at which to split cells, with `many` accesses each, into blocks of about BLOCK accesses."""
     total = np.cumsum(many)
     edges = np.searchsorted(total, np.arange(0, total[-1], BLOCK), "right").tolist()
     return sorted({0, *edges, len(many)})

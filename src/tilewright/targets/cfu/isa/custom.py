@@ -99,7 +99,7 @@ def name(function: int) -> str:
 
 
 def make_execute(build: int, beyond: Callable[..., bool]) -> Callable[..., tuple[int, int]]:
-    """Return the uncompiled CFU. `build` is `jit.version()`; `beyond` is `extended` or `absent`."""
+    """Return the CFU, uncompiled. `build` is `jit.version()`; `beyond` (`extended` or `absent`) handles extensions."""
 
     def execute(
         regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int

@@ -173,7 +173,7 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
     """Return the cycles of a product: 1 + the sum over all tiles of k + lanes + rows written, as measured on the RTL.
 
-    NEVER if m or n is 0.
+    Return NEVER if m or n is 0.
     """
     if m == 0 or n == 0:
         return NEVER  # the RTL's tile counters never reach their end

@@ -230,7 +230,7 @@ def _go(m: Machine, costs: Costs, entry: int, execute: Any, devices: Devices, li
 
 
 def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
-    """Return the regions that end at each mark."""
+    """Return the regions between one mark and the next; `marks` are results of `system.mark`."""
     found, region, before = [], 0, np.zeros(4 + len(Cause), np.int64)
     for following, counts in marks:
         cycles, instructions, read, written, *lost = (counts - before).tolist()

@@ -97,7 +97,7 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
     sections = [section for section in elf.iter_sections() if section["sh_flags"] & SHF_EXECINSTR]
     code = [range(section["sh_addr"], section["sh_addr"] + section["sh_size"]) for section in sections] or code
     if not any(code):
-        raise ProgramError(name, "has no code")
+        raise ProgramError(name, "has no executable segment", "link it as an executable")
     symbols: dict[str, Symbol] = {}
     functions: dict[str, Symbol] = {}
     table = elf.get_section_by_name(".symtab")

@@ -33,7 +33,7 @@ NEXT = -1
 
 
 def make_loop(build: int) -> Callable[..., None]:
-    """Return the uncompiled loop. `build` is `jit.version()`."""
+    """Return the CPU's loop, uncompiled. `build` is `jit.version()`, which the disk cache depends on."""
 
     def loop(m: Machine, c: Costs, execute: Any) -> None:
         """Run until an instruction must leave the loop; m.cpu holds the reason and the position."""
