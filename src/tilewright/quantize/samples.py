@@ -82,9 +82,7 @@ def count_of(samples: Samples) -> int:
 def _image(path: Path, graph: Graph, pixels: Pixels | None) -> Samples:
     """Read one image of exactly the input's size, and convert its pixels as `pixels` says."""
     if pixels is None:
-        raise InputError(
-            path, "is an image of unknown preparation", "give the model's --mean and --std, and --bgr if needed"
-        )
+        raise InputError(path, "is an image", "say with --mean, --std and --bgr how the model's pixels are prepared")
     shape = inputs.only_input(path, graph).shape
     first = len(shape) == 4 and shape[1] in (1, 3)
     picture = (shape[0], *shape[2:], shape[1]) if first else shape

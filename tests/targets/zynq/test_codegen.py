@@ -179,7 +179,7 @@ def test_a_damaged_launch_is_the_files_fault() -> None:
 
 def test_only_one_order_exists() -> None:
     program = ZYNQ.compile(contract.network(), Config(), "tflm")
-    with pytest.raises(InputError, match="one order of work"):
+    with pytest.raises(InputError, match="cannot run in the order 'random'"):
         program.run(contract.inputs(), order="random")
     assert "order" not in ZYNQ.passes
 
