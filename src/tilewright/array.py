@@ -19,12 +19,12 @@ FLOAT32_EXACT, FLOAT64_EXACT = 1 << 24, 1 << 53
 
 
 def among(column: Array, codes: Collection[int]) -> Array:
-    """Return where a column equals one of a few codes, bool [n]. np.isin takes 30 times as long for a short column."""
+    """Return a bool [n] mask of the elements that equal one of `codes`. For small n, np.isin is 30 times slower."""
     return reduce(or_, (column == int(code) for code in codes), np.zeros(len(column), np.bool_))
 
 
 def float_for(a_max: int, b_max: int) -> type[np.float32] | type[np.float64]:
-    """Return the narrowest float type that is exact for products of integers up to these magnitudes, and sums of 64."""
+    """Return the narrowest float type that sums 64 products exactly, for integers of at most these magnitudes."""
     return np.float32 if 64 * a_max * b_max <= FLOAT32_EXACT else np.float64
 
 

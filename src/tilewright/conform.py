@@ -23,7 +23,8 @@ AROUND = 100
 def replay(target: Target, paths: Sequence[str | Path]) -> Iterator[ConformCase]:
     """Yield the outcome of each golden vector. Folders are searched for .npz files.
 
-    A vector that cannot be read counts as not passed. Raises InputError if a path is not a file or holds no .npz file.
+    A vector that cannot be read counts as not passed. Raises InputError if a path is neither a file nor a folder, or if
+    a folder contains no .npz file.
     """
     for path in _vectors(paths):
         try:
@@ -39,7 +40,7 @@ def _vectors(paths: Sequence[str | Path]) -> list[Path]:
         if path.is_dir():
             inside = sorted(path.rglob("*.npz"))
             if not inside:
-                raise InputError(path, "holds no .npz file")
+                raise InputError(path, "is a folder without .npz files", "give a folder with golden vectors")
             found.update(dict.fromkeys(inside))
         else:
             found[regular(path)] = None
@@ -48,9 +49,10 @@ def _vectors(paths: Sequence[str | Path]) -> list[Path]:
 
 @dataclass(frozen=True)
 class Wave:
-    """A file for the waveform of the first launch that differs: around its first difference, or of the `whole` launch.
+    """The file for a waveform of the first launch in which gateware and simulator differ.
 
-    If no launch differs, `whole` shows the first launch; otherwise no file is written.
+    The waveform shows the cycles around the first difference or, with `whole`, the entire launch. If no launch differs,
+    `whole` writes the first launch; otherwise no file is written.
     """
 
     path: Path
@@ -60,13 +62,14 @@ class Wave:
 def cosim(
     program: Program, inputs: Mapping[str, Array] | None, engine: str, wave: Wave | None = None
 ) -> Iterator[CosimCase]:
-    """Yield the comparison of each launch, run on the first sample of `inputs` (None for a bare program).
+    """Run each launch of a program on the gateware and on the simulator, and yield the comparison.
 
-    Raises ConfigError if the target has no gateware, and HazardError if the program cannot run.
+    Only the first sample of `inputs` is run; a program without a network takes None. Raises ConfigError if the target
+    has no gateware, and MachineError if the program cannot run.
     """
     target = targets.get(program.target)
     if not isinstance(target, Gateware):
-        raise ConfigError(program.target, "has no gateware", "cosim needs one; `tilewright exec` runs the simulator")
+        raise ConfigError(program.target, "has no gateware to compare", "`tilewright exec` runs the simulator")
     graph, values = program.graph, dict[str, Array]()
     if graph is not None and inputs is not None:
         values = {name: data[:1] for name, data in reference.check_inputs(graph, inputs).items()}

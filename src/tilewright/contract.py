@@ -92,7 +92,7 @@ def a_saved_program_is_the_same_program(target: Target) -> None:
 
 
 def explain_counts_the_cycles_of_a_run(target: Target) -> None:
-    """The text names the cycles of each launch, under every timing model and under the default one."""
+    """The text of `explain` gives the cycles of each launch, for every timing model and for the default one."""
     program = _program(target)
     for model in (None, *(known.name for known in target.timing_models)):
         text = target.explain(program, model)
@@ -107,7 +107,7 @@ def explain_counts_the_cycles_of_a_run(target: Target) -> None:
 
 
 def tracks_of_units_and_layers_agree(target: Target) -> None:
-    """The layers of a launch add up to the cycles of its trace, and the steps of one unit do not overlap."""
+    """The cycles of a launch's layers add up to the cycles of its trace, and the steps of a unit do not overlap."""
     result = _program(target).run(inputs()[:1])
     ends: list[tuple[int, int]] = []
     for layer in result.layers:
@@ -126,7 +126,7 @@ def tracks_of_units_and_layers_agree(target: Target) -> None:
 
 
 def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
-    """Outputs are the same in order of time and in four random orders. A target without the order pass refuses them."""
+    """Outputs are the same by start time and in random order; targets without an order pass refuse these orders."""
     program = _program(target)
     if "order" not in target.passes:
         try:
@@ -141,7 +141,7 @@ def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
 
 
 def samples_do_not_influence_each_other(target: Target) -> None:
-    """A sample gives the same values alone and with others, and the same cycles where they do not depend on values."""
+    """A sample has the same outputs alone and with others, and the same cycles if the target has an order pass."""
     program = _program(target)
     together = program.run(inputs())
     for index in range(SAMPLES):

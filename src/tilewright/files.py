@@ -49,7 +49,7 @@ def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path
         reason = found.strerror if isinstance(found, OSError) else str(found)
         raise error(path, f"is not a file: {reason}") from None
     if kind != stat.S_IFREG:
-        remedy = "" if kind == stat.S_IFDIR else "save what it gives to a file first"
+        remedy = "" if kind == stat.S_IFDIR else "save its output to a file, and give that file"
         raise error(path, f"is not a file but {KINDS.get(kind, 'something else')}", remedy)
     return path
 
@@ -102,7 +102,8 @@ def printable(text: str) -> str:
 class Entries(dict[str, Any]):
     """The entries of a file, or of a JSON object in it, by name.
 
-    Reading a missing entry raises InputError, which names the file and the entry. `what` is the word for an entry.
+    Reading a missing entry raises InputError, which names the file and the entry. The error calls an
+    entry `what`, such as "array".
     """
 
     def __init__(self, path: Path, what: str, remedy: str, values: Mapping[str, Any]) -> None:
@@ -116,7 +117,7 @@ class Entries(dict[str, Any]):
 
 @contextmanager
 def untrusted(path: Path, remedy: str) -> Iterator[None]:
-    """Turn the exceptions of malformed file content in the block into InputError.
+    """Run a block that uses the content of a file; its exceptions on malformed content become InputError.
 
     Raises InputError if an entry is missing, or has a type or value that the block cannot use.
     """
@@ -124,7 +125,7 @@ def untrusted(path: Path, remedy: str) -> Iterator[None]:
         yield
     except _WRONG as error:
         reason = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise InputError(path, f"does not fit its description: {reason}", remedy) from None
+        raise InputError(path, f"has missing or malformed content: {reason}", remedy) from None
 
 
 def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:

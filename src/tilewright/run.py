@@ -47,7 +47,7 @@ def run(
     graph, job = _graph(program), _Job(program, timing, check, order, seed)
     target = job.target
     if order != "stream" and "order" not in target.passes:
-        raise InputError("order", f"{target.name} has one order of work, not '{order}'", "leave it out")
+        raise InputError("order", f"{target.name} cannot run in the order '{order}'", "leave out `order`")
     samples = reference.check_inputs(graph, inputs)
     total, block = next(iter(samples.values())).shape[0], samples_together(graph)
     if isinstance(target, Batches):
@@ -84,7 +84,7 @@ RUNNER[:] = [run]
 
 
 def run_bare(program: Program, *, timing: str | None = None, check: bool = True) -> Result:
-    """Run each launch once of a program that has no network: assembled text, whose launches carry their own data.
+    """Run each launch of a program without a network once, on the data that it contains (such as assembled text).
 
     The outputs are the values that the launches return. Raises MachineError if the program cannot run.
     """
@@ -103,7 +103,7 @@ def run_bare(program: Program, *, timing: str | None = None, check: bool = True)
 
 
 def samples_together(graph: Graph) -> int:
-    """Return how many samples run together: at least 1, and no more than fit the widest step into TOGETHER_BYTES."""
+    """Return how many samples to run at once: as many as TOGETHER_BYTES holds for the widest node, at least 1."""
     widest = max(sum(tensor.size for tensor in (*site.inputs, *site.outputs) if tensor) for site in graph.sites())
     return max(1, TOGETHER_BYTES // (BYTES_A_VALUE * widest))
 
@@ -128,7 +128,7 @@ class _Job:
         self.peak = int(self.target.describe(self.target.config(program.config, {}))["macs_per_cycle"])
 
     def launch(self, step: Launch, values: Mapping[str, Array], op: str, macs: int = 0) -> tuple[Layer, LaunchResult]:
-        """Run a launch. Return the report's row for the whole launch, and the target's result."""
+        """Run a launch. Return its entry in the report, as one Layer for the whole launch, and the target's result."""
         began = perf_counter()
         result = self.target.launch(self.program, step, values, self.options)
         trace = result.trace
@@ -177,7 +177,7 @@ class _Job:
 def _block(
     job: _Job, graph: Graph, samples: Mapping[str, Array], progress: Progress | None
 ) -> tuple[dict[str, Array], list[Layer], list[Finding]]:
-    """Return outputs, layers and findings of some samples. A value is dropped after its last use."""
+    """Run some samples together; return outputs, layers and findings. A value is dropped after its last use."""
     steps = [(step, (step.node,) if isinstance(step, HostStep) else step.nodes) for step in job.program.steps]
     values: dict[str, Array] = dict(samples)
     last_use = {name: node.name for node in graph.nodes for name in node.inputs}
@@ -207,7 +207,7 @@ def _graph(program: Program) -> Graph:
 
 
 def _host(program: Program, graph: Graph, step: HostStep, values: dict[str, Array]) -> Layer:
-    """Run a host step, add its results to `values`, and return its row of the report."""
+    """Run a host step, add its results to `values`, and return its Layer for the report."""
     began = perf_counter()
     values.update(reference.run_node(graph, step.node, values, program.rounding))
     node = graph.node(step.node)
@@ -216,9 +216,9 @@ def _host(program: Program, graph: Graph, step: HostStep, values: dict[str, Arra
 
 
 def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> tuple[list[Layer], Sequence[Finding]]:
-    """Run a launch and add its results to `values`. Return its rows of the report and its findings.
+    """Run a launch and add its results to `values`. Return its Layers for the report, and its findings.
 
-    There is one row per layer if the target reports the layers apart, else one row for the whole launch.
+    If the target reports each layer of the launch separately, there is one Layer for each; else one for the launch.
     """
     nodes = [graph.node(name) for name in step.nodes]
     macs = [node.op.macs(graph.site(node)) for node in nodes]
@@ -249,5 +249,5 @@ def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> 
 
 
 def _utilization(executed: int, cycles: int, peak: int) -> float:
-    """Return executed multiply-accumulates divided by the most that the array could do in these cycles: at most 1."""
+    """Return the executed fraction of the multiply-accumulates that the array could do in `cycles`; at most 1."""
     return executed / (cycles * peak) if cycles else 0.0

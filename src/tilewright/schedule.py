@@ -1,4 +1,4 @@
-"""Building blocks of planners: equal cuts, the search among candidates, slots, dependencies of steps, DRAM offsets."""
+"""Building blocks of compilers: tile sizes, a search among plans, memory slots, dependencies of steps, DRAM offsets."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ T = TypeVar("T")
 
 
 def extents(total: int, limit: int | None = None) -> Array:
-    """Return the part sizes that cut `total` into equal parts (the last may be smaller): int64 [cuts], largest first.
+    """Return the sizes of tiles to consider along an axis of `total` elements, int64 [sizes], largest first.
 
-    Sizes above `limit` are left out.
+    Each size divides the axis into equal tiles (the last may be smaller). Sizes above `limit` are left out.
     """
     sizes = {-(-total // parts) for parts in PARTS if parts <= total} | {1}
     return np.array(sorted((size for size in sizes if limit is None or size <= limit), reverse=True), np.int64)
 
 
 class Range(NamedTuple):
-    """`size` elements from `first`."""
+    """A range of `size` elements that begins at `first`."""
 
     first: int
     size: int
@@ -42,7 +42,7 @@ def ranges(total: int, size: int) -> list[Range]:
 
 
 def to_and_fro(count: int, turn: int) -> range:
-    """Return 0..count-1 in order, or reversed when `turn` is odd, so that the part used last is reused first."""
+    """Return 0..count-1, in reverse when `turn` is odd: each turn then begins with the index that was used last."""
     return range(count - 1, -1, -1) if turn % 2 else range(count)
 
 
@@ -62,8 +62,8 @@ def finalists(
     """Time the promising candidates and return (time, candidate), best first; equal times keep their order.
 
     `candidates`: (lower bound of the time, candidate), the most promising first. A candidate is skipped unless its
-    bound is lower than the best time so far by more than the fraction `worth`. `time` returns the time and the effort
-    that timing took. The search ends when `effort` is spent and at least `least` candidates have been timed.
+    bound is lower than the best time so far by more than the fraction `worth`. `time` returns a candidate's time, and
+    the effort of finding it. The search ends when `effort` is spent and at least `least` candidates have been timed.
     """
     found: list[tuple[float, T]] = []
     best = float("inf")
@@ -80,7 +80,7 @@ def finalists(
 
 
 class Held:
-    """The contents of a memory's slots, replaced least recently used first."""
+    """The keys of the data in a memory's slots; the least recently used slot is replaced first."""
 
     def __init__(self, slots: int) -> None:
         self._slot: OrderedDict[Hashable, int] = OrderedDict()
@@ -101,7 +101,7 @@ class Held:
 
 
 class Parts:
-    """Numbers for the parts (ranges of elements) of all memories that steps use."""
+    """Numbers for parts of memories. A part is a range of elements that a step uses."""
 
     def __init__(self) -> None:
         self._number: dict[tuple[int, int, int], int] = {}
@@ -114,13 +114,13 @@ class Parts:
         return self._number.setdefault((memory, low, high), len(self._number))
 
     def overlaps(self) -> Array:
-        """Return which pairs of parts share elements, bool [parts, parts]."""
+        """Return a bool [parts, parts] matrix: whether two parts share elements."""
         memory, low, high = np.array([*self._number], np.int64).reshape(-1, 3).T
         return (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
 
 
 class Uses(NamedTuple):
-    """The parts that n steps use: step s uses `part[first[s]:first[s + 1]]`; `writes` tells writes from reads.
+    """The parts that n steps use: step s uses `part[first[s]:first[s + 1]]`; `writes` marks writes.
 
     `unit` [n]: the unit that runs the step. `after` [n]: another step that it must follow, or NOBODY.
     """
@@ -133,7 +133,7 @@ class Uses(NamedTuple):
 
 
 def followed(uses: Uses, parts: Parts, units: int) -> Array:
-    """Return the last step of each unit that each step must follow, int64 [n, units], or NOBODY.
+    """Return, for each step, the last step of each unit that it must follow (or NOBODY): int64 [n, units].
 
     A reader follows the last writer of its part. A writer follows the last users of its part and of overlapping parts.
     """

@@ -87,7 +87,7 @@ def test_a_pipe_is_refused(
         status = main([{**words, "FILE": pipe}.get(word, word) for word in command.split()])
     assert (status, capsys.readouterr().err) == (
         2,
-        f"tilewright: {pipe}: is not a file but a pipe; save what it gives to a file first\n",
+        f"tilewright: {pipe}: is not a file but a pipe; save its output to a file, and give that file\n",
     )
 
 

@@ -40,7 +40,7 @@ def test_sums_come_two_cycles_after_their_operands_one_a_cycle(
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_what_no_array_has_is_refused() -> None:
-    with pytest.raises(ConfigError, match="two products of 16 and 8 bits do not fit a block of 25x18; use single"):
+    with pytest.raises(ConfigError, match="two products of 16 and 8 bits do not fit a block of 25x18; choose single"):
         MacArray(1, 2, 16, 8, "packed")
     with pytest.raises(ConfigError, match="unknown multipliers 'soft'; choose single, packed, logic"):
         MacArray(1, 2, 8, 8, "soft")

@@ -199,7 +199,7 @@ def test_sizes_are_bounded(program: Program, content: bytes, tmp_path: Path, mon
             with pytest.raises(ProgramError, match=r"a\.twp: "):
                 load(path)
             if name != "MAX_DIRECTORY_BYTES":
-                with pytest.raises(ProgramError, match=r"b\.twp: needs \d+ bytes in \d+ parts"):
+                with pytest.raises(ProgramError, match=r"b\.twp: needs \d+ bytes in \d+ files"):
                     save(program, tmp_path / "b.twp")
     assert not (tmp_path / "b.twp").exists()
 

@@ -57,7 +57,7 @@ def compile_(compilation: Compilation, output: Path, timing: str | None, as_json
 def explain(compilation: Compilation, timing: str | None, as_json: bool) -> None:
     """Show which layer runs where and why, and each compile stage.
 
-    Cycles are from the timing model that `run` uses. On cfu they depend on data: --timing runs a sample of zeros.
+    Cycles are those of the timing model that `run` uses. On cfu they depend on data; --timing uses a sample of zeros.
     """
     from tilewright import targets
     from tilewright.report import explain as report
@@ -165,7 +165,7 @@ def _compiled(asked: Compilation, timing: str | None = None) -> Program:
 
 
 def _advice(program: Program, model: str, reason: str) -> str:
-    """Return advice on real numbers on the host: not int8 if the user asked the machine to compute real numbers."""
+    """Return advice for a network with real numbers on the host: use int8, unless the machine computes real numbers."""
     from tilewright import targets
     from tilewright.targets.base import Approximates
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, in decorators that each add a group of options; and the run of a program."""
+"""Options that several commands share (each decorator adds a group of options), and the run of a program."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
 
 
 def _writable(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse a file in a missing folder now, not after a long run."""
+    """Return the path of an output file. Raises BadParameter if its folder is missing: better now than after a run."""
     if path is not None and not path.resolve().parent.is_dir():
         raise click.BadParameter(f"the folder {path.parent} does not exist", ctx, param)
     return path
@@ -60,7 +60,7 @@ def new_file(*names: str, metavar: str, about: str, required: bool = False) -> C
 def numbers(
     kind: Callable[[str], float], what: str
 ) -> Callable[[click.Context, click.Parameter, str | None], tuple[float, ...] | None]:
-    """Return a callback for numbers separated by commas, each read by `kind`. An error calls the list `what`."""
+    """Return an option's callback, which reads numbers separated by commas with `kind`. Errors call the list `what`."""
 
     def read(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, ...] | None:
         try:
@@ -156,7 +156,7 @@ class Simulation:
     def run(self, program: Program, model: str | None = None) -> int:
         """Run a program, write the requested files and return the exit status.
 
-        `model` is the file whose own framework verifies the import.
+        With `model`, the network's file, the import is also compared with the framework that the file is made for.
         """
         try:
             return self._run(program, model)

@@ -101,7 +101,7 @@ class Node(Named):
 
 @dataclass(frozen=True)
 class Site:
-    """A node with its tensors looked up, for shape rules and kernels."""
+    """A node together with its input and output tensors, as shape rules and kernels take it."""
 
     node: Node
     inputs: tuple[Tensor | None, ...]
@@ -178,7 +178,7 @@ class Graph:
             _check_tensor(tensor)
         names = [node.name for node in self.nodes]
         if len(set(names)) < len(names) or not self.outputs:
-            raise ModelError(where, "has two nodes with the same name, or no outputs")
+            raise ModelError(where, "has two nodes with the same name, or has no outputs")
         for name in (*self.inputs, *self.outputs):
             if name not in self.tensors:
                 raise ModelError(where, f"input or output '{name}' is not a tensor of the graph")
@@ -203,10 +203,10 @@ class Graph:
         node.op.check_types(site)
         expected = node.op.shapes(site)
         if len(expected) != len(site.outputs):
-            raise ModelError(where, f"has {len(site.outputs)} outputs, not {len(expected)}")
+            raise ModelError(where, f"has {len(site.outputs)} outputs; its operator has {len(expected)}")
         for tensor, shape in zip(site.outputs, expected, strict=True):
             if tensor.shape != shape:
-                reason = f"output '{tensor.name}' is declared {list(tensor.shape)} but its inputs give {list(shape)}"
+                reason = f"output '{tensor.name}' is declared as {list(tensor.shape)}; its inputs give {list(shape)}"
                 raise ModelError(where, reason)
 
 
@@ -230,7 +230,7 @@ def _check_tensor(tensor: Tensor) -> None:
         raise ModelError(where, reason)
     if tensor.data is not None and (tensor.data.shape != tensor.shape or str(tensor.data.dtype) != tensor.dtype):
         actual = f"{tensor.data.dtype}{list(tensor.data.shape)}"
-        raise ModelError(where, f"is declared {tensor.dtype}{list(tensor.shape)} but its data is {actual}")
+        raise ModelError(where, f"is declared as {tensor.dtype}{list(tensor.shape)}, but its data is {actual}")
     quant = tensor.quant
     if quant is None:
         return
@@ -241,6 +241,6 @@ def _check_tensor(tensor: Tensor) -> None:
     if tensor.dtype in ("int8", "uint8", "int16"):
         info = np.iinfo(tensor.dtype)
         if not all(info.min <= zero <= info.max for zero in quant.zero_point):
-            raise ModelError(where, f"has a zero point outside {tensor.dtype}")
+            raise ModelError(where, f"has a zero point outside the range of {tensor.dtype}")
     if quant.per_channel and not (0 <= quant.axis < len(tensor.shape) and tensor.shape[quant.axis] == len(quant.scale)):
         raise ModelError(where, f"has {len(quant.scale)} scales for axis {quant.axis} of shape {list(tensor.shape)}")

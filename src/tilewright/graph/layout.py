@@ -19,7 +19,7 @@ _EACH_ALIKE = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinear
 
 
 class View(NamedTuple):
-    """Axis i of a value is axis `permutation[i]` of the tensor `base`."""
+    """A value as a transposed view: axis i of the value is axis `permutation[i]` of the tensor `base`."""
 
     base: str
     permutation: tuple[int, ...]
@@ -35,7 +35,7 @@ def channels_last(graph: Graph) -> Graph:
 
 
 class _Layout:
-    """The new nodes and tensors, and the values that so far exist only as views."""
+    """The state of the rewrite: the new nodes and tensors, and the values that exist only as views so far."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -58,7 +58,7 @@ class _Layout:
         return replace(self.graph, tensors=self.tensors, nodes=tuple(self.nodes)).pruned()
 
     def real(self, name: str) -> str:
-        """Return the name of a tensor that holds the value's elements in their order; emit a transpose if needed."""
+        """Return the name of a tensor that holds a value in its own axis order; emit a transpose if there is none."""
         view = self.views.get(name)
         if view is None:
             return name
@@ -86,7 +86,7 @@ class _Layout:
         self.views = {name: view._replace(base=new) if view.base == old else view for name, view in self.views.items()}
 
     def _reorder(self, view: View, result: Tensor) -> None:
-        """Emit a transpose, or a reshape if it moves no element."""
+        """Emit the transpose of a view, or a reshape if the transpose would move no element."""
         shape = self.tensors[view.base].shape
         order = [axis for axis in view.permutation if shape[axis] > 1]
         op = ops.Reshape(result.shape) if order == sorted(order) else ops.Transpose(view.permutation)
@@ -113,7 +113,7 @@ class _Layout:
         return False
 
     def _moved(self, site: Site) -> bool:
-        """Run an operator that works in any axis order on its inputs' bases; its result becomes a view.
+        """Let an operator that works in any axis order read the bases of its inputs; its result becomes a view.
 
         Return whether this was possible.
         """
@@ -142,7 +142,7 @@ class _Layout:
         return True
 
     def _constant(self, name: str, permutation: tuple[int, ...]) -> str:
-        """Return a constant operand that broadcasts against the base as `name` broadcasts against the view."""
+        """Return the name of a constant with the axes of `name` permuted, to broadcast against the base of a view."""
         tensor = self.tensors[name]
         if tensor.size == 1 or tensor.data is None:
             return name
@@ -153,9 +153,9 @@ class _Layout:
         return made
 
     def _absorbed(self, site: Site) -> bool:
-        """Flatten an image in its base order if only fully connected layers read it: permute their constant weights.
+        """Flatten an image in the axis order of its base, and permute the constant weights that multiply it.
 
-        Return whether this was possible.
+        Return whether this was possible: only fully connected layers may read the result.
         """
         x, out = site.optional(0), site.output
         view = self.views.get(x.name) if x else None
@@ -198,7 +198,7 @@ class _Layout:
 
 
 def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
-    """Return the operator that does the same work on inputs before `permutation`; None if it depends on axis order."""
+    """Return the operator for inputs that are not permuted, with its axes renumbered; None if that is not possible."""
     op, rank = site.node.op, len(permutation)
     if isinstance(op, ops.Quantize | ops.Dequantize | ops.Clamp):
         return op

@@ -75,7 +75,7 @@ def package(name: str) -> Any:
 
 
 def least_outputs(op_type: str, domain: str, opset: int) -> int:
-    """Return the least number of outputs of an operator; 1 if onnx does not know it."""
+    """Return the smallest number of outputs that an operator may have; 1 if onnx does not know the operator."""
     schema = _schema(op_type, domain, opset)
     return 1 if schema is None else max(1, int(schema.min_output))
 
@@ -123,7 +123,7 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
 
 
 def _pool(call: Call) -> Call:
-    """Return a pool at an opset whose shape inference is right.
+    """Return a call of a pool, raised to an opset in which onnx infers its shape correctly.
 
     Raises UnsupportedError if onnxruntime computes another shape than onnx.
     """
@@ -143,9 +143,9 @@ def small(constants: Mapping[int, Array | None]) -> dict[int, Array]:
 def run(
     call: Call, outputs: tuple[ValueType, ...], values: Sequence[Array | None], constants: Mapping[int, Array]
 ) -> list[Array]:
-    """Compute the outputs for one sample, of exactly the types `outputs`.
+    """Compute the outputs of a call for one sample. `outputs` are the types that they must have.
 
-    `constants`, by position, replace the `values` there. A kernel packs constant weights, and may then add in another
+    `constants` replace the `values` at their positions. onnxruntime packs constant weights, and may then add in another
     order. Raises ModelError if onnxruntime cannot run the operator or returns other types.
     """
     inside = {index: data for index, data in constants.items() if data.nbytes <= MAX_INSIDE}
@@ -159,15 +159,15 @@ def run(
     for result, wanted in zip(results, outputs, strict=True):
         if (str(result.dtype), result.shape) != (wanted.dtype, wanted.shape):
             actual = f"{result.dtype}{list(result.shape)}, not {wanted.dtype}{list(wanted.shape)}"
-            raise ModelError(call.where, f"{call.op_type} gives {actual}")
+            raise ModelError(call.where, f"{call.op_type} returns {actual}")
     return list(results)
 
 
 def aligned(value: Array) -> Array:
-    """Return the value at an address that is a multiple of ALIGNMENT; copy it if it is elsewhere.
+    """Return the array, copied if its address is not a multiple of ALIGNMENT.
 
-    onnxruntime's kernels process the elements before an aligned address apart, so the order of their additions depends
-    on the address.
+    onnxruntime's kernels treat the elements before the first aligned address separately, so the order of their
+    additions depends on the address.
     """
     array = np.ascontiguousarray(value).reshape(np.shape(value))
     if not array.ctypes.data % ALIGNMENT:
@@ -184,7 +184,7 @@ _HELD: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
 
 
 def _held(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
-    """Return the session of a call, made or cached. All sessions are dropped when they exceed the limits."""
+    """Return the session of a call from a cache, or a new one. The cache is emptied when it exceeds its limits."""
     key = (call, outputs, tuple((index, id(data)) for index, data in sorted(constants.items())))
     if key not in _HELD:
         kept = (*constants.values(), *(data for _, arrays in _HELD.values() for data in arrays))
@@ -264,7 +264,7 @@ def _checked(call: Call, given: Any, limit: int) -> ValueType:
 def bounded(call: Call, value: ValueType, limit: int = MAX_COMPUTED) -> ValueType:
     """Return `value`. Raises ModelError if an extent is negative or the tensor has more than `limit` elements."""
     if any(extent < 0 for extent in value.shape) or prod(value.shape) > limit:
-        reason = f"{call.op_type} gives {list(value.shape)}; {limit} elements is the limit"
+        reason = f"{call.op_type} has an output of shape {list(value.shape)}; the limit is {limit} elements"
         raise ModelError(call.where, reason)
     return value
 
@@ -283,7 +283,7 @@ def dtype_of(number: int, where: str) -> str:
 
 
 def _declared(call: Call) -> tuple[ValueType, ...]:
-    """Return the output types of one of onnxruntime's own operators. Only a session knows them; onnx does not."""
+    """Return the output types of an operator of onnxruntime's own. onnx does not know them, so a session is made."""
     found = []
     for output in _held(call, None, {}).get_outputs():
         dtype = _ORT_TYPES.get(output.type, "")

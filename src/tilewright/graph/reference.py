@@ -29,7 +29,7 @@ def check_inputs(graph: Graph, inputs: Array | Mapping[str, Array]) -> dict[str,
     if not isinstance(inputs, Mapping):
         if len(graph.inputs) != 1:
             raise InputError(
-                "inputs", f"the model has {len(graph.inputs)} inputs: {', '.join(graph.inputs)}", "name each one"
+                "inputs", f"the model has {len(graph.inputs)} inputs: {', '.join(graph.inputs)}", "give each by name"
             )
         inputs = {graph.inputs[0]: inputs}
     if set(inputs) != set(graph.inputs):
@@ -110,7 +110,7 @@ def value_of(graph: Graph, values: Mapping[str, Array], name: str) -> Array | No
 
 
 def widest(graph: Graph) -> int:
-    """Return the bytes of the largest float32 patch matrix or tensor of one sample."""
+    """Return the size in bytes of the largest tensor or im2col matrix that one sample needs, as float32."""
     size = 1
     for site in graph.sites():
         columns = max((1, *site.output.shape[-1:]))

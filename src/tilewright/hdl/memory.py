@@ -73,7 +73,7 @@ class TileRead(wiring.Signature):
 
 
 class BankedMemory(wiring.Component):
-    """A memory with tile i in bank i modulo lanes: a beat reaches neighbouring tiles from any index. Indices wrap.
+    """A memory in banks: tile i is in bank i modulo lanes, so that a beat can start at any tile. Indices wrap.
 
     Write ports: `beats` and, with `tile_writes`, `tile`. Both in one cycle are not allowed (`tile` takes precedence).
     `read` returns one tile, or with `wide_reads` as many as a beat holds. A read in the cycle of a write returns the
@@ -139,7 +139,7 @@ def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
 
 
 def row_of(index: Value, bank: int, log: int, wide: bool) -> Value:
-    """Return the row of `bank` that holds tile `index`; for a `wide` access, the first tile from `index` on."""
+    """Return the row of `bank` with tile `index` or, for a `wide` access, with its first tile from `index` on."""
     row = index >> log
     return row + (index[:log] > bank) if wide and log else row
 
@@ -203,12 +203,12 @@ class PartedMemory(wiring.Component):
         return m
 
     def _part(self, row: Value) -> Value | int:
-        """Return the part that contains a row of a lane."""
+        """Return the number of the memory's part that contains `row` of a lane."""
         within = ceil_log2(self.rows // self.parts)
         return row[within : within + ceil_log2(self.parts)] if self.parts > 1 else 0
 
     def _mine(self, index: Value, lane: int, part: int) -> Value | int:
-        """Return whether a tile lies in the given part of the given lane."""
+        """Return whether tile `index` lies in lane `lane` and in part number `part` of the memory."""
         log = ceil_log2(self.tiles.lanes)
         in_lane: Any = (index[:log] == lane) if log else 1
         in_part: Any = self._part(index >> log) == part if self.parts > 1 else 1

@@ -27,7 +27,7 @@ class Written(NamedTuple):
 
 
 class Compiled:
-    """A compiled component. The result is cached on disk.
+    """A component, compiled to a shared library that is cached on disk.
 
     `engine`: verilator (fast) or cxxrtl (an independent implementation of the same RTL). Raises ConfigError if the
     engine is unknown, or if a tool is missing or fails.
@@ -54,7 +54,7 @@ class Model:
             self._library.tw_close(self._sim)
 
     def _listed(self) -> list[tuple[str, Array]]:
-        """Return name and memory of each port, as a uint8 view, little-endian."""
+        """Return the name of each port, and a uint8 view of its value in memory (little-endian)."""
         found: list[tuple[str, Array]] = []
         data, bits, size = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
         places = [ctypes.byref(item) for item in (data, bits, size)]

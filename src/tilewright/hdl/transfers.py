@@ -1,4 +1,4 @@
-"""2-D transfers between DRAM and tiles on chip: the positions of data and zero padding on chip, and the beats."""
+"""2-D transfers between DRAM and tile memories: where data and zero padding lie on chip, and the beats on the bus."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PACKED = data.StructLayout(
 
 
 class Placer(wiring.Component):
-    """Computes the placement of a window in the same cycle. `padded`: the window has padding."""
+    """Computes the PLACEMENT of a WINDOW, without a clock cycle of delay. `padded`: the window has padding."""
 
     def __init__(self) -> None:
         super().__init__({"window": In(WINDOW), "which": In(WHICH_BITS), "placement": Out(PLACEMENT), "padded": Out(1)})
@@ -75,7 +75,7 @@ class Placer(wiring.Component):
 
 
 class TileReceiver(wiring.Component):
-    """Writes beats to the memories, one placement after the other, and a tile of padding in each cycle without a beat.
+    """Writes beats to memories, one PLACEMENT after another, and one tile of padding in each cycle without a beat.
 
     A placement must be accepted at least one cycle before its first beat. `idle`: no placement is in progress.
     `completes`: its last tile is written in this cycle; the next placement is accepted in the same cycle.
@@ -173,9 +173,9 @@ def chosen(which: Value, options: Sequence[Any]) -> Any:
 
 
 class TileSender(wiring.Component):
-    """Sends tiles as beats. `start` loads `packed`; reads begin in the next cycle, and each beat leaves 2 cycles later.
+    """Reads tiles and sends them as beats. `start` loads the transfer `packed`; reads begin in the next cycle.
 
-    `active`: tiles remain to be read. Bursts end as in RowBursts.
+    Each beat is sent 2 cycles after its read. `active`: tiles remain to be read. Bursts end as in RowBursts.
     """
 
     def __init__(self, tiles: Tiles, longest: int) -> None:

@@ -157,7 +157,7 @@ def _npy(path: Path) -> Array:
 
 
 def _check_header(file: IO[bytes], size: int, where: str) -> None:
-    """Raise InputError before an array is allocated that declares more data than its `size` bytes can hold."""
+    """Check an .npy header before its array is allocated. Raises InputError if it declares more than `size` bytes."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"format version {version[0]}.{version[1]} is not supported")
@@ -203,7 +203,7 @@ def _image(path: Path, tensor: Tensor, graph: Graph) -> Array:
 
 
 def _codes_of(graph: Graph, tensor: Tensor) -> Tensor:
-    """Return the tensor of codes that the network quantises a real input to; otherwise the input itself."""
+    """Return the tensor of codes to which the network quantises a real input; for other inputs, the input itself."""
     if tensor.dtype != "float32":
         return tensor
     made = [site.output for site in graph.sites() if isinstance(site.node.op, Quantize) and site.inputs[0] is tensor]
@@ -211,7 +211,7 @@ def _codes_of(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _codes(path: Path, given: Tensor, tensor: Tensor, pixels: Array) -> Array:
-    """Convert pixels for the input `given`. The scale of the codes `tensor` tells whether reals are 0..1 or 0..255."""
+    """Convert pixels to the input `given`. The scale of its codes, `tensor`, tells whether reals are 0..1 or 0..255."""
     if tensor.quant and np.dtype(tensor.dtype).kind in "iu":
         limits = np.iinfo(tensor.dtype)
         every_pixel_fits = limits.min <= tensor.zero_point and tensor.zero_point + 255 <= limits.max

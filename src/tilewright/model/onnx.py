@@ -46,7 +46,7 @@ def _imported(path: Path) -> Graph:
 
 @contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
-    """Name the file in every error, and raise ModelError for damage that surfaces late."""
+    """Run a block that imports a file: add the path to its errors, and raise ModelError for other damage."""
     try:
         yield
     except (ModelError, UnsupportedError) as error:
@@ -99,7 +99,7 @@ def _plain(builder: Builder, node: RawNode) -> None:
 
 
 def _edge(builder: Builder, node: RawNode) -> bool:
-    """Emit a QuantizeLinear or DequantizeLinear; False if it is not between float32 and 8-bit codes of one scale."""
+    """Emit a conversion between float32 and 8-bit codes of one scale; return False for any other conversion."""
     known = builder.known
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
     coded = Coded(codes, quantisation(known, node))
@@ -114,7 +114,7 @@ def _edge(builder: Builder, node: RawNode) -> bool:
 
 
 def codes_first(graph: Graph) -> Graph:
-    """Return the network with nodes that write no codes as late as their readers allow. The graph must be valid."""
+    """Return the network, reordered: nodes that write no codes run as late as possible. The graph must be valid."""
     writer = {name: place for place, node in enumerate(graph.nodes) for name in node.outputs}
     ordered: dict[int, None] = {}  # indices of nodes
     for place, node in enumerate(graph.nodes):

@@ -31,7 +31,7 @@ TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 @dataclass(frozen=True)
 class Coded:
-    """A tensor of codes and its quantisation. `quant` is None for the real result of an operator on codes."""
+    """A tensor of codes and its quantisation, or, if `quant` is None, the real result of an operator on codes."""
 
     tensor: str
     quant: Quant | None
@@ -68,7 +68,7 @@ def one_scale(known: Known, coded: Coded) -> bool:
 
 
 def takes(known: Known, made: Fused) -> bool:
-    """Return whether an integer kernel exists for the operator's types and scales."""
+    """Return whether an integer kernel exists for an operator with these types and scales."""
     activations = made.inputs[:1] if made.op_type in LINEAR else made.inputs
     ends = (*activations, *(coded for coded in made.outputs if coded.quant))
     dtypes = {known.types[coded.tensor].dtype for coded in ends}
@@ -147,7 +147,7 @@ class Builder:
         return name
 
     def coded(self, coded: Coded) -> str:
-        """Return the name of codes with the reader's quantisation: an alias if the tensor already has another one."""
+        """Return the name of a tensor with these codes and this quantisation; emit a copy if the tensor has another."""
         tensor = self.tensors[self.value(coded.tensor)]
         if tensor.quant is None and coded.quant is not None:
             self.tensors[tensor.name] = replace(tensor, quant=coded.quant)
@@ -211,7 +211,7 @@ class Builder:
         return self._made[key]
 
     def moved(self, name: str, hint: str, op: ops.Op, *more: str, **known: Any) -> str:
-        """Apply `op` to a tensor; return the name of the result. It differs in the shape and in the fields `known`."""
+        """Apply `op` to a tensor and return the name of the result. `known` are the result's fields that differ."""
         source = self.tensors[name]
         made = replace(source, name=self.fresh(f"{name}:{hint}"), data=None, **known)
         node = Node(made.name, op, (name, *more), (made.name,))

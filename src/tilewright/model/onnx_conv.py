@@ -29,7 +29,7 @@ _OUTER = 2
 def window_of(
     where: str, attributes: Mapping[str, Any], kernel: Sequence[int], size: tuple[int, ...], out: tuple[int, ...]
 ) -> Window:
-    """Return the window of a convolution or pool over an image of `size` (rows, columns) with `out` positions.
+    """Return the window of a convolution or pool that maps an image of `size` (rows, columns) to one of size `out`.
 
     If rounding up (`ceil_mode`) adds a position, padding after the image makes room for it.
     Raises ModelError if an attribute has a wrong length or is out of range.
@@ -62,7 +62,7 @@ def _pair(where: str, attributes: Mapping[str, Any], key: str) -> tuple[int, int
 
 
 def convolve(builder: Builder, fused: Fused) -> bool:
-    """Emit a convolution; False if the graph has no form for it. Raises ModelError if `kernel_shape` is wrong."""
+    """Emit a convolution; return False if it is not supported. Raises ModelError if `kernel_shape` is wrong."""
     x, w = fused.inputs
     weights, shape = builder.constant_of(w.tensor), builder.shape(x.tensor)
     if weights is None or w.quant is None or weights.ndim not in (3, 4, 5) or len(shape) != weights.ndim:
@@ -142,7 +142,7 @@ def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor)
 
 
 def _along(attributes: Mapping[str, Any], axes: tuple[int | None, ...], count: int) -> dict[str, Any]:
-    """Return a window's attributes for some of its `count` axes. None stands for an added axis of extent 1."""
+    """Return the attributes of a window over `count` axes, for `axes` only. None is an added axis of extent 1."""
     chosen = {"auto_pad": attributes.get("auto_pad", "NOTSET")}
     for key in ("strides", "dilations"):
         given = attributes.get(key, [1] * count)

@@ -61,7 +61,7 @@ def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, eq=False)
 class RawModel:
-    """The graph of a file: `constants` are its initializers, `inputs` are fed, `rounding` is its rounding mode."""
+    """The graph of a file: `constants` are its initializers, `inputs` its other inputs, `rounding` the mode."""
 
     opset: int
     nodes: tuple[RawNode, ...]

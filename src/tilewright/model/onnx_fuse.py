@@ -97,12 +97,12 @@ class _Patterns:
         return replace(made, bias=bias, plain=()) if bias else None
 
     def _averages(self, node: RawNode) -> bool:
-        """Return whether a node is an average that only `pow2` computes on codes."""
+        """Return whether a node is a ReduceMean that runs on codes, which only the mode `pow2` supports."""
         to_all = node.attributes.get("noop_with_empty_axes", 0)
         return self.known.rounding == "pow2" and node.op_type == "ReduceMean" and not to_all
 
     def dequantised(self, name: str) -> Coded | None:
-        """Return the codes that a value is dequantised from, or None."""
+        """Return the codes from which a value is dequantised; None if it is not a dequantised value."""
         node = self.writer.get(name)
         if node is None or node.op_type != DEQUANTIZE or self.known.types[name].dtype != "float32":
             return None
@@ -114,7 +114,7 @@ class _Patterns:
         return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
-        """Return the codes that the only reader quantises a value to, past an implied or fused Relu or Clip."""
+        """Return the codes to which a value is quantised, at once or after a Relu or Clip that fuses; or None."""
         node = self.known.only_reader(name)
         if node is not None and node.op_type in ("Relu", "Clip"):
             after = self.known.only_reader(node.outputs[0])
@@ -138,7 +138,7 @@ class _Patterns:
         return self._coded(node, node.outputs[0])
 
     def _implied(self, node: RawNode, codes: Coded) -> bool:
-        """Return whether quantising clips at least as much as a Relu or Clip."""
+        """Return whether quantisation to `codes` clips at least as much as a Relu or Clip before it."""
         if codes.quant is None or not one_scale(self.known, codes):
             return False
         info = np.iinfo(self.known.types[codes.tensor].dtype)
@@ -158,7 +158,7 @@ class _Patterns:
         return float(node.attributes.get(key, absent))
 
     def _bias(self, name: str, made: Fused) -> str:
-        """Return the int32 codes of a bias at the scale of the products, or '' if it has no such codes.
+        """Return the name of a bias's int32 codes at the scale of the products, or '' if there are none.
 
         A convolution stays real if the scale of its bias differs by more than onnxruntime tolerates.
         """
@@ -189,7 +189,7 @@ class _Patterns:
 
 
 def _product_scale(coded: tuple[Coded, ...]) -> Array:
-    """Return the float32 scale of sums of products: one value, or one per output."""
+    """Return the float32 scale of sums of products: one value, or one per output channel."""
     scales = [np.array(each.quant.scale if each.quant else (1.0,), np.float32) for each in coded[:2]]
     return scales[0] * scales[1]
 

@@ -19,8 +19,8 @@ from tilewright.model.onnx_values import type_of
 def translate(builder: Builder, fused: Fused) -> None:
     """Emit the nodes of a fused operator.
 
-    onnxruntime's kernels on codes round ties to even and have no activation. So in the mode `pow2`, an operator without
-    an integer form in the graph is refused, and computes real numbers.
+    onnxruntime's kernels on codes round ties to even and have no activation. So in the mode `pow2`, an operator that
+    the graph has no integer operator for is added to `builder.refused`, to compute real numbers.
     """
     before, native = len(builder.nodes), _NATIVE.get(fused.op_type)
     if native and native(builder, fused):
@@ -34,7 +34,7 @@ def translate(builder: Builder, fused: Fused) -> None:
 
 
 def _product(builder: Builder, fused: Fused) -> bool:
-    """Emit a Gemm or MatMul by a constant matrix, or a product of computed matrices; False for other forms."""
+    """Emit a Gemm or MatMul by a constant matrix, or a product of computed matrices; return False for others."""
     x, w = fused.inputs
     weights, attributes = builder.constant_of(w.tensor), fused.attributes
     if _by_matrices(builder, fused):
@@ -174,7 +174,7 @@ def _pad(builder: Builder, fused: Fused) -> bool:
 
 
 def _resize(builder: Builder, fused: Fused) -> bool:
-    """Emit nearest-neighbour upsampling by whole factors. Running onnxruntime on indices tells if a Resize is that."""
+    """Emit a Resize that upsamples by whole factors, nearest neighbour. A run on pixel indices shows if it does."""
     shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
     constants = {1 + i: builder.constant_of(name) for i, name in enumerate(fused.plain) if name}
     known = {index: data for index, data in constants.items() if data is not None}
@@ -223,7 +223,7 @@ _STANDARD = ("QLinearConv", "QLinearMatMul")
 
 
 def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
-    """Emit onnxruntime's own operator on codes, with scales as further inputs if it computes."""
+    """Emit onnxruntime's own operator on codes. Unless it only moves codes, scales and zero points are inputs too."""
     outputs = [builder.result(coded) for coded in fused.outputs]
     opset, attributes = builder.known.opset, dict(fused.attributes)
     if fused.op_type not in _QLINEAR:

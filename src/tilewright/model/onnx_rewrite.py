@@ -151,7 +151,7 @@ def _merge_once(known: Known) -> Known:
 
 
 def _chain(known: Known, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode]] | None:
-    """Return the inner dequantise, inner quantise and final dequantises of a chain, or None if there is no chain."""
+    """Return the inner dequantise, inner quantise and last dequantises of the chain from `first`; None if no chain."""
     back = known.only_reader(first.outputs[0])
     second = known.only_reader(back.outputs[0]) if back and back.op_type == DEQUANTIZE else None
     if back is None or second is None or second.op_type != QUANTIZE or second.outputs[0] in known.outputs:
@@ -161,7 +161,7 @@ def _chain(known: Known, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode
 
 
 def _spanned(known: Known, first: RawNode, second: RawNode) -> tuple[Array, Array] | None:
-    """Return the scale (float32) and zero point of the reals common to both nodes; None if they cannot be merged."""
+    """Return the scale (float32) and zero point for the range that both nodes span; None if they cannot be merged."""
     dtype = known.types[second.outputs[0]].dtype
     if dtype not in CODES or known.types[first.outputs[0]].dtype != dtype:
         return None
@@ -233,7 +233,7 @@ def _down(known: Known) -> Known:
 
 
 def _moves(known: Known, node: RawNode) -> bool:
-    """Return whether a pair may move past a node, which has one output and only its first input not constant."""
+    """Return whether a pair may move past a node. The node must have one output and one input that is not constant."""
     old = node.op_type == "MaxPool" and known.opset < MAXPOOL_OPSET
     fixed = all(not name or name in known.constants for name in node.inputs[1:])
     return node.op_type in MOVED and not old and fixed and len(node.outputs) == 1
@@ -276,7 +276,7 @@ def quantise_biases(known: Known) -> Known:
 
 
 def _is_quantised(known: Known, node: RawNode) -> bool:
-    """Return whether the only reader of a product quantises it, perhaps after Relu or Clip. It may be an output too."""
+    """Return whether a product's only reader quantises it, perhaps after Relu or Clip. It may be a model output."""
     if node.op_type not in PRODUCTS or node.domain:
         return False
     while True:
@@ -289,7 +289,7 @@ def _is_quantised(known: Known, node: RawNode) -> bool:
 
 
 def _scale(known: Known, node: RawNode) -> Array | None:
-    """Return the float32 scale of sums of products, one or one per output; None if an operand is real."""
+    """Return the float32 scale of sums of products (one value, or one per output); None if an operand is real."""
     quants = []
     for name in node.inputs[:2]:
         source = known.writer.get(name)

@@ -31,7 +31,7 @@ INT32 = -(1 << 31), (1 << 31) - 1, "int32"
 
 
 def is_integer(known: Known) -> bool:
-    """Return whether the model is in this dialect."""
+    """Return whether the model is in PULP's dialect."""
     return any(node.op_type in CUSTOM for node in known.nodes)
 
 
@@ -44,7 +44,7 @@ def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
     for node in known.nodes:
         if node.op_type in ("Conv", "Gemm"):
             if known.only_reader(node.outputs[0]) is None:
-                raise UnsupportedError(node.where, "has a result that is not read by exactly one RequantShift")
+                raise UnsupportedError(node.where, "has a result that must have one reader, a RequantShift")
             sums[node.outputs[0]] = node
         elif node.op_type not in _TRANSLATE:
             remedy = f"supported are {', '.join(sorted(('Conv', 'Gemm', *_TRANSLATE)))}"

@@ -39,12 +39,12 @@ class Known:
 
     @cached_property
     def writer(self) -> Mapping[str, RawNode]:
-        """The node that writes each value."""
+        """The node that writes each value, by the value's name."""
         return {name: node for node in self.nodes for name in node.outputs}
 
     @cached_property
     def readers(self) -> Mapping[str, list[RawNode]]:
-        """The nodes that read each value. A node that reads it twice is listed twice."""
+        """The nodes that read each value, by the value's name. A node that reads a value twice is listed twice."""
         found: dict[str, list[RawNode]] = {}
         for node in self.nodes:
             for name in node.inputs:
@@ -70,7 +70,7 @@ class Known:
 
 
 def quantisation(known: Known, node: RawNode) -> Quant | None:
-    """Return the scale and zero point of a QuantizeLinear or DequantizeLinear; None if blocked or not constant."""
+    """Return the Quant of a QuantizeLinear or DequantizeLinear; None if it is not constant, or one per block."""
     if node.attributes.get("block_size") or len(node.inputs) < 2:
         return None
     axis, rank = int(node.attributes.get("axis", 1)), known.rank(node.inputs[0])
@@ -78,7 +78,7 @@ def quantisation(known: Known, node: RawNode) -> Quant | None:
 
 
 def quant_of(known: Known, scale: str, zero: str, axis: int, rank: int) -> Quant | None:
-    """Return a Quant; None unless both values are constant and the scales are float32, finite and positive."""
+    """Return the Quant of two values; None unless both are constant and the scales float32, finite and positive."""
     constants = known.constants
     if scale not in constants or (zero and zero not in constants):
         return None
@@ -130,7 +130,7 @@ def resolve(raw: RawModel) -> Known:
 
 
 def _wanted(node: RawNode, opset: int, used: set[str]) -> tuple[str, ...]:
-    """Return the outputs up to the last used one: optional outputs, such as a mask, are at the end."""
+    """Return the outputs up to the last one that is used; unused optional outputs at the end are left out."""
     last = max((index for index, name in enumerate(node.outputs) if name and name in used), default=0)
     if last + 1 < len(node.outputs):
         last = max(last, ort.least_outputs(node.op_type, node.domain, opset) - 1)
@@ -142,13 +142,13 @@ def type_of(value: Array) -> ValueType:
 
 
 def call_of(node: RawNode, opset: int, types: Mapping[str, ValueType]) -> ort.Call:
-    """Return the node as a call. Raises UnsupportedError if an attribute is a tensor or an output has no name."""
+    """Return a node as `ort` runs it. Raises UnsupportedError if an attribute is a tensor or an output has no name."""
     if node.tensors:
         key = next(iter(node.tensors))
         raise UnsupportedError(node.where, f"{node.op_type} has the unsupported tensor attribute {key}")
     inputs = tuple(types[name] if name else None for name in node.inputs)
     if "" in node.outputs:
-        raise UnsupportedError(node.where, f"{node.op_type} leaves out an output", "export it with all outputs")
+        raise UnsupportedError(node.where, f"{node.op_type} has an output without a name", "export it with all outputs")
     return ort.Call(node.name, node.op_type, node.domain, opset, node.json, inputs, len(node.outputs))
 
 
@@ -204,4 +204,4 @@ def _literal(node: RawNode) -> Array:
     for key in ("value_int", "value_ints", "value_float", "value_floats"):
         if key in node.attributes:
             return np.array(node.attributes[key], np.int64 if "int" in key else np.float32)
-    raise UnsupportedError(node.where, "is a constant without numbers")
+    raise UnsupportedError(node.where, "is a Constant whose value is not numbers")

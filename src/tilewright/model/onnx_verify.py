@@ -75,7 +75,7 @@ def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class Cut:
-    """The file, cut: each shared tensor of codes becomes an input, and the values that it is compared with outputs."""
+    """The file, cut at the tensors of codes that the graph has too: they become inputs, values to compare outputs."""
 
     def __init__(self, model: Any, graph: Graph) -> None:
         self.graph, self.model, self.helper = graph, model, ort.package("onnx").helper
@@ -109,7 +109,7 @@ class Cut:
         return node
 
     def _bypass_merged_pairs(self) -> set[str]:
-        """Pass values unrounded through pairs that the graph lacks. Return the shared tensors quantised from them."""
+        """Replace pairs that the import merged by identities. Return the shared tensors that read unrounded values."""
         passed: set[str] = set()
         for node in self.model.graph.node:
             before = self._source(node.input[0]) if node.op_type == DEQUANTIZE else None
@@ -125,7 +125,7 @@ class Cut:
         return codes in self.computed and codes not in self.graph.tensors
 
     def _cut(self) -> None:
-        """Let readers of shared tensors read new inputs, and request the values that the tensors are compared with."""
+        """Make readers of shared tensors read new inputs, and output the values that the tensors are compared with."""
         body, self.asked = self.model.graph, dict[str, None]()
         for node in body.node:
             for index, name in enumerate(node.input):
@@ -150,7 +150,7 @@ class Cut:
         return node.input if node.op_type == QUANTIZE else (name,)
 
     def _computes(self, name: str) -> Site:
-        """Return the operator that computes a tensor, before moves and clamps that the importer added."""
+        """Return the operator that computes a tensor, without the moves and clamps that the importer added after it."""
         site = self.sites[name]
         while isinstance(site.node.op, ops.Clamp | ops.Transpose | ops.Reshape):
             before = site.input(0).name
@@ -160,7 +160,7 @@ class Cut:
         return site
 
     def compare(self, session: Any, values: Mapping[str, Array], found: Comparison) -> None:
-        """Compare one sample, of which the graph computed `values`, and record the differences in `found`."""
+        """Compare one sample with the `values` that the graph computed for it, and record differences in `found`."""
         feed = {name: ort.aligned(values[name]) for name in self.graph.inputs}
         for name, tensor in self.shared.items():
             feed[name + _GIVEN] = _real(values[name], tensor) if name in self.merged else ort.aligned(values[name])
@@ -205,7 +205,7 @@ def _real(codes: Array, tensor: Tensor) -> Array:
 
 
 def _terms(site: Site) -> int:
-    """Return the number of products that each value sums."""
+    """Return the number of products that are summed for each output value."""
     return site.node.op.macs(site) // max(1, site.output.size)
 
 

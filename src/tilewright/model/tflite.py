@@ -74,7 +74,7 @@ REAL = 1e-6
 def load(path: Path) -> Graph:
     """Return the validated graph of a `.tflite` file. Nothing is skipped.
 
-    Raises ModelError if the file is damaged, and UnsupportedError if an operator, type or feature has no reference.
+    Raises ModelError if the file is damaged, and UnsupportedError if an operator, type or feature is not supported.
     """
     try:
         tensors, calls, inputs, outputs = read(path)

@@ -43,7 +43,7 @@ class Verification:
 
     @property
     def passed(self) -> bool | None:
-        """Whether the import equals the file; None if they were not compared."""
+        """Whether the import agrees with the framework in every value; None if they were not compared."""
         return None if self.reason else not self.differences
 
     def to_json(self) -> dict[str, Any]:

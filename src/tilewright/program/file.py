@@ -73,7 +73,7 @@ def save(program: Program, path: str | Path, *, compress: bool = True) -> None:
         text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
         total = len(text) + sum(array.nbytes + 1024 for array in arrays.values())
         if total > MAX_BYTES or len(text) > MAX_JSON_BYTES or len(arrays) >= MAX_MEMBERS:
-            raise ProgramError("", f"needs {total} bytes in {len(arrays) + 1} parts", f"{MAX_BYTES} bytes is the limit")
+            raise ProgramError("", f"needs {total} bytes in {len(arrays) + 1} files", f"the limit is {MAX_BYTES} bytes")
     try:
         with replacing(path) as file, tempfile.SpooledTemporaryFile(FREE_BYTES) as archive:
             if not compress or not _plausible(total, _write(archive, text, arrays, zipfile.ZIP_DEFLATED)):
@@ -135,7 +135,8 @@ def _write(file: IO[bytes], text: bytes, arrays: Mapping[str, Array], method: in
 def _read(file: IO[bytes]) -> dict[str, bytes]:
     """Return the members' bytes by name.
 
-    Raises ProgramError if a size or name is not allowed, before anything is unpacked; and _DAMAGE if data is damaged.
+    Raises ProgramError if a size or name is not allowed, before anything is unpacked, and one of _DAMAGE if unpacking
+    fails.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _END.size))
@@ -144,14 +145,14 @@ def _read(file: IO[bytes]) -> dict[str, bytes]:
     if mark != b"PK\5\6" or tail.startswith(b"PK\6\7") or start + length + _END.size - 20 != size:
         raise ProgramError("", "is truncated or not a program file (no archive directory at its end)", "save it again")
     if count > MAX_MEMBERS or length > MAX_DIRECTORY_BYTES:
-        raise ProgramError("", f"has {count} parts", f"{MAX_MEMBERS} is the limit")
+        raise ProgramError("", f"contains {count} files", f"the limit is {MAX_MEMBERS}")
     with zipfile.ZipFile(file) as archive:
         infos = archive.infolist()
         names = {info.filename for info in infos}
         if len(names) != len(infos) or not all(name == _HEADER or _MEMBER.fullmatch(name) for name in names):
-            raise ProgramError("", "has a part with an unknown or repeated name")
+            raise ProgramError("", "contains a file with an unknown or repeated name")
         if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in infos):
-            reason = "is a ZIP file with a member that is compressed in another way than deflate"
+            reason = "contains a file that is compressed in another way than deflate"
             raise ProgramError("", reason, "compile the model again")
         total = sum(info.file_size for info in infos)
         if total > MAX_BYTES or not _plausible(total, size):
@@ -203,7 +204,7 @@ def _finite(text: str) -> float:
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Name the file in a ProgramError of the block; raises it again."""
+    """Run a block. Raises its ProgramError again, with the path of the file added."""
     try:
         yield
     except ProgramError as error:

@@ -129,7 +129,7 @@ class Layout:
         return ~int.from_bytes(self.used.tobytes(), "little") & ((1 << self.bits) - 1)
 
     def reserved(self, raw: Raw) -> Raw:
-        """Return `raw` uint8 [n, nbytes] with only the bits that no field covers."""
+        """Return `raw`, uint8 [n, nbytes], with the bits of all fields cleared."""
         return self._checked(raw) & ~self.used
 
     def decode(self, raw: Raw) -> dict[str, Column]:
@@ -151,7 +151,7 @@ class Layout:
 
     @cached_property
     def _places(self) -> tuple[Array, Array, Array, Array]:
-        """For each of f fields: word index [f]; shift in the word, mask, and sign bit (0 if unsigned), each [f, 1]."""
+        """The word index of each of f fields, [f]; its shift in the word, mask and sign bit (or 0), each [f, 1]."""
         index, shift = (
             np.array([divmod(bit, self.word_bits) for bit in self.offsets.values()], np.int64).reshape(-1, 2).T
         )
@@ -182,7 +182,7 @@ class Layout:
         return packed.view(np.uint8).reshape(count, self.nbytes)
 
     def encode_rows(self, rows: Sequence[Mapping[str, int]], numbers: Array | None = None) -> Raw:
-        """Encode instructions given as fields. A missing field is 0; `reserved` bits are given at their positions.
+        """Encode instructions, each given as {field: value}. A missing field is 0; `reserved` is a mask of other bits.
 
         `numbers` are the instruction numbers that errors print. Raises ProgramError if a field is unknown, if a value
         does not fit its field, or if reserved bits overlap a field.
@@ -206,7 +206,7 @@ class Layout:
         for name, column in columns.items():
             if column.shape != (count,) or (count and column.dtype.kind not in "biuO"):
                 shape = f"{column.dtype} {list(column.shape)}"
-                raise ProgramError(self.name, f"column {name} is {shape}", f"give {count} integers")
+                raise ProgramError(self.name, f"column {name} is {shape}", f"give {count} integers in one dimension")
         exact = all(np.can_cast(column.dtype, np.int64) for column in columns.values())
         kind = np.int64 if exact or not count else object
         values = np.array([columns[f.name] for f in self.fields], kind).reshape(len(self.fields), count)
@@ -339,8 +339,8 @@ class Form:
 class Notation:
     """The text form of a machine's instructions.
 
-    `opcode` is the field of the mnemonic. `forms` holds one form per opcode. `flags` maps the opcode and the plain
-    fields to the flag fields of this instruction and their words.
+    `opcode` names the field that the mnemonic gives. `forms` holds one form per opcode. `flags` maps the opcode and the
+    plain fields of an instruction to the names of its flag fields and their words.
     """
 
     opcode: str

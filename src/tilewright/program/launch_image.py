@@ -43,7 +43,7 @@ class Contents:
         raise ProgramError(self.where, reason, "compile it again")
 
     def array(self, name: str, dtype: npt.DTypeLike, *shapes: Shape) -> Array:
-        """Return an array of this type and one of these shapes."""
+        """Return the array called `name`, which must have this type and one of these shapes."""
         array = self._launch.arrays.get(name)
         if array is None or array.dtype != dtype or not any(_has_shape(array, shape) for shape in shapes):
             wanted = " or ".join(f"[{', '.join('n' if size is None else str(size) for size in s)}]" for s in shapes)
@@ -67,22 +67,22 @@ class Contents:
         return layer
 
     def carried(self, segment: DramSegment) -> Array:
-        """Return the bytes of a segment, uint8 [size]."""
+        """Return the bytes that the launch contains for a segment, uint8 [size]."""
         content = self._launch.arrays.get(f"dram.{segment.name}")
         if content is None or content.dtype != np.uint8 or content.size != segment.size:
             self.refuse(f"segment '{segment.name}' lacks its {segment.size} bytes")
         return content.reshape(-1)
 
     def value(self, hint: Any, name: str) -> Any:
-        """Return a value as the type `hint`; see serial.decode."""
+        """Return the value called `name`, decoded as the type `hint` (see serial.decode)."""
         return decode(hint, self._launch.meta.get(name), f"{self.where}: {name}")
 
     def number(self, name: str, low: int = 0, high: int = MAX_ADDRESS) -> int:
-        """Return a number in low..high."""
+        """Return the number called `name`, which must be in low..high."""
         return self._within(name, self.value(int, name), low, high)
 
     def numbers(self, name: str, keys: Sequence[str]) -> dict[str, int]:
-        """Return an object of numbers that has exactly these keys."""
+        """Return the numbers in a JSON object, which must have exactly these keys."""
         found = record(dict.fromkeys(keys, int), self.value(dict, name), f"{self.where}: {name}")
         return {key: self._within(f"{name}.{key}", found[key], 0, MAX_ADDRESS) for key in keys}
 
@@ -127,8 +127,8 @@ class DramSegment:
 class LaunchImage:
     """The instructions and DRAM segments of a launch.
 
-    `insns` is uint8 [n, nbytes]. `data` holds uint8 [size] for each segment that the launch carries. `bases` holds the
-    byte address in each base register. `layer` is the layer of each instruction, int64 [n]; None if there is only one.
+    `insns` is uint8 [n, nbytes]. `data` has the bytes, uint8 [size], of each const or inout segment. `bases` has the
+    byte address in each base register. `layer` has the layer of each instruction, int64 [n]; None for a single layer.
     """
 
     insns: Raw
@@ -150,7 +150,7 @@ class LaunchImage:
         return cls(insns, segments, data, addresses, contents.layer(len(insns)))
 
     def launch(self, name: str, nodes: tuple[str, ...] = (), **meta: Any) -> Launch:
-        """Return the launch of this image; `meta` adds further values."""
+        """Return a launch with this content, and with `meta` as further values of its own `meta`."""
         arrays = {"insns": self.insns, **{f"dram.{segment}": content for segment, content in self.data.items()}}
         if self.layer is not None:
             arrays["layer"] = self.layer
@@ -160,7 +160,7 @@ class LaunchImage:
         return Launch(name, nodes, {**own, **meta}, arrays)
 
     def dram(self, inputs: Mapping[str, Array], samples: int) -> Dram:
-        """Return the memory before the launch. `inputs` are uint8 (samples, size) by segment; a missing one is zero."""
+        """Return the memory before the launch. `inputs` are uint8 (samples, size) by segment; others are zero."""
         segments = []
         for segment in self.segments:
             shared = segment.kind in CARRIED

@@ -63,7 +63,7 @@ class Directive:
     code: Code | None = None
 
     def read(self, words: Sequence[Word]) -> tuple[dict[str, Any], dict[str, Word]]:
-        """Return the values, and the word of each; "" has the last word. Raises ProgramError if a word is wrong."""
+        """Return values, and the word that spells each ("": the last word). Raises ProgramError if a word is wrong."""
         where = dict(zip(self.values, words[1:], strict=False))
         if missing := list(self.values)[len(where) :]:
             words[-1].refuse(f"a {missing[0]} after it")
@@ -214,7 +214,7 @@ class _Reader:
         self._launch(name, values)
 
     def _take(self, word: Word, directive: str, name: Any) -> None:
-        """Refuse a name that another directive of this launch, or another launch, already has."""
+        """Check that a name is new in its launch (or in the text, for .launch), and record it."""
         key = directive, name, 0 if directive == ".launch" else len(self.found)
         if key in self._taken:
             word.refuse("a name that is not taken")
@@ -283,7 +283,7 @@ def image_directives(bases: Sequence[str] = ()) -> dict[str, Directive]:
 
 
 def image_sections(image: LaunchImage) -> Iterator[Section]:
-    """Yield sections for the base registers, if one is not 0, and for the segments."""
+    """Yield a section for the base registers, unless all are 0, and one for each segment."""
     if any(image.bases.values()):
         yield Section(".base", image.bases)
     for segment in image.segments:

@@ -59,7 +59,7 @@ RUNNER: list[Callable[..., Result]] = []
 def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
     """Group neighbouring nodes that run in the same place.
 
-    `found` maps the name of each node to what the target made of it, or to the reason (text) why it runs on the host.
+    `found` maps the name of each node to the target's object for it, or to the reason (text) why it runs on the host.
     Yields one item for each group: a tuple of host steps, or a dict of the target's nodes.
     """
     for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):

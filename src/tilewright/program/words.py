@@ -49,7 +49,7 @@ def end(words: Sequence[Word]) -> None:
 
 
 def integer(word: Word, low: int, high: int, limits: str = "") -> int:
-    """Return the number that a word writes, decimal or 0x... `limits` describes the allowed numbers in an error.
+    """Return the number that a word spells, decimal or 0x... Errors describe the allowed numbers by `limits`.
 
     Raises ProgramError if the word is not a number in `low`..`high`.
     """

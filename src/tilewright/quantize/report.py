@@ -40,7 +40,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Top1:
-    """Shares of samples: both models give the same class; each model gives the right class (None: labels unknown)."""
+    """Fractions of the samples: both models agree on the class; each model gives the true class (None if unknown)."""
 
     agreement: float
     float_accuracy: float | None
@@ -108,7 +108,7 @@ def compare(
 
 
 def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
-    """Return the dequantised name and the scale of each float tensor that is quantised."""
+    """Return, for each float tensor that is quantised, the name of its dequantised tensor and its scale."""
     net = Network(quantised)
     found = {}
     for node in net.nodes:
@@ -160,7 +160,7 @@ class Left:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The report of a quantisation; `shifts` are by tensor (pow2 only)."""
+    """The report of a quantisation; `shifts` holds the right shift of each stored tensor (pow2 only)."""
 
     model: str
     output: str
@@ -205,7 +205,7 @@ class Report:
 
 
 def shifts_of(made: Made) -> dict[str, int]:
-    """Return the right shift that gives each tensor stored by a product, sum or average."""
+    """Return the right shift from int32 to int8 of each product, sum and average, by tensor."""
     return {
         step.outputs[0]: shift(made.plan, step, made.scales.tensors, made.scales.weights)
         for step in made.plan.steps
@@ -214,7 +214,7 @@ def shifts_of(made: Made) -> dict[str, int]:
 
 
 def left(original: ModelProto, quantised: ModelProto, reasons: dict[str, str] | None) -> tuple[Left, ...]:
-    """Return the nodes in float32: those that `reasons` names or, if it is None, those with unquantised results."""
+    """Return the nodes that run in float32: the keys of `reasons` or, without it, nodes with unquantised results."""
     net, found = Network(original), counterparts(quantised)
     if reasons is not None:
         return tuple(

@@ -67,7 +67,7 @@ def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: s
 def feeds(
     samples: Samples, progress: Progress | None = None, what: str = "", part: int = 0, parts: int = 1
 ) -> Iterator[dict[str, Array]]:
-    """Yield {input name: array} for each sample, and call `progress` after it; this is pass `part` of `parts`."""
+    """Yield {input name: array} for each sample, and call `progress` after it, counting pass `part` of `parts`."""
     count = count_of(samples)
     for index in range(count):
         yield {name: array[index] for name, array in samples.values.items()}

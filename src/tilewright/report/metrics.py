@@ -76,7 +76,7 @@ class Deviation(NamedTuple):
         )
 
     def with_more(self, other: Deviation) -> Deviation:
-        """Return the deviation over the samples of both."""
+        """Return the deviation over the samples of this deviation and of `other`."""
         error, signal = self.error + other.error, self.signal + other.signal
         return Deviation(max(self.largest, other.largest), error, signal, self.overflowed + other.overflowed)
 
@@ -124,7 +124,7 @@ class Result:
 
     @property
     def serial_cycles(self) -> int | None:
-        """The sum over the layers; None if it is not defined for one of them."""
+        """The sum of the layers' `serial_cycles`; None if it is None for one of them."""
         return serial_total(layer.serial_cycles for layer in self.layers)
 
     @property

@@ -32,7 +32,7 @@ def console(file: IO[str] | None = None) -> Console:
     from rich.console import Console
 
     class Piped(Console):
-        """A console that raises an error for a closed pipe; rich exits with status 1, which means a finding here."""
+        """A console that raises an error for a closed pipe. rich would exit with status 1, which means a finding."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

@@ -29,7 +29,7 @@ SEQUENCE, MACHINE = 1, 1
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A slice of `duration` cycles, or an instant (None). `gives` and `takes` are the flow ids of its tokens."""
+    """A slice of `duration` cycles, or an instant (None). Its tokens are arrows, with the ids `gives` and `takes`."""
 
     track: int
     name: str
@@ -105,7 +105,7 @@ def of_launch(trace: Trace, name: str, about: Mapping[str, str]) -> Timeline:
 
 
 def _steps(trace: Trace, offset: int, tokens: list[Flows], track_of: list[int]) -> list[Event]:
-    """Return one slice per step. A step that overlaps the next one of its unit is cut off there, and tells its end."""
+    """Return one slice per step. A slice stops where the unit's next step starts; its arguments give the true end."""
     causes = trace.cause_names()
     columns = (trace.table.unit, trace.start, trace.until, trace.end, trace.wait, trace.cause, trace.contention)
     moved = zip(trace.bytes_read.tolist(), trace.bytes_written.tolist(), strict=True)

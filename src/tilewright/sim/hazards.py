@@ -53,7 +53,7 @@ UNWRITTEN, PRESET, NOT_ASKED = -1, -2, -4
 
 
 def everything(table: StepTable) -> Array:
-    """Return the ranges of all memories, int64 [k, 3] of space, low, high."""
+    """Return all elements of all memories as ranges, int64 [k, 3]: index of the memory, low, high."""
     return np.array([(index, 0, space.size) for index, space in enumerate(table.spaces)], np.int64).reshape(-1, 3)
 
 
@@ -114,14 +114,14 @@ def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
 
 
 def _blocks(many: Array) -> list[int]:
-    """Return the cell indices that divide cells with `many` accesses each into blocks of about BLOCK accesses."""
+    """Return the indices at which to split cells, with `many` accesses each, into blocks of about BLOCK accesses."""
     total = np.cumsum(many)
     edges = np.searchsorted(total, np.arange(0, total[-1], BLOCK), "right").tolist()
     return sorted({0, *edges, len(many)})
 
 
 def _covered(cuts: Array, ranges: Array) -> Array:
-    """Return which cells lie in a range, bool per cut. `ranges` holds low and high in turn, all of which are cuts."""
+    """Return whether the cell that starts at each cut lies in one of the ranges (bool), which start and end at cuts."""
     inside = np.zeros(len(cuts), np.bool_)
     for a, b in np.searchsorted(cuts, ranges).reshape(-1, 2).tolist():
         inside[a:b] = True

@@ -67,7 +67,7 @@ class Compiled(Generic[P, R]):
 
 
 def expect(microseconds: int) -> None:
-    """Announce the uncompiled microseconds of later calls, so that loops that run before them are compiled as well."""
+    """Announce how long later calls take uncompiled, so that functions called before them are compiled as well."""
     Compiled.spent += microseconds
     Compiled.expected += microseconds
 

@@ -28,8 +28,8 @@ class Order:
 
     `sequence` lists the steps that can run, in an order that the tokens allow: all n unless the program deadlocks.
     `giver` [n, queues] is the step that pushes the token that a step pops (NO_STEP: it pops no token, NEVER: no step
-    pushes the token). `clock` [n, units] counts the steps of each unit that have ended before it; `rank` [n] is its
-    position in its unit.
+    pushes the token). `clock` [n, units] counts the steps of each unit that end before a step starts; `rank` [n] is the
+    step's position in its unit.
     """
 
     sequence: Array

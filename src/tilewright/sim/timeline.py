@@ -146,7 +146,7 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
         raise HazardError(
             "time",
             f"{len(table) - done} instructions never end: a queue fills before the instruction that would free it runs "
-            f"(commands {fetch.depth}, tokens {', '.join(str(queue.depth) for queue in table.queues)} deep)",
+            f"(depths: {fetch.depth} commands; tokens {', '.join(str(queue.depth) for queue in table.queues)})",
             "interleave the units' instructions or make the queues deeper",
         )
     moved, out = costs.rows * costs.row_bytes, run.out

@@ -54,6 +54,6 @@ def folder(target: Target) -> Path:
 
 
 def _is_package(module: str) -> bool:
-    """Return whether a package can be imported; unlike `names`, this includes packages from import hooks."""
+    """Return whether a package can be imported. Unlike `names`, this finds packages that import hooks provide."""
     spec = find_spec(module)
     return spec is not None and bool(spec.submodule_search_locations) and spec.origin is not None

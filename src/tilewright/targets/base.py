@@ -39,9 +39,9 @@ class ConformCase:
 
 
 class Target(Protocol):
-    """A machine: its configurations, compiler, passes and golden vectors.
+    """A machine: its configurations, compiler, simulation passes and golden vectors.
 
-    `passes` is a subset of order, time, values. A request for a missing pass is refused.
+    `passes` names the passes that it has, of "order", "time" and "values". A request for another pass is refused.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Target(Protocol):
     passes: frozenset[str]
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        """Read a preset, a JSON file or a mapping (None: the default preset). Raises ConfigError if it is not legal."""
+        """Read a preset, a JSON file or a mapping (None: the default preset). Raises ConfigError if it is invalid."""
 
     def describe(self, config: Config) -> dict[str, Any]:
         """Return sizes and peak for display, including `macs_per_cycle` and `clock_mhz`."""
@@ -80,9 +80,10 @@ class Target(Protocol):
         """Assemble text into a bare program. Raises ProgramError, with line and column, if the text is wrong."""
 
     def explain(self, program: Program, timing: str | None = None) -> str:
-        """Return a text dump of each stage: plans, volumes, counts and cycles per layer (None: the first timing model).
+        """Return a text dump of each compile stage: plans, volumes, counts and cycles per layer.
 
-        If time depends on values, None gives no cycles, and a named timing model gives the cycles of a sample of zeros.
+        `timing` names the timing model (None: the first). If time depends on values, None gives no cycles, and a named
+        timing model gives the cycles of a sample of zeros.
         """
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
@@ -198,4 +199,4 @@ class Gateware(Protocol):
         path: Path,
         cycles: tuple[int, int] | None,
     ) -> None:
-        """Write the gateware's signals (VCD) of one launch on one sample, in some cycles (None: in all)."""
+        """Run one launch on one sample on the gateware, and write a waveform (VCD) of `cycles` (None: of all)."""

@@ -44,7 +44,7 @@ class MachineConfig:
     def __init_subclass__(cls) -> None:
         if tables := {"ranges", "powers", "choices"} & cls.__dict__.keys():
             raise TypeError(
-                f"{cls.__name__}.{min(tables)} is not read: say it in each field, as number(..) or word(..)"
+                f"{cls.__name__}.{min(tables)} has no effect: declare each field with number(..) or word(..)"
             )
 
     def __post_init__(self) -> None:
@@ -102,12 +102,12 @@ def json_file(path: str | Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(str(path), f"cannot be read as JSON: {error}") from None
     if not isinstance(data, dict):
-        raise ConfigError(str(path), "is not a JSON object", "give keys of a configuration")
+        raise ConfigError(str(path), "is not a JSON object", 'write {"KEY": VALUE, ...} with the keys to set')
     return data
 
 
 def refuse_unknown(where: str, kind: type[Any], keys: Iterable[str]) -> None:
-    """Check keys of a configuration. Raises ConfigError if one is not a field of the dataclass `kind`."""
+    """Check the keys of a configuration. Raises ConfigError if a key is not a field of the dataclass `kind`."""
     known = [field.name for field in fields(kind)]
     for key in keys:
         if key not in known:
@@ -117,7 +117,7 @@ def refuse_unknown(where: str, kind: type[Any], keys: Iterable[str]) -> None:
 
 
 def integer(where: str, key: str, text: str) -> int:
-    """Return the integer that `text` writes, decimal or 0x... Raises ConfigError, naming `key`, if it is not one."""
+    """Return the integer written in `text`, decimal or 0x... Raises ConfigError, naming `key`, for other text."""
     try:
         return int(text, 0)
     except ValueError:
@@ -152,7 +152,7 @@ class Machine(Generic[C]):
         """Return the configuration a program was compiled for. Raises ProgramError if its digest does not match."""
         config = self.kind.read(program.config, {})
         if config.digest() != program.digest:
-            reason = "its configuration does not have the digest it was saved with"
+            reason = "its configuration was changed: it does not match the saved digest"
             raise ProgramError("program", reason, "compile it again")
         return config
 
@@ -171,20 +171,20 @@ class Machine(Generic[C]):
 
 @contextmanager
 def untrusted(launch: Launch) -> Iterator[None]:
-    """Turn the exceptions of a saved launch's wrong layout in the block into ProgramError.
+    """Run a block that uses a saved launch; its exceptions on a malformed launch become ProgramError.
 
     Raises ProgramError if the layout stored in the launch does not fit its network or its data.
     """
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
-        reason = f"its layout does not fit its network or its data: {error}"
+        reason = f"its memory layout does not fit the network or the data: {error}"
         raise ProgramError(f"launch '{launch.name}'", reason, "compile it again") from None
 
 
 @contextmanager
 def named(launch: Launch) -> Iterator[None]:
-    """Name the launch in a HazardError of the block, and in its findings; raises it again."""
+    """Run a block. Raises its HazardError again, with the launch's name added to the error and its findings."""
     try:
         yield
     except HazardError as error:
@@ -193,6 +193,6 @@ def named(launch: Launch) -> Iterator[None]:
 
 
 def left_by(program: Program, launch: Launch, left: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the memory that a bare launch leaves. The launch's name keeps equal names of several launches apart."""
+    """Return the memory `left` after a launch, by name. Names begin with the launch's if the program has several."""
     prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
     return {prefix + name: data for name, data in left.items()}

@@ -26,8 +26,8 @@ def test_a_hand_made_file_runs() -> None:
     ("changes", "said"),
     [
         ({"machine": 62}, "EM_X86_64"), ({"type": 1}, "ET_REL"), ({"filesz": 1 << 30}, "not in the file"),
-        ({"offset": 0xFFFFFFF0}, "not in the file"), ({"memsz": 4}, "not in the file"), ({"phnum": 0}, "no code"),
-        ({"flags": 4}, "no code"), ({"phnum": 65}, "segments"), ({"klass": 2}, "64-bit"),
+        ({"offset": 0xFFFFFFF0}, "not in the file"), ({"memsz": 4}, "not in the file"), ({"phnum": 0}, "no executable"),
+        ({"flags": 4}, "no executable"), ({"phnum": 65}, "segments"), ({"klass": 2}, "64-bit"),
     ],
 )  # fmt: skip
 def test_damage_is_refused(changes: dict[str, int], said: str) -> None:

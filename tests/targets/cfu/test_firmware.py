@@ -217,10 +217,10 @@ def test_a_build_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> N
 
 def test_a_machine_that_the_firmware_is_not_for() -> None:
     config = get("cfu").config("im2col", {"transfer": "addressed"})
-    with pytest.raises(ConfigError, match="'coupled' drives the published array"):
+    with pytest.raises(ConfigError, match="'coupled' needs array"):
         get("cfu").compile(contract.network(), config, "tflm")
     config = get("cfu").config(None, {"buffer_rows": "2048", "firmware": "tiles_128_512"})
-    with pytest.raises(ConfigError, match="fills 4096 rows of 16; buffer_rows is 2048"):
+    with pytest.raises(ConfigError, match="needs buffer_rows of at least 4096; it is 2048"):
         get("cfu").compile(contract.network(), config, "tflm")
     config = get("cfu").config("counter8", {"firmware": "baseline"})
     assert get("cfu").compile(contract.network(), config, "tflm").run(contract.inputs()[:1]).matches_reference

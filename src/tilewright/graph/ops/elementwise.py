@@ -64,7 +64,7 @@ def centred(site: Site, index: int, value: Array | None) -> Array:
 
 @dataclass(frozen=True)
 class Add(Binary):
-    """a + b. TFLite (add.h) adds at a common scale with 20 extra bits and three multipliers; see methods for others."""
+    """a + b. TFLite (add.h) uses a common scale with 20 extra bits, and three multipliers; methods give other rules."""
 
     kind = "add"
 
@@ -102,9 +102,9 @@ class Add(Binary):
         return shift_up((a << left) + (b << right), out)
 
     def _delegated(self, site: Site, a: Array, b: Array) -> Array | None:
-        """Return the sum of XNNPACK's vadd; None if it refuses the ratios.
+        """Return the sum as XNNPACK's vadd computes it; None if vadd refuses the ratios of the scales.
 
-        It uses multipliers of at most 21 bits and one shift, with ties rounded upwards.
+        vadd uses multipliers of at most 21 bits and one shift, with ties rounded upwards.
         """
         out = np.float32(site.output.scale)
         ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
@@ -116,7 +116,7 @@ class Add(Binary):
         return total
 
     def _fused(self, site: Site, values: Sequence[Array | None]) -> Array:
-        """Return the sum of onnxruntime's QLinearAdd: two fused multiply-adds, with all zero points in one constant."""
+        """Return the sum as QLinearAdd computes it: two fused multiply-adds, and one constant for all zero points."""
         a, b, out = site.input(0), site.input(1), site.output
         ra, rb = (np.float32(tensor.scale) / np.float32(out.scale) for tensor in (a, b))
         zero = fused_multiply_add(ra, np.float32(a.zero_point), rb * np.float32(b.zero_point))
@@ -148,7 +148,7 @@ class Mul(Binary):
         return self._clamp(site, multiply_by_quantized_multiplier(product, q, shift), rounding.delegated)
 
     def _square(self, site: Site, value: Array | None) -> Array:
-        """x * x, a unary operator in XNNPACK: computed in real values, with the zero point added before rounding."""
+        """Return x * x as XNNPACK's unary operator computes it: in reals, adding the zero point before rounding."""
         x, out = site.input(0), site.output
         real = centred(site, 0, value).astype(np.float32) * np.float32(x.scale)
         zero = np.float32(out.zero_point)
@@ -216,7 +216,7 @@ def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
 
 
 def _rescaled(centred: Array, source: float, out: float, rounding: Rounding) -> Array:
-    """Return centred codes of scale `source` at scale `out`.
+    """Convert centred codes (code - zero_point) from scale `source` to scale `out`.
 
     XNNPACK handles ratios from 1/256 to 128, keeps 8 bits of their fraction and rounds ties upwards. onnxruntime
     converts to real numbers and back.
@@ -241,7 +241,7 @@ class Dequantize(Unary):
     kind = "dequantize"
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
-        """Return the input. Raises UnsupportedError if the output is not float32."""
+        """Return the input, which must hold codes. Raises UnsupportedError if the output is not float32."""
         if site.output.dtype != "float32":
             raise UnsupportedError(site.where, f"dequantises to {site.output.dtype}, not float32")
         return (site.input(0),)

@@ -95,7 +95,7 @@ class Convolution(Linear):
     window: Window = Window()
 
     def _shape(self, site: Site, fits: bool, out_channels: int) -> tuple[Shape, ...]:
-        """Return the output shape. Raises ModelError if not `fits`, or if the weights do not fit the window."""
+        """Return the output shape. Raises ModelError if `fits` is false or the weights do not fit the window."""
         (batch, height, width, channels), weights = four(site, 0), four(site, 1)
         if not fits or weights[1:3] != self.window.kernel:
             raise ModelError(site.where, f"weights {list(weights)} do not fit {channels} input channels")

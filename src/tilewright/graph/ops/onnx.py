@@ -20,9 +20,9 @@ from tilewright.graph.rounding import Rounding
 class OnnxOp(Op):
     """An operator of ONNX or of onnxruntime's own domain. `attributes` are (name, JSON value) pairs, sorted.
 
-    `fed` are the positions of constant inputs that onnxruntime gets as computed values, as it does dequantised weights:
-    a kernel does not pack them, and may add in another order. onnx infers the output shapes when the model is read;
-    each run checks them.
+    `fed` lists the positions of constants that onnxruntime gets as run-time inputs, like dequantised weights: a kernel
+    does not pack such inputs, and may add in another order. onnx infers the output shapes when the model is read; each
+    run checks them.
     """
 
     kind = "onnx"
@@ -44,7 +44,7 @@ class OnnxOp(Op):
         return tuple(tensor.shape for tensor in site.outputs)
 
     def call(self, site: Site) -> ort.Call:
-        """Return the call for onnxruntime."""
+        """Return the node in the form in which `ort` runs it: a call with the types of its inputs."""
         inputs = tuple(None if tensor is None else ort.ValueType(tensor.dtype, tensor.shape) for tensor in site.inputs)
         name = site.node.name
         return ort.Call(name, self.op_type, self.domain, self.opset, self.attributes, inputs, len(site.outputs))
@@ -66,17 +66,17 @@ class OnnxOp(Op):
         return tuple(np.stack(parts) for parts in zip(*rows, strict=True))
 
     def _check_inferred(self, site: Site, call: ort.Call, outputs: tuple[ort.ValueType, ...]) -> None:
-        """Check that onnx infers the declared output types; a saved program is untrusted and may declare any.
+        """Check the declared output types, which a damaged program file may have changed, against onnx's inference.
 
         Raises ModelError if they differ.
         """
         constants = ort.small({index: tensor.data for index, tensor in enumerate(site.inputs) if tensor is not None})
         if ort.infer(call, constants) != outputs:
-            raise ModelError(call.where, f"{self.op_type} does not give outputs of the declared types")
+            raise ModelError(call.where, f"{self.op_type} returns types other than those declared for its outputs")
 
     @staticmethod
     def real(site: Site) -> str:
-        """Return why an integer machine cannot run the node: it computes real numbers. Empty for other nodes."""
+        """Return why an integer machine cannot run a node that computes real numbers; empty for other nodes."""
         op = site.node.op
         if isinstance(op, OnnxOp) and any(tensor and tensor.dtype.startswith("float") for tensor in site.inputs[:1]):
             return f"{op.label} computes real numbers (see `tilewright quantize`)"

@@ -44,14 +44,14 @@ class Windowed(Op):
 
 @dataclass(frozen=True)
 class Pool(Windowed):
-    """A pool whose input and output share their quantisation. Padding takes no part in the result."""
+    """A pool whose output has the input's scale and zero point. Padding does not contribute to the result."""
 
     activation: Activation = "none"
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         """Return the output shape. Raises UnsupportedError if the pool rescales."""
         if (site.input(0).scale, site.input(0).zero_point) != (site.output.scale, site.output.zero_point):
-            raise UnsupportedError(site.where, "rescales; a pool's output must keep the input's scale and zero point")
+            raise UnsupportedError(site.where, "has an output whose scale or zero point differs from the input's")
         return super().shapes(site)
 
     def _clamp(self, site: Site, result: Array, samples: int, half_even: bool = False) -> tuple[Array, ...]:
@@ -60,7 +60,7 @@ class Pool(Windowed):
 
 
 def shifted_mean(site: Site, total: Array, count: int) -> Array:
-    """Return the mean codes from sums of `count` codes: a seven-bit factor, then a shift, ties upwards."""
+    """Return the means of `count` codes from their sums: times a seven-bit factor, then shifted right, ties upwards."""
     factor, exponent = mean_factor(count)
     ratio = power_of_two(site.input(0).scale / site.output.scale, site.where)
     return shift_up(total * factor, ratio - exponent)
@@ -170,13 +170,13 @@ class Mean(Op):
 
     @staticmethod
     def factor32(site: Site, count: int) -> np.float32:
-        """Return onnxruntime's factor for a sum of `count` centred codes."""
+        """Return the factor by which onnxruntime turns a sum of `count` centred codes into a mean."""
         scale = np.float32(site.output.scale) * np.float32(count)
         return np.float32(np.float32(site.input(0).scale) / scale)
 
     @staticmethod
     def folded(site: Site, count: int) -> tuple[Array, Array]:
-        """Return TFLite's multiplier and shift, with 1 / count folded in at as many bits as fit (reduce.h)."""
+        """Return TFLite's multiplier and shift for a mean; the multiplier includes 1 / count (reduce.h)."""
         q, shift = quantize_multiplier(np.float64(site.input(0).scale) / np.float64(site.output.scale))
         extra = min(count.bit_length() - 1, 32, 31 + int(shift))
         return (q << extra) // count, shift - extra
@@ -226,7 +226,7 @@ class Softmax(Op):
     beta: float = 1.0
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the input's shape. Raises UnsupportedError if the output's scale or zero point is another."""
+        """Return the input's shape. Raises UnsupportedError if the output has another scale or zero point."""
         if (site.output.scale, site.output.zero_point) != (1 / 256, -128):
             raise UnsupportedError(site.where, "has an output scale or zero point other than 1/256 and -128")
         return (site.input(0).shape,)
@@ -252,7 +252,7 @@ class Softmax(Op):
         return (np.clip(code - 128, -128, 127).astype(site.output.dtype),)
 
     def _by_table(self, site: Site, x: Array) -> Array:
-        """LiteRT's optimised kernel, as XNNPACK has no softmax: a table of exp, summed in order."""
+        """Return codes as LiteRT's optimised kernel computes them (XNNPACK has no softmax), from a table of exp."""
         step = -np.float32(site.input(0).scale) * np.float32(self.beta)
         table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64)).astype(np.float32)
         exponential = table[x.max(axis=-1, keepdims=True) - x]

@@ -126,7 +126,7 @@ class Concat(Op):
         ):
             raise ModelError(where, f"cannot concatenate {[list(s) for s in shapes]} along axis {self.axis}")
         if any((tensor.scale, tensor.zero_point) != (out.scale, out.zero_point) for tensor in tensors):
-            raise UnsupportedError(where, "joins inputs of different scales", "requantise them to the output's scale")
+            raise UnsupportedError(where, "joins inputs of different scales or zero points", "requantise them first")
         return ((*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :]),)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:

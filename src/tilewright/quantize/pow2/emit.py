@@ -172,7 +172,7 @@ def exact(model: ModelProto) -> ModelProto:
 
 
 def _count(net: Network, node: NodeProto) -> int:
-    """Return how many codes a node averages, if it needs a factor; 0 for other nodes."""
+    """Return how many codes a node averages, if their sum is multiplied by a factor; 0 for other nodes."""
     if node.op_type not in AVERAGES:
         return 0
     before, after = net.producer.get(node.input[0]), net.consumers.get(node.output[0], [])

@@ -203,7 +203,7 @@ def _forward(net: Network, steps: list[Step]) -> set[int]:
 
 
 def _backward(net: Network, steps: list[Step], chosen: set[int]) -> None:
-    """Add to `chosen` each move (an input's Pad, Transpose ...) that only integer steps read: quantise before it."""
+    """Add to `chosen` each move (Pad, Reshape ...) of real values that only integer steps read: it then moves codes."""
     readers: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
         for name in step.inputs:

@@ -124,7 +124,7 @@ def bias_of(plan: Plan, step: Step) -> str:
 
 
 def accumulator(step: Step, exponents: dict[str, int], weights: dict[str, int]) -> int:
-    """Return the exponent of the numbers that a step sums: products, the finer operand, or the input."""
+    """Return the exponent of a step's int32 sum: that of its products, of its finer operand, or of its input."""
     inputs = [exponents[name] for name in step.inputs]
     if step.role == "product":
         return sum(inputs) + weights.get(step.name, 0)

@@ -57,7 +57,7 @@ class CfuSystem(given.Machine[Config]):
     def launch(
         self, program: Program, launch_: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        """Run one launch. Raises ProgramError without values: a CPU's path depends on its data."""
+        """Run one launch. Raises ProgramError if `options` ask for no values: a CPU's path depends on its data."""
         from .runtime import launch
 
         if not options.values:
@@ -74,7 +74,7 @@ class CfuSystem(given.Machine[Config]):
         return execute.execute(path, self.own(config), timing or self.timing_models[0].name, limit)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
-        """Return the misuses of the CFU in a run on zeros. CFU commands of compiled firmware do not depend on data."""
+        """Return misuses of the CFU in a run on zeros. The CFU commands of compiled firmware do not depend on data."""
         return self._on_zeros(program, launch, self.timing_models[0].name).findings
 
     def _on_zeros(self, program: Program, step: Launch, timing: str) -> LaunchResult:

@@ -35,7 +35,7 @@ def version() -> int:
 
 
 def callee(function: F) -> F:
-    """Mark a function that compiled functions call. They use a compiled version; calls from Python stay Python."""
+    """Mark a function that compiled functions call: they call a compiled version of it, and Python the original."""
     _callees.append((function, False))
     return function
 
@@ -49,8 +49,8 @@ def inlined(function: F) -> F:
 def native(function: Callable[..., Any], signature: Any, python: bool = False) -> Any:
     """Return `function` compiled for one signature, from the disk cache if there is one.
 
-    `python` says that it calls Python. Other functions release the GIL, allocate nothing and do not count references to
-    arrays: reference counting would take a third of their time.
+    With `python`, the function may call Python. Without, it releases the GIL, allocates nothing and does not count
+    references to arrays: counting would take a third of the time.
     """
     from numba import extending
 

@@ -71,7 +71,7 @@ def plan(site: Site, config: Config) -> Plan | str:
 
 
 class Job(NamedTuple):
-    """One DOT: for one row, `outs` outputs from output `out`, and `length` inputs from input `k`.
+    """One DOT instruction: for one row, it adds `length` inputs from number `k` on to `outs` outputs from `out` on.
 
     Its weights start at byte `wgt` of the weight image.
     """

@@ -56,7 +56,7 @@ def costs(columns: Mapping[str, Column], config: Config, timing: Timing) -> Cost
 
 
 def _each(opcode: Column, values: Mapping[Opcode, Column | int]) -> Column:
-    """Return the value of each instruction's opcode. Every opcode must have a value (KeyError)."""
+    """Return, for each instruction, the value of its opcode. Raises KeyError if an opcode has no value."""
     column = np.zeros(len(opcode), np.int64)
     for code in Opcode:
         column = np.where(opcode == code, values[code], column)

@@ -105,8 +105,8 @@ def _launch(
 def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
     """Return size in bytes and lifetime of every activation of a launch.
 
-    Times are operator indices. Inputs of the launch live from -1 on; tensors that are needed after the launch live
-    until the number of operators.
+    Times are indices of the n operators. Inputs of the launch live from time -1 on; tensors that are needed after the
+    launch live until time n.
     """
     count, first, last = len(operators), dict[str, int](), dict[str, int]()
     for index, made in enumerate(operators.values()):
@@ -127,7 +127,7 @@ def _bytes(array: Array) -> bytes:
 
 
 def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) -> str:
-    """Return one paragraph per step. `taken` are results of launches on zeros, timed with the model `timing`."""
+    """Return the text of `explain`, a paragraph per step. `taken` has the result of each launch on zeros, by name."""
     lines: list[str] = []
     for step in program.steps:
         if isinstance(step, HostStep):

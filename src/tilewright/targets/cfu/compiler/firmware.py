@@ -129,7 +129,7 @@ def _compile(arguments: Sequence[str], made: Mapping[str, str], compiler: Compil
 def firmware(
     variant: Variant, records: Sequence[Mapping[str, int]], config: Config, compiler: Compiler
 ) -> elf.Executable:
-    """Return the program for the operator records of a model."""
+    """Return the ELF program that runs a model with these operator records."""
     made = {"layout.h": layout.c_header(), "cfu_machine.h": machine_header(config)}
     if variant.specialised:
         made["layers.h"] = layers_header(records)

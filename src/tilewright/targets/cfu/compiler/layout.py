@@ -51,7 +51,7 @@ RECORD = (
 
 
 class Coupled(IntFlag):
-    """How an operator uses the CFU's image memory. If it does, its weights are rows of B, packed by `packed_rows`."""
+    """How an operator uses the CFU's image memory. With any flag, its weights are rows of B made by `packed_rows`."""
 
     HERE = 1  # it runs on the image memory
     PUSH = 2  # its input must be pushed from main memory
@@ -101,7 +101,8 @@ def unpack(blob: Array) -> tuple[dict[str, int], list[dict[str, int]]]:
         reason = f"has version {header['version']}; this Tilewright reads {VERSION}"
         raise ProgramError("model data", reason, "compile the model again")
     if header["bytes"] != len(blob) or not 0 <= header["ops"] <= (len(words) - len(HEADER)) // len(RECORD):
-        raise ProgramError("model data", f"declares {header['bytes']} bytes and {header['ops']} operators")
+        reason = f"declares {header['bytes']} bytes and {header['ops']} operators, but has {len(blob)} bytes"
+        raise ProgramError("model data", reason, "compile the model again")
     starts = range(len(HEADER), len(HEADER) + header["ops"] * len(RECORD), len(RECORD))
     return header, [dict(zip(RECORD, words[at : at + len(RECORD)], strict=True)) for at in starts]
 
@@ -120,7 +121,7 @@ def check(header: Mapping[str, int], records: Sequence[Mapping[str, int]]) -> No
         ):
             for name in names:
                 if name in sizes and not 0 <= record[name] <= limit - sizes[name]:
-                    raise ProgramError(where, f"its {name} lies outside of the model", "compile the model again")
+                    raise ProgramError(where, f"has {name} outside of the model's memory", "compile the model again")
 
 
 _ACTIVATIONS, _CONSTANTS = RECORD[1:4], RECORD[4:8]

@@ -185,7 +185,7 @@ def couple(
     extensions: Collection[str],
     buffer_rows: int,
 ) -> list[dict[str, int]]:
-    """Return the words `coupled` and `rows_at` of each operator. `activations` names its tensors by field.
+    """Return the words `coupled` and `rows_at` of each operator. `activations` names each operator's tensors by field.
 
     An activation has the same offset in the image memory as in the arena. With the extension `resident` it is pushed
     once, before its first use there, and is read back only if the CPU or the host needs it.

@@ -27,7 +27,7 @@ class Variant:
 
     @property
     def specialised(self) -> bool:
-        """Whether it is compiled for each model, with its layers.h."""
+        """Whether the firmware is compiled anew for each model, with a generated layers.h."""
         return self.header == "software"
 
     @property
@@ -37,12 +37,12 @@ class Variant:
 
     @property
     def kind(self) -> Literal["step", "aside", ""]:
-        """Whether it is a step or an aside of the document; bench/cfu_ladder.py runs the steps."""
+        """Whether the document has the variant as a step or in passing (aside); bench/cfu_ladder.py runs the steps."""
         return "step" if self.measured else "aside" if self.beside else ""
 
 
 def _post(fully_connected: str) -> dict[str, int | str]:
-    """Return the macros for post-processing by instructions and a kernel for the fully connected layer."""
+    """Return macros that select post-processing by instructions, and a kernel for the fully connected layer."""
     return {"POST": 1, "FULLY_CONNECTED": fully_connected}
 
 
@@ -86,13 +86,13 @@ def check_machine(chosen: Variant, config: Config) -> None:
     """Check that a machine can run a variant. Raises ConfigError if array, buffers or extensions do not fit."""
     published = Config()
     if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
-        reason = f"firmware '{chosen.name}' drives the published array ({', '.join(ARRAY_KEYS)} as in that preset)"
-        raise ConfigError("firmware", reason, "choose --set firmware=published, or leave the array as published")
+        reason = f"firmware '{chosen.name}' needs {', '.join(ARRAY_KEYS)} as in the preset 'published'"
+        raise ConfigError("firmware", reason, "choose --set firmware=published, or do not set these keys")
     rows = chosen.tile_values // config.array
     if rows > config.buffer_rows:
-        reason = f"firmware '{chosen.name}' fills {rows} rows of {config.array}; buffer_rows is {config.buffer_rows}"
+        reason = f"firmware '{chosen.name}' needs buffer_rows of at least {rows}; it is {config.buffer_rows}"
         raise ConfigError("firmware", reason, "choose --set firmware=published, whose tiles follow the buffers")
     missing = [name for name in chosen.extensions if name not in config.extension_names]
     if missing:
-        reason = f"firmware '{chosen.name}' uses the extension {', '.join(missing)}"
+        reason = f"firmware '{chosen.name}' needs the extension {', '.join(missing)}"
         raise ConfigError("firmware", reason, f"add --set extensions={','.join((*config.extension_names, *missing))}")

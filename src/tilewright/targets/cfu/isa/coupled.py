@@ -118,7 +118,7 @@ def _convolve(regs: Array, buffers: Array, image: int) -> int:
 
 @callee
 def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Add two tensors like TFLite, with a second factor of 1/2. Elements need two products: two cycles for four."""
+    """Add two tensors like TFLite, with a second factor of 1/2. Two products per element: four take two cycles."""
     _command(regs, Misuse.WRITE_BUSY, cycle)
     size, image = regs[Reg.OUT_H] * regs[Reg.OUT_W] * regs[Reg.OUT_C], _image(regs)
     for index in range(size):
@@ -147,7 +147,7 @@ def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 @callee
 def fetch(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """Read b bytes at address a into rows of B, in the format of set_matrixB. Overwriting rows in use is noted."""
+    """Read b bytes at address a into rows of B, in the format of set_matrixB. Note a misuse if rows are in use."""
     if fetch_meets_rows(regs, b, cycle):
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
     regs[Reg.ANSWER] = 0
@@ -192,7 +192,7 @@ def fetch_meets_rows(regs: Array, nbytes: int, cycle: int) -> bool:
 
 @callee
 def _command(regs: Array, misuse: int, cycle: int) -> None:
-    """Answer 0, and note the misuse if the array is busy."""
+    """Begin a command: answer 0, and note `misuse` if the array is busy."""
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, misuse, cycle, regs[Reg.FUNCT7])
     regs[Reg.ANSWER] = 0

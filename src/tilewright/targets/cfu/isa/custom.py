@@ -2,8 +2,8 @@
 
 CFU-Playground's macro is `cfu_op(funct3, funct7, a, b)`. funct3 is 0; the RTL ignores it. The CFU is the function
 `execute(regs, buffers, ram, funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Values and cycles equal those of the
-author's cfu.v, even if a program misuses it. The answer is ready in the cycle after the command unless the meaning sets
-Reg.READY. The CPU loop gives no new command before the last answer is taken.
+author's cfu.v, even if a program misuses the CFU. The answer is ready in the cycle after the command unless the meaning
+sets Reg.READY. The CPU loop gives no new command before the last answer is taken.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def name(function: int) -> str:
 
 
 def make_execute(build: int, beyond: Callable[..., bool]) -> Callable[..., tuple[int, int]]:
-    """Return the uncompiled CFU. `build` is `jit.version()`; `beyond` is `extended` or `absent`."""
+    """Return the CFU, uncompiled. `build` is `jit.version()`; `beyond` (`extended` or `absent`) handles extensions."""
 
     def execute(
         regs: Array, buffers: Array, ram: Array, funct7: int, funct3: int, a: int, b: int, cycle: int

@@ -97,7 +97,7 @@ def set_b(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 @callee
 def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) -> None:
-    """Write A or B. Addressed: b becomes word a of the buffer. Otherwise a and b are the next two words of a row."""
+    """Write A or B. With transfer=addressed, word a becomes b; otherwise a and b are the next two words of a row."""
     words = regs[Reg.LANES] // 4
     busy = cycle <= regs[Reg.BUSY_UNTIL]
     if busy:
@@ -129,7 +129,7 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
 
 @callee
 def _commit(regs: Array, buffers: Array, which: int) -> None:
-    """Write the latched row to its index, if the write is enabled."""
+    """Write the latched row of A or B into its buffer, if the write is enabled."""
     if regs[Reg.A_ENABLED + which]:
         words = regs[Reg.LANES] // 4
         row = regs[Reg.A_ROW + which] & regs[Reg.ROWS] - 1
@@ -173,7 +173,7 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
     """Return the cycles of a product: 1 + the sum over all tiles of k + lanes + rows written, as measured on the RTL.
 
-    NEVER if m or n is 0.
+    Return NEVER if m or n is 0.
     """
     if m == 0 or n == 0:
         return NEVER  # the RTL's tile counters never reach their end

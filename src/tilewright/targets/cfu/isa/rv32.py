@@ -127,7 +127,7 @@ def store(function: int, memory: Memory, at: int, value: int) -> None:
 
 
 class Form(NamedTuple):
-    """The text of operands, which also names the registers that are read and written, and the immediate's encoding."""
+    """The form of an instruction's operands: their text, which names registers, and the immediate's encoding."""
 
     text: str
     immediate: str = ""

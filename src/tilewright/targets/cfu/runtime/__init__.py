@@ -1,1 +1,1 @@
-"""Programs on the machine: ELF files and launches, devices, traps, the CFU's seam, and the profile of a run."""
+"""Programs on the machine: ELF files and launches, devices, traps, calls of the CFU, and the profile of a run."""

@@ -56,7 +56,7 @@ Cfu = Execute | Unit
 
 @contextmanager
 def seam(cfu: Cfu | None, regs: Array) -> Iterator[Any]:
-    """Yield the compiled function that the loop calls: the model if `cfu` is None, else a call to Python.
+    """Yield the compiled CFU that the loop calls: the model if `cfu` is None, else a function that calls `cfu`.
 
     `regs` are the registers of the CFU. For a CFU in Python they hold only its number.
     """
@@ -161,8 +161,8 @@ def run(
     """Run `image` to its end: a store to HALT, a trap, or the limit.
 
     `writes` are bytes to put into RAM, by address, after the program is loaded; `reads` are the (address, size) to
-    return at the end. `offsets` are the right offsets for `start_GEMM`, the negated zero point of the input, by region;
-    other offsets are noted. `cfu` replaces the model. Raises ProgramError if something does not fit into RAM.
+    return at the end. `offsets` are the expected offsets of `start_GEMM` (the input's negated zero point) by region;
+    others are noted as misuse. `cfu` replaces the model. Raises ProgramError if something does not fit into RAM.
     """
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
@@ -230,7 +230,7 @@ def _go(m: Machine, costs: Costs, entry: int, execute: Any, devices: Devices, li
 
 
 def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
-    """Return the regions that end at each mark."""
+    """Return the regions between one mark and the next; `marks` are results of `system.mark`."""
     found, region, before = [], 0, np.zeros(4 + len(Cause), np.int64)
     for following, counts in marks:
         cycles, instructions, read, written, *lost = (counts - before).tolist()

@@ -97,7 +97,7 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
     sections = [section for section in elf.iter_sections() if section["sh_flags"] & SHF_EXECINSTR]
     code = [range(section["sh_addr"], section["sh_addr"] + section["sh_size"]) for section in sections] or code
     if not any(code):
-        raise ProgramError(name, "has no code")
+        raise ProgramError(name, "has no executable segment", "link it as an executable")
     symbols: dict[str, Symbol] = {}
     functions: dict[str, Symbol] = {}
     table = elf.get_section_by_name(".symtab")
@@ -170,7 +170,7 @@ class Source:
 
 
 def _add(found: list[tuple[int, int, SourceLine]], program: Any) -> bool:
-    """Add the rows of one line program. Ends of sequences have no file. Return False if there are too many rows."""
+    """Add the rows of one DWARF line program; rows that end a sequence have no file. Return False for too many rows."""
     entries = (entry.name for entry in program["file_entry"])
     names = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in entries]
     first = 0 if program["version"] >= 5 else 1

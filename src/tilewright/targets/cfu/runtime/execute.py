@@ -107,9 +107,10 @@ def profile(run: Run, source: Source) -> Profile:
 
 
 def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...]:
-    """Return one row per instruction name, with sums over its instructions.
+    """Return one Row for each distinct name, with sums over the instructions of that name.
 
-    `spent`, `category`: [n, causes + 1]; the last column is execution.
+    For n instructions, `names` has the function or line; `spent` (cycles) and `category` are [n, causes + 1], with
+    execution in the last column.
     """
     index = {name: number for number, name in enumerate(dict.fromkeys(names))}
     row = np.array([index[name] for name in names], np.int64)
@@ -124,7 +125,7 @@ def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...
 
 
 def _categories(code: Array, used: Array) -> Array:
-    """Return indices into CATEGORIES, [n, causes + 1]: for an instruction's cycles by cause, and last its execution."""
+    """Return the category of an instruction's cycles by cause and, last, of its execution: indices [n, causes + 1]."""
     own = np.array([CATEGORIES.index(_category(code, int(index))) for index in used], np.int64)
     found = np.repeat(own[:, None], len(Cause) + 1, axis=1)
     for cause, name in OF_CAUSE.items():

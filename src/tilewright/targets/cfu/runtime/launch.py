@@ -33,13 +33,13 @@ def program_of(name: str, image: FirmwareImage) -> elf.Executable:
 def runs(
     name: str, image: FirmwareImage, config: Config, inputs: Mapping[str, Array], samples: int, timing: str
 ) -> Iterator[core.Run]:
-    """Yield a run for each of the samples, int8 (S, *shape).
+    """Run the firmware once for each of the samples, and yield the runs. `inputs` are int8 (S, *shape) by name.
 
     Raises ProgramError if main memory is too small, MachineError if the firmware traps or fails.
     """
     if image.end + layout.STACK_BYTES > BASE + config.ram_bytes:
         reason = f"needs main memory up to {image.end + layout.STACK_BYTES:#x}"
-        raise ProgramError(f"launch '{name}'", reason, f"it ends at {BASE + config.ram_bytes:#x}; set ram_bytes")
+        raise ProgramError(f"launch '{name}'", reason, f"memory ends at {BASE + config.ram_bytes:#x}; raise ram_bytes")
     program = program_of(name, image)
     reads = {place.name: (image.arena + place.offset, place.nbytes) for place in image.outputs}
     for index in range(samples):
@@ -93,7 +93,7 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
     there = [place for place in image.inputs if place.name in values]
     for place in there:
         if values[place.name][0].nbytes != place.nbytes:
-            raise ProgramError(f"launch '{launch.name}'", f"needs {place.nbytes} bytes of '{place.name}'")
+            raise ProgramError(f"launch '{launch.name}'", f"needs samples of {place.nbytes} bytes for '{place.name}'")
     return len(values[there[0].name]) if there else 1
 
 

@@ -40,8 +40,8 @@ HIGH = 0x80
 class Devices:
     """The state of the devices. `exit_code` is None while the program runs.
 
-    `offsets` are the right offsets for launches of the array, by region. `marks` are the results of `mark` after each
-    store to REGION, in order.
+    `offsets` are the expected offsets of `start_GEMM`, by region. `marks` are the results of `mark` after each store to
+    REGION, in order.
     """
 
     text: bytearray = field(default_factory=bytearray)
@@ -56,7 +56,7 @@ class Devices:
         return 1 if address & ~3 == UART_EMPTY else 0
 
     def store(self, address: int, value: int) -> bool:
-        """Store to a device. Return whether one answers. The UART keeps at most MAX_TEXT bytes."""
+        """Store a value at a device's address; return whether there is one. The UART keeps at most MAX_TEXT bytes."""
         if address == UART and len(self.text) < MAX_TEXT:
             self.text.append(value & 255)
         elif address == HALT:
@@ -144,7 +144,7 @@ def _read_csr(m: Machine, number: int) -> int | None:
 
 
 def _write_csr(m: Machine, number: int, value: int) -> None:
-    """Write a CSR. A counter stores the offset from its real count."""
+    """Write a CSR. For a counter, the machine keeps the difference between `value` and the real count."""
     if number in PLAIN:
         m.csrs[number] = value
         return

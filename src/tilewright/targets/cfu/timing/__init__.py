@@ -1,1 +1,1 @@
-"""Time, and with it the run: the CPU's loop, which executes and times each instruction; its caches, bus and costs."""
+"""The CPU's loop, which executes and times each instruction, with its caches, bus and cycle costs."""

@@ -33,7 +33,7 @@ NEXT = -1
 
 
 def make_loop(build: int) -> Callable[..., None]:
-    """Return the uncompiled loop. `build` is `jit.version()`."""
+    """Return the CPU's loop, uncompiled. `build` is `jit.version()`, which the disk cache depends on."""
 
     def loop(m: Machine, c: Costs, execute: Any) -> None:
         """Run until an instruction must leave the loop; m.cpu holds the reason and the position."""
@@ -166,7 +166,7 @@ def wait(lost: Array, times: Array, i: int, cause: int, cycles: int) -> int:
 
 @callee
 def refused(op: int, at: int, size: int, in_code: int, code_bytes: int) -> int:
-    """Return why a load or store leaves the loop, or STAYS. `in_code` is its offset from the start of the code."""
+    """Return why a load or store leaves the loop, or STAYS. `in_code` is its address relative to the start of code."""
     if at < 0 or at >= size:
         return state.TO_DEVICE
     width = op & 3
@@ -196,7 +196,7 @@ def bytes_of(op: int, at: int) -> int:
 
 @callee
 def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: int) -> int:
-    """Return the cycles of a branch that is taken or predicted taken (backward). `wrong` is the next instruction."""
+    """Return the cycles of a branch that is taken or predicted taken (backward). `wrong` is what follows in memory."""
     if taken and imm < 0:
         return c.taken
     # The instruction after a branch is already in decode. If it waits for a register, it delays the branch target.
