@@ -5,34 +5,48 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import which
 
 import pytest
 
+from tilewright.targets.cfu.compiler import firmware
 from tilewright.targets.vta.compiler import search, tune
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
+SHARED = Path(os.environ.get("TILEWRIGHT_SHARED", ROOT.parent / "shared"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden/* anew; review the diff")
 
 
+#: What some tests need, by marker: whether it is here, and what to do where it is not.
+NEEDS: dict[str, tuple[Callable[[], object], str]] = {
+    "gxx": (lambda: which("g++") and which("cc"), "needs a C and a C++ compiler: apt-get install g++"),
+    "riscv": (firmware.compilers, "needs a RISC-V compiler: apt-get install gcc-riscv64-unknown-elf"),
+    "golden": (SHARED.is_dir, f"needs golden data at {SHARED}: set TILEWRIGHT_SHARED to the folder with mlperf_tiny/"),
+}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that tests/long.txt names, and slow ones, as long: the quick tier leaves them out."""
+    """Mark long tests (tests/long.txt, and slow ones), which the quick tier leaves out; skip what lacks its tools."""
     long = set((ROOT / "tests" / "long.txt").read_text(encoding="utf-8").splitlines())
+    missing = {name: pytest.mark.skip(reason=reason) for name, (found, reason) in NEEDS.items() if not found()}
     for item in items:
         if item.nodeid.partition("[")[0] in long or item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.long)
+        if "shared" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.golden)
+        for name, skip in missing.items():
+            if item.get_closest_marker(name):
+                item.add_marker(skip)
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of golden data: $TILEWRIGHT_SHARED, else ../shared beside the checkout."""
-    path = Path(os.environ.get("TILEWRIGHT_SHARED", ROOT.parent / "shared"))
-    if not path.is_dir():
-        pytest.skip(f"golden data not found at {path}: set TILEWRIGHT_SHARED to the folder that holds mlperf_tiny/")
-    return path
+    return SHARED
 
 
 @pytest.fixture(autouse=True)

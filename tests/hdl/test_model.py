@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from tilewright.hdl.axi import Bus
 from tilewright.hdl.memory import BankedMemory, Tiles
 from tilewright.hdl.model import Compiled
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="compiled models need g++")
 ENGINES = build.ENGINES
 
 
@@ -53,7 +51,7 @@ class Copier(wiring.Component):
         return m
 
 
-@needs_compiler
+@pytest.mark.gxx
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("latency", [1, 7])
 def test_attached_memory_answers_after_its_latency(engine: str, latency: int) -> None:
@@ -79,7 +77,7 @@ def test_attached_memory_answers_after_its_latency(engine: str, latency: int) ->
     assert written.strobes.all()
 
 
-@needs_compiler
+@pytest.mark.gxx
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_waveform_shows_some_cycles(engine: str, tmp_path: Path) -> None:
     model, path = Compiled(Copier(), engine=engine).model(), tmp_path / "copier.vcd"
@@ -95,7 +93,7 @@ def test_a_waveform_shows_some_cycles(engine: str, tmp_path: Path) -> None:
     assert any(line.startswith("$var wire 256") or " held3 " in line for line in lines)
 
 
-@needs_compiler
+@pytest.mark.gxx
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_memory_that_stalls_is_late_and_the_same(engine: str) -> None:
     cycles = set()
@@ -110,7 +108,7 @@ def test_a_memory_that_stalls_is_late_and_the_same(engine: str) -> None:
     assert len(cycles) > 3
 
 
-@needs_compiler
+@pytest.mark.gxx
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_access_outside_the_memory_is_a_fault(engine: str) -> None:
     model = Compiled(Copier(), engine=engine).model()
@@ -119,7 +117,7 @@ def test_an_access_outside_the_memory_is_a_fault(engine: str) -> None:
     assert model.faults(attached) == 16  # bytes
 
 
-@needs_compiler
+@pytest.mark.gxx
 @pytest.mark.parametrize("engine", ENGINES)
 def test_each_model_is_an_instance_of_its_own(engine: str) -> None:
     compiled = Compiled(BankedMemory(Tiles(16, 64, 16), tile_writes=True), engine)
@@ -133,7 +131,7 @@ def test_each_model_is_an_instance_of_its_own(engine: str) -> None:
     assert (model.cycle, other.cycle) == (2, 1)
 
 
-@needs_compiler
+@pytest.mark.gxx
 def test_a_second_build_is_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     first = build.library(Copier(), "cxxrtl")
@@ -143,7 +141,7 @@ def test_a_second_build_is_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert build.library(BankedMemory(Tiles(64, 64, 2)), "cxxrtl") != first
 
 
-@needs_compiler
+@pytest.mark.gxx
 def test_what_is_not_there_is_named() -> None:
     compiled = Compiled(Copier(), engine="cxxrtl")
     model = compiled.model()

@@ -15,6 +15,8 @@ from tilewright.targets.cfu.runtime.elf import Source
 from tilewright.targets.cfu.runtime.execute import CATEGORIES, execute, profile
 from tilewright.targets.cfu.runtime.system import HALT
 
+pytestmark = pytest.mark.riscv
+
 PROGRAM = r"""typedef unsigned u32; typedef long long i64;
 static u32 state = 1; static volatile int count = 200; u32 sorted[200]; int fixed[64]; unsigned char text[256];
 static u32 next(void) { state ^= state << 13; state ^= state >> 17; state ^= state << 5; return state; }

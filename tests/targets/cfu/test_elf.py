@@ -54,6 +54,7 @@ def test_no_file_and_no_elf(tmp_path: Path) -> None:
             elf.load(data)
 
 
+@pytest.mark.riscv
 def test_random_damage_gives_an_image_or_an_error(tmp_path: Path) -> None:
     """Bytes of a real file with symbols and lines are changed, mostly in headers; then lines are looked up too."""
     good = compiled(tmp_path, "int main(void) { return 3; }\n").read_bytes()

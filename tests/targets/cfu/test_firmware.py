@@ -24,7 +24,7 @@ from tilewright.targets.cfu.compiler.variants import VARIANTS
 from tilewright.targets.cfu.config import BEYOND, EXTENSIONS, Config
 
 COMPILERS = firmware.compilers()
-pytestmark = pytest.mark.skipif(not COMPILERS, reason="no RISC-V compiler: apt-get install gcc-riscv64-unknown-elf")
+pytestmark = pytest.mark.riscv
 
 
 def compiled(graph: Graph, variant: str, how: firmware.Compiler | None = None) -> Program:

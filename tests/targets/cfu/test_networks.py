@@ -16,10 +16,7 @@ from tests import mlperf
 from tests.conftest import ROOT
 from tilewright.targets.cfu.compiler import firmware
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not firmware.compilers(), reason="no compiler: apt-get install gcc-riscv64-unknown-elf"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.riscv]
 
 
 def golden(shared: Path, key: str, firmware: str, count: int | None, preset: str = "published") -> None:

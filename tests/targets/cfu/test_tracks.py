@@ -12,9 +12,8 @@ from tilewright.program.program import Program
 from tilewright.report.timeline import timeline
 from tilewright.run import run_bare
 from tilewright.targets.cfu import TARGET
-from tilewright.targets.cfu.compiler import firmware
 
-pytestmark = pytest.mark.skipif(not firmware.compilers(), reason="no compiler: apt-get install gcc-riscv64-unknown-elf")
+pytestmark = pytest.mark.riscv
 
 
 @pytest.fixture(scope="module")

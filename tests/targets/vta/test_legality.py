@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from dataclasses import replace
 from time import perf_counter
@@ -37,7 +36,6 @@ MANY_PROGRAMS, MANY_ON_RTL = 5000, 300
 MODEL = "tilewright"
 #: The machine of the every-day programs on the RTL: one to compile.
 EVERY_DAY = "four, one token"
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="compiled gateware needs g++")
 
 
 def program_of(number: int, name: str = "") -> Program:
@@ -119,13 +117,13 @@ def test_no_legal_program_is_refused() -> None:
     check_many(PROGRAMS)
 
 
-@needs_compiler
+@pytest.mark.gxx
 def test_legal_programs_take_the_cycles_of_the_rtl() -> None:
     assert sum(compare(number, EVERY_DAY) for number in range(ON_RTL)) > 0
 
 
 @pytest.mark.slow
-@needs_compiler
+@pytest.mark.gxx
 def test_many_legal_programs_here_and_on_the_rtl() -> None:
     check_many(MANY_PROGRAMS)
     began = perf_counter()

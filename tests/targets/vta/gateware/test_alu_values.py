@@ -5,8 +5,6 @@ Random programs (test_programs.py) store few of their results, and only the low 
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,7 @@ from tilewright.targets.vta.isa.meaning import Interpreter, Record
 from tilewright.targets.vta.isa.stream import Uops, encode, encode_uops
 from tilewright.targets.vta.passes import run_passes
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiled gateware needs g++")
+pytestmark = pytest.mark.gxx
 
 
 def directed(seed: int, config: Config) -> Case:

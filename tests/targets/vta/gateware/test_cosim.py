@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from tilewright.targets.vta.isa.stream import encode, image_of
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.timing.model import ACC_WAIT
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiled gateware needs g++")
+pytestmark = pytest.mark.gxx
 DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits.tflite"
 KEYS = {
     "LOG_BLOCK": 2,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from tilewright.targets.vta.gateware.cosim import run
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import run_passes
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiled gateware needs g++")
+pytestmark = pytest.mark.gxx
 
 
 def compare(seed: int, config: Config) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ def read(model: Model, offset: int) -> int:
     return value
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="compiled gateware needs g++")
+@pytest.mark.gxx
 def test_the_host_launches_by_registers_twice() -> None:
     """Bytes as the machine's; `cycles` when compute ended FINISH, at the second launch too. Offsets are the header's.
 
