@@ -183,7 +183,7 @@ def _gateware_tools() -> Iterator[None]:
 
 
 def _packed(program: Program, launch: Launch, values: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return the DRAM segments filled from a network's values; empty for a bare program."""
+    """Return the bytes of a launch's input segments, packed from tensors; empty for a program without a network."""
     from tilewright.targets.vta.compiler.pack import pack
 
     with given.untrusted(launch):

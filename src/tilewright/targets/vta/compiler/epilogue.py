@@ -33,7 +33,7 @@ class Patch(NamedTuple):
 
 
 def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """Return the steps for one group, whose sums are in the first tiles of its slot; `limit`: micro-ops in a list."""
+    """Return the steps for one group, whose sums are in the first tiles of its slot; a list has at most `limit`."""
     codes = layer.codes
     assert codes
     if layer.kind == "add" and layer.shifts:

@@ -142,7 +142,7 @@ def _ranks(bases: Array) -> Array:
 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
-    """Return, by GEMM, the (block, first block of the STORE) to which each acc tile goes next: int64 [depth, 2]."""
+    """Return by GEMM where each acc tile is stored next, int64 [depth, 2]: its block, and the STORE's first block."""
     each, kernel = program.moves.each, program.kernel.tolist()
     at, found = np.full((program.config.acc.depth, 2), NOWHERE), {}
     for step in reversed(steps):
@@ -173,11 +173,10 @@ def _start(move: Move, dram: Dram) -> int:
 
 
 def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
-    """Return the entries in groups: consecutive ones with the same input block, or the same weight block.
+    """Return the entries as lines: consecutive ones with the same input block, or else the same weight block.
 
-    `by_sum`: those with the same bias block instead.
-
-    Consecutive equal entries count as one, because some sums take several instructions.
+    With `by_sum`, a line has entries with the same bias or output block instead. Consecutive equal entries count as
+    one, because some sums take several instructions.
     """
     lines: list[list[Entry]] = []
     shared = -1

@@ -29,7 +29,7 @@ LISTED = 0.2
 
 
 class Dim(NamedTuple):
-    """A loop of `extent` steps and the strides of the three tile indices; `sums`: a reduction into the same outputs."""
+    """A loop of `extent` iterations, with the strides of three tile indices. `sums`: all add to the same outputs."""
 
     extent: int
     dst: int
@@ -65,7 +65,7 @@ class Block(NamedTuple):
 
 
 def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> tuple[Kernel, ...]:
-    """Return the GEMM instructions that add one chunk of input channels to a tile; `limit`: micro-ops in a list."""
+    """Return the GEMM instructions that add a chunk of input channels to a tile; a list has at most `limit`."""
     return _sum_kernels(
         layer.window.kernel[1],
         layer.window.stride,
@@ -132,7 +132,7 @@ def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[Kernel]:
-    """Return the instructions that cover all steps of `dims`, starting at the tile indices `base`."""
+    """Return the instructions that run all iterations of `dims`, starting at the tile indices `base`."""
     choice = _choose(dims, limit)
     kernels = []
     for start in _offsets(choice.apart, base).T:
@@ -185,7 +185,7 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
 
 
 def _apart_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
-    """Return whether writes of one output are DISTANCE micro-ops apart; listed outputs are inside listed reductions."""
+    """Return whether writes of one output are DISTANCE micro-ops apart, if lists have reductions outside outputs."""
     outputs = prod(dim.extent for dim in listed if not dim.sums)
     if outputs >= DISTANCE:
         return True

@@ -48,7 +48,7 @@ class Group(NamedTuple):
 
     @property
     def tiles(self) -> int:
-        """Output tiles of the group, which are stored together."""
+        """The number of output tiles of the group, which are stored together."""
         return self.outs.size * self.pixels
 
     def loads(self, layer: Layer, inputs: Range) -> tuple[Transfer, ...]:

@@ -97,7 +97,7 @@ def _variants(plan: Plan) -> Iterator[Plan]:
 
 
 def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[float, Plan]]:
-    """Yield bounds and plans that fit, the most promising first; each cut once, with its best loop order and slots."""
+    """Yield (lower bound, plan) of each cut that fits, lowest bound first, with its best loop order and slots."""
     grid = _choices(layer, config)
     bounds = _bounds(layer, config, timing, grid)
     seen: set[tuple[int, ...]] = set()

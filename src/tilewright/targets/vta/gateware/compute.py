@@ -157,7 +157,7 @@ class Compute(wiring.Component):
         return m
 
     def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add GEMM and ALU. Return a signal: the last micro-op has been issued (MULH, RSHR, REQ: has drained)."""
+        """Add GEMM and ALU. Return a signal, high when the last micro-op was issued (MULH, RSHR, REQ: has drained)."""
         config = self.config
         m.submodules.sequencer = sequencer = Sequencer(config)
         m.submodules.core = core = self.core
@@ -214,7 +214,7 @@ class Compute(wiring.Component):
         return Mux(rescales, core.drained | ~(sequencer.valid | drains), over)
 
     def _move(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add LOADs of micro-ops (HLS: one row without padding) and acc. Return a signal: all data has come."""
+        """Add LOADs of micro-ops (HLS: one row without padding) and acc. Return a signal, high when all data is in."""
         config, rules = self.config, self.config.rules
         mem, receiver = fields(dispatch.current, config.formats.mem), received(m, self, self.loads, "_beats")
         is_acc, rows, known, transfers = Signal(), Signal(16), Signal(), Signal()

@@ -16,7 +16,7 @@ from tilewright.targets.vta.timing.model import BATCHES, batch_of
 
 
 class Fetch(wiring.Component):
-    """`launch` starts the fetch of `count` instructions from byte `base`, a multiple of the longest burst.
+    """Fetches `count` instructions from byte `base` (a multiple of the longest burst) when `launch` is high.
 
     The first request is made in the next cycle, each later one as soon as the buffer has room for a batch.
     """

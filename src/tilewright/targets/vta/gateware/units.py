@@ -54,7 +54,7 @@ class Neighbours(wiring.Signature):
 
 
 class Dispatcher(wiring.Component):
-    """Holds one instruction. `start`: it is on `insn` in this cycle, and in `current` from the next cycle on.
+    """Holds one instruction. In the cycle of `start`, it is on `insn`; from the next cycle on, it is in `current`.
 
     `finished`: its work is done. `may_end`: the unit has room for one more instruction that is still completing.
     `ends`: both hold, and the token queues have room for its tokens. The dispatcher then reserves the places of these

@@ -38,7 +38,7 @@ class Transfer(NamedTuple):
 
     @property
     def call(self) -> str:
-        """The method of Runtime that records it, for error messages."""
+        """The method of Runtime that records this transfer, for error messages."""
         return f"{self.opcode.name.lower()}_buffer_2d"
 
 
@@ -122,7 +122,7 @@ class Commands:
 
 
 def _kind(buffer: Buffer, stored: bool) -> str:
-    """Return the kind of a buffer's segment; an unwritten one is an output, so the check finds uninitialised reads."""
+    """Return the kind of a buffer's DRAM segment: "output" if never written, so that the check finds early reads."""
     if not buffer.filled:
         return "output"
     return "inout" if stored else "const"

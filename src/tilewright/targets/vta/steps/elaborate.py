@@ -47,7 +47,7 @@ class Elaborated:
     def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
         """Return the program with the operands of the reset GEMMs in `stored` added to their footprints.
 
-        `stored` maps each reset GEMM whose out memory value a STORE reads to the out tiles stored (stored_resets).
+        `stored` is the result of `stored_resets`: for each reset GEMM, the tiles whose sums in out a STORE reads.
         """
         table, footprint = self.table, self.table.footprint.copy()
         extra = []

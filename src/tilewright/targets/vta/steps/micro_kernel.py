@@ -143,7 +143,7 @@ class GemmKernel(_Placed):
         return replace(self, pattern=last), again + self.origin[0]
 
     def would_read(self, tiles: Array) -> Array:
-        """Return the footprint rows of what a reset GEMM reads for the values that it leaves in the out memory.
+        """Return footprint rows: the tiles that a reset GEMM reads for the sums that it writes to the out memory.
 
         Under Semantics.reset_writes_out, a reset clears acc, but writes the sum that it would have accumulated to the
         out memory. The rows are the operands of these sums, for the out tiles `tiles`: inp, wgt and the old acc.
@@ -155,7 +155,7 @@ class GemmKernel(_Placed):
 
 
 def shared(config: Config) -> tuple[Access, ...]:
-    """Return the access to the banks of acc, on a machine of four stages, where two units share acc; else nothing."""
+    """Return the access to the acc banks with four stages, where two units share acc; with three stages, ()."""
     return ((BANK, WRITE, BANKS),) if config.stages == 4 else ()
 
 

@@ -168,7 +168,7 @@ def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Ar
 
 
 class _Family(NamedTuple):
-    """Destinations that read tiles of `weights`; `place` maps a tile to its index there, empty if one occurs twice."""
+    """Destinations that read tiles of `weights`; `place`: the index of each tile, or empty if a tile occurs twice."""
 
     weights: list[int]
     place: dict[int, int]
