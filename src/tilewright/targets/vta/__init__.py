@@ -40,7 +40,7 @@ class Vta(given.Machine[Config]):
     passes = frozenset({"order", "time", "values"})
 
     def __init__(self) -> None:
-        #: Data-independent results of live launches, so that later blocks of samples reuse them.
+        #: The data-independent results of each launch that is still in use, for later blocks of samples.
         self._known: WeakKeyDictionary[Launch, dict[RunOptions, Prepared]] = WeakKeyDictionary()
 
     def describe(self, config: base.Config) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class Restriction(NamedTuple):
 
 @dataclass(frozen=True)
 class Config:
-    """The configuration of one VTA machine; LOG_ keys are powers of two. Raises ConfigError if it breaks a rule."""
+    """The configuration of one VTA machine. A LOG_ key is log2 of a size. Raises ConfigError for an illegal machine."""
 
     TARGET: str  # board or simulator: bus width and clock, see BOARDS
     LOG_INP_WIDTH: int  # bits of an input (and output) value

@@ -61,7 +61,7 @@ def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str
     """Return a tensor's codes as the machine holds them, int8 (S, *shape)."""
     value = value_of(graph, values, tensor)
     if value is None:
-        raise ProgramError(f"launch '{launch.name}'", f"it reads '{tensor}', which has no value", "compile it again")
+        raise ProgramError(f"launch '{launch.name}'", f"input '{tensor}' has no value", "compile it again")
     return held_codes(value)
 
 

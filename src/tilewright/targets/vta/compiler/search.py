@@ -284,7 +284,7 @@ def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array
 
 
 def trace_of(draft: Draft, config: Config, model: str) -> Trace:
-    """Return the trace of a draft under timing model `model`. Raises HazardError if a queue fills for good."""
+    """Return the trace of a draft under timing model `model`. Raises HazardError if a full queue stops it."""
     stream, line = decode(draft.built.code, config), config.pipeline
     pops, pushes = line.tokens(stream)
     kernel, kernels = draft.step, _kernels(draft.steps, config)

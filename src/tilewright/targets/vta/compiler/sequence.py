@@ -78,7 +78,7 @@ class Listing:
 
 
 class _Waiting(NamedTuple):
-    """A group whose byte plane `plane` may be shifted down from cycle `ready` on."""
+    """A group in accumulator slot `acc`, whose byte plane `plane` may be shifted down from cycle `ready` on."""
 
     ready: int
     group: Group

@@ -56,7 +56,7 @@ class Timed(NamedTuple):
 
     @property
     def waits_much(self) -> bool:
-        """Whether the chain waits long enough to try another order of loads or other plans."""
+        """Whether the chain waits so long that other orders of its loads, or other plans, are worth a try."""
         return sum(self.waits().values()) >= WORTH * self.cycles
 
     def waits(self) -> dict[Layer, int]:
@@ -79,7 +79,7 @@ class Timed(NamedTuple):
 def tuned(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str, replan: bool) -> Timed:
     """Return the chain with the fastest order of loads that was found; `replan`: its plans may be replaced.
 
-    Raises HazardError if a queue fills for good.
+    Raises HazardError if a full queue causes a deadlock.
     """
     chain = _Chain(names, config, timing)
     first = chain.timed(stages)
@@ -111,7 +111,7 @@ class _Chain:
         return min(found, self.ahead(found, *WAYS[0]), key=lambda known: known.cycles)
 
     def ahead(self, known: Timed, first: bool, reads: bool) -> Timed:
-        """Move loads ahead; return the chain with its new trace."""
+        """Return the chain with loads moved ahead, and its new trace; for `first` and `reads` see _loads_ahead."""
         walk, made = _by_time(known.walk, known.draft, known.trace)
         return self._timed(known.stages, walk, _loads_ahead(walk, made, known.trace, first, reads))
 
@@ -256,7 +256,7 @@ def _user(walk: Walk, load: Load) -> int:
 def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: bool) -> list[Load]:
     """Return the loads of `walk` in a new order, for work that runs as traced but never waits for loads.
 
-    `first`: the wait for the first load stays. `reads`: the DRAM port is busy while micro-ops are read.
+    With `first`, the wait for the first load is kept. With `reads`, reads of micro-ops occupy the DRAM port.
     """
     times = _times(walk, draft, trace, first)
     if not reads:

@@ -56,7 +56,7 @@ def _products(config: Config) -> int:
     if config.multipliers == "packed" and config.block > 1:
         if not _packs(config):
             raise ConfigError(
-                "VTA gateware", f"two products of {inp} and {wgt} bits do not fit a block", "set multipliers=single"
+                "VTA gateware", f"two products of {inp} x {wgt} bits do not fit one DSP48", "set multipliers=single"
             )
         return count // 2 * _blocks(inp, inp + 2 * wgt + 1)
     return count * _blocks(inp, wgt)

@@ -25,7 +25,7 @@ from tilewright.targets.vta.timing.model import ACC_FILL_LEAD, ACC_WAIT, ALU_COR
 
 
 def nest(config: Config) -> data.StructLayout:
-    """Return the layout of a loop nest. `cycles`: cycles per micro-op minus 1; `factors`: the instruction is REQ."""
+    """Return the fields of a loop nest. `cycles`: cycles per micro-op minus 1; `factors`: the instruction is REQ."""
     uop = config.index_bits.uop
     return data.StructLayout(
         {
@@ -42,7 +42,7 @@ def nest(config: Config) -> data.StructLayout:
 
 
 class Sequencer(wiring.Component):
-    """Issues the micro-ops of a nest, which `start` loads: from the next cycle on, `index` and `offset` while `valid`.
+    """Issues the micro-ops of a loop nest: from the cycle after `start`, their `index` and `offset` while `valid`.
 
     `first` and `last` mark the first and last cycle of a micro-op, `ends` the last cycle of the nest. A nest without
     micro-ops issues nothing. Everything waits while `go` is low. Each outer iteration of REQ begins with its factors:

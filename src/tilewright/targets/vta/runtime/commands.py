@@ -158,7 +158,7 @@ def check_transfer(config: Config, item: Transfer) -> None:
     tiles = (pads[0] + rows + pads[1]) * (pads[2] + columns + pads[3])
     if base < 0 or base + tiles > chip.depth:
         reason = f"sram_index {base} with {tiles} tiles is outside {chip.name}"
-        raise ProgramError(call, reason, f"it has tiles 0..{chip.depth - 1}")
+        raise ProgramError(call, reason, f"{chip.name} has tiles 0..{chip.depth - 1}")
     if not rows or not columns:
         return
     end, size = offset + (rows - 1) * stride + columns, config.dram_tile_bytes(memory)

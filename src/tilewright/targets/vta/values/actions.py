@@ -212,10 +212,10 @@ class Table(NamedTuple):
 def plan(
     program: Elaborated, sequence: Array, stored: Mapping[int, Array], samples: int
 ) -> tuple[Action | Stretch, ...]:
-    """Return the plan of the value pass: what to execute, in the order of the steps in `sequence`.
+    """Return the plan of the value pass: actions and stretches, in the order of the steps in `sequence`.
 
-    `stored` is the result of `stored_resets`. `samples` is the number of samples that run at once: it decides which
-    steps are worth the compiled loop.
+    `stored` is the result of `stored_resets`. `samples`, the number of samples that run at once, decides which steps
+    the compiled loop runs.
     """
     if len(sequence) < ENOUGH or program.config.stages != STAGES:
         return actions(program, sequence, stored)
@@ -240,7 +240,7 @@ def plan(
 
 
 def _short(kernels: Kernels, config: Config, samples: int) -> Array:
-    """Return whether the loop supports each kernel and runs it faster than array operations do: bool [k]."""
+    """Return, for each kernel, whether the loop supports it and runs it faster than array operations: bool [k]."""
     known = kernels.is_gemm | among(kernels.column("code"), UPSTREAM)
     ns = np.where(kernels.is_gemm, MAC_NS * config.macs_per_cycle, VALUE_NS * config.batch * config.block)
     return known & (kernels.micro_ops * samples * ns <= 1000 * ARRAYS_US)

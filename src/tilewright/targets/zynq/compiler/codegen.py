@@ -207,7 +207,7 @@ def _code(launches: Sequence[Launch], config: Config) -> Iterator[str]:
 
 
 def _table(title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Return a table as text; each column is as wide as its widest cell. Without rows, the text is `none`."""
+    """Return a table as text; each column is as wide as its widest cell. Without rows, the table says `none`."""
     if not rows:
         return f"{title}\n  none\n"
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
