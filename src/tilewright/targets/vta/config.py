@@ -87,7 +87,7 @@ class Sram(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Capacity in tiles."""
+        """The capacity in tiles."""
         return 1 << max(self.index_bits, 0)
 
     @property
@@ -309,7 +309,7 @@ class Config:
 
     @property
     def storage(self) -> dict[str, int]:
-        """Bytes on chip: each memory, the command queues, and the token queues (one bit a token)."""
+        """The bytes on chip of each memory, the command queues, and the token queues (one bit per token)."""
         units = len(self.pipeline.units)
         return {
             **{chip.name: chip.depth * chip.tile_bytes for chip in self.chips},

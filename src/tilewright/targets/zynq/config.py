@@ -129,7 +129,7 @@ class Config(MachineConfig):
         return LANES * self.outputs
 
     def fetch_bytes(self, store: str) -> int:
-        """Return the words that the loader reads from a store per cycle."""
+        """Return how many words the loader reads from a store per cycle."""
         return BRAM_PORT_BYTES * self.ports * self.bill[f"{store} store (BRAM36)"] if self.banked else 1
 
     def fill(self, fc: bool = False) -> int:

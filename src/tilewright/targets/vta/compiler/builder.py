@@ -31,7 +31,7 @@ STEP_US = 20
 
 
 class Operands(NamedTuple):
-    """The numbers of the memory parts that a step reads, and of those that it writes."""
+    """The numbers of the memory parts that a step reads (`reads`) and writes (`writes`)."""
 
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()

@@ -73,7 +73,7 @@ class Chain:
             self.made[site.output.name] = own, written(lowered.layer, site, batch)
 
     def replan(self, plans: Sequence[Plan]) -> list[Member]:
-        """Give the members other plans, one each; return the new members."""
+        """Replace the members' plans by `plans`, in order; return the new members."""
         made = {id(old): replace(old, plan=plan) for old, plan in zip(self.members, plans, strict=True)}
         self.members = [made[id(member)] for member in self.members]
         self.nodes = [made.get(id(node), node) for node in self.nodes]

@@ -163,7 +163,7 @@ def _results(
     held: tuple[Array, ...],
     rounding: Rounding,
 ) -> Array:
-    """Run the reference on codes as the machine holds them; return the results as it would hold them, int64."""
+    """Return the reference's results for the codes `held`; both are in the form that the machine holds. int64."""
     shapes = [values.shape for values in held]
     tensors = [replace(tensor, shape=shape, data=None) for tensor, shape in zip(operands, shapes, strict=True)]
     result = replace(out, shape=np.broadcast_shapes(*shapes), data=None)

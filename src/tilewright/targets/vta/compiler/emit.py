@@ -361,13 +361,13 @@ def _micro_ops(step: Step, item: Compute, where: Regions) -> bytes:
 
 @lru_cache(maxsize=1 << 16)
 def _listed(kernel: Kernel, dst: int, src: int, wgt: int | None) -> bytes:
-    """Return the micro-ops of a kernel, with slots that start at these tiles; `wgt` None: no third operand."""
+    """Return the micro-ops of a kernel whose slots start at tiles `dst`, `src`, `wgt` (None: no third operand)."""
     listed = np.stack([kernel.dst, kernel.src, kernel.wgt * (wgt is not None)])
     return (listed + np.array([dst, src, wgt or 0])[:, None]).tobytes()
 
 
 def _loop(dim: Dim) -> Loop:
-    """Return the instruction's loop; a loop of one step has no factors."""
+    """Return a dimension as an instruction's loop; with one iteration, its factors are 0."""
     return Loop(dim.extent, dim.dst, dim.src, dim.wgt) if dim.extent > 1 else ONCE
 
 

@@ -33,7 +33,7 @@ class Patch(NamedTuple):
 
 
 def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """Return the steps for one group, whose sums are in the first tiles of its slot; a list has at most `limit`."""
+    """Return the steps for a group, whose sums are in its slot's first tiles; a list has up to `limit` micro-ops."""
     codes = layer.codes
     assert codes
     if layer.kind == "add" and layer.shifts:

@@ -51,9 +51,9 @@ class Walk:
 
 
 def walk(launch: Launch, config: Config, short: bool = False, layer: int | None = None) -> str:
-    """Return the tables of a launch, or of one of its layers; empty if nothing is multiplied.
+    """Return the block walk of a launch, or of one of its layers, as text; "" if nothing is multiplied.
 
-    `short`: few lines, without the memory map.
+    With `short`, the tables have few lines and the memory map is left out.
     """
     image = image_of(launch)
     dram = image.dram({}, 1)
@@ -203,7 +203,7 @@ def _table(lines: Sequence[Sequence[Entry]], limit: int) -> list[str]:
 
 
 def _rows(move: Move, config: Config, dram: Dram) -> Iterator[str]:
-    """Yield a transfer row by row: DRAM base in bus words from the buffer's start, blocks, and tiles on chip."""
+    """Yield a line for a transfer, then one for each row: DRAM offset in bus words, blocks, and tiles on chip."""
     memory = Memory(move.memory)
     chip, size = config.sram(memory), config.dram_tile_bytes(memory)
     at, bus = move.address - _start(move, dram), config.bus_bits // 8

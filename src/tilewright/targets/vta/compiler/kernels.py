@@ -58,14 +58,14 @@ class Kernel:
 
 
 class Block(NamedTuple):
-    """Channel tiles of one chunk of a group: `outs` output and `sums` input channel tiles (1 if diagonal)."""
+    """Channel tiles of one chunk of a group: `outs` output tiles, `sums` input tiles (1 if each output reads one)."""
 
     outs: int
     sums: int
 
 
 def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> tuple[Kernel, ...]:
-    """Return the GEMM instructions that add a chunk of input channels to a tile; a list has at most `limit`."""
+    """Return the GEMM instructions that add a chunk of input channels to a tile; lists have up to `limit` micro-ops."""
     return _sum_kernels(
         layer.window.kernel[1],
         layer.window.stride,
@@ -81,7 +81,7 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
 
 
 def rectangles(rows: Span, columns: Span) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
-    """Yield every rectangle of outputs with the same valid taps: two Taps, for rows and columns, as one tuple."""
+    """Yield every rectangle of outputs with the same valid taps, as the fields of its row Taps and column Taps."""
     for vertical in rows.taps:
         for horizontal in columns.taps:
             yield (*vertical, *horizontal)
@@ -185,7 +185,7 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
 
 
 def _apart_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
-    """Return whether writes of one output are DISTANCE micro-ops apart, if lists have reductions outside outputs."""
+    """Return whether writes of one output are DISTANCE micro-ops apart; in lists, outputs vary before reductions."""
     outputs = prod(dim.extent for dim in listed if not dim.sums)
     if outputs >= DISTANCE:
         return True

@@ -273,7 +273,7 @@ def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start
 
 
 class Transfer(NamedTuple):
-    """`rows` x `length` tiles: in DRAM from the tensor's tile `offset`, `stride` apart; dense on chip from `at`."""
+    """Rows of `length` tiles: in DRAM from tile `offset` of the tensor, `stride` apart; dense on chip from `at`."""
 
     at: int
     offset: int

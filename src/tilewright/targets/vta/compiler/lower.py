@@ -163,7 +163,7 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
 
 
 def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Lowered:
-    """Lower a product of `rows` rows with w (O, 1, K); `what`: the rows, for the report."""
+    """Lower a product of `rows` rows with w (O, 1, K); `what` names the rows in the report."""
     config = context.config
     planes = planes_of(w, config)
     block = config.block

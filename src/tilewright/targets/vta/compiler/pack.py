@@ -160,7 +160,7 @@ def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
 
 
 def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], rounding: str) -> Array:
-    """Return sums int32 (S, *out_shape), requantised to codes by the host."""
+    """Return the codes of sums, int32 (S, *out_shape), which the host requantises."""
     op = site.node.op
     if isinstance(op, Linear):
         correction, rows, columns = (tables[name] for name in TABLES)

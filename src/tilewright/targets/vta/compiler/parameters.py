@@ -51,7 +51,7 @@ class Requantised(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """`tiles` int32 [channel tile, biases and factors, rows, block]; `codes` describes them."""
+    """A layer's parameters: `tiles` int32 [channel tile, biases and factors, rows, block]; `codes` describes them."""
 
     tiles: Array | None
     codes: Codes
@@ -143,7 +143,7 @@ def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: R
 
 
 def _mean(site: Site, count: int, config: Config, rounding: Rounding) -> Scaling | None:
-    """Return the scaling from sums of codes minus zero point to codes; None if the ALU rounds by another rule."""
+    """Return the scaling from sums of (code - zero point) to codes; None if the ALU rounds by another rule."""
     rule = RULES.get(config.alu)
     if rule == "float" and rounding.elementwise == "ort":
         return Scaling(float_bits(Mean.factor32(site, count)), np.array(0))

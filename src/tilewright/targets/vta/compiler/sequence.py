@@ -38,7 +38,7 @@ from tilewright.targets.vta.isa.fields import Opcode
 
 
 class Stage(NamedTuple):
-    """A layer's plan. `reads`: for each input that other layers write, their numbers, in channel order."""
+    """A layer's plan. `reads`: for each input that other layers write, the numbers of these layers, by channel."""
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
@@ -154,7 +154,7 @@ class Walk:
     """The work of consecutive layers for the compute and store units, in order, and the loads that this work needs."""
 
     def __init__(self, costs: Costs, regions: tuple[Regions, ...], apart: bool = False) -> None:
-        """`apart`: make each step its own item, so that loads may go between any two steps."""
+        """Begin without work. With `apart`, each step is an item of its own, so that loads may go between any two."""
         self.costs, self._config, self.regions, self.apart = costs, costs.config, regions, apart
         self._alone = len(regions) == 1
         self.port_bytes = costs.beat
@@ -224,7 +224,7 @@ class Walk:
         return slot
 
     def _parameters(self, group: Group) -> int:
-        """Return the slot with the parameters of a group's output channels, or -1; append a load if it lacks them."""
+        """Return the slot with the parameters of a group's channels (-1: it has none); append a load if needed."""
         layer = self._plan.layer
         if not layer.parameters:
             return -1

@@ -204,7 +204,7 @@ class _Times(NamedTuple):
         return int(self.ends[load.free - 1]) if load.free else 0
 
     def place(self, load: Load, at: int, cycle: int) -> int:
-        """Return the index of the work before which a load goes that starts in `cycle`: a legal one, at least `at`."""
+        """Return the index in `work` for a load that starts in `cycle`: the closest legal one, not below `at`."""
         return max(at, min(max(load.first, int(np.searchsorted(self.starts, cycle))), load.need))
 
 

@@ -69,7 +69,7 @@ def _packs(config: Config) -> bool:
 
 
 def _blocks(a: int, b: int) -> int:
-    """Return the blocks (0 or 1) of one product of factors of `a` and `b` bits."""
+    """Return how many blocks (0 or 1) a product of factors of `a` and `b` bits takes."""
     return int(min(a, b) >= NARROWEST and a + b >= SMALLEST)
 
 

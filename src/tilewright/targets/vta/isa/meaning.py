@@ -197,7 +197,7 @@ class Interpreter:
 
 
 def evaluate(op: AluOp, a: int, b: int, form: Form) -> int:
-    """Return the result of one of MIN to RSHR, in `form.width` bits."""
+    """Return the result of an ALU operation, MIN to RSHR, in `form.width` bits."""
     if op == AluOp.MIN:
         return min(a, b)
     if op == AluOp.MAX:

@@ -109,7 +109,7 @@ class Commands:
         return done
 
     def launch(self, name: str, force_serial: bool) -> Launch:
-        """Return a bare launch that carries its data; base registers are 0, so DRAM indices are addresses in tiles."""
+        """Return a launch that carries its data. Base registers are 0, so DRAM indices are addresses in tiles."""
         uops = self.lists.encode(self.config).reshape(-1)
         segments, data = [DramSegment("uop", UOPS, uops.size, "const")] if uops.size else [], {"uop": uops}
         for buffer in sorted(self.used, key=lambda buffer: buffer.address):
@@ -122,7 +122,7 @@ class Commands:
 
 
 def _kind(buffer: Buffer, stored: bool) -> str:
-    """Return the kind of a buffer's DRAM segment: "output" if never written, so that the check finds early reads."""
+    """Return the kind of a buffer's segment: "output" if never written, so that uninitialised reads are found."""
     if not buffer.filled:
         return "output"
     return "inout" if stored else "const"

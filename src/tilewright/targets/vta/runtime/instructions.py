@@ -116,7 +116,7 @@ class InstructionBuffer:
         self.rows[-1][push] = 1
 
     def dep_pop(self, source: int, target: int) -> None:
-        """Let the next instruction of `target` pop a token of `source`. If it does already, a NOP takes those pops."""
+        """Let the next instruction of `target` pop a token of `source`. If it does so already, a NOP takes its pops."""
         pop = COLUMN[self._link(source, target, "dep_pop").pop]
         if pop in self._pending[target]:
             self.commit(target)
@@ -219,7 +219,7 @@ class UopLists:
         self._parts: list[Array] = []
 
     def add(self, listed: bytes) -> int:
-        """Return the number of a list, and add it if it is new. `listed`: the bytes of int64 [3, m], dst, src, wgt."""
+        """Return the number of a list; a new one is added. `listed`: the bytes of int64 [3, m], rows dst, src, wgt."""
         index = self._index.get(listed)
         if index is None:
             part = np.frombuffer(listed, np.int64).reshape(3, -1)

@@ -42,7 +42,7 @@ class Buffer:
         return view
 
     def write(self, data: Array, offset: int = 0) -> None:
-        """Write bytes (uint8 [n]) from `offset` on. Raises ProgramError if the buffer is freed or they do not fit."""
+        """Write bytes (uint8 [n]) from `offset` on. Raises ProgramError if the buffer is freed or too small."""
         self.usable("write")
         self.refuse_beyond("write", offset, data.size)
         self._data[offset : offset + data.size] = data
@@ -113,7 +113,7 @@ class DeviceMemory:
 def copy(source: Buffer | Array, source_offset: int, target: Buffer | Array, target_offset: int, size: int) -> None:
     """Copy `size` bytes; source and target are each a buffer or an array, offsets are in bytes.
 
-    Raises ProgramError if the bytes are not inside both, a buffer is freed, or the target array cannot be written.
+    Raises ProgramError if a range exceeds its buffer or array, a buffer is freed, or the target is not writable.
     """
     piece = _part("source", source, source_offset, size)
     if isinstance(target, Buffer):

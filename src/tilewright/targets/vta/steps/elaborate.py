@@ -158,7 +158,7 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
 
 
 def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
-    """Yield the epoch (micro-op LOADs so far) and the FIELDS of each of `rows`."""
+    """Yield, for each instruction of `rows`, the number of micro-op LOADs before it (the epoch) and its FIELDS."""
     alu = stream.alu
     loops = (stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS)  # 0 in rows of the other format
     code = np.where(gemm, stream.gemm.reset_reg, alu.alu_opcode)

@@ -64,7 +64,7 @@ class Move(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One past the last tile on chip."""
+        """The number after the last tile on chip."""
         return self.base + self.height * self.width
 
 

@@ -53,7 +53,7 @@ class Kernels(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """The tiles of each micro-op, int64 [t]."""
+    """The tile numbers of each micro-op, int64 [t] each."""
 
     dst: Array
     src: Array
@@ -133,7 +133,7 @@ def unpack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
 
 @part
 def put(chips: Chips, values: Array, tile: int, to: int, out_memory: bool) -> None:
-    """Write a tile. Before an acc tile changes, copy it to the out tile if that mirrors it."""
+    """Write a tile. Before an acc tile changes, copy it to the out tile if the out tile mirrors it."""
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     if to == TO_WGT:  # DRAM has the rows by output channel
         for line in range(block):

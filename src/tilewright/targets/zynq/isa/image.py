@@ -41,7 +41,7 @@ class LayerImage:
     """The contents of a launch: a layer and its constants.
 
     Weights (oc, 9, ic) or (l, r) have the descriptor's type; bias is int32 [channels], factor float64 [1 or channels];
-    data is the input of a bare launch, uint8 [inputs], else None.
+    data is the input of a launch without a network, uint8 [inputs], else None.
     """
 
     layer: Layer

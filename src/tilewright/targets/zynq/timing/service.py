@@ -64,7 +64,7 @@ class Schedule(NamedTuple):
     waits: Waits
 
     def stalls(self) -> dict[str, int]:
-        """Return the cycles of waiting by cause."""
+        """Return how many cycles the engine waits, by cause."""
         return _by_cause(self.waits.cause, self.waits.wait)
 
     def loads(self) -> dict[str, int]:
@@ -87,7 +87,7 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
 
 
 def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
-    """Return a request to load each block when it is needed, and to write back each complete result block, in order."""
+    """Return the requests in order: to load each block when it is needed, to write back each complete result block."""
     requests = []
     for name, of in found.items():
         when = of.need if name != "result" else np.append(of.free[:-1], engine)

@@ -72,7 +72,7 @@ def engine_cycles(layer: Layer) -> int:
 
 
 def uses(layer: Layer) -> dict[str, Uses]:
-    """Return the uses of the blocks of each store. Convolutions must have the layout rows."""
+    """Return the uses of the blocks of each store. A convolution must have the layout `rows`."""
     if layer.kind == Kind.POOL:
         return _pool(layer)
     return FcWalk(layer).uses() if layer.kind == Kind.FC else ConvWalk(layer).uses()
@@ -298,12 +298,12 @@ def weight_loads(layer: Layer) -> int:
 
 
 def straddling(layer: Layer) -> int:
-    """Return the number of output channels whose kernel, in packed order, straddles blocks."""
+    """Return how many kernels straddle blocks if kernels lie one after another."""
     start, end = _kernel_blocks(layer)
     return int((start != end).sum())
 
 
 def _kernel_blocks(layer: Layer) -> tuple[Array, Array]:
-    """Return the blocks of the first and last word of each kernel, in packed order."""
+    """Return the blocks of the first and last word of each kernel, if kernels lie one after another."""
     words, first = layer.config.block_words("weight"), np.arange(layer.channels) * layer.kernel
     return first // words, (first + layer.kernel - 1) // words

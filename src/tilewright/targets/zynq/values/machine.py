@@ -99,7 +99,7 @@ def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]
 
 
 def _codes(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
-    """Like `_floats`, but the product is of codes, uint8 by int8; it subtracts the contribution of the zero points."""
+    """Return the padded image as uint8, and the function that multiplies windows with int8 kernels as integers."""
     zero, zw = layer["zx"] + 128 * layer["x_signed"], layer["zw"] - 128 * (1 - layer["w_signed"])
     padded = _SAME.pad((_shifted(image) if layer["x_signed"] else image)[None], zero)[0]
     signed = weights if layer["w_signed"] else _shifted(weights)
