@@ -78,7 +78,7 @@ def test_yosys_counts_as_many_blocks(name: str) -> None:
 def test_what_a_block_takes_is_the_arrays_rule() -> None:
     assert (bill.WIDE, bill.NARROW) == (PACKED_BITS, SHARED_BITS)
     wide = replace(PYNQ, **WIDE, multipliers="packed")
-    with pytest.raises(ConfigError, match="do not fit one DSP48"):
+    with pytest.raises(ConfigError, match="do not fit a block"):
         MacArray(1, 8, 16, 16, "packed")
     with pytest.raises(ConfigError, match="do not fit one DSP48"):
         bill.total(wide)

@@ -1,4 +1,4 @@
-"""Turn a schedule into instructions: assign DRAM addresses, place operands in their slots, and load micro-ops."""
+"""Turn a schedule into instructions: assign DRAM addresses, place operands in slots (see plan.py), load micro-ops."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The epilogue of a group: ALU instructions that requantise sums to codes, or add and requantise (ADD), on chip.
+"""The epilogue of a group (see plan.py): ALU instructions that requantise sums to codes, or add two tensors (ADD).
 
-The parameters of a channel tile are consecutive: one bias tile per class, then the factors. With REQ, the factors are
-multipliers, scaling and bounds; without, they are multipliers, left shifts (negated) and right shifts.
+The parameters of a channel tile are consecutive: one bias tile per class (see layer.Codes), then the factors. With REQ,
+the factors are multipliers, scaling and bounds; without, they are multipliers, left shifts (negated) and right shifts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GEMM and ALU instructions, relative to the slots that they work on, and the mapping of a tile's sums to them.
+"""GEMM and ALU instructions, relative to the slots (see plan.py) they work on, and the mapping of sums to them.
 
 An instruction is a list of micro-ops and two loops. A rectangle of outputs with the same valid taps is a nest of affine
 dimensions (taps, input channels, rows, columns, output channels). Two dimensions become the instruction's loops, some

@@ -1,4 +1,4 @@
-"""The parameters of on-chip requantisation, as tiles of 32-bit words: one bias tile per class, then the factors."""
+"""The parameters of on-chip requantisation, in tiles of int32: one bias tile per class (layer.Codes), then factors."""
 
 from __future__ import annotations
 

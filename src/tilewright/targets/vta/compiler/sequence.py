@@ -1,4 +1,4 @@
-"""Put the instructions of layers in order, by their slots alone and without timing them.
+"""Put the items of layers (see work.py: loads, runs of steps, stores) in order, by their slots, without timing them.
 
 Slots (see plan.py) are the parts of the on-chip memories that loads fill. The compute and store units work in the order
 of the plans. Each load goes as early as possible: after the last user of the data that it overwrites, and after the

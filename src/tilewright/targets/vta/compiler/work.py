@@ -1,4 +1,4 @@
-"""The items of a schedule, the steps that compute one group of output tiles, and their cycles."""
+"""The items of a schedule (loads, runs of steps, stores), the steps that compute one group of outputs, and cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LOAD and STORE: the load unit, the store unit, and their parts, which map fields to 2-D transfers."""
+"""LOAD and STORE: the load unit, the store unit, and their parts, which turn instruction fields into 2-D transfers."""
 
 from __future__ import annotations
 

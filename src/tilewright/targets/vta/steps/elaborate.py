@@ -1,4 +1,4 @@
-"""Elaborate a stream into steps: everything that follows from control state alone, without data.
+"""Turn an instruction stream into steps (elaborate it): all that is known about instructions without data.
 
 The control state is the micro-op cache: LOAD UOP fills it from DRAM, GEMM and ALU read it. Where upstream's
 implementations differ, the config's `semantics` decides; see docs/vta.md.

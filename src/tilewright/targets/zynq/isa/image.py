@@ -9,8 +9,8 @@ fc r=4 l=2 relu=0 rule=float w_signed=1 ...
 .array factor float64 1
 000000000000f03f
 
-Arrays are little-endian bytes. Weights are (oc, 3, 3, ic) or (l, r). `.array data uint8 ...` is the input of a bare
-launch, (rows, cols, ic) or (r).
+Arrays are little-endian bytes. Weights are (oc, 3, 3, ic) or (l, r). `.array data uint8 ...` is the input of a
+launch without a network, (rows, cols, ic) or (r).
 """
 
 from __future__ import annotations

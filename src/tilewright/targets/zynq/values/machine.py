@@ -1,7 +1,7 @@
 """Compute the results of a layer: sums by matrix products, then requantisation; pools as the largest of four.
 
 Values do not depend on when blocks arrive. They do depend on `lat_use`: with 0, ACC does not wait for the unit and adds
-the sum of the iteration before.
+the sum of the previous iteration.
 
 onnxruntime's integer kernels multiply codes several times as fast as BLAS, and are used where they are exact. Without
 VNNI they are not: they add pairs of products in 16 bits, which saturate (docs/arithmetic.md). The flags of the CPU
