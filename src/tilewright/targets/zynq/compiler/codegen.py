@@ -65,7 +65,7 @@ def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, i
         if tensor.dtype not in _CODES:
             return f"'{tensor.name}' of {tensor.dtype} is not supported; tensors must hold 8-bit codes with a scale"
         if tensor.quant is None or op.shift is not None:
-            return f"requantisation of '{tensor.name}' by a shift alone is not supported; give tensors a scale"
+            return "requantisation by a shift alone is not supported; input, weights and output need scales"
     if len({*(w.quant.zero_point if w.quant else ())}) > 1:
         return "weights with a zero point per channel are not supported; use one zero point"
     if isinstance(op, Conv2D):
