@@ -59,7 +59,7 @@ def conv(window: Window) -> Conv2D:
         (conv(Window((3, 3), (2, 2), (1, 1, 1, 1))), "stride 2x2"),
         (conv(Window((3, 3), (1, 1), (0, 0, 0, 0))), "padding 0/0/0/0"),
         (conv(Window((3, 3), (1, 1), (2, 2, 2, 2), (2, 2))), "dilation 2x2"),
-        (MaxPool2D(Window((3, 3), (2, 2))), "kernel 3x3 is not supported; 2x2"),
+        (MaxPool2D(Window((3, 3), (2, 2))), "kernel 3x3 is not supported; pools must be 2x2"),
         (MaxPool2D(Window((2, 2), (2, 2), (0, 1, 0, 1))), "padding 0/1/0/1"),
     ],
 )
@@ -75,8 +75,8 @@ def test_other_windows_are_left_to_the_host(op: Conv2D | MaxPool2D, said: str) -
 @pytest.mark.parametrize(
     ("kind", "sizes", "config", "said"),
     [
-        ("conv", (8, 8, 20), {}, "20 input channels are not supported; up to 16 or a multiple of 16 are"),
-        ("pool", (7, 8, 4), {}, "7x8 is not supported; even sides are"),
+        ("conv", (8, 8, 20), {}, "20 input channels are not supported; use up to 16 or a multiple of 16"),
+        ("pool", (7, 8, 4), {}, "7x8 is not supported; its input must have even sides"),
         ("pool", (2, 300, 4), {}, "shift register"),
         ("conv", (8, 200, 16), {"data_bits": 12}, "three rows of 3200 words exceed a data block"),
         ("conv", (8, 8, 64), {"weight_bits": 9}, "a kernel of 576 words exceeds"),
@@ -148,7 +148,7 @@ def test_a_bare_program_means_what_it_says() -> None:
         (".array bias int32 2", ".array bias int8 2", "column 13: found 'int8'; expected int32, the type of bias"),
         ("0109030405060708", "01090", "two hex digits"),
         ("high=255\n.array data", "high=256\n.array data", "found '256'; expected -256..255"),
-        ("rows=2 cols=4", "rows=1 cols=4", "even sides are"),
+        ("rows=2 cols=4", "rows=1 cols=4", "must have even sides"),
         ("ic=1", "ic=0", "ic is 0"),
         ("000000000000f03f", "000000000000f07f", "not finite"),
     ],

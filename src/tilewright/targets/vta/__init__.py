@@ -40,7 +40,7 @@ class Vta(given.Machine[Config]):
     passes = frozenset({"order", "time", "values"})
 
     def __init__(self) -> None:
-        #: Data-independent results of live launches, so that later blocks of samples reuse them.
+        #: The data-independent results of each launch that is still in use, for later blocks of samples.
         self._known: WeakKeyDictionary[Launch, dict[RunOptions, Prepared]] = WeakKeyDictionary()
 
     def describe(self, config: base.Config) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _gateware_tools() -> Iterator[None]:
 
 
 def _packed(program: Program, launch: Launch, values: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return the DRAM segments filled from a network's values; empty for a bare program."""
+    """Return the bytes of a launch's input segments, packed from tensors; empty for a program without a network."""
     from tilewright.targets.vta.compiler.pack import pack
 
     with given.untrusted(launch):

@@ -87,7 +87,7 @@ class Sram(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Capacity in tiles."""
+        """The capacity in tiles."""
         return 1 << max(self.index_bits, 0)
 
     @property
@@ -104,7 +104,7 @@ class Restriction(NamedTuple):
 
 @dataclass(frozen=True)
 class Config:
-    """One VTA machine; the LOG_ keys are log2, as upstream's. Raises ConfigError naming the first broken rule."""
+    """The configuration of one VTA machine. A LOG_ key is log2 of a size. Raises ConfigError for an illegal machine."""
 
     TARGET: str  # board or simulator: bus width and clock, see BOARDS
     LOG_INP_WIDTH: int  # bits of an input (and output) value
@@ -159,11 +159,11 @@ class Config:
         where, data = ("VTA config", source) if isinstance(source, Mapping) else (str(source), given.json_file(source))
         given.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
         if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
-            raise ConfigError(where, f"{', '.join(missing)} missing", "start from a preset and override keys")
+            raise ConfigError(where, f"keys {', '.join(missing)} are missing", "start from a preset and override keys")
         config = cls(**{key: value for key, value in data.items() if key not in DERIVED})
         for key, value in data.items():
             if key in DERIVED and value != (follows := DERIVED[key](config)):
-                raise ConfigError(where, f"{key} is {value}, other keys make it {follows}", "leave it out")
+                raise ConfigError(where, f"{key} is {value}, but the other keys make it {follows}", f"leave {key} out")
         return config
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Config:
@@ -298,7 +298,7 @@ class Config:
         return sram
 
     def dram_tile_bytes(self, memory: Memory) -> int:
-        """Return the bytes of one tile in DRAM: as on chip, but a quarter of an acc tile for ACC_8BIT."""
+        """Return the bytes of one tile in DRAM: as many as on chip, except for ACC_8BIT, a quarter of an acc tile."""
         return self.acc.tile_bytes // 4 if memory == Memory.ACC_8BIT else self.sram(memory).tile_bytes
 
     @property
@@ -309,7 +309,7 @@ class Config:
 
     @property
     def storage(self) -> dict[str, int]:
-        """Bytes on chip: each memory, the command queues, and the token queues (one bit a token)."""
+        """The bytes on chip of each memory, the command queues, and the token queues (one bit per token)."""
         units = len(self.pipeline.units)
         return {
             **{chip.name: chip.depth * chip.tile_bytes for chip in self.chips},
@@ -379,7 +379,7 @@ def _check(c: Config) -> None:
         _ = c.formats
     except ConfigError as error:
         widths = ", ".join(f"{name} {bits}" for name, bits in c.index_bits._asdict().items())
-        refuse(f"index bits are {widths}: {error.where}: {error.reason}", "use smaller memories")
+        refuse(f"with index bits {widths}, {error.where}: {error.reason}", "use smaller memories")
 
 
 def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
@@ -392,17 +392,17 @@ def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
         limit = f"2 to 2^{min(c.index_bits.acc, c.index_bits.wgt)} (micro-ops index them with their src and wgt fields)"
         refuse(f"there are 2^{c.par.index_bits} parameter tiles, not {limit}", "change LOG_PAR_BUFF_SIZE")
     if c.stages == 4 and c.alu == "rounding":
-        refuse("four stages cannot hold the constants of alu rounding: acc is used bank by bank", "set alu to fused")
+        refuse("stages=4 does not support alu rounding, whose constants lie in gemm's part of acc", "set alu to fused")
     if c.stages == 4:
         if c.alu_uop.index_bits > c.index_bits.uop:
             limit = f"2^{c.index_bits.uop}, the most that an instruction can address (LOG_UOP_BUFF_SIZE)"
-            refuse(f"the ALU has 2^{c.alu_uop.index_bits} micro-ops, above {limit}", "change LOG_ALU_UOP_BUFF_SIZE")
+            refuse(f"alu_uop holds 2^{c.alu_uop.index_bits} micro-ops, above {limit}", "decrease LOG_ALU_UOP_BUFF_SIZE")
         if c.acc_banks & (c.acc_banks - 1) or c.acc_banks > c.acc.depth:
             refuse(f"acc_banks is {c.acc_banks}, not a power of two up to {c.acc.depth} tiles", "set it to 2")
 
 
 def _restrictions(c: Config) -> Iterator[Restriction]:
-    """Yield the restrictions in the order hls, chisel, opencl; docs/vta.md has the evidence."""
+    """Yield why upstream's implementations cannot run `c`: hls, chisel, opencl. docs/vta.md has the evidence."""
     bits = c.index_bits
     if (c.stages, c.alu) != (3, "upstream"):
         yield Restriction("all", "upstream has three stages and an ALU of five operations")
@@ -420,7 +420,7 @@ def _restrictions(c: Config) -> Iterator[Restriction]:
 
 
 def _preset(target: str, version: str) -> Config:
-    """Return the numbers of all eight shipped samples: 1x16x16, int8 with int32 sums, 32/32/256/128 KiB."""
+    """Return a preset. All have 1x16x16 tiles, int8 values, int32 sums; uop 32, inp 32, wgt 256, acc 128 KiB."""
     return Config(target, 3, 3, 5, 0, 4, 15, 15, 18, 17, HW_VER=version)
 
 

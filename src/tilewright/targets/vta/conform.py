@@ -28,7 +28,7 @@ REMEDY = "give the .npz files of vta_vectors"
 
 
 def conform(path: Path) -> ConformCase:
-    """Replay one vector file. Raises InputError if it is not a golden vector."""
+    """Replay one file of golden vectors and return the verdict. Raises InputError if it is no such file."""
     try:
         vector = Entries(path, "array", REMEDY, arrays(path))
         meta, keys = json.loads(str(vector["meta"])), json.loads(str(vector["config"]))
@@ -43,7 +43,7 @@ def conform(path: Path) -> ConformCase:
 
 
 def _replay(vector: Mapping[str, Array], meta: Mapping[str, Any], config: Config) -> str:
-    """Return the first difference, or "". The program runs under the semantics of each reference with stored output."""
+    """Return the first difference, or "". The program runs under the semantics of each reference in the vector."""
     if "expect" in meta:
         return _diagnosis(vector, meta["expect"], config)
     golden = {meta["primary"]: vector["out_after"]}
@@ -67,7 +67,7 @@ def _outputs(vector: Mapping[str, Array], golden: Array, config: Config) -> str:
     dram, bases = memory(vector)
     passes = run_passes(vector["insn"], config, dram, bases, 1, RunOptions())
     if passes.findings:
-        return f"findings in a good program: {passes.findings[0]}"
+        return f"the check reports a correct program: {passes.findings[0]}"
     wrong = np.flatnonzero((dram["out"].reshape(golden.shape) != golden).any(axis=1))
     return f"{wrong.size} of {len(golden)} output tiles differ, the first at out[{wrong[0]}]" if wrong.size else ""
 

@@ -90,9 +90,9 @@ class Prepared:
         return line.units[line.gemm]
 
     def parts(self, layer: Array | None, nodes: int) -> tuple[Part, ...]:
-        """Return the share of each of a launch's nodes in its time.
+        """Return the share of each node in the launch's time.
 
-        `layer` numbers the node of each instruction; empty if `layer` is None (one node) or the launch is not timed.
+        `layer` int64 [n]: the node of each instruction. Returns () if it is None (one node) or nothing was timed.
         """
         if not self.trace or not self.serial or layer is None:
             return ()
@@ -130,7 +130,7 @@ def run_passes(
 
 
 def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], options: RunOptions) -> Prepared:
-    """Return every result that does not depend on data: order, findings, and time on request."""
+    """Return every result that does not depend on data: order, findings and, if `options` ask for it, time."""
     if options.timing is not None:
         expect(len(insns))
     program = elaborate(decode(insns, config), config, dram, bases)

@@ -28,7 +28,7 @@ class Zynq(given.Machine[Config]):
     presets = tuple(PRESETS)
     timing_models = tuple(service.MODELS.values())
     passes = frozenset({"time", "values"})
-    no_vectors = "there are no golden vectors: the engine was never released"
+    no_vectors = "there are no golden vectors, because the engine's design was never released"
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = self.own(config)
@@ -73,7 +73,7 @@ class Zynq(given.Machine[Config]):
         if layer.config.lat_use or layer.kind == Kind.POOL:
             return ()
         message = (
-            f"ACC reads each sum one cycle too early: {layer.outputs} results contain products of other iterations; "
+            f"the accumulator reads each sum one cycle too early, so {layer.outputs} results contain wrong products; "
             "set lat_use=1"
         )
         return (Finding(RACE, message),)

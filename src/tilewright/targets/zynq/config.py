@@ -1,4 +1,6 @@
-"""The parameters of one engine, each with its unit and source, and the DSP48 and BRAM36 that it takes.
+"""The parameters of one engine, each with its unit and source, and the DSP48 and BRAM36 that the engine takes.
+
+The engine has four stores in block RAM: data, weight, bias and result. A store holds one or two blocks of its operand.
 
 [D] stated by the document (README.md); [I] our reading of what it leaves open; [W] a change that it does not have.
 """
@@ -21,9 +23,10 @@ BRAM_WORDS, BRAM_BIASES, BRAM_PORT_BYTES = 4096, 1024, 4
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
-    """One engine. Raises ConfigError for values that are out of range or exclude each other.
+    """The configuration of one engine.
 
-    Raises ConfigError, with the bill, if the engine takes more DSP48 or BRAM36 than the chip has.
+    Raises ConfigError if a value is out of range, if two values exclude each other, or, with the bill, if the engine
+    takes more DSP48 or BRAM36 than the chip has.
     """
 
     where = "zynq config"
@@ -76,19 +79,19 @@ class Config(MachineConfig):
             ),
             (
                 self.lat_use == 0 and (self.outputs > 1 or self.oc_blocking or self.fc_batch > 1),
-                "lat_use=0 is supported only where outputs are computed one at a time",
+                "lat_use=0 is supported only if outputs are computed one at a time",
                 "set outputs=1, oc_blocking=0 and fc_batch=1",
             ),
             (self.ports > self.banked + 1, "ports=2 needs banked stores", "set banked=1"),
-            (self.resident >= self.frames, "resident=1 needs a second frame", "set frames=2"),
+            (self.resident >= self.frames, "resident=1 needs two frames per store", "set frames=2"),
             (
                 self.frames > 1 and self.layout != "rows",
-                f"frames=2 prefetches the next block, which cannot be foreseen with layout={self.layout}",
+                f"frames=2 prefetches blocks, whose order is not known in advance with layout={self.layout}",
                 "set layout=rows",
             ),
             (
                 self.oc_blocking and self.layout != "rows",
-                f"oc_blocking=1 does not support kernels that straddle blocks, as with layout={self.layout}",
+                f"oc_blocking=1 needs whole kernels in each block; layout={self.layout} splits kernels",
                 "set layout=rows",
             ),
             (
@@ -101,7 +104,7 @@ class Config(MachineConfig):
                 raise ConfigError("zynq config", reason, remedy)
 
     def block_words(self, store: str) -> int:
-        """Return the words per block of a store. A bias has 32 bits, all other words 8."""
+        """Return the number of words per block of a store. A word of the bias store has 32 bits, all others 8."""
         return 1 << int(getattr(self, f"{store}_bits"))
 
     @property
@@ -126,11 +129,11 @@ class Config(MachineConfig):
         return LANES * self.outputs
 
     def fetch_bytes(self, store: str) -> int:
-        """Return the words that the loader reads from a store per cycle."""
+        """Return how many words the loader reads from a store per cycle."""
         return BRAM_PORT_BYTES * self.ports * self.bill[f"{store} store (BRAM36)"] if self.banked else 1
 
     def fill(self, fc: bool = False) -> int:
-        """Return the cycles in which the loader fills the lanes for one iteration."""
+        """Return how many cycles the loader takes to fill the lanes for one iteration."""
         data, weights = LANES, LANES
         if self.fetch == "full":
             data, weights = (data, weights * self.outputs) if fc else (data * self.outputs, weights)

@@ -80,7 +80,7 @@ def test_what_a_block_takes_is_the_arrays_rule() -> None:
     wide = replace(PYNQ, **WIDE, multipliers="packed")
     with pytest.raises(ConfigError, match="do not fit a block"):
         MacArray(1, 8, 16, 16, "packed")
-    with pytest.raises(ConfigError, match="do not fit a block"):
+    with pytest.raises(ConfigError, match="do not fit one DSP48"):
         bill.total(wide)
 
 

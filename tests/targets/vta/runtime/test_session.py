@@ -311,9 +311,9 @@ def loading(
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (loading(sram=2047, x=2), r"load_buffer_2d: sram_index 2047 with 2 tiles is outside inp; it has tiles"),
+        (loading(sram=2047, x=2), r"load_buffer_2d: sram_index 2047 with 2 tiles is outside inp; inp has tiles"),
         (loading(sram=-1), "load_buffer_2d: sram_index -1"),
-        (loading(sram=1023, x=2, memory=Memory.WGT), r".*is outside wgt; it has tiles 0\.\.1023"),
+        (loading(sram=1023, x=2, memory=Memory.WGT), r".*is outside wgt; wgt has tiles 0\.\.1023"),
         (loading(x=1 << 16), r"load_buffer_2d: x_size is 65536, not an integer in 0\.\.65535"),
         (loading(y=-1), "load_buffer_2d: y_size is -1"),
         (loading(stride=1 << 16), "load_buffer_2d: x_stride is 65536"),

@@ -31,7 +31,7 @@ STEP_US = 20
 
 
 class Operands(NamedTuple):
-    """The numbers of the memory parts that a step reads, and of those that it writes."""
+    """The numbers of the memory parts that a step reads (`reads`) and writes (`writes`)."""
 
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
@@ -129,7 +129,7 @@ class StreamBuilder:
 
 
 def _spread(first: Array, size: Array) -> tuple[Array, Array]:
-    """Concatenate the runs first..first+size-1; return where each starts (and the last ends), and all numbers."""
+    """Join the ranges first..first+size-1: return where each one starts (and the end of the last), and all numbers."""
     starts = np.concatenate([[0], np.cumsum(size)])
     return starts, np.arange(starts[-1]) + np.repeat(first - starts[:-1], size)
 
@@ -143,7 +143,7 @@ class Tokens(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The state of _link; a row is a step or a NOP in stream order.
+    """The state of _link. A row is a step or a NOP; rows are in stream order.
 
     `rows` [1]: the number of rows. `clock` [m, units] (vector clocks): the last row of each unit that is known to have
     ended when a row starts. `now` [units, units]: the same for the next row of each unit. `wants` [units]: the rows
@@ -158,7 +158,7 @@ class _State(NamedTuple):
 
 
 def _linked(unit: Array, needs: Array) -> Tokens:
-    """Return the tokens by which steps of `unit` [n] follow the steps `needs` [n, units] (or NOBODY)."""
+    """Return the tokens that make each step of `unit` [n] follow the steps `needs` [n, units] (NOBODY: no step)."""
     units = needs.shape[1]
     room = len(unit) * max(1, units - 1)  # a step, and at most one NOP per unit that is not its own or its neighbour
     made = Tokens(np.full(room, NOBODY), np.zeros(room, np.int64), np.zeros(room, np.int64))

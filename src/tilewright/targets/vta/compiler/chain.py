@@ -1,4 +1,4 @@
-"""Join layers to one launch: neighbours that requantise on chip and read each other's tensors from DRAM as they are."""
+"""Join consecutive layers into one launch, where the host need not requantise or lay out the data between them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A node on the machine; `reads`: for each tensor that it reads, the members that write it; () for the host."""
+    """A node that the machine runs. `reads`: for each input tensor, the members that write it, () if the host does."""
 
     site: Site
     lowered: Lowered
@@ -43,7 +43,7 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A node without instructions: its result is the results of members, consecutive in DRAM."""
+    """A node that needs no instructions: the members `made` wrote its result already, consecutively in DRAM."""
 
     site: Site
     made: tuple[int, ...]
@@ -52,7 +52,7 @@ class View:
 
 @dataclass(eq=False)
 class Chain:
-    """Members in order, and the views between them.
+    """The layers of one launch, in order (members), and the views between them.
 
     `made`: the tensors that later members may read, with the members that write them and the layout.
     `segments`: groups of members whose results are consecutive in one DRAM segment.
@@ -73,14 +73,14 @@ class Chain:
             self.made[site.output.name] = own, written(lowered.layer, site, batch)
 
     def replan(self, plans: Sequence[Plan]) -> list[Member]:
-        """Give the members other plans, one each; return the new members."""
+        """Replace the members' plans by `plans`, in order; return the new members."""
         made = {id(old): replace(old, plan=plan) for old, plan in zip(self.members, plans, strict=True)}
         self.members = [made[id(member)] for member in self.members]
         self.nodes = [made.get(id(node), node) for node in self.nodes]
         return self.members
 
     def view(self, site: Site, block: int) -> bool:
-        """Add a node as a view if members have written its result already; return whether it is one.
+        """Add a node as a view if members have already written its result; return whether it was added.
 
         A concatenation is a view if the results that it joins can be made consecutive in DRAM.
         """
@@ -106,7 +106,7 @@ class Chain:
         return True
 
     def _join(self, parts: list[tuple[int, ...]]) -> bool:
-        """Make the results of some members consecutive in DRAM; False if a part is no whole segment or occurs twice."""
+        """Make results consecutive in DRAM; return False if a part is not a whole segment or occurs twice."""
         if len(set(parts)) < len(parts) or not set(parts) <= set(self.segments):
             return False
         self.segments = [segment for segment in self.segments if segment not in parts]
@@ -120,7 +120,7 @@ def operands(site: Site, layer: Layer) -> list[str]:
 
 
 def lies(layer: Layer, channels: int, size: tuple[int, int], tiles: int, columns: int, batch: int) -> Layout:
-    """Return the layout of a layer's input or result; `columns`: pixels in a row of the image."""
+    """Return the layout in DRAM of a layer's input or result; `columns`: pixels in a row of the image."""
     shares = layer.matrix and batch > 1
     return Layout(channels, tiles, size[0] * size[1], layer.fold, columns if layer.fold > 1 else 0, shares)
 

@@ -74,7 +74,7 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
 
 
 def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
-    """Lower codes times a constant, as codes of another scale, or return the reason for the fallback."""
+    """Lower a product of codes and a constant, or a change of scale; or return the reason for the fallback."""
     config, rounding, x, out = context.config, context.rounding, site.input(0), site.output
     if x.dtype not in CODE_DTYPES:
         return f"{op.label} of real numbers is not supported"
@@ -95,7 +95,7 @@ def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
 
 
 def _width(site: Site, context: Context) -> int:
-    """Return the tiles per channel tile: one for every `batch` pixels."""
+    """Return the number of tiles that hold all pixels of one channel tile: one for every `batch` pixels."""
     out = site.output
     return -(-(out.size // out.shape[-1]) // context.config.batch)
 
@@ -144,7 +144,7 @@ def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Requantised
 
 
 class _Codes(NamedTuple):
-    """The type of a tensor of codes: a key for the search."""
+    """The dtype, scale and zero point of a tensor of codes: a key for caching the search for constants."""
 
     dtype: str
     scale: float
@@ -163,7 +163,7 @@ def _results(
     held: tuple[Array, ...],
     rounding: Rounding,
 ) -> Array:
-    """Run the reference on codes as the machine holds them; return the results as it would hold them, int64."""
+    """Return the reference's results for the codes `held`; both are in the form that the machine holds. int64."""
     shapes = [values.shape for values in held]
     tensors = [replace(tensor, shape=shape, data=None) for tensor, shape in zip(operands, shapes, strict=True)]
     result = replace(out, shape=np.broadcast_shapes(*shapes), data=None)
@@ -214,7 +214,7 @@ def _tensor(kind: _Codes) -> Tensor:
 def _candidates(
     left: float, right: float, constant: float, bounds: tuple[int, int]
 ) -> Iterator[tuple[Requantised, Requantised, Requantised]]:
-    """Yield factors and constants, starting with the plain ones; the order is deterministic."""
+    """Yield requantisations to try for both operands and the sum: first unvaried, then randomly varied (fixed seed)."""
     rng = np.random.default_rng(0)
     most = floor(BITS - log2(256 * (left + right) + abs(constant)))
     for exponent in range(most, most - EXPONENTS, -1):

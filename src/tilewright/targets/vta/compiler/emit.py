@@ -1,4 +1,4 @@
-"""Turn a schedule into instructions: assign DRAM addresses, place operands in their slots, and load micro-ops."""
+"""Turn a schedule into instructions: assign DRAM addresses, place operands in slots (see plan.py), load micro-ops."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Names(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """n instructions; `item` and `step` int64 [n]: the listing's item that each belongs to, and its step (-1: none)."""
+    """n instructions. `item` and `step`, int64 [n]: each one's index in `listing.items` and in `steps` (-1: none)."""
 
     built: Built
     listing: Listing
@@ -75,7 +75,7 @@ class Draft:
 
     @property
     def instructions(self) -> Array:
-        """Instructions of each item of the listing, as if none were joined: int64 [items]."""
+        """The number of instructions of each item of the listing before steps were joined: int64 [items]."""
         items = self.listing.items
         steps = np.array([len(item.run.steps) if isinstance(item, Compute) else 1 for _, item in items], np.int64)
         return np.maximum(np.bincount(self.item, minlength=len(items)), steps)
@@ -103,7 +103,7 @@ def draft(
 ) -> Draft:
     """Return the instructions of layers in the order of a listing, with addresses, tokens and loads of micro-ops.
 
-    `costs`: the draft is only timed, so steps of a run are joined where the cycles stay the same (Costs.joined).
+    `costs` is for a draft that is only timed: the steps of a run are joined if the cycles stay the same (Costs.joined).
     """
     builder = StreamBuilder(config)
     runs = _Runs(builder, order.regions, costs)
@@ -232,9 +232,9 @@ def _part(builder: StreamBuilder, memory: Memory, region: Region, slot: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """A run on given slots: the numbers of its steps and of its micro-op lists.
+    """A run of steps on given slots: the numbers of the steps, and of their micro-op lists.
 
-    `rows` maps the places of the lists in the micro-op cache to the run's instructions.
+    `rows`: for each placement of these lists in the micro-op cache, the numbers of the run's instructions.
     """
 
     unit: int
@@ -260,7 +260,7 @@ class _Runs:
         self._known: dict[tuple[int, Compute], _Known] = {}
 
     def of(self, layer: int, item: Compute) -> _Known:
-        """Return the run of an item; the first use of a run adds its micro-op lists."""
+        """Return the run that an item executes. The first use of a run adds its micro-op lists."""
         if (known := self._known.get((layer, item))) is None:
             known = self._known[layer, item] = self._of(self._where[layer], item)
         return known
@@ -295,7 +295,7 @@ class _Runs:
         self._builder.load_uops(memory, base, start + at, count)
 
     def emit(self, known: _Known) -> None:
-        """Emit a run, with loads of the micro-op lists that are not on chip."""
+        """Add the instructions of a run, and loads of its micro-op lists that are not on chip."""
         cache = self._caches[known.memory]
         places = cache.places(known.lists)
         if places is not None:
@@ -315,7 +315,7 @@ class _Runs:
         self._builder.step(known.unit, rows, known.operands)
 
     def _row(self, number: int, uops: range) -> int:
-        """Return the instruction of a step."""
+        """Return the number of a step's instruction, whose micro-ops are `uops` of the cache."""
         distinct, step = self._builder.distinct, self._all[number]
         outer, inner = (_loop(dim) for dim in (step.kernel.outer, step.kernel.inner))
         if step.op is None:
@@ -328,7 +328,7 @@ class _Runs:
 
     @cached_property
     def _all(self) -> tuple[Step, ...]:
-        """All steps; to be read only when all are known."""
+        """The steps by number; cached, so read only after the last step was added."""
         return tuple(self.steps)
 
 
@@ -361,13 +361,13 @@ def _micro_ops(step: Step, item: Compute, where: Regions) -> bytes:
 
 @lru_cache(maxsize=1 << 16)
 def _listed(kernel: Kernel, dst: int, src: int, wgt: int | None) -> bytes:
-    """Return the micro-ops of a kernel, with slots that start at these tiles; `wgt` None: no third operand."""
+    """Return the micro-ops of a kernel whose slots start at tiles `dst`, `src`, `wgt` (None: no third operand)."""
     listed = np.stack([kernel.dst, kernel.src, kernel.wgt * (wgt is not None)])
     return (listed + np.array([dst, src, wgt or 0])[:, None]).tobytes()
 
 
 def _loop(dim: Dim) -> Loop:
-    """Return the instruction's loop; a loop of one step has no factors."""
+    """Return a dimension as an instruction's loop; with one iteration, its factors are 0."""
     return Loop(dim.extent, dim.dst, dim.src, dim.wgt) if dim.extent > 1 else ONCE
 
 

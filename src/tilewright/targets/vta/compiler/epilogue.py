@@ -1,7 +1,7 @@
-"""The epilogue of a group: ALU instructions that requantise sums to codes, or add and requantise (ADD), on chip.
+"""The epilogue of a group (see plan.py): ALU instructions that requantise sums to codes, or add two tensors (ADD).
 
-The parameters of a channel tile are consecutive: one bias tile per class, then the factors. With REQ, the factors are
-multipliers, scaling and bounds; without, they are multipliers, left shifts (negated) and right shifts.
+The parameters of a channel tile are consecutive: one bias tile per class (see layer.Codes), then the factors. With REQ,
+the factors are multipliers, scaling and bounds; without, they are multipliers, left shifts (negated) and right shifts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Patch(NamedTuple):
 
 
 def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """Return the steps for one group, whose sums are in the first tiles of its slot; `limit`: micro-ops in a list."""
+    """Return the steps for a group, whose sums are in its slot's first tiles; a list has up to `limit` micro-ops."""
     codes = layer.codes
     assert codes
     if layer.kind == "add" and layer.shifts:

@@ -103,7 +103,7 @@ def _plan(layer: Mapping[str, Any], named: bool) -> list[str]:
 
 
 def _walk(launch: Launch, index: int, config: Config) -> list[str]:
-    """Return the block walk of a layer, if it is a matrix product."""
+    """Return the lines of a layer's block walk; none unless the layer is a matrix product."""
     layer = launch.meta["layers"][index]
     if not layer["matrix"]:
         return []
@@ -113,5 +113,5 @@ def _walk(launch: Launch, index: int, config: Config) -> list[str]:
 
 
 def _under(layer: Mapping[str, Any], lines: list[str], named: bool) -> list[str]:
-    """Return a layer's lines, under its name if its launch has several layers."""
+    """Return a layer's lines of text; if `named`, they follow the layer's name and are indented."""
     return [f"{layer['node']}:", *(f"  {line}" for line in lines)] if named else lines

@@ -51,9 +51,9 @@ class Walk:
 
 
 def walk(launch: Launch, config: Config, short: bool = False, layer: int | None = None) -> str:
-    """Return the tables of a launch, or of one of its layers; empty if nothing is multiplied.
+    """Return the block walk of a launch, or of one of its layers, as text; "" if nothing is multiplied.
 
-    `short`: few lines, without the memory map.
+    With `short`, the tables have few lines and the memory map is left out.
     """
     image = image_of(launch)
     dram = image.dram({}, 1)
@@ -142,7 +142,7 @@ def _ranks(bases: Array) -> Array:
 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
-    """Return, by GEMM, the (block, first block of the STORE) to which each acc tile goes next: int64 [depth, 2]."""
+    """Return by GEMM where each acc tile is stored next, int64 [depth, 2]: its block, and the STORE's first block."""
     each, kernel = program.moves.each, program.kernel.tolist()
     at, found = np.full((program.config.acc.depth, 2), NOWHERE), {}
     for step in reversed(steps):
@@ -173,11 +173,10 @@ def _start(move: Move, dram: Dram) -> int:
 
 
 def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
-    """Return the entries in groups: consecutive ones with the same input block, or the same weight block.
+    """Return the entries as lines: consecutive ones with the same input block, or else the same weight block.
 
-    `by_sum`: those with the same bias block instead.
-
-    Consecutive equal entries count as one, because some sums take several instructions.
+    With `by_sum`, a line has entries with the same bias or output block instead. Consecutive equal entries count as
+    one, because some sums take several instructions.
     """
     lines: list[list[Entry]] = []
     shared = -1
@@ -204,7 +203,7 @@ def _table(lines: Sequence[Sequence[Entry]], limit: int) -> list[str]:
 
 
 def _rows(move: Move, config: Config, dram: Dram) -> Iterator[str]:
-    """Yield a transfer row by row: DRAM base in bus words from the buffer's start, blocks, and tiles on chip."""
+    """Yield a line for a transfer, then one for each row: DRAM offset in bus words, blocks, and tiles on chip."""
     memory = Memory(move.memory)
     chip, size = config.sram(memory), config.dram_tile_bytes(memory)
     at, bus = move.address - _start(move, dram), config.bus_bits // 8

@@ -1,4 +1,4 @@
-"""GEMM and ALU instructions, relative to the slots that they work on, and the mapping of a tile's sums to them.
+"""GEMM and ALU instructions, relative to the slots (see plan.py) they work on, and the mapping of sums to them.
 
 An instruction is a list of micro-ops and two loops. A rectangle of outputs with the same valid taps is a nest of affine
 dimensions (taps, input channels, rows, columns, output channels). Two dimensions become the instruction's loops, some
@@ -29,7 +29,7 @@ LISTED = 0.2
 
 
 class Dim(NamedTuple):
-    """A loop of `extent` steps and the strides of the three tile indices; `sums`: a reduction into the same outputs."""
+    """A loop of `extent` iterations, with the strides of three tile indices. `sums`: all add to the same outputs."""
 
     extent: int
     dst: int
@@ -58,14 +58,14 @@ class Kernel:
 
 
 class Block(NamedTuple):
-    """Channel tiles of one chunk of a group: `outs` output and `sums` input channel tiles (1 if diagonal)."""
+    """Channel tiles of one chunk of a group: `outs` output tiles, `sums` input tiles (1 if each output reads one)."""
 
     outs: int
     sums: int
 
 
 def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> tuple[Kernel, ...]:
-    """Return the GEMM instructions that add one chunk of input channels to a tile; `limit`: micro-ops in a list."""
+    """Return the GEMM instructions that add a chunk of input channels to a tile; lists have up to `limit` micro-ops."""
     return _sum_kernels(
         layer.window.kernel[1],
         layer.window.stride,
@@ -81,7 +81,7 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
 
 
 def rectangles(rows: Span, columns: Span) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
-    """Yield every rectangle of outputs with the same valid taps: two Taps, for rows and columns, as one tuple."""
+    """Yield every rectangle of outputs with the same valid taps, as the fields of its row Taps and column Taps."""
     for vertical in rows.taps:
         for horizontal in columns.taps:
             yield (*vertical, *horizontal)
@@ -132,7 +132,7 @@ def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[Kernel]:
-    """Return the instructions that cover all steps of `dims`, starting at the tile indices `base`."""
+    """Return the instructions that run all iterations of `dims`, starting at the tile indices `base`."""
     choice = _choose(dims, limit)
     kernels = []
     for start in _offsets(choice.apart, base).T:
@@ -185,7 +185,7 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
 
 
 def _apart_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
-    """Return whether writes of one output are DISTANCE micro-ops apart; listed outputs are inside listed reductions."""
+    """Return whether writes of one output are DISTANCE micro-ops apart; in lists, outputs vary before reductions."""
     outputs = prod(dim.extent for dim in listed if not dim.sums)
     if outputs >= DISTANCE:
         return True

@@ -47,12 +47,12 @@ class Codes:
 
     @property
     def biases(self) -> int:
-        """Bias tiles per channel tile."""
+        """The number of bias tiles per channel tile."""
         return self.classes[0] * self.classes[1]
 
     @property
     def tiles(self) -> int:
-        """Parameter tiles per channel tile."""
+        """The number of parameter tiles per channel tile."""
         return self.biases + self.factors
 
     @cached_property
@@ -62,7 +62,7 @@ class Codes:
 
 
 class Words(NamedTuple):
-    """Bias tiles and parameter tiles per channel tile, and the immediates."""
+    """The numbers of bias tiles and of parameter tiles per channel tile, and the immediates."""
 
     biases: int
     tiles: int
@@ -117,7 +117,7 @@ class Layer:
     def canonical(self) -> Layer:
         """The layer reduced to what affects its plan.
 
-        Layers that are equal in this form get the same plan, which is searched only once.
+        Layers that are equal in this form get the same plan, found by one search.
         """
         if self.codes is None or self.codes.immediates is None:
             return self if self.clamp is None else replace(self, clamp=(0, 0))
@@ -158,7 +158,7 @@ class Layer:
 
     @property
     def depth(self) -> int:
-        """Input channel tiles that one output tile reads, at most."""
+        """The largest number of input channel tiles that one output tile reads."""
         if self.link == "diagonal":
             return 1
         return self.in_tiles if self.link == "dense" else max(high - low for low, high in self.bands)
@@ -244,7 +244,7 @@ def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared:
 
 
 def span(layer: Layer, axis: int, start: int, extent: int) -> Span:
-    """Return the tile of `extent` outputs from `start`; if inputs repeat f times, output r reads (r + offset) // f."""
+    """Return the tile of `extent` outputs from `start`. If inputs repeat f times, output r reads (r + offset) // f."""
     w, times = layer.window, layer.repeat[axis]
     if times > 1:
         first = start // times
@@ -273,7 +273,7 @@ def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start
 
 
 class Transfer(NamedTuple):
-    """`rows` x `length` tiles: in DRAM from the tensor's tile `offset`, `stride` apart; dense on chip from `at`."""
+    """Rows of `length` tiles: in DRAM from tile `offset` of the tensor, `stride` apart; dense on chip from `at`."""
 
     at: int
     offset: int

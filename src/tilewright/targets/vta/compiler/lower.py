@@ -1,7 +1,7 @@
 """Lower a graph node to a layer with weight tiles and parameters, or give the reason why the host runs it.
 
-Handles convolutions and matrix products. Pools, averages and upsampling use identity weights, which copy codes (for
-averages: codes times a factor) into accumulators. elementwise.py handles additions and rescaling.
+This module lowers convolutions and matrix products. It lowers pools, averages and upsampling by identity weights, which
+copy codes (for averages: codes times a factor) into accumulators. elementwise.py lowers additions and rescaling.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from tilewright.targets.vta.compiler.lowered import (
 REASONS = {
     kind: reason
     for reason, kinds in {
-        "rescales codes, and VTA's ALU has no multiplier for that": "clamp",
+        "rescales codes, and VTA's ALU has no multiplier for rescaling": "clamp",
         "needs exponentials and a division": "softmax Softmax QLinearSoftmax",
         "moves no data": "reshape",
         "moves data only": "pad concat transpose Slice Split Gather Resize DepthToSpace SpaceToDepth",
@@ -84,7 +84,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
     if isinstance(op, Add | Mean | RealAveragePool2D) and not config.rescales and not _shifts(context):
         return f"{op.label} rescales its operands; the ALU of alu={config.alu} has no rescaling multiplier"
     if config.inp.width != 8 or config.wgt.width != 8:
-        return f"codes have 8 bits, but the machine's values {config.inp.width} and its weights {config.wgt.width}"
+        return f"codes have 8 bits, but the machine has {config.inp.width}-bit inputs, {config.wgt.width}-bit weights"
     x = site.input(0)
     if x.dtype not in CODE_DTYPES:
         reason = f"{op.label} of {x.dtype} ('{x.name}') is not supported"
@@ -163,7 +163,7 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
 
 
 def _matrix(site: Site, w: Array, rows: int, context: Context, what: str) -> Lowered:
-    """Lower a product of `rows` rows with w (O, 1, K); `what`: the rows, for the report."""
+    """Lower a product of `rows` rows with w (O, 1, K); `what` names the rows in the report."""
     config = context.config
     planes = planes_of(w, config)
     block = config.block
@@ -221,7 +221,7 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
 
 
 def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
-    """Lower all products to one layer: the matrices are channels side by side, each in its own tiles."""
+    """Lower a product of activations to one layer: its matrices are side by side as channels, each in its own tiles."""
     config, block = context.config, context.config.block
     count, rows, depth, columns = matrices(site)
     if site.input(1).dtype not in CODE_DTYPES or site.output.dtype not in CODE_DTYPES:
@@ -275,7 +275,7 @@ def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowe
     shifts = rounding.elementwise == "pow2"
     if isinstance(op, Mean):
         if len(shape) != 4 or set(op.axes) != {1, 2}:
-            return f"axes={list(op.axes)} of {list(shape)} is not supported; only a mean over rows and columns is"
+            return f"axes={list(op.axes)} of {list(shape)} is not supported; only a mean over rows and columns"
         window = Window((shape[1], shape[2]))
     elif not shifts:
         return "its onnxruntime arithmetic adds real numbers in float32, one after the other; VTA adds integers"
@@ -299,7 +299,7 @@ def _upsample(site: Site, op: Upsample, context: Context) -> Lowered:
 
 
 def _pooled(site: Site, window: Window, context: Context, factor: int | None) -> Lowered:
-    """Lower a window over each channel that sums codes times `factor`; None: it copies codes without summing."""
+    """Lower a window over each channel that sums codes times `factor`, or that copies codes if `factor` is None."""
     config, shape = context.config, site.input(0).shape
     out = window.output_size(site.node.name, *shape[1:3])
     (row_class, rows), (column_class, columns) = classes_of(shape[1:3], out, window)

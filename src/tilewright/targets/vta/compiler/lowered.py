@@ -1,6 +1,7 @@
 """The result of lowering a node: a `Layer` with its weight tiles and the constants that finish its sums.
 
-The layout of codes, weights and neighbouring pixels in tiles is here too.
+The layout of codes, weights and neighbouring pixels in tiles is here too. Weights `w` are (O, T, K): output channels,
+window taps, and the input channels of each output channel.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def windowed(
 
 
 def packing(what: str, pixels: int, rows: str) -> str:
-    """Return a text on the layout of a layer's input, for the report."""
+    """Return a text for the report that describes the layout of a layer's input."""
     return ", ".join(part for part in (what, f"{pixels} pixels side by side" if pixels > 1 else "", rows) if part)
 
 
@@ -122,7 +123,7 @@ def given_back(codes: Array, tensor: Tensor) -> Array:
 
 
 def planes_of(w: Array, config: Config) -> int:
-    """Return the bytes that hold every sum of products of w (O, T, K) with codes, for any subset of the taps.
+    """Return how many bytes hold any sum of products of w (O, T, K) with codes, over any subset of the taps.
 
     Raises UnsupportedError if the accumulators are too narrow.
     """
@@ -189,8 +190,8 @@ class Fold(NamedTuple):
 def folded_rows(w: Array, count: int, config: Config, single: bool = False) -> Fold:
     """Return the fold for a product of `count` rows with w (O, 1, K).
 
-    It is 1 unless folding saves more cycles than loading the wider weights takes. `single`: one row per tile, the
-    layout in which another layer writes the input.
+    A tile keeps one row unless folding saves more cycles than loading the wider weights takes. `single`: it must
+    keep one row, because another layer writes the input in that layout.
     """
     outputs, _, depth = w.shape
     pixels = 1 if single else min(config.block // outputs, count)
@@ -208,7 +209,7 @@ def folded_rows(w: Array, count: int, config: Config, single: bool = False) -> F
 def folded_columns(
     w: Array, start: Array, channels: int, window: Window, width: int, config: Config, single: bool = False
 ) -> Fold:
-    """Return the fold for a window over `width` output columns; 1 if the folded window has too many taps to pay off.
+    """Return the fold for a window over `width` output columns: none if the folded window has too many taps.
 
     Output o reads w.shape[2] of `channels` channels from start[o] on. `single`: see folded_rows.
     """

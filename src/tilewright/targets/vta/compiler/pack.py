@@ -1,7 +1,7 @@
 """Convert tensors to a launch's input segments, and output segments to tensors, at every inference.
 
-Codes are laid out as tiles; byte planes are joined to accumulators. The second operand of a matrix product is laid out
-as weights. Its matrices are channels side by side, each in its own tiles.
+Codes are laid out as tiles. Byte planes (accumulators stored one byte at a time) are joined. The second operand of a
+matrix product is laid out as weights: its matrices lie side by side as channels, each in its own tiles.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
                 reason = f"the size of its input segment '{name}' does not match its layout"
                 raise ProgramError(f"launch '{launch.name}'", reason, "compile it again")
             if not 0 < form["fold"] <= form["block"]:
-                reason = f"the fold of its layout is {form['fold']}, not 1..{form['block']}"
+                reason = f"its layout puts {form['fold']} pixels in a tile, not 1..{form['block']}"
                 raise ProgramError(f"launch '{launch.name}'", reason, "compile it again")
             packed[name] = _tiles(site, _held(launch, graph, values, tensor), form)
         if form["weights"] is not None:
@@ -61,7 +61,7 @@ def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str
     """Return a tensor's codes as the machine holds them, int8 (S, *shape)."""
     value = value_of(graph, values, tensor)
     if value is None:
-        raise ProgramError(f"launch '{launch.name}'", f"it reads '{tensor}', which has no value", "compile it again")
+        raise ProgramError(f"launch '{launch.name}'", f"input '{tensor}' has no value", "compile it again")
     return held_codes(value)
 
 
@@ -160,7 +160,7 @@ def _gathered(site: Site, form: Mapping[str, Any], data: Array) -> Array:
 
 
 def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], rounding: str) -> Array:
-    """Return sums int32 (S, *out_shape), requantised to codes by the host."""
+    """Return the codes of sums, int32 (S, *out_shape), which the host requantises."""
     op = site.node.op
     if isinstance(op, Linear):
         correction, rows, columns = (tables[name] for name in TABLES)
@@ -171,7 +171,7 @@ def _finished(site: Site, acc: Array, tables: Mapping[str, Array | None], roundi
             acc = acc - (correction[0, 0] if one_class else correction[rows[:, None], columns])
         return op.finish(site, acc, rounding_mode(rounding))
     if not isinstance(op, AveragePool2D):
-        raise ProgramError(f"op '{site.node.name}'", f"a {op.kind} leaves no sums to the host", "compile it again")
+        raise ProgramError(f"op '{site.node.name}'", f"a {op.kind} leaves no sums for the host", "compile it again")
     return op.finish(site, acc + held_offset(site.input(0)) * op.counts(site))[0]
 
 

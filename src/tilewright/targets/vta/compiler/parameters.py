@@ -1,4 +1,4 @@
-"""The parameters of on-chip requantisation, as tiles of 32-bit words: one bias tile per class, then the factors."""
+"""The parameters of on-chip requantisation, in tiles of int32: one bias tile per class (layer.Codes), then factors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Requantised(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """`tiles` int32 [channel tile, biases and factors, rows, block]; `codes` describes them."""
+    """A layer's parameters: `tiles` int32 [channel tile, biases and factors, rows, block]; `codes` describes them."""
 
     tiles: Array | None
     codes: Codes
@@ -94,9 +94,9 @@ def of_linear(
 def of_product_shift(
     site: Site, activation: Activation, correction: Array, layer: Layer, config: Config
 ) -> Parameters | None:
-    """Return the parameters of a shift to the right, ties rounded up: per channel tile, one tile of bias plus half.
+    """Return the parameters of a right shift that rounds ties up: for each channel tile, a tile with bias plus half.
 
-    None unless one shift of 0..30 bits serves all channels, without zero points, on 3 stages and an ALU without REQ.
+    Returns None unless one shift of 0..30 bits serves all channels, zero points are 0, stages=3, and the ALU lacks REQ.
     """
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, activation)
@@ -143,7 +143,7 @@ def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: R
 
 
 def _mean(site: Site, count: int, config: Config, rounding: Rounding) -> Scaling | None:
-    """Return the factor from centred sums to codes; None if the ALU follows another rule."""
+    """Return the scaling from sums of (code - zero point) to codes; None if the ALU rounds by another rule."""
     rule = RULES.get(config.alu)
     if rule == "float" and rounding.elementwise == "ort":
         return Scaling(float_bits(Mean.factor32(site, count)), np.array(0))
@@ -159,7 +159,7 @@ def float_bits(factor: np.float32) -> Array:
 
 
 def of_add_shift(site: Site, op: Add, pixels: int) -> Codes | None:
-    """Return the codes of an addition of operands of one scale, whose sum is only shifted; None for other operands."""
+    """Return the `Codes` of an ADD whose operands have one scale, so that its sum is only shifted; None for others."""
     out = site.output
     left, right, up = op.shifts(site)
     if left or right or not 0 <= -up < 31 or any(tensor.zero_point for tensor in (site.input(0), site.input(1), out)):
@@ -169,7 +169,7 @@ def of_add_shift(site: Site, op: Add, pixels: int) -> Codes | None:
 
 
 def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
-    """Return a bias and factors for each operand and for their sum, equal for all channels."""
+    """Return the parameters of an ADD: a bias and factors for each operand and for the sum, equal for all channels."""
     out = site.output
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     twice = 2 * max(scales)
@@ -182,7 +182,7 @@ def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
 
 
 def of_all(parts: Sequence[Requantised], pixels: int, config: Config, channel_tiles: int = 1) -> Parameters:
-    """Return the parameters of consecutive requantisations, equal for all channels and all `pixels` of a row."""
+    """Return the parameters of several requantisations in order; all channels and all `pixels` of a row share them."""
     rows = [np.concatenate([np.full((1, 1), part.bias), factors(part.scaling, config)]) for part in parts]
     lanes = np.broadcast_to(np.concatenate(rows), (sum(map(len, rows)), channel_tiles * config.block))
     immediates = _immediates([part.scaling for part in parts], config)

@@ -48,7 +48,7 @@ class Group(NamedTuple):
 
     @property
     def tiles(self) -> int:
-        """Output tiles of the group, which are stored together."""
+        """The number of output tiles of the group, which are stored together."""
         return self.outs.size * self.pixels
 
     def loads(self, layer: Layer, inputs: Range) -> tuple[Transfer, ...]:
@@ -89,7 +89,7 @@ class Plan:
 
     @cached_property
     def weight_chunks(self) -> tuple[tuple[Range, Range], ...]:
-        """(Output tiles, input tiles) of each weight chunk, a contiguous run of weight tiles, in DRAM order."""
+        """The (output tiles, input tiles) of each weight chunk, in DRAM order. A chunk is contiguous in DRAM."""
         if self.layer.shared:
             return ((Range(0, 1), Range(0, 1)),)
         return tuple(

@@ -97,7 +97,7 @@ def _variants(plan: Plan) -> Iterator[Plan]:
 
 
 def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[float, Plan]]:
-    """Yield bounds and plans that fit, the most promising first; each cut once, with its best loop order and slots."""
+    """Yield (lower bound, plan) of each cut that fits, lowest bound first, with its best loop order and slots."""
     grid = _choices(layer, config)
     bounds = _bounds(layer, config, timing, grid)
     seen: set[tuple[int, ...]] = set()
@@ -175,7 +175,7 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
 def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -> Array:
     """Return a lower bound of each candidate's score: cycles under a timing model, plus OVERHEAD per instruction.
 
-    The bound is the longest of loads, sums and stores, with the time before and after it that nothing overlaps.
+    The bound is the longest of loads, sums and stores, plus the time before and after it without any overlap.
     """
     model = MODELS[timing]
     own = model.intervals(config)
@@ -272,7 +272,7 @@ def _alu_cycles(layer: Layer, own: Intervals) -> int:
 
 
 def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array:
-    """Return an estimate of the instructions for the sums of a chunk; tiles at the border have more rectangles.
+    """Return the estimated number of instructions for the sums of a chunk; tiles at the image border need more.
 
     A chunk with fewer than DISTANCE outputs needs one instruction per input channel tile.
     """
@@ -284,7 +284,7 @@ def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array
 
 
 def trace_of(draft: Draft, config: Config, model: str) -> Trace:
-    """Return the trace of a draft under timing model `model`. Raises HazardError if a queue fills for good."""
+    """Return the trace of a draft under timing model `model`. Raises HazardError if a full queue stops it."""
     stream, line = decode(draft.built.code, config), config.pipeline
     pops, pushes = line.tokens(stream)
     kernel, kernels = draft.step, _kernels(draft.steps, config)
@@ -312,7 +312,7 @@ def _kernels(steps: Sequence[Step], config: Config) -> Kernels:
 
 
 def _fields(step: Step) -> tuple[int, ...]:
-    """Return the FIELDS of a step."""
+    """Return a step as a row of Kernels.fields, in the order of FIELDS."""
     outer, inner = step.kernel.outer, step.kernel.inner
     if step.kernel.joined:
         return (

@@ -1,4 +1,4 @@
-"""Put the instructions of layers in order, by their slots alone and without timing them.
+"""Put the items of layers (see work.py: loads, runs of steps, stores) in order, by their slots, without timing them.
 
 Slots (see plan.py) are the parts of the on-chip memories that loads fill. The compute and store units work in the order
 of the plans. Each load goes as early as possible: after the last user of the data that it overwrites, and after the
@@ -38,17 +38,17 @@ from tilewright.targets.vta.isa.fields import Opcode
 
 
 class Stage(NamedTuple):
-    """A layer's plan. `reads`: the numbers of the layers that write an input, in channel order, for each such input."""
+    """A layer's plan. `reads`: for each input that other layers write, the numbers of these layers, by channel."""
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
 
 
 class Load(NamedTuple):
-    """A load of layer `layer`, placed ahead of `work[at]`.
+    """A load for layer `layer`, which the stream has before `work[at]`.
 
-    Earliest: `work[free]`, which follows the last user of the data that it overwrites, and after `work[stored]`, the
-    last store that it reads (-1: none). Latest: `work[need]`, the first item that may use it.
+    `free`, the lowest legal `at`, is the item after the last user of the data that the load overwrites. `at` must also
+    be above `stored`, the last store whose result it reads (-1: none), and at most `need`, the first item to use it.
     """
 
     at: int
@@ -60,7 +60,7 @@ class Load(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The earliest legal `at`."""
+        """The lowest legal value of `at`."""
         return max(self.free, self.stored + 1)
 
 
@@ -78,7 +78,7 @@ class Listing:
 
 
 class _Waiting(NamedTuple):
-    """A group whose byte plane `plane` may be shifted down from cycle `ready` on."""
+    """A group in accumulator slot `acc`, whose byte plane `plane` may be shifted down from cycle `ready` on."""
 
     ready: int
     group: Group
@@ -87,7 +87,7 @@ class _Waiting(NamedTuple):
 
 
 class Planes:
-    """Places the shifts for a layer's second and later byte planes: as soon as the store of the plane before is done.
+    """Orders the shifts for a layer's second and later byte planes: each runs once the previous plane is stored.
 
     That moment is estimated from the cycles of sums, shifts and stores, as if sums never waited for loads.
     """
@@ -151,10 +151,10 @@ class Planes:
 
 
 class Walk:
-    """The work of the compute and store units for consecutive layers, and the loads that it needs."""
+    """The work of consecutive layers for the compute and store units, in order, and the loads that this work needs."""
 
     def __init__(self, costs: Costs, regions: tuple[Regions, ...], apart: bool = False) -> None:
-        """`apart`: make each step its own item, so that loads may go between any two steps."""
+        """Begin without work. With `apart`, each step is an item of its own, so that loads may go between any two."""
         self.costs, self._config, self.regions, self.apart = costs, costs.config, regions, apart
         self._alone = len(regions) == 1
         self.port_bytes = costs.beat
@@ -224,7 +224,7 @@ class Walk:
         return slot
 
     def _parameters(self, group: Group) -> int:
-        """Return the slot with the parameters of a group's output channels (-1: none), loaded if needed."""
+        """Return the slot with the parameters of a group's channels (-1: it has none); append a load if needed."""
         layer = self._plan.layer
         if not layer.parameters:
             return -1
@@ -242,7 +242,7 @@ class Walk:
     def _load(self, name: str, slot: int, item: Item, group: int = -1) -> None:
         """Append a load; `group`: the last group of other layers whose results it reads, or -1.
 
-        Such a load goes after the work that next clears that group's slot, because this has waited for its store.
+        Such a load goes after the work that next clears that group's slot, because that work has waited for the store.
         """
         region: Region = getattr(self._where, name)
         free = int(self._used[name][region.at(slot) : region.at(slot + 1)].max())
@@ -289,7 +289,7 @@ class Walk:
 
 
 def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = False) -> Walk:
-    """Return the walk through layers, whose plans must fit the config; `timing` places the shifts of byte planes."""
+    """Return the work and loads of layers, whose plans must fit the config; `timing` orders the byte-plane shifts."""
     places = Places(config, len(stages) == 1)
     walk = Walk(costs_of(config, timing), tuple(places.take(stage.plan) for stage in stages), apart)
     for stage, where in zip(stages, walk.regions, strict=True):
@@ -298,7 +298,7 @@ def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = F
 
 
 def sampled(plan: Plan, groups: Sequence[Group], config: Config, timing: str) -> Walk:
-    """Return the walk through some groups of a single layer, for timing only."""
+    """Return the work and loads of some groups of a single layer, for timing only."""
     where = Places(config, alone=True).take(plan)
     walk = Walk(costs_of(config, timing), (where,))
     walk.layer(Stage(plan), where, groups)

@@ -56,11 +56,11 @@ class Timed(NamedTuple):
 
     @property
     def waits_much(self) -> bool:
-        """Whether the chain waits long enough to try another order of loads or other plans."""
+        """Whether the chain waits so long that other orders of its loads, or other plans, are worth a try."""
         return sum(self.waits().values()) >= WORTH * self.cycles
 
     def waits(self) -> dict[Layer, int]:
-        """Return the cycles that the busier compute unit waits, by canonical layer; equal layers are added up."""
+        """Return the cycles that the busier compute unit waits, summed for each canonical layer (Layer.canonical)."""
         layer = np.array([layer for layer, _ in self.draft.listing.items], np.int64)[self.draft.item]
         waits = min(
             (
@@ -77,9 +77,9 @@ class Timed(NamedTuple):
 
 
 def tuned(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str, replan: bool) -> Timed:
-    """Return the stages in the best order found; `replan`: other plans may be chosen.
+    """Return the chain with the fastest order of loads that was found; `replan`: its plans may be replaced.
 
-    Raises HazardError if a queue fills for good.
+    Raises HazardError if a full queue causes a deadlock.
     """
     chain = _Chain(names, config, timing)
     first = chain.timed(stages)
@@ -101,7 +101,7 @@ class _Chain:
         return Timed(stages, walk, loads, made, trace_of(made, self.config, self.timing))
 
     def timed(self, stages: tuple[Stage, ...]) -> Timed:
-        """Time stages with early loads, then with loads moved ahead; return the better."""
+        """Time stages with early loads, then with loads moved ahead; return the faster."""
         walk = walked(stages, self.config, self.timing)
         if walk.steps <= FINE:
             walk = walked(stages, self.config, self.timing, apart=True)
@@ -111,7 +111,7 @@ class _Chain:
         return min(found, self.ahead(found, *WAYS[0]), key=lambda known: known.cycles)
 
     def ahead(self, known: Timed, first: bool, reads: bool) -> Timed:
-        """Move loads ahead; return the chain with its new trace."""
+        """Return the chain with loads moved ahead, and its new trace; for `first` and `reads` see _loads_ahead."""
         walk, made = _by_time(known.walk, known.draft, known.trace)
         return self._timed(known.stages, walk, _loads_ahead(walk, made, known.trace, first, reads))
 
@@ -204,17 +204,15 @@ class _Times(NamedTuple):
         return int(self.ends[load.free - 1]) if load.free else 0
 
     def place(self, load: Load, at: int, cycle: int) -> int:
-        """Return the place of a load that starts in `cycle`, `at` or later: before the work that starts then."""
+        """Return the index in `work` for a load that starts in `cycle`: the closest legal one, not below `at`."""
         return max(at, min(max(load.first, int(np.searchsorted(self.starts, cycle))), load.need))
 
 
 def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
-    """Return a walk and its draft with their work reordered by start.
+    """Return a walk and its draft with their work reordered by start cycle, because a load precedes work of all units.
 
-    The reason: a load has only one place among the work of all units.
-
-    The order within each unit and all dependencies stay: an item starts after those on which it depends. The start of
-    an item is that of its first step or store; loads of its micro-ops and its NOPs may run before its dependencies.
+    The order within each unit and all dependencies are kept, because an item starts after those on which it depends.
+    An item's start is that of its first step or store; loads of its micro-ops and its NOPs may come earlier.
     """
     if walk.line.gemm == walk.line.alu:
         return walk, draft
@@ -258,7 +256,7 @@ def _user(walk: Walk, load: Load) -> int:
 def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: bool) -> list[Load]:
     """Return the loads of `walk` in a new order, for work that runs as traced but never waits for loads.
 
-    `first`: the wait for the first load stays. `reads`: the DRAM port is busy while micro-ops are read.
+    With `first`, the wait for the first load is kept. With `reads`, reads of micro-ops occupy the DRAM port.
     """
     times = _times(walk, draft, trace, first)
     if not reads:
@@ -304,7 +302,7 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
 
 
 def _times(walk: Walk, draft: Draft, trace: Trace, first: bool) -> _Times:
-    """Return a trace's times without its waits for loads, since work needs its loads earlier when these waits go."""
+    """Return a trace's times as if work never waited for loads: then it would need its loads earlier."""
     items, work = draft.item, np.array(draft.listing.work)
     starts, ends, waits, read = np.zeros((4, len(work)), np.int64)
     starts[items[::-1]] = trace.start[::-1]  # the start of an item's first instruction

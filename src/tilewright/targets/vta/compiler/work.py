@@ -1,4 +1,4 @@
-"""The items of a schedule, the steps that compute one group of output tiles, and their cycles."""
+"""The items of a schedule (loads, runs of steps, stores), the steps that compute one group of outputs, and cycles."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
 
 
 def opening(layer: Layer, group: Group) -> tuple[Step, ...]:
-    """Return the step that clears a group's slot: the outputs, and the space for codes that are compared or added."""
+    """Return the step that clears a group's slot: the output tiles, and tiles for codes to compare or add."""
     tiles = group.tiles
     if layer.kind == "max":
         tiles += _compared(group)
@@ -110,7 +110,7 @@ def _compared(group: Group) -> int:
 
 
 def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]:
-    """Return the GEMM steps for one chunk of inputs and weights; `limit`: micro-ops in a list."""
+    """Return the GEMM steps for a chunk of inputs and weights; a list has at most `limit` micro-ops."""
     layer = plan.layer
     if layer.kind == "sum":
         kernels = sum_kernels(layer, group.rows, group.columns, plan.block(group, chunk), limit)
@@ -201,7 +201,7 @@ class Costs:
 
     @cached_property
     def beat(self) -> int:
-        """Bytes that the DRAM port moves in one cycle."""
+        """The number of bytes that the DRAM port moves in one cycle."""
         return self.timing.channel(self.config).beat_bytes
 
     @cached_property
@@ -250,5 +250,5 @@ class Costs:
 
 @lru_cache(maxsize=16)
 def costs_of(config: Config, name: str) -> Costs:
-    """Return the costs of a machine; cached, so that each run is joined only once."""
+    """Return the costs of a machine, cached so that Costs.joined runs once for each run of steps."""
     return Costs(config, name)

@@ -56,7 +56,7 @@ def _products(config: Config) -> int:
     if config.multipliers == "packed" and config.block > 1:
         if not _packs(config):
             raise ConfigError(
-                "VTA gateware", f"two products of {inp} and {wgt} bits do not fit a block", "set multipliers=single"
+                "VTA gateware", f"two products of {inp} x {wgt} bits do not fit one DSP48", "set multipliers=single"
             )
         return count // 2 * _blocks(inp, inp + 2 * wgt + 1)
     return count * _blocks(inp, wgt)
@@ -69,7 +69,7 @@ def _packs(config: Config) -> bool:
 
 
 def _blocks(a: int, b: int) -> int:
-    """Return the blocks (0 or 1) of one product of factors of `a` and `b` bits."""
+    """Return how many blocks (0 or 1) a product of factors of `a` and `b` bits takes."""
     return int(min(a, b) >= NARROWEST and a + b >= SMALLEST)
 
 

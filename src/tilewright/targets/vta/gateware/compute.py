@@ -25,7 +25,7 @@ from tilewright.targets.vta.timing.model import ACC_FILL_LEAD, ACC_WAIT, ALU_COR
 
 
 def nest(config: Config) -> data.StructLayout:
-    """Return the layout of a loop nest. `cycles`: cycles per micro-op minus 1; `factors`: the instruction is REQ."""
+    """Return the fields of a loop nest. `cycles`: cycles per micro-op minus 1; `factors`: the instruction is REQ."""
     uop = config.index_bits.uop
     return data.StructLayout(
         {
@@ -42,7 +42,7 @@ def nest(config: Config) -> data.StructLayout:
 
 
 class Sequencer(wiring.Component):
-    """Issues the micro-ops of a nest, which `start` loads: from the next cycle on, `index` and `offset` while `valid`.
+    """Issues the micro-ops of a loop nest: from the cycle after `start`, their `index` and `offset` while `valid`.
 
     `first` and `last` mark the first and last cycle of a micro-op, `ends` the last cycle of the nest. A nest without
     micro-ops issues nothing. Everything waits while `go` is low. Each outer iteration of REQ begins with its factors:
@@ -157,7 +157,7 @@ class Compute(wiring.Component):
         return m
 
     def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add GEMM and ALU. Return a signal: the last micro-op has been issued (MULH, RSHR, REQ: has drained)."""
+        """Add GEMM and ALU. Return a signal, high when the last micro-op was issued (MULH, RSHR, REQ: has drained)."""
         config = self.config
         m.submodules.sequencer = sequencer = Sequencer(config)
         m.submodules.core = core = self.core
@@ -214,7 +214,7 @@ class Compute(wiring.Component):
         return Mux(rescales, core.drained | ~(sequencer.valid | drains), over)
 
     def _move(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add LOADs of micro-ops (HLS: one row without padding) and acc. Return a signal: all data has come."""
+        """Add LOADs of micro-ops (HLS: one row without padding) and acc. Return a signal, high when all data is in."""
         config, rules = self.config, self.config.rules
         mem, receiver = fields(dispatch.current, config.formats.mem), received(m, self, self.loads, "_beats")
         is_acc, rows, known, transfers = Signal(), Signal(16), Signal(), Signal()

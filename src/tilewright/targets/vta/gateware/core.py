@@ -129,7 +129,7 @@ class Core(wiring.Component):
         return m
 
     def _result(self, m: Module, now: Any, sums: Value | None, operand: Value) -> Value:
-        """Return the result of a micro-op on the accumulator that was read. Add only operations that this core has."""
+        """Return the result of a micro-op on the accumulator that was read. Builds only the operations of this core."""
         config = self.config
         width, count = config.acc.width, config.batch * config.block
         added: Value | None = None
@@ -170,7 +170,7 @@ class Core(wiring.Component):
     def _rescale(
         self, m: Module, work: list[Any], write: int, at: Value, written: Value, operand: Value, result: Value
     ) -> Value:
-        """Add MULH, RSHR and REQ, which write to `written` late. Return a signal: no write to `at` is pending."""
+        """Add MULH, RSHR and REQ, which write to `written` late. Return a signal: `at` has no write pending."""
         config, now, last = self.config, work[write], work[-1]
         count = config.batch * config.block
         m.submodules.rescaler = rescaler = Rescaler(config.batch, config.block, config.alu == "float")

@@ -47,7 +47,7 @@ class Wave(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RtlRun:
-    """Start and end of each instruction, int64 [n] in stream order, in cycles as in a Trace; -1: it never happened."""
+    """The outcome of a run: the start and end cycle of each instruction, int64 [n], as in a Trace; -1 for never."""
 
     start: Array
     end: Array
@@ -94,7 +94,7 @@ def run(
 
 
 def contents(dram: Dram, more: int = 0) -> Array:
-    """Return the DRAM of one sample by address, uint8, followed by whole pages for `more` bytes and one page."""
+    """Return the DRAM of one sample by address, uint8, followed by empty pages: enough for `more` bytes, plus one."""
     top = max((segment.end for segment in dram.segments), default=0)
     memory = np.zeros((-(-top // PAGE) + -(-more // PAGE) + 1) * PAGE, np.uint8)
     for segment in dram.segments:

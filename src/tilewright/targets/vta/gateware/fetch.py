@@ -16,7 +16,7 @@ from tilewright.targets.vta.timing.model import BATCHES, batch_of
 
 
 class Fetch(wiring.Component):
-    """`launch` starts the fetch of `count` instructions from byte `base`, a multiple of the longest burst.
+    """Fetches `count` instructions from byte `base` (a multiple of the longest burst) after a pulse of `launch`.
 
     The first request is made in the next cycle, each later one as soon as the buffer has room for a batch.
     """
@@ -61,7 +61,7 @@ class Fetch(wiring.Component):
         return m
 
     def _buffer(self, m: Module, room: int, left: Signal) -> tuple[Any, Any, Signal]:
-        """Add the instruction buffer. Returns the next instruction, whether it is valid, and a signal to consume it."""
+        """Add the instruction buffer. Return the next instruction, whether it is valid, and a signal to consume it."""
         bits, taken = self.config.bus_bits, Signal()
         if bits <= INSN_BITS:  # an instruction is one or more beats
             parts = INSN_BITS // bits

@@ -1,4 +1,4 @@
-"""LOAD and STORE: the load unit, the store unit, and their parts, which map fields to 2-D transfers."""
+"""LOAD and STORE: the load unit, the store unit, and their parts, which turn instruction fields into 2-D transfers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def placed(
     window, address = placer.window, bursts.rows.address
 
     def offset(sram: Sram) -> Any:
-        """Return the number of tiles before the first tile in its beat."""
+        """Return the position of the transfer's first tile in its beat, in tiles."""
         lanes = ceil_log2(tiles(sram, unit.config).lanes)
         return address[log_bytes(sram) : log_bytes(sram) + lanes] if lanes else 0
 
@@ -88,7 +88,7 @@ def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> Tile
 
 
 def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Value, Value, Signal]:
-    """Add a queue of instructions that have left the unit but not ended, which end in order.
+    """Add a queue of instructions that have freed the unit but not ended; they end in order.
 
     Returns three values: the `note` of the oldest instruction, whether there is one, and the signal that ends it.
     """

@@ -34,7 +34,7 @@ CORE, TOP = "vta", "vta_axi"
 
 
 def require(config: Config) -> None:
-    """Raises ConfigError if gateware cannot be built for the machine."""
+    """Check that gateware can be built for the machine. Raises ConfigError if it cannot."""
     if not config.rules.out_memory:  # fsim is a simulator: its STORE reads acc when it runs
         reason = f"semantics={config.semantics} is not supported: it has no memory between compute and store"
         raise ConfigError("VTA gateware", reason, "set semantics to hls or chisel")

@@ -32,7 +32,7 @@ OPERANDS = ("dst", "src", "wgt")
 
 
 def offsets(config: Config) -> data.StructLayout:
-    """Return the layout of one tile offset for each operand of a micro-op."""
+    """Return a struct layout with one tile offset for each operand of a micro-op: dst, src, wgt."""
     bits = config.index_bits
     return data.StructLayout({"dst": bits.acc, "src": max(bits.acc, bits.inp), "wgt": bits.wgt})
 
@@ -42,23 +42,23 @@ def tiles(sram: Sram, config: Config) -> Tiles:
 
 
 def log_bytes(sram: Sram) -> int:
-    """Return log2 of the bytes per tile."""
+    """Return log2 of the bytes per tile, rounded up."""
     return ceil_log2(sram.tile_bytes)
 
 
 class Neighbours(wiring.Signature):
-    """A unit's side of its token queues: bit 0 is to the previous unit, bit 1 to the next unit."""
+    """The ports of a unit to its token queues. In each, bit 0 is for the previous unit, bit 1 for the next unit."""
 
     def __init__(self) -> None:
         super().__init__({"available": In(2), "room": In(2), "pop": Out(2), "reserve": Out(2), "push": Out(2)})
 
 
 class Dispatcher(wiring.Component):
-    """Holds one instruction. `start`: it is on `insn` in this cycle, and in `current` from the next cycle on.
+    """Holds one instruction. In the cycle of `start`, it is on `insn`; from the next cycle on, it is in `current`.
 
-    `finished`: its work is done. `may_end`: the unit has room for one more instruction that is still completing.
-    `ends`: both hold, and the token queues have room for its tokens. The dispatcher then reserves the places of these
-    tokens, and the next instruction may start in the same cycle. `sides` says whether the unit has a previous and a
+    `finished`: the work of `current` is done. `may_end`: the unit has room for one more instruction that completes
+    later. `ends`: both hold, and the token queues have room for its tokens. The dispatcher then reserves that room,
+    and the next instruction may start in the same cycle. `sides` says whether the unit has a previous and a
     next unit; token bits of a missing unit are ignored.
     """
 

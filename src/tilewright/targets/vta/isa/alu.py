@@ -104,7 +104,7 @@ class Form(NamedTuple):
 
 
 def operate(op: AluOp, first: Array, second: Array, form: Form, out: Array | None = None) -> Array:
-    """Apply one of MIN to RSHR to accumulator values, wrapping in their dtype; an immediate `second` is a scalar.
+    """Apply an ALU operation, MIN to RSHR, to accumulators; results wrap. An immediate `second` is a scalar.
 
     `out` may be `first`, to compute in place; some operations return a new array instead.
     """

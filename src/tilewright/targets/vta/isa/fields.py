@@ -13,7 +13,7 @@ from tilewright.program.instruction import Field
 
 
 class Opcode(IntEnum):
-    """Bits 2:0 of every instruction."""
+    """The opcodes: bits 2:0 of every instruction."""
 
     LOAD = 0
     STORE = 1

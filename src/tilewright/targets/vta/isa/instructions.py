@@ -1,4 +1,4 @@
-"""Streams as the runtime and the compiler build them: instructions with tokens and NOPs, and micro-op lists.
+"""Build instruction streams for the runtime and the compiler: instructions with tokens, NOPs, and micro-op lists.
 
 Tokens follow the rules of upstream's InsnQueue (TVM vta/runtime/runtime.cc). A push is set on the last instruction if
 possible, a pop on the next instruction of its unit. NOPs carry the tokens that no instruction can carry.
@@ -116,19 +116,19 @@ class InstructionBuffer:
         self.rows[-1][push] = 1
 
     def dep_pop(self, source: int, target: int) -> None:
-        """Let the next instruction of `target` pop a token of `source`; if it already does, a NOP takes its pops."""
+        """Let the next instruction of `target` pop a token of `source`. If it does so already, a NOP takes its pops."""
         pop = COLUMN[self._link(source, target, "dep_pop").pop]
         if pop in self._pending[target]:
             self.commit(target)
         self._pending[target].append(pop)
 
     def commit(self, unit: int) -> None:
-        """Give the pops of `unit` that still wait for an instruction to a NOP."""
+        """Add a NOP that takes the pops recorded for the next instruction of `unit`, if there are any."""
         if self._pending[unit]:
             self._nop(unit)
 
     def drain(self) -> None:
-        """Pass tokens from every unit to FINISH's, so that FINISH waits for all instructions; leave no pop pending."""
+        """Pass tokens from every unit to the unit of FINISH, so that FINISH waits for all; leave no pop pending."""
         home, path = self.pipeline.home, self.pipeline.path
         last: list[tuple[int, int]] = []
         for end in (len(self.pipeline.units) - 1, 0):
@@ -185,8 +185,8 @@ class InstructionBuffer:
 def serial(recorded: InstructionBuffer) -> InstructionBuffer:
     """Return the instructions with new tokens that force stream order, and FINISH at the end.
 
-    Upstream's rewriting does not order a load after a store, as no queue joins these units; here a NOP of each unit
-    between them passes the token on. Recorded NOPs are omitted.
+    Upstream's runtime does not order a load after a store, because no queue joins their units. Here, a NOP of each
+    unit between them passes the token on. Recorded NOPs are omitted.
     """
     made = InstructionBuffer(recorded.config)
     finish = [int(Opcode.FINISH), *[0] * (COMMON_SIZE - 1)]
@@ -211,7 +211,7 @@ def is_nop(row: Sequence[int]) -> bool:
 
 
 class UopLists:
-    """The distinct micro-op lists, ordered in DRAM by first use. List i is micro-ops offsets[i]..offsets[i + 1]."""
+    """The distinct micro-op lists, ordered in DRAM by first use. List i begins at micro-op offsets[i]."""
 
     def __init__(self) -> None:
         self.offsets = [0]
@@ -219,7 +219,7 @@ class UopLists:
         self._parts: list[Array] = []
 
     def add(self, listed: bytes) -> int:
-        """Return the number of a list, added if it is new; `listed` are the bytes of int64 [3, m]: dst, src, wgt."""
+        """Return the number of a list; a new one is added. `listed`: the bytes of int64 [3, m], rows dst, src, wgt."""
         index = self._index.get(listed)
         if index is None:
             part = np.frombuffer(listed, np.int64).reshape(3, -1)
@@ -244,12 +244,12 @@ Policy = Callable[[Sequence[int], int, int], int]
 
 
 def alone(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Fetch only the missing list `index`: return one past it. Upstream's runtime does not know which lists follow."""
+    """Return index + 1: fetch only the missing list, as upstream's runtime, which does not know the next ones."""
     return index + 1
 
 
 def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Fetch the missing list `index` and lists that follow it: return one past the last (the compiler's policy).
+    """Return one past the last list to fetch: the missing list and some that follow it (the compiler's policy).
 
     If the lists of the whole program fit the cache, all are fetched; otherwise as many as fit a quarter of it.
     """
@@ -263,8 +263,8 @@ def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
 class UopCache:
     """The micro-op lists in an on-chip cache of `depth` micro-ops; `load(base, offset, count)` emits a LOAD.
 
-    A missing list, with the following lists that `policy` selects, is written at a ring pointer and evicts the lists
-    that it overwrites.
+    A missing list is loaded at a circular write pointer, together with the next lists that `policy` selects. This
+    evicts the lists that it overwrites.
     """
 
     def __init__(
@@ -275,14 +275,14 @@ class UopCache:
         self._write = 0
 
     def find(self, index: int) -> range:
-        """Return the place of list `index` in the cache, after loading it if it is missing."""
+        """Return the micro-ops of the cache that hold list `index`, after loading the list if it is missing."""
         if index not in self._base:
             self._fetch(index)
         base = self._base[index]
         return range(base, base + self._offsets[index + 1] - self._offsets[index])
 
     def places(self, indices: Sequence[int]) -> tuple[int, ...] | None:
-        """Return the first micro-op of each list in the cache, or None if a list is missing."""
+        """Return the cache index of each list's first micro-op, or None if a list is not in the cache."""
         found = [self._base.get(index, -1) for index in indices]
         return None if -1 in found else tuple(found)
 

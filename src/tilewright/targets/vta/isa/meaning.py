@@ -49,11 +49,11 @@ class Interpreter:
         most = max(config.uop.depth, config.alu_uop.depth)
         self.cache = {memory: np.zeros((most, 3), np.int64) for memory in UOP_MEMORIES}
         self.touched: dict[int, tuple[set[Element], set[Element]]] = {}
-        #: For each out tile that a reset wrote: the reset's reads, and the operands that join them if a STORE reads it.
+        #: By out tile that a reset wrote: the reset's reads, and the operands to add to them if a STORE reads the tile.
         self.behind: dict[int, tuple[set[Element], set[Element]]] = {}
 
     def run(self, order: Iterable[int]) -> None:
-        """Execute the records whose indices are `order`, in that order."""
+        """Execute the records with the indices `order`, in that order."""
         meaning = {Opcode.LOAD: self._load, Opcode.STORE: self._store, Opcode.GEMM: self._gemm, Opcode.ALU: self._alu}
         for index in order:
             self.reads: set[Element] = set()
@@ -197,7 +197,7 @@ class Interpreter:
 
 
 def evaluate(op: AluOp, a: int, b: int, form: Form) -> int:
-    """Return the result of one of MIN to RSHR, in `form.width` bits."""
+    """Return the result of an ALU operation, MIN to RSHR, in `form.width` bits."""
     if op == AluOp.MIN:
         return min(a, b)
     if op == AluOp.MAX:

@@ -276,7 +276,7 @@ class Pipeline:
 
     @cached_property
     def nops(self) -> tuple[tuple[Opcode, Memory], ...]:
-        """The NOP of each unit."""
+        """The opcode and memory id of each unit's NOP."""
         return tuple(next(nop for nop in NOPS if self.unit_of(*nop) == unit) for unit in range(len(self.units)))
 
     @cached_property

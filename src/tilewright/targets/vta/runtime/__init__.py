@@ -1,4 +1,4 @@
-"""A runtime for VTA with the concepts of TVM's (vta/runtime/runtime.cc); docs/vta.md, Runtime, maps the names.
+"""A runtime for VTA, modelled on TVM's (vta/runtime/runtime.cc). Section "Runtime" of docs/vta.md maps the names.
 
 with Runtime("pynq") as rt:
     x = rt.to_device(matrix, Memory.INP)

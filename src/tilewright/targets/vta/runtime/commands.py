@@ -38,7 +38,7 @@ class Transfer(NamedTuple):
 
     @property
     def call(self) -> str:
-        """The method of Runtime that records it, for error messages."""
+        """The method of Runtime that records this transfer, for error messages."""
         return f"{self.opcode.name.lower()}_buffer_2d"
 
 
@@ -109,7 +109,7 @@ class Commands:
         return done
 
     def launch(self, name: str, force_serial: bool) -> Launch:
-        """Return a bare launch that carries its data; base registers are 0, so DRAM indices are addresses in tiles."""
+        """Return a launch that carries its data. Base registers are 0, so DRAM indices are addresses in tiles."""
         uops = self.lists.encode(self.config).reshape(-1)
         segments, data = [DramSegment("uop", UOPS, uops.size, "const")] if uops.size else [], {"uop": uops}
         for buffer in sorted(self.used, key=lambda buffer: buffer.address):
@@ -122,7 +122,7 @@ class Commands:
 
 
 def _kind(buffer: Buffer, stored: bool) -> str:
-    """Return the kind of a buffer's segment; an unwritten one is an output, so the check finds uninitialised reads."""
+    """Return the kind of a buffer's segment: "output" if never written, so that uninitialised reads are found."""
     if not buffer.filled:
         return "output"
     return "inout" if stored else "const"
@@ -158,7 +158,7 @@ def check_transfer(config: Config, item: Transfer) -> None:
     tiles = (pads[0] + rows + pads[1]) * (pads[2] + columns + pads[3])
     if base < 0 or base + tiles > chip.depth:
         reason = f"sram_index {base} with {tiles} tiles is outside {chip.name}"
-        raise ProgramError(call, reason, f"it has tiles 0..{chip.depth - 1}")
+        raise ProgramError(call, reason, f"{chip.name} has tiles 0..{chip.depth - 1}")
     if not rows or not columns:
         return
     end, size = offset + (rows - 1) * stride + columns, config.dram_tile_bytes(memory)

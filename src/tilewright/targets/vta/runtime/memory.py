@@ -23,7 +23,7 @@ UOPS, MAX_TRANSFER = PAGE, 1 << 25
 
 
 class Buffer:
-    """A handle on `size` bytes of device memory at `address`; zeros, and uninitialised to the check, until written."""
+    """A handle on `size` bytes of device memory at `address`. Until written, they are 0 and count as uninitialised."""
 
     def __init__(self, name: str, address: int, size: int) -> None:
         self.name, self.address, self.size = name, address, size
@@ -35,14 +35,14 @@ class Buffer:
 
     @property
     def data(self) -> Array:
-        """The bytes, uint8 [size], read-only (upstream: VTABufferCPUPtr). Raises ProgramError if it is freed."""
+        """The buffer's bytes, uint8 [size], read-only (upstream: VTABufferCPUPtr). Raises ProgramError once freed."""
         self.usable("data")
         view = self._data.view()
         view.flags.writeable = False
         return view
 
     def write(self, data: Array, offset: int = 0) -> None:
-        """Write bytes (uint8 [n]) from `offset` on. Raises ProgramError if the buffer is freed or they do not fit."""
+        """Write bytes (uint8 [n]) from `offset` on. Raises ProgramError if the buffer is freed or too small."""
         self.usable("write")
         self.refuse_beyond("write", offset, data.size)
         self._data[offset : offset + data.size] = data
@@ -77,7 +77,7 @@ class DeviceMemory:
         self._made = 0
 
     def alloc(self, size: int, name: str | None) -> Buffer:
-        """Allocate a buffer of `size` bytes. Raises ProgramError if size < 1, it does not fit, or the name is taken."""
+        """Allocate `size` bytes. Raises ProgramError if size < 1, no free range is large enough, or `name` is taken."""
         if size < 1:
             raise ProgramError("alloc", f"size is {size}", "ask for one byte or more")
         name = f"buffer{self._made}" if name is None else name
@@ -98,7 +98,7 @@ class DeviceMemory:
         return made
 
     def free(self, buffer: Buffer) -> None:
-        """Free a buffer. Raises ProgramError if it is another runtime's or already freed."""
+        """Free a buffer. Raises ProgramError if it belongs to another runtime or is already freed."""
         self.own("free", buffer)
         self.buffers.remove(buffer)
         buffer.freed = True
@@ -113,7 +113,7 @@ class DeviceMemory:
 def copy(source: Buffer | Array, source_offset: int, target: Buffer | Array, target_offset: int, size: int) -> None:
     """Copy `size` bytes; source and target are each a buffer or an array, offsets are in bytes.
 
-    Raises ProgramError if the bytes are not inside both, a buffer is freed, or the target array cannot be written.
+    Raises ProgramError if a range exceeds its buffer or array, a buffer is freed, or the target is not writable.
     """
     piece = _part("source", source, source_offset, size)
     if isinstance(target, Buffer):
@@ -125,7 +125,7 @@ def copy(source: Buffer | Array, source_offset: int, target: Buffer | Array, tar
 
 
 def _part(name: str, side: Buffer | Array, offset: int, size: int) -> Array:
-    """Return `size` bytes of a buffer (read-only) or of an array. Raises ProgramError if they are not inside it."""
+    """Return `size` bytes of a buffer (read-only) or an array. Raises ProgramError if the range is not inside it."""
     if isinstance(side, Buffer):
         side.usable("copy")
         side.refuse_beyond("copy", offset, size)

@@ -96,7 +96,7 @@ class Runtime:
     # Buffers
 
     def alloc(self, size: int, name: str | None = None) -> Buffer:
-        """Allocate `size` bytes of device memory. Raises ProgramError as DeviceMemory.alloc, or if closed."""
+        """Allocate `size` bytes of device memory. Raises ProgramError if they do not fit or `name` is taken."""
         self._refuse_closed("alloc")
         return self._memory.alloc(size, name)
 
@@ -187,7 +187,7 @@ class Runtime:
     # Running
 
     def synchronize(self) -> RunResult:
-        """Run the recorded instructions to their end and write stores to their buffers; empty the micro-op cache.
+        """Run the recorded instructions, copy the stored bytes to their buffers, and empty the micro-op cache.
 
         FINISH, added at the end, waits for tokens of all other units; it runs on `compute`, or with four stages on
         `activate`. FORCE_SERIAL replaces all tokens so that instructions run one after the other. Raises HazardError,
@@ -224,7 +224,7 @@ class Runtime:
         return _numbered(".insn", text.instructions(code, self.config))
 
     def explain(self) -> str:
-        """Return the block walk and memory map of the recorded instructions, or else of the last launch."""
+        """Return the block walk (docs/vta.md) and memory map of the recorded instructions, else of the last launch."""
         from tilewright.targets.vta.compiler import explain_walk
 
         return explain_walk.walk(self.program().launches[-1], self.config)

@@ -1,4 +1,4 @@
-"""Micro-op kernels: a callback records one, and each GEMM or ALU instruction runs one."""
+"""Micro-op kernels, each recorded by a callback. A GEMM or ALU instruction runs one kernel."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ class UopRecorder:
         """Record a micro-op: GEMM if `opcode` is None (dst in acc, src in inp, wgt), else ALU (dst and src in acc).
 
         With `reset`, a GEMM clears acc[dst]. `imm` replaces acc[src] as the ALU's second operand. REQ takes acc[dst],
-        the bias par[src], and the factors from par[wgt] on; wgt must be the same in the whole kernel. `reset`, `opcode`
-        and `imm` must be too, because they are fields of the kernel's one instruction. Raises ProgramError if they
-        differ, the ALU lacks the operation, `imm` is not allowed here, dst was written by one of the last DISTANCE
-        micro-ops, or a loop has already ended.
+        the bias par[src], and the factors from par[wgt] on, with one wgt for the whole kernel. `reset`, `opcode` and
+        `imm` are fields of the instruction, so they must also be the same in the whole kernel. Raises ProgramError if
+        they differ, the ALU lacks the operation, `imm` is not allowed here, dst was written by one of the last
+        DISTANCE micro-ops, or a loop has already ended.
         """
         if self._open < len(self._loops):
-            raise ProgramError("uop_push", "comes after uop_loop_end", "record all micro-ops inside the loops")
+            raise ProgramError("uop_push", "is called after uop_loop_end", "record all micro-ops inside the loops")
         if opcode is not None and opcode not in self._config.alu_ops:
             reason = f"the ALU '{self._config.alu}' has no {AluOp(opcode).name}"
             known = " or ".join(kind for kind, ops in ALUS.items() if opcode in ops and kind != "float")
@@ -117,7 +117,7 @@ class UopRecorder:
         Raises ProgramError after a micro-op, for a third loop, or if `extent` does not fit its field.
         """
         if self._uops:
-            raise ProgramError("uop_loop_begin", "comes after uop_push", "begin the loops first")
+            raise ProgramError("uop_loop_begin", "is called after uop_push", "begin all loops before it")
         if len(self._loops) == MAX_LOOPS:
             reason = f"an instruction has at most {MAX_LOOPS} loops"
             raise ProgramError("uop_loop_begin", reason, "push the kernel once for each iteration of the others")
@@ -153,7 +153,7 @@ class UopRecorder:
             raise ProgramError(call, reason, "use loops or several kernels")
         uops = np.array(self._uops, np.int64).T
         if self._op.opcode == AluOp.REQ and (np.ptp(uops[2]) or any(loop.wgt for loop in self._loops[1:])):
-            remedy = "use one wgt, and move it by the first loop"
+            remedy = "use one wgt, and let only the first loop change it"
             raise ProgramError(call, "its kernel has several sets of factors in one outer iteration", remedy)
         for row, (field, operand) in enumerate(zip(("dst", "src", "wgt"), self._operands(self._op), strict=True)):
             factors = [loop[1 + row] for loop in self._loops]

@@ -1,4 +1,4 @@
-"""Elaborate a stream into steps: everything that follows from control state alone, without data.
+"""Turn an instruction stream into steps (elaborate it): all that is known about instructions without data.
 
 The control state is the micro-op cache: LOAD UOP fills it from DRAM, GEMM and ALU read it. Where upstream's
 implementations differ, the config's `semantics` decides; see docs/vta.md.
@@ -47,7 +47,7 @@ class Elaborated:
     def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
         """Return the program with the operands of the reset GEMMs in `stored` added to their footprints.
 
-        `stored` maps each reset GEMM whose out memory value a STORE reads to the out tiles stored (stored_resets).
+        `stored` is the result of `stored_resets`: for each reset GEMM, the tiles whose sums in out a STORE reads.
         """
         table, footprint = self.table, self.table.footprint.copy()
         extra = []
@@ -158,7 +158,7 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
 
 
 def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
-    """Yield the epoch (micro-op LOADs so far) and the FIELDS of each of `rows`."""
+    """Yield, for each instruction of `rows`, the number of micro-op LOADs before it (the epoch) and its FIELDS."""
     alu = stream.alu
     loops = (stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS)  # 0 in rows of the other format
     code = np.where(gemm, stream.gemm.reset_reg, alu.alu_opcode)

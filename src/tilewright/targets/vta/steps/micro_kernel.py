@@ -64,7 +64,7 @@ Access = tuple[int, int, int]
 
 
 class _Placed:
-    """A pattern of micro-ops placed at `origin`: the tiles added to its dst, src and wgt indices."""
+    """A pattern of micro-ops, and its `origin`: the numbers to add to its dst, src and wgt indices."""
 
     is_alu: ClassVar[bool]
     loop: Loop
@@ -95,7 +95,7 @@ class _Placed:
         return shifted(self.pattern.written, self.origin[0])
 
     def uops(self, config: Config) -> int:
-        """Return the space of the memory that holds the micro-ops."""
+        """Return the space (the number in step tables) of the memory that holds the micro-ops."""
         return SPACE_OF[config.pipeline.uop_memory(self.is_alu)]
 
     def accesses(self, config: Config) -> tuple[Access, ...]:
@@ -138,12 +138,12 @@ class GemmKernel(_Placed):
 
     @cached_property
     def last_writes(self) -> tuple[GemmKernel, Array]:
-        """A kernel of the last micro-op of each destination, and the destinations that several micro-ops write."""
+        """A kernel of the last micro-op for each destination, and the destinations that several micro-ops write."""
         last, again = self.pattern.last
         return replace(self, pattern=last), again + self.origin[0]
 
     def would_read(self, tiles: Array) -> Array:
-        """Return the footprint rows of what a reset GEMM reads for the values that it leaves in the out memory.
+        """Return footprint rows: the tiles that a reset GEMM reads for the sums that it writes to the out memory.
 
         Under Semantics.reset_writes_out, a reset clears acc, but writes the sum that it would have accumulated to the
         out memory. The rows are the operands of these sums, for the out tiles `tiles`: inp, wgt and the old acc.
@@ -155,7 +155,7 @@ class GemmKernel(_Placed):
 
 
 def shared(config: Config) -> tuple[Access, ...]:
-    """Return the access to the banks of acc, on a machine of four stages, where two units share acc; else nothing."""
+    """Return the access to the acc banks with four stages, where two units share acc; with three stages, ()."""
     return ((BANK, WRITE, BANKS),) if config.stages == 4 else ()
 
 
@@ -242,7 +242,7 @@ class Kernels:
         return self._made[index] or self._make(index)
 
     def column(self, name: str) -> Array:
-        """Return one of FIELDS, int64 [k]."""
+        """Return the field `name`, one of FIELDS, of each kernel: int64 [k]."""
         column: Array = self.fields[:, FIELDS.index(name)]
         return column
 
@@ -322,7 +322,7 @@ class Kernels:
     def require(self, kernel: Array) -> None:
         """Check the sizes of kernels; `kernel` is the kernel of each instruction, or -1.
 
-        Raises MachineError if one executes more than MAX_MICRO_OPS micro-ops.
+        Raises MachineError if a kernel executes more than MAX_MICRO_OPS micro-ops.
         """
         for index in np.flatnonzero(self.micro_ops > MAX_MICRO_OPS)[:1].tolist():
             reason = f"runs {self.micro_ops[index]} micro-ops; at most {MAX_MICRO_OPS} are simulated"

@@ -1,6 +1,7 @@
-"""The data that LOAD and STORE move, decoded once for timing and values; and the footprints of all steps.
+"""The data that LOAD and STORE move, decoded once for timing and values; and the footprint of each step.
 
-Footprints of GEMM and ALU are closed-form bounds; the exact rows are computed on request.
+A footprint lists the tiles that a step reads and writes. Those of GEMM and ALU are closed-form bounds; the exact rows
+are computed on request.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Move(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One past the last tile on chip."""
+        """The number after the last tile on chip."""
         return self.base + self.height * self.width
 
 
@@ -72,26 +73,26 @@ class Moves(Fields):
 
     @cached_property
     def tiles(self) -> Column:
-        """Tiles touched on chip, padding included."""
+        """The number of tiles touched on chip by each move, padding included: int64 [n]."""
         return (self.top + self.rows + self.bottom) * (self.left + self.columns + self.right)
 
     @cached_property
     def transfers(self) -> Array:
-        """Whether data crosses the DRAM port: bool [n]."""
+        """Whether each move transfers data from or to DRAM: bool [n]."""
         return (self.rows > 0) & (self.row_bytes > 0)
 
     @cached_property
     def of_uops(self) -> Array:
-        """Whether micro-ops (control state) are loaded: bool [n]."""
+        """Whether each move loads micro-ops (control state): bool [n]."""
         return among(self.memory, UOP_MEMORIES)
 
     @cached_property
     def each(self) -> list[Move]:
-        """All rows, as a list of Move."""
+        """All moves, as a list of Move."""
         return self.of(slice(None))
 
     def of(self, steps: Array | slice) -> list[Move]:
-        """Return the selected rows as a list of Move."""
+        """Return the moves of the selected steps as a list of Move."""
         columns = (self[name][steps].tolist() for name in Move._fields)
         return list(map(Move._make, zip(*columns, strict=True)))
 

@@ -77,7 +77,7 @@ class Pattern:
 
     @cached_property
     def last(self) -> tuple[Pattern, Array]:
-        """The last micro-op of each destination, and the destinations of more than one micro-op."""
+        """A pattern of the last micro-op for each destination, and the destinations that several micro-ops write."""
         _, from_end, count = np.unique(self.dst[::-1], return_index=True, return_counts=True)
         last = self.dst.size - 1 - from_end
         return self.chosen(last), self.dst[last][count > 1]
@@ -168,7 +168,7 @@ def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Ar
 
 
 class _Family(NamedTuple):
-    """Destinations that read tiles of `weights`; `place` maps a tile to its index there, empty if one occurs twice."""
+    """Destinations that read tiles of `weights`; `place`: the index of each tile, or empty if a tile occurs twice."""
 
     weights: list[int]
     place: dict[int, int]
@@ -177,7 +177,7 @@ class _Family(NamedTuple):
 
 
 def _join(families: list[_Family], weights: list[int]) -> tuple[_Family, list[int]]:
-    """Return the family that a list of weight tiles joins (a new one if none fits), and each tile's place in it."""
+    """Return the family that a list of weight tiles joins (a new one if none fits), and each tile's index in it."""
     place = {tile: index for index, tile in enumerate(weights)}
     distinct = len(place) == len(weights)
     for family in families:

@@ -40,7 +40,7 @@ def portability(program: Elaborated, sequence: Array) -> list[Finding]:
 
 
 def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
-    """Yield each rule on single fields as (description of the violation, the instructions that commit it)."""
+    """Yield each rule on single fields as (description of the violation, the instructions that break the rule)."""
     stream, mem, alu = program.stream, program.stream.mem, program.stream.alu
     load, store = stream.opcode == Opcode.LOAD, stream.opcode == Opcode.STORE
     kind, moves = mem.memory_type, mem.x_size > 0
@@ -70,7 +70,7 @@ def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
 
 
 def _kernels(program: Elaborated) -> Iterator[tuple[str, Array]]:
-    """Yield each rule on micro-ops as (description of the violation, the instructions that commit it).
+    """Yield each rule on micro-ops as (description of the violation, the instructions that break the rule).
 
     Each kernel is checked only once, because all instructions that run it break the same rules.
     """

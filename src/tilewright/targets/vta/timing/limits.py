@@ -17,7 +17,7 @@ from tilewright.targets.vta.timing.model import compute, stores
 
 
 class Limits(NamedTuple):
-    """Cycles of one layer: executed GEMM and ALU micro-ops, and beats on the DRAM port's read and write bus."""
+    """Least cycles of one layer on each resource: GEMM, ALU, and the DRAM port's read and write bus."""
 
     gemm: int
     alu: int
@@ -27,7 +27,7 @@ class Limits(NamedTuple):
 
     @property
     def compute(self) -> int:
-        """The sum of GEMM and ALU cycles if one unit runs both, else the larger."""
+        """The cycles of GEMM plus ALU if one unit runs both, else the larger of the two."""
         return self.gemm + self.alu if self.shared else max(self.gemm, self.alu)
 
     @property

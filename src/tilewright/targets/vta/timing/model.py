@@ -149,7 +149,7 @@ def zeros(program: Elaborated) -> Array:
 
 
 def expect(steps: int) -> None:
-    """Announce the simulation of two traces, overlapped and serial, to the jit: three events per step in each."""
+    """Tell the compiler of loops (jit) how much work follows: two traces, overlapped and serial, 3 events per step."""
     jit.expect(2 * 3 * EVENT_US * steps)
 
 

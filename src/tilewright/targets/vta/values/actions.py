@@ -42,9 +42,9 @@ _LOADED = {Memory.INP: 1, Memory.WGT: 2, Memory.PAR: 3}
 
 
 class Action(NamedTuple):
-    """A move or a kernel, with its place for error messages.
+    """A LOAD or STORE (Move) or a kernel to execute; `where` names the instruction in error messages.
 
-    `stored`: it is a reset GEMM, and a STORE reads its value in the out memory.
+    `stored`: the kernel is a reset GEMM, and a STORE reads the sum that it writes to the out memory.
     """
 
     work: Move | GemmKernel | AluKernel
@@ -163,7 +163,7 @@ def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, i
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """The steps `numbers` (int64 [n]) in execution order; `stored` is the result of `stored_resets`."""
+    """A run of short steps: `numbers` (int64 [n]), in execution order. `stored` is the result of `stored_resets`."""
 
     program: Elaborated
     numbers: Array
@@ -171,12 +171,12 @@ class Stretch:
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
-        """The stretch as actions, for Machine's array operations."""
+        """The steps as actions, for Machine's array operations."""
         return actions(self.program, self.numbers, self.stored)
 
     @cached_property
     def table(self) -> Table:
-        """The stretch as tables, for `loop.run`."""
+        """The steps as tables, for `loop.run`."""
         program, moved, numbers = self.program, self.program.moves, self.numbers
         numbers = numbers[(program.kernel[numbers] >= 0) | ~among(moved.memory[numbers], _SILENT)]
         used, kernel = np.unique(np.append(program.kernel[numbers], -1), return_inverse=True)
@@ -212,10 +212,10 @@ class Table(NamedTuple):
 def plan(
     program: Elaborated, sequence: Array, stored: Mapping[int, Array], samples: int
 ) -> tuple[Action | Stretch, ...]:
-    """Return the plan of the value pass: what to execute, in the order of the steps in `sequence`.
+    """Return the plan of the value pass: actions and stretches, in the order of the steps in `sequence`.
 
-    `stored` is the result of `stored_resets`. `samples` is the number of samples that run at once: it decides which
-    steps are worth the compiled loop.
+    `stored` is the result of `stored_resets`. `samples`, the number of samples that run at once, decides which steps
+    the compiled loop runs.
     """
     if len(sequence) < ENOUGH or program.config.stages != STAGES:
         return actions(program, sequence, stored)
@@ -240,7 +240,7 @@ def plan(
 
 
 def _short(kernels: Kernels, config: Config, samples: int) -> Array:
-    """Return whether the loop supports each kernel and runs it faster than array operations do: bool [k]."""
+    """Return, for each kernel, whether the loop supports it and runs it faster than array operations: bool [k]."""
     known = kernels.is_gemm | among(kernels.column("code"), UPSTREAM)
     ns = np.where(kernels.is_gemm, MAC_NS * config.macs_per_cycle, VALUE_NS * config.batch * config.block)
     return known & (kernels.micro_ops * samples * ns <= 1000 * ARRAYS_US)

@@ -41,7 +41,7 @@ class Steps(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """GEMM and ALU kernels, int64 [k] each: their micro-ops in Tiles, start..stop; the other columns are the ALU's."""
+    """GEMM and ALU kernels, int64 [k] each: micro-ops start..stop-1 of Tiles; other columns are for the ALU only."""
 
     start: Array
     stop: Array
@@ -53,7 +53,7 @@ class Kernels(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """The tiles of each micro-op, int64 [t]."""
+    """The tile numbers of each micro-op, int64 [t] each."""
 
     dst: Array
     src: Array
@@ -63,8 +63,8 @@ class Tiles(NamedTuple):
 class Chips(NamedTuple):
     """The memories of one sample. `memory` is DRAM, uint8 [m]; `places` (int64 [n]) is each step's first byte in it.
 
-    inp, acc and out are [depth * batch, block]; wgt is [depth * block, block], rows by input channel. `mirrors` is
-    Machine's.
+    inp, acc and out are [depth * batch, block]; wgt is [depth * block, block], rows by input channel. `mirrors` bool
+    [depth]: whether an out tile equals the acc tile, and is therefore not kept in `out`.
     """
 
     memory: Array
@@ -133,7 +133,7 @@ def unpack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
 
 @part
 def put(chips: Chips, values: Array, tile: int, to: int, out_memory: bool) -> None:
-    """Write a tile. Before an acc tile changes, the out memory saves the value that it mirrored."""
+    """Write a tile. Before an acc tile changes, copy it to the out tile if the out tile mirrors it."""
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     if to == TO_WGT:  # DRAM has the rows by output channel
         for line in range(block):

@@ -152,7 +152,7 @@ class Machine:
             self._mirror(kernel.written)
 
     def _columns(self, left: Array, wgt: Array) -> Array:
-        """Return `left` (own, rows, terms * block) times the weights, column by column with the weights in place."""
+        """Return `left` (own, rows, terms * block) times the weights, column by column, without rearranging weights."""
         block, own, (columns, terms) = self.config.block, len(self.wgt), wgt.shape
         tiles = in_a_row(wgt.reshape(-1))
         right = self.wgt[:, tiles].reshape(own, columns, terms * block, block)
@@ -202,7 +202,7 @@ class Machine:
             target[:, move.top : move.top + move.rows, move.left : move.left + move.columns] = tiles
 
     def _keep_out(self, tiles: Tiles) -> None:
-        """Save `tiles` of the out memory before the accumulator alone changes: they no longer mirror it."""
+        """Copy `tiles` from acc to out, where out mirrors acc, because an instruction will change only acc."""
         if not self.rules.out_memory:
             return
         slots = np.arange(self.config.acc.depth)[tiles]

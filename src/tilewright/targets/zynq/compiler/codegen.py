@@ -42,7 +42,7 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
     for name, value in fields.items():
         field = LAYOUT.by_name[name]
         if not field.low <= value <= field.high:
-            return f"{name}={value} is not supported; {field.low}..{field.high} is"
+            return f"{name}={value} is outside {field.low}..{field.high}, the range of the descriptor's field"
     layer = Layer(config, {**dict.fromkeys(LAYOUT.by_name, 0), **fields})
     return walk.refusal(layer) or layer
 
@@ -50,9 +50,9 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
 def _pool(site: Site, op: MaxPool2D, mode: Rounding) -> dict[str, int] | str:
     x, out = site.input(0), site.output
     if op.window != _POOL:
-        return f"a pool of {_differs(op.window, _POOL)} is not supported; 2x2, stride 2, without padding is"
+        return f"a pool of {_differs(op.window, _POOL)} is not supported; pools must be 2x2, stride 2, without padding"
     if x.shape[0] != 1 or x.dtype not in _CODES:
-        return f"{x.dtype}{list(x.shape)} is not supported; one image of 8-bit codes is"
+        return f"a pool of {x.dtype}{list(x.shape)} is not supported; its input must be one image of 8-bit codes"
     low, high = clamp_range(op.activation, out.scale, out.zero_point, out.dtype, mode.delegated)
     return {**_image(Kind.POOL, x), **_words(x, out), "low": low, "high": high}
 
@@ -60,26 +60,26 @@ def _pool(site: Site, op: MaxPool2D, mode: Rounding) -> dict[str, int] | str:
 def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, int] | str:
     x, w, bias, out = site.input(0), site.input(1), site.optional(2), site.output
     if w.data is None or x.data is not None or (bias and bias.data is None):
-        return "weights and bias must be constant, and the input must be computed"
+        return "weights and bias must be constants, and the input must not be a constant"
     for tensor in (x, w, out):
         if tensor.dtype not in _CODES:
-            return f"'{tensor.name}' of {tensor.dtype} is not supported; 8-bit codes with a scale are"
+            return f"'{tensor.name}' of {tensor.dtype} is not supported; tensors must hold 8-bit codes with a scale"
         if tensor.quant is None or op.shift is not None:
-            return "requantisation by a shift alone is not supported; codes need scales"
+            return "requantisation by a shift alone is not supported; input, weights and output need scales"
     if len({*(w.quant.zero_point if w.quant else ())}) > 1:
-        return "weights with a zero point per channel are not supported; one zero point is"
+        return "weights with a zero point per channel are not supported; use one zero point"
     if isinstance(op, Conv2D):
         if op.window != _CONV:
-            return f"a convolution of {_differs(op.window, _CONV)} is not supported; 3x3, stride 1, padding 1 is"
+            return f"a convolution of {_differs(op.window, _CONV)} is not supported; use 3x3, stride 1, padding 1"
         if x.shape[0] != 1:
-            return f"a batch of {x.shape[0]} in the model is not supported; one image is"
+            return f"a batch of {x.shape[0]} in the model is not supported; use a batch of 1"
         if w.shape[3] != x.shape[3]:
-            return f"group={x.shape[3] // w.shape[3]} is not supported; group=1 is"
+            return f"group={x.shape[3] // w.shape[3]} is not supported; use group=1"
         kind = Kind.CONV_1_1 if x.shape[3] < GROUP else Kind.CONV_OTHER
         fields = {**_image(kind, x), "oc": w.shape[0]}
     else:
         if x.size != w.shape[1]:
-            return f"a batch of {x.size // w.shape[1]} rows is not supported; one vector is"
+            return f"a batch of {x.size // w.shape[1]} rows is not supported; use one row"
         fields = {"kind": int(Kind.FC), "r": w.shape[1], "l": w.shape[0]}
     requant = _requant(site, op, mode)
     relu = requant.low == requant.zero_point  # then ReLU changes no result that clipping does not
@@ -105,7 +105,7 @@ def _requant(site: Site, op: Linear, mode: Rounding) -> Requant:
 
 
 def _differs(window: Window, only: Window) -> str:
-    """Return the attributes in which a window differs from the only one that the engine supports."""
+    """Return the attributes of a window that differ from `only`, the one that the engine supports, as text."""
     marks = {"kernel": "x", "stride": "x", "padding": "/", "dilation": "x"}
     pairs = {name: (getattr(window, name), getattr(only, name)) for name in marks}
     return ", ".join(f"{name} {marks[name].join(map(str, a))}" for name, (a, b) in pairs.items() if a != b)
@@ -143,7 +143,7 @@ def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
 
 
 def explain(program: Program, config: Config, timing: str) -> str:
-    """Return all tables. Those of the document need the network, which a bare program lacks."""
+    """Return all tables as text. A program without a network lacks the document's tables 1, 2 and 4."""
     layers = [(launch.name, LayerImage.of(launch, config).layer) for launch in program.launches]
     parts = [
         *(_analysis(program.graph) if program.graph else ()),
@@ -207,7 +207,7 @@ def _code(launches: Sequence[Launch], config: Config) -> Iterator[str]:
 
 
 def _table(title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Return a table as text; each column is as wide as its widest cell. Without rows, the text is `none`."""
+    """Return a table as text; each column is as wide as its widest cell. Without rows, the table says `none`."""
     if not rows:
         return f"{title}\n  none\n"
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]

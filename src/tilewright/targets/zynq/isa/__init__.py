@@ -1,1 +1,1 @@
-"""Descriptors of layers: fields, text, what a launch holds."""
+"""Descriptors of layers: their fields and text form, and the contents of a launch."""

@@ -1,4 +1,4 @@
-"""The contents of a launch: a descriptor and the constants that the PS keeps in DDR; and its text, exact both ways.
+"""The contents of a launch: a descriptor, and the constants that the PS keeps in DDR. As text, exact both ways:
 
 .launch "fc3"
 fc r=4 l=2 relu=0 rule=float w_signed=1 ...
@@ -9,8 +9,8 @@ fc r=4 l=2 relu=0 rule=float w_signed=1 ...
 .array factor float64 1
 000000000000f03f
 
-Arrays are little-endian bytes. Weights are (oc, 3, 3, ic) or (l, r). `.array data uint8 ...` is the input of a bare
-launch, (rows, cols, ic) or (r).
+Arrays are little-endian bytes. Weights are (oc, 3, 3, ic) or (l, r). `.array data uint8 ...` is the input of a
+launch without a network, (rows, cols, ic) or (r).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ ARRAYS = {"weight": "uint8", "bias": "int32", "factor": "float64", "data": "uint
 
 @dataclass(frozen=True, eq=False)
 class LayerImage:
-    """A layer and its constants.
+    """The contents of a launch: a layer and its constants.
 
     Weights (oc, 9, ic) or (l, r) have the descriptor's type; bias is int32 [channels], factor float64 [1 or channels];
-    data is the input of a bare launch, uint8 [inputs], else None.
+    data is the input of a launch without a network, uint8 [inputs], else None.
     """
 
     layer: Layer
@@ -52,7 +52,7 @@ class LayerImage:
 
     @classmethod
     def of(cls, launch: Launch, config: Config) -> LayerImage:
-        """Return the image of a launch, which may come from a file. Raises ProgramError if something does not fit."""
+        """Return the contents of a launch. Raises ProgramError if a part is missing or invalid, as in a bad file."""
         contents = Contents(launch)
         insns = contents.array("insns", np.uint8, (1, LAYOUT.nbytes))
         try:
@@ -67,7 +67,7 @@ class LayerImage:
         factor = contents.array("factor", ARRAYS["factor"], (count,), (min(count, 1),))
         data = contents.array("data", np.uint8, (layer.inputs,)) if "data" in launch.arrays else None
         if not np.isfinite(factor).all() or (np.abs(factor) >= 2.0**30).any():
-            contents.refuse("has a factor that is not finite, or not below 2**30")
+            contents.refuse("has a factor that is not finite, or is 2**30 or more")
         if layer.rule == "pow2" and layer.channels:
             power_of_two(factor, f"launch '{launch.name}'")
         weight = weight.view(np.int8 if layer["w_signed"] else np.uint8)
@@ -87,7 +87,7 @@ def _refusal(layer: Layer) -> str:
     if max(layer.inputs, layer.outputs, layer.kernel * max(1, layer.channels)) > MAX_WORDS:
         return f"has an operand of more than {MAX_WORDS} words"
     if not low <= layer["low"] <= layer["high"] <= high:
-        return f"low={layer['low']} and high={layer['high']} are no range within {low}..{high}, its codes"
+        return f"low={layer['low']} and high={layer['high']} must be a range within its codes, {low}..{high}"
     if layer.conv and (layer.kind == Kind.CONV_1_1) != (layer["ic"] < GROUP):
         return f"{layer.kind.name.lower()} has {layer['ic']} input channels; conv_1_1 is for fewer than 16"
     return ""
@@ -129,7 +129,7 @@ def launch_of(text: Text, config: Config) -> Launch:
     if not layers:
         raise ProgramError(f"launch '{text.name}'", "has no layer", "add one: conv_1_1, conv_other, pool or fc")
     for word, _ in layers[1:]:
-        word.refuse(".array or .launch: a launch has one layer")
+        word.refuse(".array or .launch, because a launch has only one layer")
     arrays: dict[str, Array] = {name: np.zeros(0, dtype) for name, dtype in ARRAYS.items() if name != "data"}
     arrays |= {section.values["name"]: _array(section) for section in text.of(".array")}
     made = Launch(text.name, (), {}, {"insns": LAYOUT.encode_rows([row for _, row in layers]), **arrays})
@@ -143,5 +143,5 @@ def _array(section: Section) -> Array:
     if written != dtype.name:
         section.words["dtype"].refuse(f"{dtype.name}, the type of {name}")
     if len(section.data) != count * dtype.itemsize:
-        section.words["count"].refuse(f"the count of the {len(section.data)} bytes after it")
+        section.words["count"].refuse(f"the number of elements in the {len(section.data)} bytes that follow")
     return np.frombuffer(section.data, dtype.newbyteorder("<")).astype(dtype)

@@ -107,17 +107,17 @@ class Layer:
 
     @property
     def positions(self) -> int:
-        """S: the output positions of a convolution, or the elements per channel of a pool's input."""
+        """The document's S: the output positions of a convolution, or the elements per channel of a pool's input."""
         return self["rows"] * self["cols"]
 
     @property
     def depth(self) -> int:
-        """Iterations per sum."""
+        """The number of iterations per sum."""
         return -(-self["r"] // self.config.fc_lanes) if self.kind == Kind.FC else -(-self["ic"] // GROUP)
 
     @property
     def kernel(self) -> int:
-        """Weights per output channel."""
+        """The number of weights per output channel."""
         return self["r"] if self.kind == Kind.FC else TAPS * self["ic"]
 
     @property
@@ -127,14 +127,14 @@ class Layer:
 
     @cached_property
     def outputs(self) -> int:
-        """Results per sample."""
+        """The number of results per sample."""
         if self.kind == Kind.FC:
             return self["l"]
         return self["oc"] * self.positions if self.conv else self["ic"] * self.positions // 4
 
     @property
     def inputs(self) -> int:
-        """Data words per sample."""
+        """The number of input words per sample."""
         return self["r"] if self.kind == Kind.FC else self["ic"] * self.positions
 
     @property
@@ -144,17 +144,17 @@ class Layer:
 
     @property
     def samples(self) -> int:
-        """Samples per run of the layer."""
+        """The number of samples that one run of the layer computes."""
         return self.config.fc_batch if self.kind == Kind.FC else 1
 
     @property
     def iterations(self) -> int:
-        """Iterations with one output at a time: the document's IC/16 * S * OC and R/144 * L."""
+        """The number of iterations with one output at a time: the document's IC/16 * S * OC and R/144 * L."""
         return 0 if self.kind == Kind.POOL else self.outputs * self.depth
 
     @property
     def macs(self) -> int:
-        """Products per sample, without those of padding taps."""
+        """The number of products per sample, without those of padding taps."""
         if self.conv:
             return self["ic"] * self["oc"] * (3 * self["rows"] - 2) * (3 * self["cols"] - 2)
         return self["r"] * self["l"] if self.kind == Kind.FC else 0
@@ -165,14 +165,14 @@ class Layer:
         return self.outputs * self.kernel / (LANES * self.iterations) if self.iterations else 0.0
 
     def refusal(self) -> str:
-        """Return why this engine cannot run a layer of this shape; empty if it can. walk.refusal also checks blocks."""
+        """Return why the engine cannot run a layer of this shape, or "". Counts of blocks: see walk.refusal."""
         config = self.config
         if self.conv and self["ic"] > GROUP and self["ic"] % GROUP:
-            return f"{self['ic']} input channels are not supported; up to {GROUP} or a multiple of {GROUP} are"
+            return f"{self['ic']} input channels are not supported; use up to {GROUP} or a multiple of {GROUP}"
         if self.kind == Kind.POOL and (self["rows"] % 2 or self["cols"] % 2):
-            return f"a 2x2 pool of {self['rows']}x{self['cols']} is not supported; even sides are"
+            return f"a 2x2 pool of {self['rows']}x{self['cols']} is not supported; its input must have even sides"
         if self.kind == Kind.POOL and self["cols"] > config.pool_side:
-            return f"rows of {self['cols']} exceed the pool's shift register (pool_side={config.pool_side})"
+            return f"rows of {self['cols']} elements exceed the pool's shift register (pool_side={config.pool_side})"
         if self.conv and config.layout == "rows":
             words = self["ic"] * self["cols"]
             if words * min(3, self["rows"]) > config.block_words("data"):

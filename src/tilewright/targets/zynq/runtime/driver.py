@@ -1,4 +1,4 @@
-"""Write the PS driver in C, for a bare-metal Zynq or any host: descriptors, the page-service loop, re-layout.
+"""Write the PS driver in C: it writes descriptors, serves pages and rearranges results. It needs no operating system.
 
 `write` makes a folder: zynq_engine.h (sizes, registers, bits), zynq_driver.h, zynq_driver.c, and zynq_ddr.bin, the
 initial contents of DDR: weight blocks, factors, bias blocks. The caller provides three functions to access the engine:
@@ -42,7 +42,7 @@ STATUS_WAITING, STATUS_IDLE, STATUS_STORE_SHIFT, STATUS_WRITE = 1, 2, 4, 64
 def write(program: Program, folder: str | Path) -> None:
     """Write the driver of a program to a folder.
 
-    Raises UnsupportedError as `sources`, and InputError if the folder cannot be written.
+    Raises UnsupportedError as `sources` does, and InputError if the folder cannot be written.
     """
     files = sources(program)
     folder = Path(folder)
@@ -57,7 +57,7 @@ def write(program: Program, folder: str | Path) -> None:
 def sources(program: Program) -> dict[str, bytes]:
     """Return the files of the driver by name.
 
-    Raises UnsupportedError if the document's protocol cannot serve the pages of the engine, and if no layer runs on it.
+    Raises UnsupportedError if the engine needs another protocol than the document's, or if no layer runs on it.
     """
     config = Config.read(program.config, {})
     for key in ("frames", "outputs", "oc_blocking", "fc_batch"):
@@ -105,7 +105,7 @@ def engine_header(config: Config) -> str:
 
 
 def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
-    """Return the initial contents of DDR, and the offsets of its parts and of the areas after it."""
+    """Return the initial contents of DDR, and the byte offsets of its parts, and of the areas for data and results."""
     summing = [image for image in images if image.layer.channels]
     parts = {
         "weight": [weight_blocks(image.layer, image.weight) for image in summing],
@@ -156,7 +156,7 @@ def _chain(program: Program) -> int:
 
 
 def data_blocks(layer: Layer, codes: Array) -> Array:
-    """Return codes (rows, cols, ic) or (1, r) as blocks, uint8 [blocks, words]."""
+    """Return a layer's input codes, (rows, cols, ic) or (1, r), as blocks: uint8 [blocks, words]."""
     words, raw = layer.config.block_words("data"), np.ascontiguousarray(codes).view(np.uint8)
     if not layer.conv or layer.config.layout != "rows":
         planes = layer.kind == Kind.POOL or (layer.conv and layer.config.layout == "chw")
@@ -171,7 +171,7 @@ def data_blocks(layer: Layer, codes: Array) -> Array:
 
 
 def weight_blocks(layer: Layer, weights: Array) -> Array:
-    """Return codes (oc, 9, ic) or (l, r) as blocks, uint8 [blocks, words]. In layout rows, no kernel straddles."""
+    """Return weights, (oc, 9, ic) or (l, r), as blocks: uint8 [blocks, words]. Layout `rows` splits no kernel."""
     raw, size = weights.view(np.uint8), layer.config.block_words("weight")
     if layer.kind == Kind.FC:
         return _cut(raw, size)
@@ -185,7 +185,7 @@ def weight_blocks(layer: Layer, weights: Array) -> Array:
 
 
 def bias_blocks(layer: Layer, bias: Array) -> Array:
-    """Return biases as blocks, int32 [blocks, biases]."""
+    """Return the biases of all channels as blocks: int32 [blocks, biases per block]."""
     return _cut(bias, layer.config.block_words("bias"))
 
 

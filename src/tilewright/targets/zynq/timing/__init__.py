@@ -1,1 +1,1 @@
-"""When the engine works and when it waits, in closed form."""
+"""Timing in closed form: when the engine works, and when it waits for pages."""

@@ -1,9 +1,10 @@
-"""When the PS serves pages and the engine waits. Computed event by event (an event moves a block), not by cycle.
+"""Compute when the PS serves pages and when the engine waits, block by block instead of cycle by cycle.
 
-With one frame per store, `waiting` freezes the whole engine until the PS is done, so waits add up. With two frames, the
-PS fills one frame while the engine uses the other. The PS serves one request at a time, in the order in which frames
-become free (in one cycle loads first, then by deadline). The engine starts a group when its blocks are loaded, and a
-result block when its frame has been written back. A trace has one track for the engine and one for the PS.
+A page service moves one block; a frame is a store's room for one block. With one frame per store, each service stops
+the whole engine, so waits add up. With two, the PS fills one frame while the engine uses the other. The PS serves one
+request at a time, in the order in which frames become free (in one cycle: loads first, then by deadline). The engine
+starts a group when its blocks are loaded, and a result block when its frame has been written back. A trace has one
+track for the engine and one for the PS.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MODELS = {
         PAGED,
         "states counted from the document; page services (handshake, words per cycle) assumed; nothing measured",
     ),
-    COMPUTE: TimingModel(COMPUTE, "states counted from the document, every block there at once: a lower bound"),
+    COMPUTE: TimingModel(COMPUTE, "states counted from the document, every block loaded from the start: a lower bound"),
 }
 
 
@@ -63,7 +64,7 @@ class Schedule(NamedTuple):
     waits: Waits
 
     def stalls(self) -> dict[str, int]:
-        """Return the cycles of waiting by cause."""
+        """Return how many cycles the engine waits, by cause."""
         return _by_cause(self.waits.cause, self.waits.wait)
 
     def loads(self) -> dict[str, int]:
@@ -86,7 +87,7 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
 
 
 def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
-    """Return a load where a block is needed, and a write-back where a result block is complete, in order."""
+    """Return the requests in order: to load each block when it is needed, to write back each complete result block."""
     requests = []
     for name, of in found.items():
         when = of.need if name != "result" else np.append(of.free[:-1], engine)
@@ -95,7 +96,7 @@ def _requests(found: dict[str, Uses], engine: int) -> list[Request]:
 
 
 def _thrashing(layer: Layer, engine: int) -> list[Request]:
-    """Return one request per store for all its services, of which there may be one per word."""
+    """Return one request per store that stands for all its services, because there may be one service per word."""
     results = -(-layer.outputs // layer.config.block_words("result"))
     biases = -(-layer["oc"] // layer.config.block_words("bias"))
     counts = (walk.data_loads(layer), walk.weight_loads(layer), biases)

@@ -1,10 +1,10 @@
-"""When a layer uses its blocks, in closed form; and the number of loads for layouts in which it cannot be told.
+"""Compute when a layer uses its blocks, in closed form; for layouts without such a form, count the block loads.
 
 Engine cycles count the work of the engine, without waits. A *use* of a block lasts from `need`, the start of the first
 group of work that touches it, to `free`, the end of the last group. A group is the outputs that are summed together for
 convolutions, an iteration for FC operands, an element for pools.
 
-In the layouts chw and hwc, the words of a convolution lie as the document leaves them, and every window may leave the
+In the layouts chw and hwc, the words of a convolution lie in DDR one after another, so a window may reach into another
 block. One block is resident, and a load happens when two words that the loader reads in succession are in different
 blocks. Words are read in the order of the lanes: channel, tap (chw) or tap, channel (hwc), then group by group,
 position by position, and again for each output channel. Padding taps read nothing.
@@ -26,7 +26,7 @@ POOL_TAIL = 2
 
 
 class Uses(NamedTuple):
-    """The blocks of one store in order of use, int64 [n], in engine cycles. A block may be used several times."""
+    """The uses of one store's blocks, in order, int64 [n]; times in engine cycles. Blocks may have several uses."""
 
     block: Array
     need: Array
@@ -40,18 +40,18 @@ class Uses(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The data of a convolution in `blocks` blocks, which start on a row and serve `step` output rows each."""
+    """The input of a convolution, cut into `blocks` blocks; each starts on a row and serves `step` output rows."""
 
     blocks: int
     step: int
 
     def first(self, block: int) -> int:
-        """Return the first input row of a block; -1 is padding."""
+        """Return the first input row that a block serves; -1 is the row of padding above the image."""
         return block * self.step - 1 if self.blocks > 1 else 0
 
 
 def row_blocks(layer: Layer) -> Rows:
-    """Return blocks of as many rows as fit. Two rows of each are the halo, unless there is only one block."""
+    """Return the division of the input into blocks of as many rows as fit. Neighbours share two rows (the halo)."""
     fit = layer.config.block_words("data") // (layer["ic"] * layer["cols"])
     if fit >= layer["rows"]:
         return Rows(1, layer["rows"])
@@ -72,7 +72,7 @@ def engine_cycles(layer: Layer) -> int:
 
 
 def uses(layer: Layer) -> dict[str, Uses]:
-    """Return the uses of the blocks of each store. Convolutions must have the layout rows."""
+    """Return the uses of the blocks of each store. A convolution must have the layout `rows`."""
     if layer.kind == Kind.POOL:
         return _pool(layer)
     return FcWalk(layer).uses() if layer.kind == Kind.FC else ConvWalk(layer).uses()
@@ -193,7 +193,7 @@ class FcWalk:
         }
 
     def _data(self) -> Uses:
-        """Return the uses of data. A vector that fits is kept; otherwise it is loaded once per column group."""
+        """Return the uses of data blocks. A vector that fits is kept; otherwise it is loaded once per column group."""
         layer, words = self.layer, self.layer.config.block_words("data")
         count, lanes = data_blocks(layer), layer.config.fc_lanes
         if self.samples > 1:  # every iteration reads words of all samples
@@ -221,7 +221,7 @@ def weight_blocks(layer: Layer) -> int:
 
 
 def refusal(layer: Layer) -> str:
-    """Return why this engine cannot run a layer; empty if it can."""
+    """Return why this engine cannot run a layer, or "" if it can: its shape, or its blocks."""
     if reason := layer.refusal():
         return reason
     config = layer.config
@@ -232,14 +232,14 @@ def refusal(layer: Layer) -> str:
         return f"fc_batch={layer.samples} takes {data_blocks(layer)} data blocks, more than frames={config.frames}"
     words = min(config.outputs, layer["l"]) * config.fc_lanes if layer.kind == Kind.FC else 0
     if config.frames > 1 and words > min(config.block_words("weight"), config.block_words("data")):
-        return f"an iteration of {words} words exceeds a block"
+        return f"an FC iteration reads {words} words, more than a data or weight block has"
     if config.oc_blocking and layer["oc"] > config.block_words("bias"):
         return f"{layer['oc']} output channels exceed a bias block (bias_bits={config.bias_bits})"
     return ""
 
 
 def _pool(layer: Layer) -> dict[str, Uses]:
-    """Return the uses of a pool: an element per cycle, a result with every second element of every second row."""
+    """Return the uses of a pool's blocks: an element per cycle; every second one of every second row gives a result."""
     cols, config = layer["cols"], layer.config
 
     def element(result: Array) -> tuple[Array, Array]:
@@ -271,7 +271,7 @@ def data_loads(layer: Layer) -> int:
 
 
 def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
-    """Return the blocks of the first and last word of each (column, channel), in order (chw: addresses ascend)."""
+    """Return, for layout chw, the blocks of the first and last word of each (column, channel), in reading order."""
     rows, cols, words = layer["rows"], layer["cols"], layer.config.block_words("data")
     x, plane = np.arange(cols)[:, None], np.arange(layer["ic"]) * layer.positions
     first = max(row - 1, 0) * cols + np.maximum(x - 1, 0)
@@ -280,7 +280,7 @@ def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
 
 
 def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
-    """Return the blocks of the first and last word of each (column, group, tap inside the image), in order (hwc)."""
+    """Return, for hwc, the blocks of the first and last word of each (column, group, valid tap), in reading order."""
     cols, channels, words = layer["cols"], layer["ic"], layer.config.block_words("data")
     y, x = row + np.repeat([-1, 0, 1], 3), np.arange(cols)[:, None] + np.tile([-1, 0, 1], 3)
     inside = (y >= 0) & (y < layer["rows"]) & (x >= 0) & (x < cols)
@@ -298,12 +298,12 @@ def weight_loads(layer: Layer) -> int:
 
 
 def straddling(layer: Layer) -> int:
-    """Return the number of output channels whose kernel, in packed order, straddles blocks."""
+    """Return how many kernels straddle blocks if kernels lie one after another."""
     start, end = _kernel_blocks(layer)
     return int((start != end).sum())
 
 
 def _kernel_blocks(layer: Layer) -> tuple[Array, Array]:
-    """Return the blocks of the first and last word of each kernel, in packed order."""
+    """Return the blocks of the first and last word of each kernel, if kernels lie one after another."""
     words, first = layer.config.block_words("weight"), np.arange(layer.channels) * layer.kernel
     return first // words, (first + layer.kernel - 1) // words

@@ -1,1 +1,1 @@
-"""The values that a layer computes."""
+"""The value pass: the results of a layer."""

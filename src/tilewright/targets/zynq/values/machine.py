@@ -1,7 +1,7 @@
-"""The values that a layer computes: sums as matrix products, then requantisation; pools as the largest of four.
+"""Compute the results of a layer: sums by matrix products, then requantisation; pools as the largest of four.
 
 Values do not depend on when blocks arrive. They do depend on `lat_use`: with 0, ACC does not wait for the unit and adds
-the sum of the iteration before.
+the sum of the previous iteration.
 
 onnxruntime's integer kernels multiply codes several times as fast as BLAS, and are used where they are exact. Without
 VNNI they are not: they add pairs of products in 16 bits, which saturate (docs/arithmetic.md). The flags of the CPU
@@ -99,7 +99,7 @@ def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]
 
 
 def _codes(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
-    """Like `_floats`, but multiply codes as they are, uint8 by int8, and subtract what the zero points contribute."""
+    """Return the padded image as uint8, and the function that multiplies windows with int8 kernels as integers."""
     zero, zw = layer["zx"] + 128 * layer["x_signed"], layer["zw"] - 128 * (1 - layer["w_signed"])
     padded = _SAME.pad((_shifted(image) if layer["x_signed"] else image)[None], zero)[0]
     signed = weights if layer["w_signed"] else _shifted(weights)
@@ -122,7 +122,7 @@ def _shifted(codes: Array) -> Array:
 
 
 def _stale(layer: Layer, data: Array, weights: Array) -> Array:
-    """Return the sums if ACC does not wait: in every iteration it adds the products of the iteration before, first 0.
+    """Return the sums with lat_use=0: each iteration adds the products of the previous one, and the first adds 0.
 
     A sum then lacks its own last products, and contains the last products of the sum computed before it.
     """
@@ -146,7 +146,7 @@ def _all(layer: Layer, data: Array, weights: Array) -> Array:
 
 
 def _finish(layer: Layer, sums: Array, bias: Array, factor: Array) -> Array:
-    """Add the bias, apply ReLU and requantise; returns codes of the same shape."""
+    """Return the codes of sums: add the bias, apply ReLU and requantise."""
     total = sums + bias  # int32: wraps as the accumulator does
     if layer["relu"]:
         np.maximum(total, 0, out=total)
