@@ -44,8 +44,8 @@ class Run:
 def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
     """Yield the runs of each lane from the first element to the last; gaps are runs without elements.
 
-    Elements form a run while their addresses follow each other and their positions have an even step. An element that
-    is repeated (stride 0) counts once.
+    Elements form a run while their addresses are adjacent and their logical positions advance by a constant step. A
+    repeated element (stride 0) counts once.
     """
     flat = within(addresses, config)
     places, index = np.unique(flat, return_index=True)
@@ -71,7 +71,8 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
 def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
     """Return a line per run: lane, bank, byte offset and elements; for a small operand also each element.
 
-    A list that is too long ends with the number of lines left out. Raises InputError outside of local memory.
+    A list that is too long ends with the number of lines left out. Raises InputError if an element lies outside of
+    local memory.
     """
     lines = [title, "lane  bank  offset   elements"]
     found = runs(addresses, dtype.bytes, config)
