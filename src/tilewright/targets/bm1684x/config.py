@@ -40,7 +40,7 @@ class Config(MachineConfig):
         if self.local_bytes > STATIC_BASE - LOCAL_BASE:
             reason = f"{self.local_bytes} bytes of local memory do not fit below static memory"
             raise ConfigError(
-                "bm1684x config", reason, f"keep lanes * banks * bank_bytes to {STATIC_BASE - LOCAL_BASE}"
+                "bm1684x config", reason, f"give lanes * banks * bank_bytes <= {STATIC_BASE - LOCAL_BASE}"
             )
 
     @property
