@@ -21,7 +21,7 @@ CUBE_MACS = {1: 256, 2: 128, 4: 16}
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
-    """The configuration of one machine. Raises ConfigError if a number is out of range."""
+    """The configuration of one machine. Raises ConfigError if a value is not allowed."""
 
     where = "bm1684x config"
 

@@ -40,7 +40,7 @@ class dim4:
 
 @dataclass
 class dim2:
-    """A kernel, a stride or a dilation."""
+    """The size of a kernel, a stride or a dilation, in rows and columns."""
 
     h: int
     w: int
@@ -58,7 +58,7 @@ class padding_t:
 
 @dataclass(frozen=True)
 class range_t:
-    """A range of banks: the first and the last one."""
+    """A range of banks: the numbers of the first and the last bank."""
 
     start: int
     end: int

@@ -69,7 +69,7 @@ class Phases:
 
 @dataclass(frozen=True)
 class Stored:
-    """How one sample of a tensor is stored: (c, h, w) elements, each a code of the graph plus `add`.
+    """How one sample of a tensor is stored: (c, h, w) elements. Each is a code of the graph plus `add`.
 
     `zero` is the zero point of the stored codes. If the zero point is the lowest code, as after a ReLU, codes are
     stored unsigned and start at 0: the type itself then clamps, nothing is added after rounding, and padding is 0.
@@ -102,7 +102,7 @@ class Stored:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one sample in DDR."""
+        """The bytes of one sample in DDR."""
         elements = self.phases.elements if self.phases else self.c * self.h * self.w
         return elements * self.dtype.bytes
 

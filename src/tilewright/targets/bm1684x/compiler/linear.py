@@ -1,5 +1,7 @@
 """Lower convolutions, depthwise convolutions and fully connected layers; requantise int32 sums to stored codes.
 
+Most functions add operations to `write`, which collects the operations of one layer.
+
 `fold` picks a faster variant of a convolution of a network input with few channels. It stores that input by phase
 (space-to-depth, see layer.py).
 """

@@ -152,7 +152,7 @@ class Machine:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Everything about a launch that does not depend on its input data."""
+    """The properties of a launch that do not depend on its input data. They are computed when they are needed."""
 
     image: QueueImage
     config: Config

@@ -64,7 +64,7 @@ class Cut:
 
     @cached_property
     def kernel_slot(self) -> int:
-        """Bytes that the kernel of one slot takes in a lane."""
+        """The bytes that the kernel of one slot takes in a lane; 0 if the layer has no kernel."""
         kernel = self.layer.kernel
         if kernel is None:
             return 0
@@ -128,7 +128,7 @@ class Cut:
 
     @cached_property
     def _rows(self) -> tuple[Array | None, ...]:
-        """The parameters, bias and kernel of the layer, each with one row per channel, or None if it has none."""
+        """The parameters, bias and kernel of the layer, one row per channel each; None if the layer lacks it."""
         layer, words, rows = self.layer, None, None
         if layer.words:
             words = np.zeros((len(layer.words[0]), WORD_BYTES // 4), np.uint32)

@@ -83,7 +83,7 @@ class Handle:
             raise failed
 
     def malloc(self, size: int) -> DeviceMemory:
-        """Allocate `size` bytes. Raises HostError NOMEM if there is no room, PARAM if `size` is below 1."""
+        """Return `size` bytes of new device memory. Raises HostError NOMEM if they do not fit, PARAM if size < 1."""
         with self._lock:
             self._ready()
             return self._heap.allocate(size)

@@ -103,7 +103,7 @@ class Elaborated:
         return found
 
     def wrote(self, ran: Sequence[int] | None = None) -> None:
-        """Mark the bytes that the steps `ran` (None: all) wrote as initialised for later launches."""
+        """Mark the bytes that the steps `ran` (None: all steps) write as initialised for later launches."""
         footprints = self.table.footprints
         mine = (footprints.rows[:, MODE] & WRITE) > 0
         if ran is not None:

@@ -52,7 +52,7 @@ def instruction_of(encoded: Encoded) -> Instruction:
 
 
 def command_of(encoded: Encoded, config: Config) -> Command:
-    """Decode a command. Raises ProgramError if it is not modelled, or has an illegal or too large operand."""
+    """Return the decoded command. Raises ProgramError if it is not modelled, or an operand is illegal or too large."""
     instruction = instruction_of(encoded)
     if encoded.engine == DMA:
         moves.check(encoded)

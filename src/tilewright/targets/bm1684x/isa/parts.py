@@ -318,7 +318,7 @@ class Instruction:
         return not self.same_type or encoded["opd0_prec"] == encoded["res0_prec"]
 
     def read(self, encoded: Encoded, config: Config) -> Command:
-        """Decode the fields into a command. Raises TilewrightError if a part is illegal."""
+        """Return the command that the fields encode. Raises TilewrightError if a part is illegal."""
         found = dict(self.fixed)
         for part in self.parts:
             found |= part.read(encoded, config)

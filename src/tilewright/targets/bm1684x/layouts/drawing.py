@@ -89,7 +89,7 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
 
 
 def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) -> Iterator[str]:
-    """Yield the elements' names at their places, as in a memory dump; lines without elements are left out."""
+    """Yield lines with the names of the elements at their places, as in a memory dump. Empty lines are left out."""
     found = {place: "".join(parts(axes, index)) for place, index in indexed(addresses, config).items()}
     width = max(map(len, found.values()))
     lines: dict[tuple[int, int], list[str]] = {}
@@ -180,7 +180,7 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
 
 
 def _wrapped(words: Sequence[str], letters: int) -> list[str]:
-    """Join the parts of a name to lines of at most `letters` letters."""
+    """Return the parts of a name, joined to lines of at most `letters` letters."""
     lines = [""]
     for word in words:
         if lines[-1] and len(lines[-1]) + len(word) > letters:

@@ -199,7 +199,7 @@ class Tensor(Drawn):
         return made
 
     def rows(self) -> Rows:
-        """Return the tensor as a matrix with a row per channel; n and h must be 1."""
+        """Return the tensor, of which n and h must be 1, as a matrix with one row per channel."""
         return Rows(self)
 
     def grid(self) -> Grid:
@@ -209,7 +209,7 @@ class Tensor(Drawn):
 
 @dataclass(frozen=True, repr=False)
 class View(Drawn):
-    """The elements of a tensor in the same order, in another shape."""
+    """The elements of a tensor, in the same order but in another shape."""
 
     axes: ClassVar[tuple[str, ...]] = ("row", "column")
     stride: ClassVar[None] = None

@@ -98,7 +98,7 @@ def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """The queues (uint8 by engine) of a launch, and the digest of the configuration that they are for."""
+    """The queues of a launch (bytes as uint8, by engine), and the digest of the configuration that they need."""
 
     queues: dict[str, Array]
     digest: str

@@ -81,7 +81,7 @@ class Ranges:
         self.array = merged(np.array(ranges, np.int64).reshape(-1, 2))
 
     def add(self, ranges: Array) -> None:
-        """Add the bytes [low, high) of each row of `ranges`, int64 [k, 2]."""
+        """Add the bytes [low, high) of each row of `ranges`, int64 [ranges, 2]."""
         with self._lock:
             self.array = merged(np.concatenate([self.array, ranges]))
 
@@ -230,7 +230,7 @@ class Memories:
         raise MachineError("memory", f"no memory holds {low:#x}..{end:#x}", f"the memories are {known}")
 
     def _find(self, addresses: Array, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
-        """Return the memory that holds the addresses, as an array of `dtype`, and indices into it."""
+        """Return the memory that holds the addresses, as an array of `dtype`, and the indices of its elements there."""
         if not addresses.size:
             return np.empty(0, dtype), addresses.astype(np.int64)
         size = dtype.itemsize
