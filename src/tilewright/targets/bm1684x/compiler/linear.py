@@ -71,9 +71,9 @@ def real(write: ir.Writer, x: ir.Ref, factor: Array, stored: Stored, into: ir.In
 
 
 def add_zero_point(write: ir.Writer, rounded: Callable[[ir.Into], ir.Ref], stored: Stored, into: ir.Into) -> ir.Ref:
-    """Add the operation `rounded`, then one that adds the zero point of `stored`, and return the result.
+    """Add an operation that rounds to integers, then the addition of the zero point of `stored`. Return the result.
 
-    `rounded` adds an operation that rounds its result to integers and writes them to the place in its argument.
+    `rounded` adds the first operation; its argument says where that writes.
     """
     if not stored.zero:
         return rounded(into)
@@ -81,9 +81,9 @@ def add_zero_point(write: ir.Writer, rounded: Callable[[ir.Into], ir.Ref], store
 
 
 def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], ir.Into]:
-    """Return (operation, bound) pairs for `clamp`, which keep graph codes in `low`..`high`, and the place before it.
+    """Return the (operation, bound) pairs with which `clamp` keeps graph codes in `low`..`high`.
 
-    A bound that the stored type already enforces is left out. The place is where the operation before `clamp` writes.
+    A bound that the stored type already enforces is left out. Also return where the operation before `clamp` writes.
     """
     low, high = low + stored.add, high + stored.add
     clamps = [("max", low)] if low > stored.dtype.low else []

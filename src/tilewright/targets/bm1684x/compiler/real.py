@@ -33,7 +33,7 @@ ONLY = {"auto_pad": "NOTSET", "ceil_mode": 0}
 def real(site: Site, config: Config) -> ir.Layer:
     """Return the layer of an ONNX node on float32 tensors, computed in the type `config.precision`.
 
-    Raises Refused if the node is not supported. It then runs on the host, in onnxruntime.
+    Raises Refused if the node is not supported. Such a node runs on the host, in onnxruntime.
     """
     op = site.node.op
     assert isinstance(op, OnnxOp)

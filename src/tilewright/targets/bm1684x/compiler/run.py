@@ -80,7 +80,7 @@ class Machine:
         return merged[:, tensor.start_lane : tensor.start_lane + tensor.shape.c] if tensor.is_local else merged
 
     def _kernel(self, kernel: ConvWeights) -> Array:
-        """Return weights (oc, ic, kh, kw). They are cached until a command writes to the constants."""
+        """Return the values of weights, (oc, ic, kh, kw). They are cached until a command writes constants."""
         key = (kernel.address, kernel.shape)
         if key not in self._kernels:
             oc, ic, kh, kw = kernel.shape

@@ -181,7 +181,7 @@ def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     """Return the layer of an average pool. Raises Refused if it is not supported.
 
-    As in TFLite, and in every rounding mode, means round ties away from zero.
+    The mean is rounded with ties away from zero, as in TFLite, in every rounding mode.
     """
     op = site.node.op
     assert isinstance(op, AveragePool2D)

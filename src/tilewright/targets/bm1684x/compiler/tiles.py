@@ -128,7 +128,7 @@ class Cut:
 
     @cached_property
     def _rows(self) -> tuple[Array | None, ...]:
-        """The parameters, bias and kernel of the layer, one row per channel each; None if the layer lacks it."""
+        """The layer's parameters, bias and kernel, each with one row per channel or None if the layer has none."""
         layer, words, rows = self.layer, None, None
         if layer.words:
             words = np.zeros((len(layer.words[0]), WORD_BYTES // 4), np.uint32)
@@ -234,7 +234,7 @@ class _Tile:
         return Tensor.free(0, place, shape, stride, stored.dtype, self._config)
 
     def _part(self, stored: Stored, offset: int) -> Tensor:
-        """Return the channels and rows of the tile, in a tensor of the result's shape."""
+        """Return the part of a stored tensor that has the channels and rows of the tile."""
         place = offset + self._tile.s0 * stored.plane(self._config)
         place += self._tile.r0 * stored.w * stored.dtype.bytes
         return Tensor.local(0, place, self._shape, stored.dtype, self._config)

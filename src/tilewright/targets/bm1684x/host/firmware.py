@@ -100,7 +100,7 @@ def packed(argument: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Firmware:
-    """Python sources by module name."""
+    """A firmware: its Python sources by module name."""
 
     sources: Mapping[str, str]
 

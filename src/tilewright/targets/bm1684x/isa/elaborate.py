@@ -68,7 +68,7 @@ class Elaborated:
 
     @classmethod
     def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> Elaborated:
-        """Return `steps`, which are in a legal order, with their table. Hazards can be found only with `regions`."""
+        """Return the program of `steps`, given in a legal order. Hazards can be found only with `regions`."""
         return cls(tuple(steps), _table(steps, regions, knobs), tuple(regions))
 
     @property

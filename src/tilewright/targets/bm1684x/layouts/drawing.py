@@ -109,7 +109,7 @@ def indexed(addresses: Array, config: Config) -> dict[tuple[int, int], tuple[int
 
 
 def parts(axes: Sequence[str], index: Sequence[int]) -> list[str]:
-    """Return the parts of an element's name: `n0`, `c2` ..; for a matrix `r0`, `c2`."""
+    """Return the parts of an element's name, such as n0, c2, h0, w4; or r0, c2 for an element of a matrix."""
     return [f"{SHORT.get(axis, axis)}{number}" for axis, number in zip(axes, index, strict=True)]
 
 

@@ -177,7 +177,7 @@ class Tensor(Drawn):
         return replace(self, shape=Shape(n, c, w // width, width), stride=stride)
 
     def transposed_hw(self) -> Tensor:
-        """Return the tensor with h and w exchanged, in place."""
+        """Return the tensor with h and w exchanged, without a copy."""
         (n, c, h, w), (ns, cs, hs, ws) = self.shape, self.stride
         return replace(self, shape=Shape(n, c, w, h), stride=Stride(ns, cs, ws, hs))
 

@@ -41,7 +41,7 @@ class Window:
         return low, last + (self.kernel[0] - 1) * self.dilation[0] + 1
 
     def cut(self, r0: int, r1: int, h: int) -> Window:
-        """Return the window for a map cut to the rows that result rows [r0, r1) read. The whole map has `h` rows."""
+        """Return the window for a feature map of `h` rows, after a cut to the rows that results [r0, r1) read."""
         low, high = self.rows(r0, r1)
         return replace(self, pads=(max(0, -low), max(0, high - h), *self.pads[2:]))
 

@@ -104,7 +104,7 @@ def unary(function: Callable[[Array], Array], v: Values) -> Array:
 
 
 def _of(names: str, function: Callable[..., Array]) -> Callable[[Values], Array]:
-    """Return a meaning that applies `function` to the named operands."""
+    """Return the meaning of an operation that applies `function` to the named operands."""
     return lambda v: function(*(v[name] for name in names.split()))
 
 

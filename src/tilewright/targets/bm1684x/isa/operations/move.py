@@ -157,7 +157,7 @@ def soft_nms(v: Values) -> dict[str, Array]:
 
 
 def _transposed(*order: int) -> Callable[[Values], Array]:
-    """Return a meaning that permutes the axes of x."""
+    """Return the meaning of an operation that permutes the axes of x."""
     return lambda v: v["x"].transpose(order)
 
 

@@ -116,7 +116,7 @@ def _listed(types: Iterable[DType]) -> str:
 
 
 def _local(place: Any) -> Tensor | None:
-    """Return the tensor in local memory that stores an operand, or None."""
+    """Return the tensor that stores an operand, or None if the operand is not in local memory."""
     tensor: Tensor | None = getattr(place, "storage", None)
     return tensor if tensor is not None and tensor.is_local else None
 
