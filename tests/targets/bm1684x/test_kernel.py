@@ -206,7 +206,7 @@ def test_misuse_is_said() -> None:
             lambda tpu, x: tpu.gdma.copy(
                 tpu.local((1, 1, 1, 2), F32, bank=1), replace(x, shape=Shape(1, 1, 1, 2), stride=Stride(0, 0, 0, 33))
             ),
-            "x steps 132 bytes along w, more than 128",
+            "x has a stride of 132 bytes along w; the largest is 128",
         ),
         (
             lambda tpu, x: tpu.bdc.fp_conv2d(
@@ -215,7 +215,7 @@ def test_misuse_is_said() -> None:
                 tpu.weights((1, 4, 1, 1), F32, bank=3),
                 window=Window((1, 1)),
             ),
-            "x is aligned but begins at byte 0x8008020; give a multiple of 64",
+            "x is aligned but begins at address 0x8008020; give a multiple of 64",
         ),
         (
             lambda tpu, x: tpu.bdc.fp_conv2d(
@@ -224,7 +224,7 @@ def test_misuse_is_said() -> None:
                 replace(tpu.weights((1, 4, 1, 1), F16, bank=3), address=0x0800_C020),
                 window=Window((1, 1)),
             ),
-            "weights begin at byte 0x800c020; give a multiple of 64",
+            "weights w begin at address 0x800c020; give a multiple of 64",
         ),
     ],
 )

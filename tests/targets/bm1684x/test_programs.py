@@ -201,8 +201,8 @@ def with_fields(command: Encoded, **fields: int) -> Encoded:
     ("command", "message"),
     [
         (with_fields(add(1, 0, 0, 0, 0), tsk_eu_typ=24), "function 24 of AR is not modelled"),
-        (with_fields(add(1, 0, 0, 0, 0), res0_prec=7), "precision 7 is reserved"),
-        (with_fields(add(1, 0, 0, 0, 0), res0_str=5), "layout code 5"),
+        (with_fields(add(1, 0, 0, 0, 0), res0_prec=7), "the code 7 in a precision field is reserved"),
+        (with_fields(add(1, 0, 0, 0, 0), res0_str=5), "res0_str is 5"),
         (with_fields(add(1, 0, 0, 0, 0), res0_h=0), "every size must be"),
         (with_fields(add(1, 0, 2, 0, 0)), "multiple of 4"),
         (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), localmem_mask_l32=1), "masks lanes"),

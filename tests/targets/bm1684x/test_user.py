@@ -151,7 +151,7 @@ def tensor(tpu: Tpu, bank: int) -> Tensor:
         (lambda tpu, x: tpu.bdc.fp_mm(tensor(tpu, 0), tensor(tpu, 1), tensor(tpu, 2)), r"give its rows\(\)"),
         (
             lambda tpu, x: tpu.bdc.max_pool2d(tensor(tpu, 0), tensor(tpu, 1), 0.0, window=Window((9, 9))),
-            "a window of 9 x 9 does not fit into 2 x 8",
+            "a window of 9 x 9 does not fit into the padded map of 2 x 8",
         ),
         (lambda tpu, x: tpu.bdc.max(tpu.local((1, 1, 1, 1), I8, 0), 1, float("nan")), "nan is not a value of i8"),
     ],

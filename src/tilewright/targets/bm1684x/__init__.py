@@ -28,7 +28,7 @@ ESTIMATE = TimingModel(
 
 
 class Bm1684x(given.Machine[Config]):
-    """The BM1684X target; targets/base.py describes the methods."""
+    """The BM1684X target. The contract of all targets, targets/base.py, describes the methods."""
 
     name, kind = "bm1684x", Config
     title = "BM1684X: 64-lane TPU with GDMA, BDC and HAU command queues and 16 MiB of local memory"
@@ -70,7 +70,7 @@ class Bm1684x(given.Machine[Config]):
         return self.own(config).precision != "host"
 
     def approximates(self, program: Program) -> bool:
-        """Return whether a launch computes real numbers in a narrower float type. int8 is always exact."""
+        """Return whether a launch computes float32 tensors, whose values may differ from onnxruntime's."""
         graph, nodes = program.graph, (node for launch in program.launches for node in launch.nodes)
         outputs = (name for node in nodes for name in (graph.node(node).outputs if graph else ()))
         return graph is not None and any(graph.tensors[name].dtype == "float32" for name in outputs)
@@ -98,7 +98,7 @@ class Bm1684x(given.Machine[Config]):
         return conform(path)
 
     def layout(self, wanted: LayoutRequest, config: base.Config) -> Placement:
-        """Return where each element of a tensor lies. Raises InputError if the tensor does not fit or is malformed."""
+        """Return the place of each element of a tensor. Raises InputError if it does not fit or is malformed."""
         from tilewright.targets.bm1684x.layouts.placement import place
 
         return place(wanted, self.own(config))

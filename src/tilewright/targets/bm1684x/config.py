@@ -21,7 +21,7 @@ CUBE_MACS = {1: 256, 2: 128, 4: 16}
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
-    """The configuration of one machine. Raises ConfigError if a number is out of range."""
+    """The configuration of one machine. Raises ConfigError if a value is not allowed."""
 
     where = "bm1684x config"
 
@@ -40,7 +40,7 @@ class Config(MachineConfig):
         if self.local_bytes > STATIC_BASE - LOCAL_BASE:
             reason = f"{self.local_bytes} bytes of local memory do not fit below static memory"
             raise ConfigError(
-                "bm1684x config", reason, f"keep lanes * banks * bank_bytes to {STATIC_BASE - LOCAL_BASE}"
+                "bm1684x config", reason, f"give lanes * banks * bank_bytes <= {STATIC_BASE - LOCAL_BASE}"
             )
 
     @property

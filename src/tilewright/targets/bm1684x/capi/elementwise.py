@@ -18,12 +18,15 @@ RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equ
 
 
 def _each(names: tuple[str, ...], call: str, operation: str, parameters: str, operands: str) -> dict[str, Function]:
-    """Return one function per name. The name replaces {} in the names of the call and of the operation."""
+    """Return one C function per name. The name replaces {} in the names of the C function and of the operation."""
     return {call.format(name): function(parameters, operation.format(name), operands) for name in names}
 
 
 def _integer(name: str) -> dict[str, Function]:
-    """Return the integer functions of an operation. The shift is one number or, in `pcs` functions, one per channel."""
+    """Return the C functions of the operation int_`name`.
+
+    The shift is one number, or, in functions with `pcs` in their name, one number per channel.
+    """
     found, own = {}, f"int_{name}"
     for kind, before, after, shift in (("int_", "", "shift ", "shift"), ("int_pcs_", "shift_addr ", "", "shift_addr")):
         tail = f"{after}mode saturation"
@@ -37,7 +40,7 @@ def _integer(name: str) -> dict[str, Function]:
 
 
 def _quantisation(kind: str, words: str, reals: str, tail: str, result: str) -> dict[str, Function]:
-    """Return the functions of re- or dequantisation.
+    """Return the C functions of requantisation (`kind` is "re") or dequantisation ("de").
 
     They scale by multiplier and shift (`words`) or by a float (`reals`), given as numbers or in a table per channel.
     """

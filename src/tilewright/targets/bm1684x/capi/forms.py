@@ -37,8 +37,8 @@ KINDS: Mapping[str, type] = {"shape": dim4, "dtype": DType, "kernel": dim2, "dil
 WINDOW = "kernel padding stride dilation"
 #: The syntax of an operand, which `operand` describes.
 PLACE = re.compile(r"([-\w.]+)(?:\+(\d+))?(?:/(\w+))?(?:@(\w+))?(?::(\w+))?")
-#: Operands in local memory, by letter: their layout if no strides are given. The other letters are operands outside of
-#: local memory (S), flat ones there (F), and a row that every lane has a copy of (R).
+#: The letters for operands in local memory, with the layout of each if no strides are given. The other letters are for
+#: tensors outside of local memory (S), flat operands there (F), and rows of which each lane has a copy (R).
 LAYOUTS = {"L": layout.aligned, "C": layout.compact, "D": layout.dma_default, "T": layout.line}
 ELSEWHERE = ("S", "F", "R")
 
@@ -69,7 +69,7 @@ class Issuer:
         return Tensor(address, shape, stride.stride if stride else layout.continuous(shape), dtype, self.config)
 
     def row(self, address: int, channels: int, length: int, dtype: DType) -> Tensor:
-        """Return a row that every lane has a copy of, as a tensor that repeats it for each channel."""
+        """Return a tensor whose channels all read one row, of which each lane has a copy."""
         own = self.local(address, Shape(1, min(channels, self.config.lanes), 1, length), None, dtype, layout.compact)
         return Tensor(own.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, self.config)
 
@@ -91,11 +91,11 @@ class Issuer:
     def check(self, operation: str) -> None:
         """Check that tpu_initialize was called. Raises MachineError if it was not."""
         if not self.initialised:
-            raise MachineError(operation, "tpu_initialize was not called", "call it first")
+            raise MachineError(operation, "tpu_initialize was not called", "call it before the first command")
 
 
 def attributes(given: Given) -> dict[str, Any]:
-    """Return the attributes of a command from the parameters of its call."""
+    """Return the attributes of a command, taken from the parameters of its call."""
     found = {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
     if "kernel" in given:
         found["window"] = _window(given)
@@ -109,7 +109,7 @@ def _window(given: Given) -> Window:
 
 
 class Function(NamedTuple):
-    """A C function: parameter names, separated by blanks, and `run`, which gets the arguments by name."""
+    """A C function: the names of its parameters, separated by blanks, and `run`, which gets the arguments by name."""
 
     parameters: str
     run: Callable[[Issuer, Given], None]
@@ -136,7 +136,7 @@ def _kind(parameter: str) -> type | None:
 
 
 def function(parameters: str, operation: str, operands: str, fixed: Mapping[str, Any] | None = None) -> Function:
-    """Return a function that issues one operation. `operands` lists NAME=PLACE, in the syntax of `operand`."""
+    """Return a C function that issues one operation. `operands` lists NAME=PLACE, in the syntax of `operand`."""
     places = [(name, PLACE.fullmatch(place)) for name, _, place in (word.partition("=") for word in operands.split())]
     outputs = OPERATIONS[operation].outputs
 
@@ -155,10 +155,10 @@ def operand(
     """Return one operand or result of a call, described as PARAMETER[+BYTES][/SHAPE][@WHERE][:TYPE].
 
     WHERE is a letter of LAYOUTS or ELSEWHERE, or the parameter that says whether the operand is local. Without WHERE,
-    a parameter `dst..`, `src..` or `shift_tensor` is a local address of a tensor of the call's shape, a parameter
-    `.._addr` is a local address of one value per channel, and any other parameter is a constant. The stride and type
-    come from the parameters of the operand (`src0_stride`, `src0_dtype`), else from the common parameters. TYPE
-    overrides the type: a type, or the parameter that gives it. `_shape` describes SHAPE.
+    a parameter `dst..`, `src..` or `shift_tensor` is the local address of a tensor of the call's shape, a parameter
+    `.._addr` is the local address of one value per channel, and any other parameter is a constant. Stride and type come
+    from the parameters of the operand (`src0_stride`, `src0_dtype`), else from the common parameters. TYPE is a type,
+    or the parameter that gives the type; it has precedence. `_shape` describes SHAPE. BYTES are added to the address.
     """
     dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)
     value, stride = given.get(name, name), given.get(f"{name}_stride")
@@ -194,9 +194,9 @@ def operand(
 
 
 def _shape(given: Given, name: str, kind: str | None) -> Shape:
-    """Return the shape of an operand: the parameter's own shape, else the call's, transformed as `kind` says.
+    """Return the shape of an operand: that of its parameter, else that of the call, transformed as `kind` says.
 
-    If `kind` names a parameter, the operand is a row of that many elements.
+    If `kind` names a parameter, the operand is a row, and the parameter gives its length.
     """
     if kind and kind in given:
         return Shape(1, 1, 1, given[kind])

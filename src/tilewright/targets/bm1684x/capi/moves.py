@@ -20,13 +20,16 @@ def _move(
     of: str = "",
     local: str = "L",
 ) -> Function:
-    """Return a transfer. `of` is the suffix for the source's shape, `local` the letter of the local end's layout."""
+    """Return the C function of a transfer.
+
+    `of` is the SHAPE of its source, `local` the letter of the local layout (see forms.operand).
+    """
     to, source = (local if letter == "L" else "S" for letter in (way[2], way[0]))
     return function(parameters, operation, f"y=dst@{to} x=src{of}@{source}")
 
 
 def _by_index(kind: str, way: str) -> Function:
-    """Return a gather or scatter of rows by index, with one index per channel and row.
+    """Return the C function of a gather or scatter of rows by index, with one index per channel and row.
 
     A gather has a fill value for indices out of range. A scatter keeps the rows that it does not write.
     """
@@ -37,9 +40,9 @@ def _by_index(kind: str, way: str) -> Function:
 
 
 def _matrix(way: str, transposed: bool, vector: bool = False) -> Function:
-    """Return a transfer between a system matrix and a local one, whose columns are spread over lanes.
+    """Return the C function of a transfer between a matrix in system memory and a local one, spread over lanes.
 
-    The sizes are those of the source. The width is the columns per channel of the local matrix.
+    Its sizes are those of the source. Its width is the number of columns per channel of the local matrix.
     """
     sizes = "length width" if vector else "rows columns width row_stride"
 

@@ -40,7 +40,7 @@ class dim4:
 
 @dataclass
 class dim2:
-    """A kernel, a stride or a dilation."""
+    """The size of a kernel, a stride or a dilation, in rows and columns."""
 
     h: int
     w: int
@@ -58,7 +58,7 @@ class padding_t:
 
 @dataclass(frozen=True)
 class range_t:
-    """A range of banks: the first and the last one."""
+    """A range of banks: the numbers of the first and the last bank."""
 
     start: int
     end: int
@@ -90,12 +90,12 @@ ATTRIBUTES = {
 
 @dataclass
 class variable_t:
-    """An operand. `context` is the local address of a tensor or of one value per channel (VECTOR), or a number."""
+    """An operand. `context` is the local address of a TENSOR or of one value per channel (VECTOR), or a number."""
 
     type: int
     context: Any
 
 
 def constant(value: Any, dtype: DType) -> Constant:
-    """Return a scalar_t as a Constant: a number of this type, or a Constant as it is."""
+    """Return the Constant for a scalar_t, which is a number or already a Constant."""
     return value if isinstance(value, Constant) else Constant.of(value, dtype)

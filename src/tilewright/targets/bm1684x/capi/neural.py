@@ -23,7 +23,7 @@ Operands = dict[str, Operand | Constant]
 
 
 def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
-    """Return a matrix product with one row per lane. The sizes are those of the stored factors."""
+    """Return the C function of a matrix product with one row per lane. Its sizes are those of the stored factors."""
     swapped, turned = turns.get("both_transposed"), turns.get("right_transposed")
     types = "left_dtype right_dtype" if integer else "out_dtype dtype"
     adds = "" if turned else " result_add"
@@ -55,7 +55,10 @@ def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
 
 
 def _spread(integer: bool, transposed: bool) -> Function:
-    """Return a matrix product whose columns are spread over lanes. `left` is stored as (left_rows, left_columns)."""
+    """Return the C function of a matrix product whose columns are spread over lanes.
+
+    `left` is stored as (left_rows, left_columns).
+    """
     types = "out_dtype left_dtype right_dtype bias_dtype lshift rshift " * integer
     sizes = "left_rows left_columns right_columns left_width right_width"
     parameters = f"output left right bias {sizes} {types}has_bias result_add{' result_relu' * integer}"
@@ -83,7 +86,10 @@ def _spread(integer: bool, transposed: bool) -> Function:
 
 
 def _conv(operation: str, before: str, after: str, depthwise: bool = False) -> Function:
-    """Return a convolution. `before` are its parameters between weights and shape, `after` those after the window."""
+    """Return the C function of a convolution.
+
+    `before` are its parameters between weights and shape, `after` its parameters after the window.
+    """
     shape = "shape" if depthwise else "shape input_stride output_c"
 
     def run(api: Issuer, given: Given) -> None:
@@ -154,7 +160,7 @@ Sequence = Callable[[Tpu, Tensor, Tensor, Tensor, Tensor, Tensor], None]
 
 
 def _gather(api: Issuer, given: Given) -> None:
-    """Gather elements of a row. Without `fill_const`, indices out of range give 0."""
+    """Issue a gather of elements of a row. Without `fill_const`, indices out of range give 0."""
     shape, dtype = given["shape"].shape, given["dtype"]
     source = Shape(1, shape.c, 1, given["param_w"])
     if given["is_param_repeated"]:

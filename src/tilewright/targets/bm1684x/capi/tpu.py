@@ -35,7 +35,7 @@ FUNCTIONS: Mapping[str, Function] = {prefix + name: made for prefix, table in TA
 
 
 class DeviceApi(Issuer):
-    """The device API of one launch."""
+    """The functions of the device API, for one launch."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         function = FUNCTIONS.get(name)
@@ -48,7 +48,7 @@ class DeviceApi(Issuer):
         return sorted({*own, *FUNCTIONS})
 
     def tpu_initialize(self) -> None:
-        """Allow commands. It must be called before the first one."""
+        """Allow commands. A kernel must call it before its first command."""
         self.initialised = True
 
     def tpu_poll(self) -> None:
@@ -66,7 +66,7 @@ class DeviceApi(Issuer):
         return self.tpu.in_region
 
     def tpu_gdma_get_filter_num(self) -> int:
-        """Return how many elements the last selection kept. It is valid after tpu_poll."""
+        """Return the number of elements that the last selection kept. It is valid after tpu_poll."""
         return self.tpu.selected
 
     def tpu_npu_num(self) -> int:

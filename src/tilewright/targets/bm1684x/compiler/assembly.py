@@ -40,11 +40,11 @@ CONSTANTS, INPUTS, OUTPUTS = "constants", "inputs", "outputs"
 
 @dataclass(eq=False)
 class Issued:
-    """A command of one engine, which works for layer `layer`.
+    """A command of one engine, issued for the layer with the index `layer`.
 
-    `after` is how many commands of the other engine must have ended first. For a compute command it is known once the
-    transfers are ordered. `needs` are transfers that must have ended (for a compute command) or that must be queued
-    earlier (for a transfer).
+    `after` is the number of commands of the other engine that must have ended before this one starts. For a compute
+    command it is set once the transfers are ordered. `needs` are transfers: if this is a compute command, they must
+    have ended; if it is a transfer, they must be queued earlier.
     """
 
     command: Command
@@ -92,9 +92,9 @@ class Stream:
         self._moves.append(issued)
 
     def schedule(self) -> tuple[dict[str, list[Issued]], int]:
-        """Return both queues, and the cycle when the last command ends.
+        """Order the transfers. Return both queues, and the cycle at which the last command ends.
 
-        The transfer that can start first is queued next. If several can, the one that is needed first is.
+        The transfer that can start earliest is queued next; among equals, the transfer that is needed earliest.
         """
         cost = [estimate.cycles(issued.command, self._config) for issued in self._compute]
         heads: dict[str, deque[int]] = {}
@@ -129,7 +129,7 @@ class Stream:
         return queues, max(now, ended[-1] if ended else 0)
 
     def _advance(self, cost: list[int], ended: list[int], arrived: dict[int, int]) -> None:
-        """Run compute commands until one waits for a transfer that is not ordered yet."""
+        """Append the end cycles of compute commands to `ended`, up to one that needs a transfer not yet ordered."""
         while len(ended) < len(self._compute):
             needs = self._compute[len(ended)].needs
             if any(move not in arrived for move in needs):
@@ -150,7 +150,7 @@ class Stream:
 
 
 class Assembly:
-    """A launch under construction. `entering` and `leaving` map names to DDR addresses and storage."""
+    """A launch under construction. `entering` and `leaving` map tensors by name to DDR address and storage."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class Assembly:
         self.leaving, _ = self._segments(leaving, end)
 
     def _segments(self, tensors: Mapping[str, Stored], address: int) -> tuple[dict[str, tuple[int, Stored]], int]:
-        """Return the DDR address of each tensor, for all samples, and the end of the last tensor."""
+        """Return the DDR address and storage of each tensor, and the address after the last. All samples have room."""
         found = {}
         for name, stored in tensors.items():
             address = -(-address // PAGE) * PAGE
@@ -182,7 +182,10 @@ class Assembly:
         return found, address
 
     def block(self, index: int, number: int) -> int:
-        """Return the lane offset of a block of constants; load it if necessary. Raises plan.Full if it does not fit."""
+        """Load block `number` of constants of layer `index`, unless it is loaded, and return its byte offset in a lane.
+
+        Raises plan.Full if the block does not fit.
+        """
         if (index, number) not in self._blocks:
             return 0
         if (index, number) not in self._resident:
@@ -200,7 +203,7 @@ class Assembly:
         return self._resident[index, number]
 
     def load(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
-        """Load rows of sample `number` of an input into local memory, from row `first` on."""
+        """Add the transfers that load rows of sample `number` of an input to `near`, from row `first` on."""
         address, stored = self.entering[name]
         address += number * stored.nbytes
         if stored.phases is None:
@@ -215,13 +218,16 @@ class Assembly:
             self.stream.move(copy(into, far), index, INPUTS)
 
     def store(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
-        """Store rows of sample `number` of a result to DDR, from row `first` on."""
+        """Add the transfer that stores `near` to sample `number` of a result in DDR, from row `first` on."""
         address, stored = self.leaving[name]
         address += number * stored.nbytes
         self.stream.move(copy(self._rows(address, stored, near, first), near), index, OUTPUTS)
 
     def _rows(self, address: int, stored: Stored, near: Tensor, first: int) -> Tensor:
-        """Return the tensor in DDR for a tensor in local memory. Layers may split the same elements into other rows."""
+        """Return the DDR tensor that matches `near`, from row `first` on. It has the rows of `near`.
+
+        Layers may divide the elements of one tensor into rows of different lengths.
+        """
         columns = near.shape.w
         stride = Stride(0, stored.h * stored.w if near.shape.c > 1 else 0, columns, 1)
         return Tensor(address + first * columns * stored.dtype.bytes, near.shape, stride, stored.dtype, self.config)
@@ -234,7 +240,7 @@ class Assembly:
             self.stream.compute(command, index)
 
     def launch(self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]]) -> Launch:
-        """Return the launch with all commands added so far."""
+        """Return the launch with all commands added so far. `tiles` and `groups` are stored for `explain`."""
         issued, cycles = self.stream.schedule()
         queues = {
             engine: queue(engine, [encoded(own.command, number, own.after) for number, own in enumerate(commands)])
@@ -271,7 +277,7 @@ def copy(y: Tensor, x: Tensor) -> Command:
 
 
 def described(name: str, address: int, stored: Stored) -> list[Any]:
-    """Return the DDR segment of a tensor as JSON values (image.ROW)."""
+    """Return the place and format of a tensor in DDR as a list of JSON values (see image.ROW)."""
     row = [name, address, stored.c, stored.h, stored.w, str(stored.dtype), stored.add, stored.zero]
     if stored.phases:
         *sizes, offsets = astuple(stored.phases)

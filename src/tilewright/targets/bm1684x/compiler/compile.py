@@ -25,7 +25,8 @@ RULES |= {ops.MaxPool2D: maximum, ops.AveragePool2D: average, ops.Mean: mean}
 NAME = "bm1684x"
 #: ONNX operators for which only the order of the input's elements matters, not its shape.
 PRODUCTS = ("Gemm", "MatMul")
-#: If not all layers fit into local memory, the compiler compares this many numbers of first layers to run in parts.
+#: If the layers do not fit into local memory, the compiler compares splits. In at most WAYS of them, the first layers
+#: run in parts.
 WAYS = 3
 
 
@@ -64,7 +65,7 @@ def _stored(site: Site, index: int) -> Stored:
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """Return the program of a network. Raises ConfigError if `eu_bytes` is not the width that layouts need."""
+    """Return the compiled program of a network. Raises ConfigError if `eu_bytes` is not WORD_BYTES."""
     if config.eu_bytes != WORD_BYTES:
         raise ConfigError("bm1684x config", f"eu_bytes is {config.eu_bytes}; networks need {WORD_BYTES}")
     mode = rounding_mode(rounding)
@@ -87,7 +88,7 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str, str]) -> dict[str, Layer | str]:
     """Return the layer of each node, or the reason for its fallback.
 
-    A reshape whose result only products read is left out: the products read the input of the reshape in place.
+    A reshape is left out if only matrix products read its result: they then read the reshape's input directly.
     """
     found: dict[str, Layer | str] = dict(refused)
     passed_over = set()
@@ -108,7 +109,7 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
 
 
 def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Config) -> Layer | None:
-    """Return the layer of a product that reads the input of `reshape` in place, or None if that is not possible."""
+    """Return the layer of a matrix product that reads the input of `reshape` directly, or None if it cannot."""
     op = site.node.op
     if not (isinstance(op, ops.FullyConnected) or (isinstance(op, ops.OnnxOp) and op.op_type in PRODUCTS)):
         return None
@@ -120,10 +121,10 @@ def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Co
 def _launches(
     graph: Graph, layers: Sequence[Layer], reads: Mapping[str, Sequence[str]], config: Config
 ) -> list[Launch | HostStep]:
-    """Return one launch if all layers fit into local memory, else the fastest split.
+    """Return the steps that run `layers`: one launch if all layers fit into local memory, else the fastest split.
 
-    A split is either two halves, or the first layers in parts and then the rest, which must fit. A single layer that
-    fits neither whole nor in parts falls back to the host.
+    A split is two halves, or the first layers in parts of some rows and then the rest, which must fit. A single layer
+    that fits neither whole nor in parts falls back to the host.
     """
 
     def outside(some: Sequence[Layer]) -> set[str]:

@@ -2,9 +2,9 @@
 
 A launch may come from a file, so all of it is checked before anything runs.
 
-Tensors are spread across lanes. If the byte is the slower index and the lane the faster one, a tensor in all lanes is
-one contiguous run; a tensor in some lanes is not. Local memory is therefore cut at every lane where an operand begins
-or ends. In each part, every operand touches either all lanes or no lane.
+A footprint is a list of contiguous runs. Tensors are spread across lanes. If bytes are numbered byte * lanes + lane, a
+tensor in all lanes is one contiguous run, but a tensor in some lanes is not. Footprints therefore divide local memory
+into ranges of lanes, at every lane where an operand begins or ends. An operand covers a range completely or not at all.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class QueueImage:
 
     @classmethod
     def of(cls, launch: Launch, config: Config) -> QueueImage:
-        """Return the image of a launch. Raises ProgramError if the launch is damaged, as one from a file may be."""
+        """Return the parsed contents of a launch. Raises ProgramError if it is damaged: it may be from a file."""
         contents = Contents(launch)
         insns, constants = (contents.array(name, np.uint8, (None,)) for name in ("insns", "constants"))
         split, layers = contents.number("tiu_bytes", 0, len(insns)), contents.array("layers", np.int32, (None,))
@@ -82,7 +82,7 @@ class QueueImage:
         spans = sorted((one.address, one.address + one.stored.nbytes * batch) for one in (*inputs, *outputs))
         spans = [(DDR_BASE, DDR_BASE + len(constants)), *spans]
         if any(one[1] > other[0] for one, other in pairwise(spans)) or spans[-1][1] > ADDRESS_END:
-            contents.refuse("its tensors overlap in DDR or lie outside")
+            contents.refuse("its tensors overlap in DDR or lie outside of DDR")
         queues, count = {TIU: insns[:split], DMA: insns[split:]}, len(launch.nodes)
         return cls(queues, constants, inputs, outputs, batch, values_end, layers, count)
 
@@ -101,24 +101,25 @@ def _tensor(
     sizes, phases = [c, h, w], None
     if more:
         if len(more) < 10 or min(more) < 0 or max(more) > MOST:
-            contents.refuse(f"'{name}' has impossible phases")
+            contents.refuse(f"the tensor '{name}' has impossible phases")
         gc, gh, gw, sh, sw, top, left, rows, columns, *offsets = more
         phases = Phases(gc, gh, gw, sh, sw, top, left, rows, columns, tuple(offsets))
         sizes += [gc, gh, gw, sh, sw, rows, columns]
     if dtype not in DTYPES or not all(1 <= size <= MOST for size in sizes):
-        contents.refuse(f"'{name}' has an impossible shape or type")
+        contents.refuse(f"the tensor '{name}' has an impossible shape or type")
     if not all(-CODES < code < CODES for code in (add, zero)):
-        contents.refuse(f"'{name}' has codes of more than 8 bits")
+        contents.refuse(f"the tensor '{name}' has codes of more than 8 bits")
     stored = Stored(c, h, w, DTYPES[dtype], add, zero, phases)
     if stored.nbytes > MOST:
-        contents.refuse(f"'{name}' has {stored.nbytes} bytes")
+        contents.refuse(f"the tensor '{name}' has {stored.nbytes} bytes; the limit is {MOST}")
     return StoredTensor(name, address, stored)
 
 
 def oddity(command: Command, config: Config) -> str:
-    """Return why a command cannot be part of a compiled network, or "" if it can. It may come from a file.
+    """Return the reason why a command cannot be part of a compiled network, or "" if it can.
 
-    The check also bounds memory: axes can have a stride of 0, so a few bytes could describe a huge operand.
+    The command may come from a file. The check also bounds memory: an axis can have a stride of 0, so that a few bytes
+    could describe a huge operand.
     """
     for _, _, operand in command.in_memory:
         if not isinstance(operand, ConvWeights | Tensor):
@@ -127,12 +128,12 @@ def oddity(command: Command, config: Config) -> str:
         if prod(tensor.shape) > config.local_bytes:
             return f"its operand of {prod(tensor.shape)} elements is larger than local memory"
         if tensor.shape.n * _lines(tensor)[0] * (1 if tensor.is_local else tensor.shape.c) > MOST_RUNS:
-            return f"its operand is scattered over more than {MOST_RUNS} places"
+            return f"its operand is scattered over more than {MOST_RUNS} runs of bytes"
     return ""
 
 
 def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple[tuple[Space, ...], list[Array]]:
-    """Return the memories, with DDR first, and the rows of sim.steps.Footprints of each command."""
+    """Return the memories (DDR, then ranges of lanes), and the rows of sim.steps.Footprints of each command."""
     touched = [[(mode, operand.storage) for mode, _, operand in command.in_memory] for command in commands]
     cuts = {0, config.lanes}
     for operands in touched:
@@ -174,7 +175,7 @@ def _rows(mode: int, tensor: Tensor, edges: Sequence[int], config: Config) -> Ro
 
 
 def _lines(tensor: Tensor) -> tuple[int, int]:
-    """Return how many runs a channel has, and the elements that a run spans."""
+    """Return the number of contiguous runs in a channel, and the number of elements that each run spans."""
     _, _, h, w = tensor.shape
     across = (w - 1) * tensor.stride.w + 1
     if h == 1 or tensor.stride.h == 0:

@@ -1,9 +1,9 @@
 """Build one launch from the layers of neighbouring nodes.
 
 `build` keeps all tensors between layers in local memory. `build_in_parts` runs a chain of layers whose tensors do not
-fit: each part computes some rows of the last result, and inputs and results stream from and to DDR. A part is a chain
-of smaller layers with the rows and padding that it needs. Rows between layers that two parts need are computed twice.
-Inputs and results are double-buffered, so that loads and stores overlap with computation.
+fit. It divides the work into parts: each part computes some rows of the last result. Inputs and results stream from and
+to DDR. A part is a chain of smaller layers with the rows and padding that it needs. Intermediate rows that two parts
+need are computed twice. Inputs and results are double-buffered, so that transfers overlap with computation.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> 
 def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
     """Return one launch that computes as many rows of the last result at a time as fit into local memory.
 
-    Raises plan.Full if a single row does not fit, or if the layers are not a chain. In a chain, only the next layer
-    reads the result of a layer, with the same rows.
+    Raises plan.Full if a single row does not fit, or if the layers are not a chain. In a chain, the result of a layer
+    is read only by the next layer, which divides it into the same rows.
     """
     inner = {layer.output for layer in layers[:-1]}
     links = (
@@ -69,7 +69,7 @@ def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> b
 
 
 def _laid(layers: Sequence[Layer], config: Config) -> list[Layer]:
-    """Return the layers; inputs of the launch that one layer reads are stored by phase where that is faster."""
+    """Return the layers. An input of the launch that only one layer reads is stored by phase if that is faster."""
     read = Counter(name for layer in layers for name in layer.inputs)
     inner = {layer.output for layer in layers}
     return [
@@ -104,7 +104,10 @@ class _Resident:
         return self._assembly.launch([cut.size for cut in self._plan.cuts], self._plan.groups)
 
     def _layer(self, index: int, numbers: range, by_parts: bool) -> None:
-        """Run samples through each part of a layer's channels. With `by_parts` constants are loaded part by part."""
+        """Add the commands that run samples `numbers` through layer `index`.
+
+        With `by_parts`, only the constants of one group of channels are in local memory at a time.
+        """
         for number in numbers:
             self._enter(index, number)
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
@@ -140,9 +143,9 @@ class _Resident:
             self._assembly.store(name, number, line or near, index)
 
     def _places(self, name: str, stored: Stored, number: int) -> tuple[Tensor, Tensor | None]:
-        """Return a sample of a tensor in the layout of layers and, for a transferred pixel, in a line buffer.
+        """Return a sample of a tensor in the layout that layers use, and in its line buffer (None if it has none).
 
-        Channels are adjacent in the line buffer, so that a transfer is one run instead of one run per channel.
+        A tensor of one pixel is transferred through a line buffer (Plan.turned), where its channels are adjacent.
         """
         near, turned = sample(stored, self._plan.homes[name].of(number), self._config), self._plan.turned.get(name)
         if turned is None:
@@ -151,14 +154,17 @@ class _Resident:
 
 
 def _turned(y: Tensor, x: Tensor) -> Command:
-    """Return the command that turns channels into columns, or back. Moves need unsigned element types."""
+    """Return the command that copies `x` to `y` and turns channels into columns, or columns into channels.
+
+    It treats elements as unsigned, as moves need.
+    """
     bits = {1: U8, 2: U16, 4: U32}[x.dtype.bytes]
     return Command(OPERATIONS["wc_trans"], {"x": replace(x, dtype=bits)}, {"y": replace(y, dtype=bits)})
 
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """A layer reduced to some rows: its result begins at row r0, and its inputs at row i0, of the whole tensors."""
+    """A layer reduced to some rows. Its result begins at row r0 of the whole result, its inputs at row i0 of theirs."""
 
     r0: int
     i0: int
@@ -194,7 +200,7 @@ class Streamed:
         self._offsets, end = place(self._buffers())
         whole = sum(block.shape[1] for cut in cuts for block in cut.blocks)
         if end + whole > config.lane_bytes:
-            raise Full(f"{rows} rows of it need {end + whole} bytes of each lane, which has {config.lane_bytes}")
+            raise Full(f"{rows} rows of its result need {end + whole} bytes of each lane; it has {config.lane_bytes}")
         entering = dict(zip(layers[0].inputs, layers[0].shapes, strict=True))
         leaving = {layers[-1].output: layers[-1].result}
         self._assembly = Assembly(layers, cuts, entering, leaving, end, config)
@@ -231,7 +237,7 @@ class Streamed:
         return self._assembly.launch(sizes, [(0, len(self._layers))])
 
     def _part(self, each: Sequence[Slab], number: int, turn: int) -> None:
-        """Run one part of one sample through all layers."""
+        """Add the commands of one part of sample `number`, through all layers, in buffers number `turn`."""
         made, config = self._assembly, self._config
         inputs = []
         for index, (name, shape) in enumerate(zip(self._layers[0].inputs, each[0].layer.shapes, strict=True)):

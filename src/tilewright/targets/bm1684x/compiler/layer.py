@@ -30,9 +30,10 @@ from tilewright.targets.bm1684x.values.window import Window
 
 @dataclass(frozen=True)
 class Phases:
-    """An image (c, h, w), stored in DDR by phase: (sh * sw * c, rows, columns), after `top` and `left` padding.
+    """An image (c, h, w) that DDR holds by phase (see the module), as (sh * sw * c, rows, columns).
 
-    It is loaded once for each of `offsets`, in elements; each copy becomes further channels.
+    (sh, sw) is the stride of the convolution; the image is first padded by `top` and `left`. The DMA engine loads it
+    once from each of `offsets`, counted in elements, and each copy fills further channels.
     """
 
     c: int
@@ -52,11 +53,11 @@ class Phases:
 
     @property
     def elements(self) -> int:
-        """Elements in DDR, including those past the last row that the load of the largest offset reads."""
+        """The number of elements in DDR, with the padding that the load at the largest offset reads after the rows."""
         return self.channels * self.rows * self.columns + max(self.offsets) + 1 & ~1
 
     def spread(self, image: Array, fill: int) -> Array:
-        """Return images (S, c, h, w) by phase, as (S, elements); `fill` is the padding value."""
+        """Return S images (S, c, h, w) rearranged by phase, as (S, elements). `fill` is the value of the padding."""
         samples = len(image)
         area = np.full((samples, self.c, self.rows * self.sh, self.columns * self.sw), fill, image.dtype)
         inside = area[:, :, self.top : self.top + self.h, self.left : self.left + self.w]
@@ -68,7 +69,7 @@ class Phases:
 
 @dataclass(frozen=True)
 class Stored:
-    """How one sample of a tensor is stored: (c, h, w) elements, each a code of the graph plus `add`.
+    """How one sample of a tensor is stored: (c, h, w) elements. Each is a code of the graph plus `add`.
 
     `zero` is the zero point of the stored codes. If the zero point is the lowest code, as after a ReLU, codes are
     stored unsigned and start at 0: the type itself then clamps, nothing is added after rounding, and padding is 0.
@@ -101,7 +102,7 @@ class Stored:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one sample in DDR."""
+        """The bytes of one sample in DDR."""
         elements = self.phases.elements if self.phases else self.c * self.h * self.w
         return elements * self.dtype.bytes
 
@@ -117,7 +118,7 @@ class Stored:
         return self.slots(config) * self.plane(config)
 
     def pack(self, values: Array) -> Array:
-        """Return values of the graph, (S, *shape), as stored in DDR: (S, elements)."""
+        """Return the values of S samples of a graph tensor, (S, *shape), as DDR stores them: (S, elements)."""
         c, h, w = (self.phases.c, self.phases.h, self.phases.w) if self.phases else (self.c, self.h, self.w)
         if self.dtype.is_float:
             stored = narrow(values.reshape(len(values), c, h, w), self.dtype)
@@ -127,7 +128,7 @@ class Stored:
         return self.phases.spread(stored, self.zero) if self.phases else stored.reshape(len(values), -1)
 
     def unpack(self, stored: Array, tensor: Tensor) -> Array:
-        """Return stored elements, (S, c * h * w), as values of the graph: (S, *shape)."""
+        """Return S stored samples, (S, c * h * w), as values of the graph's `tensor`: (S, *shape)."""
         shape = (len(stored), *tensor.shape)
         if self.dtype.is_float:
             return as_stored(stored, self.dtype).reshape(shape)
@@ -146,7 +147,7 @@ HIGH_PRODUCT = -31
 
 @dataclass(frozen=True)
 class Input:
-    """An input tensor of the layer: all channels if `whole`, else only the channels of the tile."""
+    """An operand: an input tensor of the layer, with all channels if `whole`, else only with those of the tile."""
 
     index: int
     whole: bool = False
@@ -154,7 +155,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """The layer's result."""
+    """The layer's result, as the result of an operation."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class Temp:
 
 @dataclass(frozen=True)
 class PerChannel:
-    """Word `index` of the parameters of each channel."""
+    """An operand with one value per channel: word `index` of each channel's parameters."""
 
     index: int
     dtype: DType
@@ -177,12 +178,12 @@ class PerChannel:
 
 @dataclass(frozen=True)
 class Weights:
-    """The layer's kernel."""
+    """An operand: the layer's convolution kernel."""
 
 
 @dataclass(frozen=True)
 class Bias:
-    """A bias in the compact layout, as convolutions read it."""
+    """An operand: the layer's bias, in the compact layout that convolutions read."""
 
     dtype: DType
 
@@ -213,9 +214,9 @@ class WeightValues:
 class Layer:
     """One or more `operations`, which run on each tile of the result.
 
-    `words` are parameters per channel, each an int32 or float32 array [c]. `bias` [c] has the compact layout. `window`
-    is the window of the operations; None means element by element. `inputs` and `output` name tensors of the graph.
-    `row_tiles` says whether a tile may hold fewer rows than the result.
+    `words` are parameters per channel, each an int32 or float32 array [c]. `bias`, an array [c], has the compact
+    layout. `window` is the window of the operations; None means that they work element by element. `inputs` and
+    `output` name tensors of the graph. `row_tiles` says whether a tile may hold fewer rows than the result.
     """
 
     name: str
@@ -238,11 +239,11 @@ Into = DType | Output
 
 
 class Refused(Exception):
-    """The machine cannot compute a node exactly. The text tells the user why, with the attribute and its value."""
+    """Raised if the machine cannot compute a node exactly. The text says why, with the attribute and its value."""
 
 
 def same_shapes(site: Site) -> None:
-    """Check that all operands have the shape of the result. Raises Refused if one has not."""
+    """Check that all operands have the shape of the result. Raises Refused if an operand has another shape."""
     for tensor in site.inputs:
         if tensor is None or tensor.shape != site.output.shape:
             shapes = " and ".join(str(list(own.shape)) for own in site.inputs if own is not None)
@@ -259,12 +260,15 @@ class Writer:
         self._held: list[Ref] = []
 
     def layer(self, site: Site, shapes: tuple[Stored, ...], result: Stored, **more: Any) -> Layer:
-        """Return a node's layer, which reads its first inputs, stored as `shapes`; `more`: further fields of Layer."""
+        """Return the layer of a node with the operations added so far. `more` are further fields of Layer.
+
+        The layer reads the first len(shapes) inputs of the node; `shapes` says how they are stored.
+        """
         inputs, operations = site.node.inputs[: len(shapes)], tuple(self.operations)
         return Layer(site.node.name, inputs, site.output.name, shapes, result, operations, tuple(self.words), **more)
 
     def hold(self, value: Ref) -> Ref:
-        """Keep the buffer of a value until `release`, for operations after the next one. Return the value."""
+        """Reserve the buffer of a value until `release`, so that later operations can read it. Return the value."""
         self._held.append(value)
         return value
 
@@ -272,9 +276,9 @@ class Writer:
         self._held.clear()
 
     def add(self, operation: str, result: Into, mode: Rounding | None = None, **operands: Ref | Any) -> Ref:
-        """Add an operation and return its result: a new buffer of a type, or the output.
+        """Add an operation, and return its result: a new buffer if `result` is a type, else the layer's output.
 
-        Keyword arguments of other types than Ref are attributes of the operation.
+        `operands` that are not of the type Ref are attributes of the operation.
         """
         refs = {name: value for name, value in operands.items() if isinstance(value, Ref)}
         attributes = {name: value for name, value in operands.items() if name not in refs}
@@ -288,7 +292,7 @@ class Writer:
         return result_ref
 
     def widen(self, x: Ref) -> Ref:
-        """Add a cast of an operand to float32, and return its result: a buffer of the input's shape."""
+        """Add a cast of `x` to float32, and return its result: a buffer with the shape of the layer's input."""
         wide = Temp(0, F32, of_input=True)
         self.operations.append(Operate("cast", {"x": x}, wide, {"mode": Rounding.HALF_TO_EVEN}))
         return wide
@@ -316,8 +320,10 @@ class Writer:
         return self.add("fp32_requant", result, Rounding.HALF_TO_EVEN, x=x, **named)
 
     def _parameters(self, **given: tuple[Any, DType]) -> dict[str, Ref]:
-        """Return operands for values and their types: constants if every value is the same for all channels, else one
-        value per channel for all of them."""
+        """Return an operand for each given (values, type).
+
+        All are constants if each value is the same for all channels; else all have one value per channel.
+        """
         only = {name: (_only(np.asarray(values)), dtype) for name, (values, dtype) in given.items()}
         if all(value is not None for value, _ in only.values()):
             return {name: Constant.of(value.item(), dtype) for name, (value, dtype) in only.items()}

@@ -1,6 +1,9 @@
 """Lower convolutions, depthwise convolutions and fully connected layers; requantise int32 sums to stored codes.
 
-A convolution of a network input with few channels reads that input by phase (layer.Phases).
+Most functions add operations to `write`, which collects the operations of one layer.
+
+`fold` picks a faster variant of a convolution of a network input with few channels. It stores that input by phase
+(space-to-depth, see layer.py).
 """
 
 from __future__ import annotations
@@ -31,7 +34,10 @@ LARGEST_PAD = LARGEST_STRIDE = 15
 
 
 def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:
-    """Write clamp(round(total * real) + zero point) to the output. Raises Refused if the machine lacks the rule."""
+    """Add the operations that write clamp(round(total * to.real) + zero point) to the output.
+
+    `rule` says how to round. Raises Refused if the machine cannot compute this exactly.
+    """
     clamps, into = bounds(stored, to.low, to.high)
     if rule == "double":
         q, shift = quantize_multiplier(to.real)
@@ -47,31 +53,35 @@ def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, 
 
 
 def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int, into: ir.Into) -> ir.Ref:
-    """Multiply with gemmlowp's two roundings: the high product, then a shift that rounds ties away from zero.
+    """Add gemmlowp's rescaling of `x` by q * 2**(shift - 31), which rounds twice, and return its result plus `offset`.
 
-    Raises Refused if a shift scales up: the result may not fit into int32.
+    The second rounding, of the shift, rounds ties away from zero. Raises Refused if a shift is positive, because the
+    result may not fit into int32.
     """
     q, shift = np.atleast_1d(q), np.atleast_1d(shift)
     if (shift > 0).any():
-        raise ir.Refused("requantisation scales sums up, which may overflow int32")
+        raise ir.Refused("requantisation by a factor of 1 or more is not supported: it may overflow int32")
     high = write.high_product(x, q)
     return write.scale(high, into, shift, offset, Rounding.HALF_AWAY_FROM_ZERO)
 
 
 def real(write: ir.Writer, x: ir.Ref, factor: Array, stored: Stored, into: ir.Into) -> ir.Ref:
-    """Add the operations half_even(f32(x) * factor) + zero point."""
-    return behind_rounding(write, lambda to: write.scale_real(x, to, np.atleast_1d(factor)), stored, into)
+    """Add the operations half_even(f32(x) * factor) + zero point, and return their result."""
+    return add_zero_point(write, lambda to: write.scale_real(x, to, np.atleast_1d(factor)), stored, into)
 
 
-def behind_rounding(write: ir.Writer, rounded: Callable[[ir.Into], ir.Ref], stored: Stored, into: ir.Into) -> ir.Ref:
-    """Add the zero point to the integers that `rounded` writes, after their rounding."""
+def add_zero_point(write: ir.Writer, rounded: Callable[[ir.Into], ir.Ref], stored: Stored, into: ir.Into) -> ir.Ref:
+    """Add an operation that rounds to integers, then the addition of the zero point of `stored`. Return the result.
+
+    `rounded` adds the first operation; its argument says where that writes.
+    """
     if not stored.zero:
         return rounded(into)
     return write.add("int_add", into, a=rounded(I16), b=Constant.of(stored.zero, I16), saturate=True)
 
 
 def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], ir.Into]:
-    """Return the bounds that `clamp` must enforce to keep graph codes in `low`..`high`.
+    """Return the (operation, bound) pairs with which `clamp` keeps graph codes in `low`..`high`.
 
     A bound that the stored type already enforces is left out. Also return where the operation before `clamp` writes.
     """
@@ -82,14 +92,17 @@ def bounds(stored: Stored, low: int, high: int) -> tuple[list[tuple[str, int]], 
 
 
 def clamp(write: ir.Writer, value: ir.Ref, clamps: list[tuple[str, int]], stored: Stored) -> None:
-    """Enforce the bounds of `bounds`; the last operation writes the output."""
+    """Add the operations that clamp `value`, as `bounds` returned them. The last one writes the output."""
     for number, (operation, bound) in enumerate(clamps, 1):
         result: ir.Into = ir.Output() if number == len(clamps) else stored.dtype
         value = write.add(operation, result, a=value, b=Constant.of(bound, stored.dtype))
 
 
 def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """Lower a node of sums of products; `x` says how its input is stored. Raises Refused if it is not supported."""
+    """Return the layer of a convolution or fully connected node. `x` says how its input is stored.
+
+    Raises Refused if the node is not supported.
+    """
     op, w = site.node.op, site.input(1)
     assert isinstance(op, Linear)
     if w.dtype != "int8" or w.quant is None or any(w.quant.zero_point) or w.data is None:
@@ -121,17 +134,20 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
 
 def window_sums(write: ir.Writer, pad: int) -> ir.Ref:
-    """Add each channel's sum of window times kernel, plus the bias, as int32. `pad` is the padding value."""
+    """Add the operation window times kernel, plus the bias, in each channel, and return its int32 sums.
+
+    `pad` is the value of the padding.
+    """
     return write.add("int8_depthwise2d", I32, x=ir.Input(0), w=ir.Weights(), bias=ir.Bias(I32), right=0, pad=pad)
 
 
 def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
-    """Return weights as (oc, ic, kh, kw), or (1, c, kh, kw) for a depthwise convolution, and the window."""
+    """Return the weights as (oc, ic, kh, kw), or (1, c, kh, kw) if depthwise, and the machine's window."""
     if isinstance(op, FullyConnected):
         rows = result.h * result.w
         h, wide = (x.h, x.w) if rows == 1 else (1, 1)
         if x.c * h * wide != w.shape[1] or x.h * x.w != rows * h * wide:
-            raise ir.Refused(f"rows of {w.shape[1]} elements are not supported: they are not whole pixels of its input")
+            raise ir.Refused(f"weight rows of {w.shape[1]} values are not supported: they cover no whole pixels")
         return w.reshape(-1, h, wide, x.c).transpose(0, 3, 1, 2), Window((h, wide))
     assert isinstance(op, Conv2D | DepthwiseConv2D)
     if isinstance(op, Conv2D) and w.shape[3] != x.c:
@@ -142,14 +158,15 @@ def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Win
 
 
 def grouped(groups: int, channels: int) -> str:
-    """Return the reason to refuse a grouped convolution."""
+    """Return the message that refuses a grouped convolution."""
     return f"group={groups} is not supported; group=1 and depthwise convolutions (group={channels}) are"
 
 
 def machine_window(own: GraphWindow, x: Stored) -> Window:
-    """Return a window of the graph for the machine; its stride is 1 along an axis with a single position.
+    """Return the machine's form of a window of the graph.
 
-    Raises Refused if a padding, stride or dilation is too large, or if a window lies wholly in the padding.
+    Along an axis on which the window has a single position, the stride becomes 1. Raises Refused if a padding, stride
+    or dilation is too large, or if a window lies wholly in the padding.
     """
     top, bottom, left, right = own.padding
     spare = (x.h + top + bottom - own.extent[0], x.w + left + right - own.extent[1])
@@ -158,15 +175,15 @@ def machine_window(own: GraphWindow, x: Stored) -> Window:
         sizes = {"padding": own.padding, "strides": (down, across), "dilations": own.dilation}
         name, value = next((name, value) for name, value in sizes.items() if max(value) > LARGEST_PAD)
         raise ir.Refused(f"{name}={list(value)} is not supported; the largest is {LARGEST_PAD}")
-    if top >= own.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of that row would have no input
+    if top >= own.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of that row would read no input
         raise ir.Refused(f"padding={list(own.padding)} is not supported: a window lies wholly in the padding")
     return Window(own.kernel, (top, bottom, left, right), (down, across), own.dilation)
 
 
 def fold(layer: ir.Layer, config: Config) -> ir.Layer:
-    """Return the fastest variant of a layer: the layer itself, or one that reads its input by phase.
+    """Return the fastest variant of a layer: the layer itself, or one that reads its input by phase (see layer.py).
 
-    The variants fold different numbers of taps into channels.
+    The variants fold the rows of taps, the columns of taps, both or neither into channels.
     """
     kernel, window, (x, *others) = layer.kernel, layer.window, layer.shapes
     if kernel is None or kernel.depthwise or window is None or others:
@@ -179,7 +196,7 @@ def fold(layer: ir.Layer, config: Config) -> ir.Layer:
 
 
 def _cost(layer: ir.Layer, config: Config) -> float:
-    """Return the cycles of the slower engine: of loads into local memory, or of multiplications."""
+    """Return the estimated cycles of a layer: of its multiplications or of loading its input, whichever is more."""
     assert layer.kernel is not None
     (oc, ic, kh, kw), x = layer.kernel.values.shape, layer.shapes[0]
     size = layer.kernel.dtype.bytes

@@ -8,8 +8,9 @@
 tiu CONV short cmd_id=1 cmd_id_dep=2 ..            # int8_asym_quant_conv2d
 dma DMA_tensor long cmd_id=1 ..                    # dma_copy
 
-A segment lists its DDR address, channels, rows, columns, type, the number added to codes of the graph, and the zero
-point after this addition. The numbers of layer.Phases follow if it is stored by phase. Fields that are not named are 0.
+`.input` and `.output` list a tensor's DDR address, channels, rows, columns, type, the number added to the graph's codes
+and the zero point after this addition. The numbers of layer.Phases follow if the tensor is stored by phase. Command
+fields that are not named are 0.
 Constants are bytes at the beginning of DDR. The commands of each engine are listed in order.
 """
 
@@ -49,7 +50,7 @@ TENSOR = Directive(
 
 
 def _command(words: Sequence[Word]) -> tuple[str, str, bool, dict[str, int]]:
-    """Parse a line of code into engine, format name, whether the format is short, and fields."""
+    """Parse a line of code. Return its engine, format name, whether the format is short, and its fields."""
     engine = choice((TIU, DMA)).read(words[0])
     if len(words) < 3:
         words[-1].refuse("the name of a format, followed by short or long")
@@ -79,7 +80,7 @@ GRAMMAR = Grammar(
 
 
 def disassemble(program: Program, config: Config) -> str:
-    """Return the text of all launches of a program."""
+    """Return the assembly text of all launches of a program."""
     return "".join(GRAMMAR.write(_text(launch, config)) for launch in program.launches)
 
 
@@ -166,7 +167,7 @@ def _layers(launch: Launch, known: Prepared) -> Iterator[str]:
 
 
 def c_header(config: Config) -> str:
-    """Return the C header of one configuration."""
+    """Return a C header with the sizes, addresses and codes of one configuration."""
     bases: dict[str, int | str] = {
         name: f"0x{getattr(machine, name):x}ULL" for name in ("LOCAL_BASE", "STATIC_BASE", "L2_BASE", "DDR_BASE")
     }

@@ -23,11 +23,11 @@ Group = tuple[int, int]
 
 
 class Full(Exception):
-    """The tensors or constants of a launch do not fit into local memory."""
+    """Raised if the tensors or constants of a launch do not fit into local memory."""
 
 
 class Ring:
-    """A ring buffer of constant blocks in each lane. A new block overwrites the oldest, once they are not needed."""
+    """A ring buffer of blocks of constants in each lane. A new block overwrites the oldest blocks."""
 
     def __init__(self, begin: int, end: int) -> None:
         self._begin, self._end = begin, end
@@ -35,9 +35,12 @@ class Ring:
         self._held: list[tuple[int, int, str]] = []
 
     def take(self, name: str, size: int, done: Iterable[str]) -> int:
-        """Return the offset of a new block. Raises Full if it would overwrite a block that is not in `done`."""
+        """Return the byte offset in a lane for a new block of `size` bytes.
+
+        Raises Full if the block is larger than the ring, or would overwrite a block that is not in `done`.
+        """
         if size > self._end - self._begin:
-            raise Full(f"{size} bytes of constants per lane do not fit into {self._end - self._begin}")
+            raise Full(f"its constants need {size} bytes of each lane; {self._end - self._begin} are free")
         if self._next + size > self._end:
             self._next = self._begin
         offset, over = self._next, set(done)
@@ -52,7 +55,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Home:
-    """Where `copies` samples of a tensor lie in a lane, `stride` bytes apart."""
+    """The place of a tensor in a lane: room for `copies` samples, `stride` bytes apart, from byte `offset` on."""
 
     offset: int
     copies: int
@@ -64,11 +67,12 @@ class Home:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Where everything of a launch lies in a lane. Offsets are in bytes.
+    """The place in a lane of each tensor, buffer and constant of a launch. Offsets are in bytes.
 
     `homes` are the places of tensors by name, `temps` the offsets of temporary buffers by layer. `turned` are offsets
-    of line buffers for inputs and results of one pixel: their channels are adjacent there while they are transferred.
-    `by_parts` are the groups of one layer whose constants are loaded part by part. Constants begin at `values_end`.
+    of line buffers for inputs and results of one pixel; in a line buffer all channels of the pixel are adjacent, so
+    that one run transfers them. `by_parts` are the groups of one layer whose constants are loaded part by part.
+    Constants begin at `values_end`.
     """
 
     cuts: tuple[Cut, ...]
@@ -106,7 +110,7 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
 
 
 def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
-    """Group consecutive layers while their constants fit into `limit` bytes; a group has at least one layer."""
+    """Return groups of consecutive layers whose constants together fit into `limit` bytes; a group is never empty."""
     groups, begin, held = [], 0, 0
     for index, size in enumerate(sizes):
         if index > begin and held + size > limit:

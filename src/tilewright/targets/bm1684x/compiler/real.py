@@ -1,4 +1,4 @@
-"""Lower ONNX nodes of real numbers. They are computed in the float type that the configuration names.
+"""Lower ONNX nodes on float32 tensors. The machine computes them in the float type that the configuration names.
 
 The results differ from those of onnxruntime in float32; `tilewright run` prints by how much. The arithmetic of the
 machine in these types is simulated exactly (docs/bm1684x.md).
@@ -31,7 +31,10 @@ ONLY = {"auto_pad": "NOTSET", "ceil_mode": 0}
 
 
 def real(site: Site, config: Config) -> ir.Layer:
-    """Lower a node of real numbers, which onnxruntime runs on the host. Raises Refused if it is not supported."""
+    """Return the layer of an ONNX node on float32 tensors, computed in the type `config.precision`.
+
+    Raises Refused if the node is not supported. Such a node runs on the host, in onnxruntime.
+    """
     op = site.node.op
     assert isinstance(op, OnnxOp)
     if op.domain or op.op_type not in RULES:
@@ -43,18 +46,18 @@ def real(site: Site, config: Config) -> ir.Layer:
     data = [tensor for tensor in (*site.inputs, site.output) if tensor is not None and tensor.data is None]
     for tensor in data:
         if tensor.dtype != "float32" or tensor.shape[:1] != (1,) or len(tensor.shape) not in (2, 4):
-            only = "float32 of one sample, (1, c) or (1, c, h, w), is"
-            raise ir.Refused(f"'{tensor.name}' of {tensor.dtype}{list(tensor.shape)} is not supported; {only}")
+            only = "float32 of the shape [1, c] or [1, c, h, w] is"
+            raise ir.Refused(f"tensor '{tensor.name}' of {tensor.dtype}{list(tensor.shape)} is not supported; {only}")
     attributes = {name: json.loads(value) for name, value in op.attributes}
     dtype = dtype_of(config.precision)
     return RULES[op.op_type](site, attributes, dtype, ir.Writer(1))
 
 
 def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Lower a Conv without groups, or a depthwise one. Raises Refused if it is not supported."""
+    """Return the layer of a Conv with group=1 or of a depthwise Conv. Raises Refused if it is not supported."""
     w, groups = _constant(site, 1), attributes.get("group", 1)
     if w.ndim != 4:
-        raise ir.Refused(f"a kernel of {w.ndim - 2} axes is not supported; a kernel of rows and columns is")
+        raise ir.Refused(f"a Conv over {w.ndim - 2} spatial axes is not supported; a Conv over rows and columns is")
     if groups != 1 and not groups == w.shape[0] == site.input(0).shape[1]:
         raise ir.Refused(grouped(groups, site.input(0).shape[1]))
     window = _window(site, attributes, w.shape[2:])
@@ -62,16 +65,16 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.
 
 
 def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Lower a Gemm or MatMul of one row and a constant matrix, as a convolution of one pixel.
+    """Return the layer of a Gemm or MatMul of one row and a constant matrix: a convolution of one pixel.
 
-    Raises Refused if it is not supported.
+    Raises Refused if the node is not supported.
     """
     for name, only in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
         if attributes.get(name, only) != only:
             raise ir.Refused(f"{name}={attributes[name]} is not supported; {name}={only} is")
     w, x = _constant(site, 1), site.input(0)
     if w.ndim != 2 or len(site.output.shape) != 2:
-        reason = f"{list(x.shape)} times {list(w.shape)} is not supported"
+        reason = f"a product of the shapes {list(x.shape)} and {list(w.shape)} is not supported"
         raise ir.Refused(f"{reason}; one row times a constant matrix is")
     _, c, h, wide = (*x.shape, 1, 1)[:4]
     rows = w if attributes.get("transB") else w.T
@@ -109,7 +112,7 @@ def clip(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
 
 
 def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Lower an Add of equal shapes. Raises Refused for other shapes and for constant operands."""
+    """Return the layer of an Add of equal shapes. Raises Refused for other shapes and for constant operands."""
     for tensor in site.inputs:
         if tensor is not None and tensor.data is not None:
             raise ir.Refused(f"the constant operand '{tensor.name}' of Add is not supported; two computed tensors are")
@@ -119,7 +122,7 @@ def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) 
 
 
 def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Lower a MaxPool. Raises Refused if it is not supported."""
+    """Return the layer of a MaxPool. Raises Refused if it is not supported."""
     if len(site.outputs) > 1:
         raise ir.Refused("the second output of MaxPool, its indices, is not supported")
     window = _window(site, attributes, attributes["kernel_shape"])
@@ -128,9 +131,9 @@ def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writ
 
 
 def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Lower an AveragePool without padding, or a GlobalAveragePool. Raises Refused if it is not supported.
+    """Return the layer of an AveragePool without padding, or of a GlobalAveragePool.
 
-    Sums are float32, because narrower types would round after every addition.
+    Sums are float32, because narrower types would round after every addition. Raises Refused if it is not supported.
     """
     window = Window((site.input(0).shape[2], site.input(0).shape[3]))
     if "kernel_shape" in attributes:
@@ -160,7 +163,7 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
 
 
 def _bias(site: Site, channels: int) -> Array:
-    """Return the bias as float32 [channels]; without a bias, zeros."""
+    """Return the bias of a node as a float32 array [channels]. It is 0 if the node has no bias."""
     bias = _constant(site, 2).reshape(-1) if site.optional(2) is not None else np.zeros(channels)
     if bias.size not in (1, channels):
         raise ir.Refused(f"a bias of {bias.size} values for {channels} channels is not supported")
@@ -170,7 +173,7 @@ def _bias(site: Site, channels: int) -> Array:
 def _constant(site: Site, index: int) -> Array:
     tensor = site.input(index)
     if tensor.data is None:
-        raise ir.Refused(f"its operand '{tensor.name}' is computed; it must be constant")
+        raise ir.Refused(f"the operand '{tensor.name}' is computed; only a constant is supported there")
     return tensor.data
 
 

@@ -55,7 +55,10 @@ class Machine:
         return next(data for base, data in self._segments[1:] if base == address)
 
     def run(self, command: Command) -> None:
-        """Run one command. Raises MachineError if it is never compiled, or if its operands or result do not fit."""
+        """Run one command.
+
+        Raises MachineError if compiled networks never have such a command, or if an operand or result does not fit.
+        """
         (name, place), *others = command.results.items()
         if others or command.operation.by_data:
             raise MachineError(command.operation.name, "is not an operation of compiled networks")
@@ -77,7 +80,7 @@ class Machine:
         return merged[:, tensor.start_lane : tensor.start_lane + tensor.shape.c] if tensor.is_local else merged
 
     def _kernel(self, kernel: ConvWeights) -> Array:
-        """Return weights (oc, ic, kh, kw). They are cached until a command writes to the constants."""
+        """Return the values of weights, (oc, ic, kh, kw). They are cached until a command writes constants."""
         key = (kernel.address, kernel.shape)
         if key not in self._kernels:
             oc, ic, kh, kw = kernel.shape
@@ -103,16 +106,19 @@ class Machine:
             channel, lane = channel + count, 0
 
     def _differs(self, operand: Tensor) -> bool:
-        """Return whether an operand is private to each launch. Raises MachineError if only a part of it is."""
+        """Return whether an operand is private to each launch. Raises MachineError if only some of its bytes are."""
         if not operand.is_local:
             return self._home(operand)[1].shape[0] > 1 or self.launches == 1
         low, high = operand.lane_offset, operand.lane_end
         if low < self._split < high:
-            raise MachineError("local memory", f"bytes {low}..{high} of a lane hold both values and constants")
+            raise MachineError("local memory", f"bytes {low}..{high} of an operand's lanes hold values and constants")
         return high <= self._split
 
     def _home(self, tensor: Tensor) -> tuple[int, Array]:
-        """Return the DDR segment that holds a tensor: its address and bytes. Raises MachineError if none does."""
+        """Return the address and bytes of the DDR segment that holds a tensor.
+
+        Raises MachineError if the tensor is not within one segment.
+        """
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride, strict=True))
         end = tensor.address + (last + 1) * tensor.dtype.bytes
         for base, data in self._segments:
@@ -121,7 +127,10 @@ class Machine:
         raise MachineError("DDR", f"{tensor.address:#x}..{end:#x} is outside all tensors of the program")
 
     def _view(self, tensor: Tensor) -> Array:
-        """Return a view (L or 1, n, slots, lanes, h, w). In DDR, channels are the slots of a single lane."""
+        """Return a view of a tensor's elements, (L or 1, n, slots, lanes, h, w).
+
+        In DDR there is one lane, and each channel is a slot.
+        """
         size, (n, c, h, w), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
         steps = [step * size for step in stride]
         if tensor.is_local:
@@ -136,21 +145,24 @@ class Machine:
             extent = (len(data), n, c, 1, h, w)
             strides = (data.strides[0], steps[0], steps[1], 0, steps[2], steps[3])
         if (first.ctypes.data % size) or any(step % size for step in strides):
-            raise MachineError("memory", f"address {tensor.address:#x} is not a multiple of {size}")
+            raise MachineError("memory", f"address {tensor.address:#x} is not a multiple of its elements' {size} bytes")
         element = as_strided(first, (size,), (1,)).view(tensor.dtype.storage)
         return as_strided(element, extent, strides)
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Everything about a launch that does not depend on its input data."""
+    """The properties of a launch that do not depend on its input data. They are computed when they are needed."""
 
     image: QueueImage
     config: Config
 
     @cached_property
     def program(self) -> Elaborated:
-        """The commands in a legal order, with footprints. Raises ProgramError for a command that is never compiled."""
+        """The commands in a legal order, with footprints.
+
+        Raises ProgramError for a command that the compiler never emits.
+        """
         found = elaborate(self.image.queues, self.config)
         for step in found.steps:
             if reason := oddity(step.command, self.config):
@@ -168,18 +180,18 @@ class Prepared:
 
     @cached_property
     def passes(self) -> Passes:
-        """The passes of sim.passes, which all machines share."""
+        """The results of the passes that all machines share (sim.passes)."""
         trace = partial(estimate.trace, self.program, self.config)
         return Passes(self.program.table, self.program.order, lambda: (trace(), trace(serial=True)))
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
-        """Return the findings of the passes: one per pair of commands, not one per part of the lanes."""
+        """Return the findings of the passes. A conflict of two commands in several ranges of lanes counts once."""
         found = {(one.kind, one.steps): one for one in reversed(self.passes.findings(options))}
         return tuple(reversed(found.values()))
 
     @property
     def trace(self) -> Trace:
-        """When each command runs. Raises HazardError if the launch cannot run to its end."""
+        """The start and end of each command. Raises HazardError if the launch cannot run to its end."""
         trace = self.passes.trace
         if trace is None:
             raise HazardError("time", "; ".join(str(found) for found in self.passes.findings(RunOptions())))
@@ -193,7 +205,10 @@ class Prepared:
 
     @cached_property
     def layers(self) -> Array:
-        """The layer of each step, int32 [n]. Raises ProgramError if the launch does not give it for every command."""
+        """The index of the layer of each step, int32 [steps].
+
+        Raises ProgramError if the launch does not assign every command to a layer.
+        """
         unit = self.program.table.unit
         given_layers = self.image.layers[: len(unit)]  # grouped by engine
         if len(given_layers) < len(unit) or not ((given_layers >= 0) & (given_layers < self.image.count)).all():
@@ -204,7 +219,7 @@ class Prepared:
 
     @cached_property
     def executed(self) -> Array:
-        """Multiply-accumulates of each step, int64 [n]."""
+        """The multiply-accumulates of each step, int64 [steps]."""
         return np.array([estimate.macs(command) for command in self.program.commands], np.int64)
 
     @cached_property
@@ -213,9 +228,9 @@ class Prepared:
         return estimate.peak(self.program.commands, self.config.lanes)
 
     def run(self, values: Mapping[str, Array], launches: int, options: RunOptions) -> dict[str, Array]:
-        """Return the result segments, uint8 (L, bytes) each, for the input segments in `values`.
+        """Return the DDR segment of each result, uint8 (L, bytes), by name. `values` holds those of the inputs.
 
-        Raises MachineError with the command that cannot run.
+        Raises MachineError, which names the command, if a command cannot run.
         """
         machine = Machine(self.image, self.config, launches)
         for segment in self.image.inputs:
@@ -229,7 +244,7 @@ class Prepared:
         return {segment.name: machine.segment(segment.address) for segment in self.image.outputs}
 
     def parts(self) -> tuple[Part, ...]:
-        """Return the share of each layer in one sample. Cycles are the time of the compute engine, waits included.
+        """Return the cycles, bytes and waits of each layer per sample. Cycles are the compute engine's, waits included.
 
         Raises ProgramError if the launch does not assign its commands to layers.
         """
@@ -248,12 +263,15 @@ class Prepared:
         )
 
     def macs(self) -> tuple[int, ...]:
-        """Return the MACs per sample of each layer. Raises ProgramError if commands are not assigned to layers."""
+        """Return the multiply-accumulates of each layer per sample.
+
+        Raises ProgramError if the launch does not assign its commands to layers.
+        """
         return tuple(_shares(np.bincount(self.layers, self.executed, self.image.count), self.image.batch))
 
 
 def _shares(column: Array, batch: int) -> list[int]:
-    """Return each number divided by `batch`. Rounding makes their sum the total divided by `batch`, rounded up."""
+    """Return each number divided by `batch`, rounded so that the sum is the total divided by `batch`, rounded up."""
     ends = -(-np.cumsum(column).astype(np.int64) // batch)
     return [int(share) for share in np.diff(ends, prepend=0)]
 
@@ -262,7 +280,7 @@ _KNOWN: WeakKeyDictionary[Launch, Prepared] = WeakKeyDictionary()
 
 
 def prepared(launch: Launch, config: Config) -> Prepared:
-    """Return the Prepared of a launch. It is cached while the launch is alive."""
+    """Return the parts of a launch that do not depend on its inputs. They are cached while the launch is alive."""
     if launch not in _KNOWN:
         _KNOWN[launch] = Prepared(QueueImage.of(launch, config), config)
     return _KNOWN[launch]
@@ -271,7 +289,7 @@ def prepared(launch: Launch, config: Config) -> Prepared:
 def run(
     program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions, config: Config
 ) -> LaunchResult:
-    """Run the passes that `options` asks for."""
+    """Run the passes that `options` asks for, and return results, findings, times and counts of the launch."""
     known = prepared(launch, config)
     with given.named(launch):
         known.passes.refuse(options)
@@ -291,7 +309,7 @@ def run(
 
 
 def _values(program: Program, known: Prepared, values: Mapping[str, Array], options: RunOptions) -> dict[str, Array]:
-    """Return the tensors of the graph, (S, *shape) each; for a program without a graph, segments of DDR as bytes."""
+    """Return the results by name: tensors (S, *shape), or the bytes of DDR segments if the program has no graph."""
     image, graph = known.image, program.graph
     if graph is None:
         inputs = {

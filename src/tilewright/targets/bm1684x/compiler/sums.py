@@ -1,7 +1,8 @@
 """Lower nodes without weights: sums of two tensors, pools and means.
 
-onnxruntime adds with fused multiply-adds, which round once; the machine has none. The compiler tests the replacement on
-every pair of codes. A mean is a depthwise convolution with weights of one, whose sums are rescaled.
+onnxruntime adds with fused multiply-adds, which round once. The machine has no fused multiply-add, so the compiler uses
+separate operations instead, and tests them on every pair of codes. A mean is a depthwise convolution with weights of
+one, whose sums are rescaled.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FACTOR_BITS = 30
 
 
 def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
-    """Lower a + b of equal shapes. Raises Refused if it is not supported."""
+    """Return the layer of the sum of two tensors of equal shape. Raises Refused if it is not supported."""
     op, result = site.node.op, Stored.of(site.output)
     assert isinstance(op, Add)
     ir.same_shapes(site)
@@ -55,7 +56,7 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
 
 
 def _widened(write: ir.Writer, index: int, x: Stored, factor: int, shift: int) -> ir.Ref:
-    """Add the int32 operation round_half_up((code - zero point) * factor * 2**shift)."""
+    """Add the operation round_half_up((code - zero point) * factor * 2**shift), and return its int32 result."""
     parameters = {"offset": Constant.of(x.zero, I16), "multiplier": Constant.of(factor, I32)}
     return write.add(
         "int_dequant", I32, Rounding.HALF_UP, x=ir.Input(index), **parameters, shift=Constant.of(shift, I16)
@@ -63,7 +64,10 @@ def _widened(write: ir.Writer, index: int, x: Stored, factor: int, shift: int) -
 
 
 def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
-    """Add TFLite's sum: both operands rescaled to a common scale with 20 extra bits. Each product rounds twice."""
+    """Add the operations of TFLite's sum, and return their result.
+
+    Both operands are rescaled to a common scale with 20 extra bits. Each rescaling rounds twice.
+    """
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     twice = 2 * max(scales)
     parts: list[ir.Ref] = []
@@ -81,11 +85,14 @@ def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], resul
 
 
 def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, into: ir.Into) -> ir.Ref:
-    """Add XNNPACK's sum: multipliers of at most 21 bits and one shift, which rounds ties up."""
+    """Add the operations of XNNPACK's sum, and return their result.
+
+    XNNPACK uses multipliers of at most 21 bits and one shift, which rounds ties up.
+    """
     out = np.float32(site.output.scale)
     ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
     if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
-        raise ir.Refused("its scales are too far apart for XNNPACK: input / output must lie in 2**-10 .. 2**8")
+        raise ir.Refused("scales are too far apart for XNNPACK: input scale / output scale must be in 2**-10 .. 2**8")
     shift = 21 - int(np.frexp(max(ratios))[1])
     p, q = (int(np.rint(np.ldexp(ratio, shift))) for ratio in ratios)
     return _shifted(write, shapes, (p, q), -shift, result, into)
@@ -94,7 +101,10 @@ def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result
 def _shifted(
     write: ir.Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored, into: ir.Into
 ) -> ir.Ref:
-    """Add (a * p + b * q) * 2**shift, with ties rounded up; a and b are codes minus their zero points."""
+    """Add the operations round_half_up((a * p + b * q) * 2**shift) + zero point, and return their result.
+
+    a and b are the codes of the operands minus their zero points; (p, q) are `factors`.
+    """
     left = write.hold(_widened(write, 0, shapes[0], factors[0], 0))
     right = _widened(write, 1, shapes[1], factors[1], 0)
     write.release()
@@ -105,16 +115,16 @@ def _shifted(
 def _fused(
     write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode, into: ir.Into
 ) -> ir.Ref:
-    """Add onnxruntime's sum: f32(f32(a * ra) + f32(b * rb)) replaces its two fused multiply-adds.
+    """Add the operations of onnxruntime's sum, and return their result.
 
-    The factors are close to its own.
+    f32(f32(a * ra) + f32(b * rb)) replaces two fused multiply-adds. `_search` finds the factors ra and rb.
     """
     factors = _search(site, shapes, result, mode)
     left = write.hold(_real(write, 0, shapes[0], factors[0]))
     right = _real(write, 1, shapes[1], factors[1])
     write.release()
     total = write.add("fp_add", F32, a=left, b=right)
-    return linear.behind_rounding(write, lambda to: write.add("cast", to, Rounding.HALF_TO_EVEN, x=total), result, into)
+    return linear.add_zero_point(write, lambda to: write.add("cast", to, Rounding.HALF_TO_EVEN, x=total), result, into)
 
 
 def _real(write: ir.Writer, index: int, x: Stored, factor: np.float32) -> ir.Ref:
@@ -123,7 +133,10 @@ def _real(write: ir.Writer, index: int, x: Stored, factor: np.float32) -> ir.Ref
 
 
 def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) -> tuple[np.float32, np.float32]:
-    """Return factors for which every pair of codes gives the result of the graph. Raises Refused if none do."""
+    """Return two float32 factors with which every pair of codes gives the sum of the reference.
+
+    Raises Refused if no factors near the ratios of the scales do.
+    """
     out = site.output
     codes = [np.arange(x.dtype.low, x.dtype.high + 1) - x.add for x in shapes]
     pairs = [np.broadcast_to(code, (256, 256)) for code in (codes[0][:, None], codes[1])]
@@ -145,7 +158,7 @@ def _search(site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) 
 
 
 def _neighbours(value: np.float32) -> list[np.float32]:
-    """Return a float and its neighbours, nearest first."""
+    """Return a float and the SEARCH next floats on either side, nearest first."""
     up = down = value
     found = [value]
     for _ in range(SEARCH):
@@ -155,7 +168,7 @@ def _neighbours(value: np.float32) -> list[np.float32]:
 
 
 def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """Lower a max pool. Raises Refused if it is not supported."""
+    """Return the layer of a max pool. Raises Refused if it is not supported."""
     op = site.node.op
     assert isinstance(op, MaxPool2D)
     window = linear.machine_window(op.window, x)
@@ -166,16 +179,16 @@ def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
 
 def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """Lower an average pool: the mean of codes with ties rounded away from zero, like TFLite, in every rounding mode.
+    """Return the layer of an average pool. Raises Refused if it is not supported.
 
-    Raises Refused if it is not supported.
+    The mean is rounded with ties away from zero, as in TFLite, in every rounding mode.
     """
     op = site.node.op
     assert isinstance(op, AveragePool2D)
     _no_activation(op.activation)
     counts = np.unique(op.counts(site))
     if len(counts) > 1:
-        reason = f"padding={list(op.window.padding)} is not supported for a mean"
+        reason = f"padding={list(op.window.padding)} is not supported for an average pool"
         raise ir.Refused(f"{reason}: windows at the border average fewer values than others")
     count = int(counts[0])
     window = linear.machine_window(op.window, x)
@@ -187,7 +200,10 @@ def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
 
 def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
-    """Lower a rescaled mean over rows and columns. Raises Refused if the axes or scales are not supported."""
+    """Return the layer of a mean over rows and columns, rescaled to the output's scale.
+
+    Raises Refused if the axes or scales are not supported.
+    """
     op, source, out = site.node.op, site.input(0), site.output
     assert isinstance(op, Mean)
     if len(source.shape) != 4 or {axis % 4 for axis in op.axes} != {1, 2}:
@@ -220,7 +236,7 @@ def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 def _division(count: int, x: Stored) -> tuple[int, int]:
     """Return (m, s) so that the mean of `count` codes is their sum * m / 2**s, with ties rounded away from zero.
 
-    Every possible sum is tested. Raises Refused if one of them would be wrong.
+    Every possible sum is tested. Raises Refused if a sum would give a wrong mean.
     """
     if count & (count - 1) == 0:
         return 1, count.bit_length() - 1

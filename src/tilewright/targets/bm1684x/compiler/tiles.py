@@ -1,7 +1,7 @@
 """Cut a layer into tiles, and turn a tile into commands on local memory.
 
-A tile is a group of slots (a slot is one channel per lane). If the sums of a single slot are too large for a buffer,
-its rows are cut too.
+A slot is one channel in each lane, and a tile is a group of slots. If the sums of a single slot are too large for a
+buffer, a tile has only some of its rows.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, packe
 from tilewright.targets.bm1684x.values.dtypes import I32
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Target size of one temporary buffer, in bytes per lane: one bank. It is exceeded if tiles cannot be that small.
+#: Target size of one temporary buffer, in bytes per lane: one bank. The smallest possible tile may exceed it.
 TEMP_BYTES = 1 << 14
-#: Largest size of the kernels of one tile, in bytes per lane. Short transfers keep the waits for them short.
+#: Largest size of the kernels of one tile, in bytes per lane. A tile waits for the transfer of its kernels.
 KERNEL_BYTES = 1 << 14
 #: Bytes of the parameters of one slot: 16 words.
 WORD_BYTES = 64
@@ -56,7 +56,7 @@ class Tile:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A layer cut into tiles. A tile has at most `most` slots; 0 means as many as fit."""
+    """A layer cut into tiles. A tile has at most `most` slots, or as many as fit if `most` is 0."""
 
     layer: Layer
     config: Config
@@ -64,7 +64,7 @@ class Cut:
 
     @cached_property
     def kernel_slot(self) -> int:
-        """Bytes that the kernel of one slot takes in a lane."""
+        """The bytes that the kernel of one slot takes in a lane; 0 if the layer has no kernel."""
         kernel = self.layer.kernel
         if kernel is None:
             return 0
@@ -76,7 +76,7 @@ class Cut:
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """Slots and rows of a tile."""
+        """The slots and rows of a tile. The last tiles may have fewer."""
         result, slots = self.layer.result, self.layer.result.slots(self.config)
         plane = plane_bytes(result.h * result.w, I32, self.config)
         if plane <= TEMP_BYTES or not self.layer.row_tiles:
@@ -95,7 +95,7 @@ class Cut:
 
     @cached_property
     def temps(self) -> dict[int, int]:
-        """Bytes per lane of each temporary buffer, by index."""
+        """The bytes that each temporary buffer takes in a lane, by the buffer's index."""
         sizes: dict[int, int] = {}
         slots, rows = self.size
         for operate in self.layer.operations:
@@ -108,7 +108,7 @@ class Cut:
 
     @cached_property
     def blocks(self) -> list[Array]:
-        """The constants of each group of slots, uint8 (lanes, bytes). `bytes` is a multiple of the alignment."""
+        """The constants of each group of slots, as uint8 (lanes, bytes). `bytes` is a multiple of `eu_bytes`."""
         if self.layer.kernel is None and not self.layer.words:
             return []
         slots, count = self.size[0], self.layer.result.slots(self.config)
@@ -128,7 +128,7 @@ class Cut:
 
     @cached_property
     def _rows(self) -> tuple[Array | None, ...]:
-        """Parameters, bias and kernel, each with one row per channel, or None if the layer has no such constant."""
+        """The layer's parameters, bias and kernel, each with one row per channel or None if the layer has none."""
         layer, words, rows = self.layer, None, None
         if layer.words:
             words = np.zeros((len(layer.words[0]), WORD_BYTES // 4), np.uint32)
@@ -139,7 +139,7 @@ class Cut:
         return words, layer.bias, rows
 
     def offsets(self, slots: int) -> tuple[int, int, int]:
-        """Return the offsets of parameters, bias and kernel in the block of a tile of `slots` slots."""
+        """Return the byte offsets of parameters, bias and kernel in the constants of a tile of `slots` slots."""
         words = WORD_BYTES * slots if self.layer.words else 0
         bias = 0 if self.layer.bias is None else self.layer.bias.itemsize * slots
         return 0, words, words + -(-bias // self.config.eu_bytes) * self.config.eu_bytes
@@ -150,7 +150,7 @@ def commands(
 ) -> Iterator[Command]:
     """Yield the commands of a layer for one tile of one sample.
 
-    `inputs`, `result_at`, `temps` and `block` (the constants) are byte offsets in a lane.
+    `inputs`, `result_at`, `temps` and `block` are byte offsets in a lane; `block` is that of the tile's constants.
     """
     emit = _Tile(cut, tile, inputs, result_at, temps, block)
     for operate in cut.layer.operations:
@@ -163,7 +163,7 @@ def commands(
 
 
 def sample(stored: Stored, offset: int, config: Config) -> Tensor:
-    """Return one whole sample of a tensor at a lane offset."""
+    """Return the local Tensor of one whole sample that begins at byte `offset` of each lane."""
     return Tensor.local(0, offset, (1, stored.c, stored.h, stored.w), stored.dtype, config)
 
 
@@ -215,7 +215,7 @@ class _Tile:
 
     @property
     def window(self) -> Window | None:
-        """The window that computes the rows of the tile."""
+        """The layer's window, cut to the rows of the tile; None if the layer has no window."""
         window, tile = self._layer.window, self._tile
         return window.cut(tile.r0, tile.r1, self._layer.shapes[0].h) if window and not self._whole_rows else window
 
@@ -234,7 +234,7 @@ class _Tile:
         return Tensor.free(0, place, shape, stride, stored.dtype, self._config)
 
     def _part(self, stored: Stored, offset: int) -> Tensor:
-        """Return the channels and rows of the tile, in a tensor of the result's shape."""
+        """Return the part of a stored tensor that has the channels and rows of the tile."""
         place = offset + self._tile.s0 * stored.plane(self._config)
         place += self._tile.r0 * stored.w * stored.dtype.bytes
         return Tensor.local(0, place, self._shape, stored.dtype, self._config)

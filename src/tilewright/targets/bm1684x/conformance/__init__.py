@@ -13,10 +13,10 @@ from tilewright.targets.bm1684x.conformance.vectors import REMEDY, replay_layout
 
 
 def conform(path: Path) -> Iterator[ConformCase]:
-    """Yield every case of one .npz: layouts, a family of operations, or a compiled network.
+    """Yield the result of every case in one .npz: layouts, a family of operations, or a compiled network.
 
-    The inputs and outputs of a network are files without cases of their own. Raises InputError if the file is no golden
-    vector, or lacks an array or key.
+    Files with the inputs and outputs of a network have no cases of their own. Raises InputError if the file is not a
+    golden vector, or lacks an array or key.
     """
     with untrusted(path, REMEDY):
         if path.stem == "layout_addresses":

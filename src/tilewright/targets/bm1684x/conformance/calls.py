@@ -43,9 +43,9 @@ class Call:
         return OPERATIONS[self.operation]
 
     def types_of(self, parameters: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, DType]:
-        """Return the type of each operand and result, with those `optional` operands that are present.
+        """Return the type of each operand and result by name. `optional` lists the optional operands that are present.
 
-        Raises InputError if a parameter is missing.
+        Raises InputError if a parameter that gives a type is missing.
         """
         operation = self.described
         given = [name for name in operation.inputs if name not in OPTIONAL or name in optional]
@@ -70,7 +70,7 @@ class Call:
 
 
 def _bits(value: float, dtype: DType) -> int:
-    """Return the bit pattern of a number. An integer is a bit pattern already, also for a float type."""
+    """Return the bit pattern of a number. An integer is already a bit pattern, even for a float type."""
     if isinstance(value, float):
         return int(np.float32(value).view(np.uint32))
     return value & ((1 << dtype.bits) - 1)
@@ -149,7 +149,7 @@ CALLS: dict[str, Call] = {
 
 
 def call_of(name: str) -> Call:
-    """Return the call of that name. Raises InputError if there is none."""
+    """Return the call with this name. Raises InputError if the table has no such call."""
     if name not in CALLS:
         raise InputError("call", f"there is no call '{name}' in the supported part of the device API")
     return CALLS[name]

@@ -33,7 +33,7 @@ Group = tuple[int, int]
 
 
 def replay(path: Path) -> Iterator[ConformCase]:
-    """Yield the cases of one precision of one network: fields, output (if its coefficients are stored), cycles."""
+    """Yield the results for one precision of one network: fields, output (if coefficients are stored) and cycles."""
     vector, about = arrays(path), described(path.with_name(path.name.replace(".cmdbuf.npz", ".json")))
     name = f"{about['net']} {about['quant']}"
     queues = _groups(vector)
@@ -63,7 +63,7 @@ def _case(name: str, compare: Any) -> ConformCase:
 
 
 def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str, Any]]) -> str:
-    """Decode the queues and encode them again. Return the first difference, or ""."""
+    """Return the first difference after decoding the queues and encoding them again, or "" if there is none."""
     for group, engine, raw in ((group, *item) for group, own in queues.items() for item in own.items()):
         found = decode(engine, raw)
         own = [command for command in stored if (command["subnet"], command["group"]) == group]
@@ -96,13 +96,13 @@ def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
 
 
 def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients: Array, io: Mapping[str, Any]) -> str:
-    """Run the queues. Return the first difference of an output, or the first hazard, or ""."""
+    """Run the queues. Return the first hazard or the first output that differs, or "" if all is well."""
     memories = memory(path, coefficients, io)
     for own in queues.values():
         program = elaborate(own, CONFIG, memories.regions)
         found: list[Finding] = [*program.order.findings, *hazards_of(program)]
         if found:
-            return f"findings in a good program: {found[0]}"
+            return f"a correct program has a finding: {found[0]}"
         program.run(memories)
     stored = arrays(path.with_name(path.name.replace(".cmdbuf.", ".output.")))
     ddr = memories.region_of(DDR_BASE, DDR_BASE + 1).data
@@ -117,7 +117,7 @@ def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients
 
 
 def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]) -> str:
-    """Compare cycles with the timeline. Return the first difference, or "".
+    """Return the first difference between the cycles and the stored timeline, or "" if there is none.
 
     Convolutions, products and pools must match exactly; transfers (at least 1 cycle) and totals within TOLERANCE.
     """

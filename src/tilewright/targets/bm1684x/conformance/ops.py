@@ -32,7 +32,7 @@ DDR_BYTES = 1 << 20
 CONFIG = Config()
 #: Tolerance for iterated functions, in units in the last place.
 ULPS = 4
-#: Vectors that test two calls at once: pairs of output and call.
+#: Vectors that test two calls at once: each output, with the call that computes it.
 PAIRS = {"fp32_tunable_reciprocal_and_rsqrt": (("recip", "fp_reciprocal"), ("rsqrt", "fp_rsqrt"))}
 
 
@@ -88,7 +88,7 @@ class Allocator:
 
 
 def replay(path: Path) -> Iterator[ConformCase]:
-    """Yield every case of one family's .npz, and the cases of the family that must be refused."""
+    """Yield the result of every case in one family's .npz, then of the family's cases that must be refused."""
     golden = arrays(path)
     memories = Memories(CONFIG)
     for case in described(path.with_suffix(".json")):
@@ -132,7 +132,7 @@ def laid_out(
     memories: Memories,
     output: str = "",
 ) -> Command:
-    """Return a call as a command, after writing its operands to memory."""
+    """Write the operands of a call to memory, and return the call's command."""
     memory = Allocator(CONFIG, memories, call.described, case)
     given = {name: call.renamed.get(name, name) for name in call.described.inputs}
     types = call.types_of(case, tuple(name for name, own in given.items() if own in values or name in call.constants))
@@ -160,7 +160,7 @@ def laid_out(
 
 
 def differs(found: Array, expected: Array, dtype: DType, ulps: int) -> str:
-    """Describe how many elements differ by more than `ulps`; "" if none does. All NaNs are equal."""
+    """Return a text that says how many elements differ by more than `ulps`, or "" if they agree. NaNs are equal."""
     left, right = (x.reshape(-1).view(f"<u{dtype.bytes}").astype(np.int64) for x in (found, expected))
     wrong = left != right
     if dtype.is_float:
@@ -174,13 +174,13 @@ def differs(found: Array, expected: Array, dtype: DType, ulps: int) -> str:
 
 
 def _ordered(bits: Array, dtype: DType) -> Array:
-    """Map bit patterns of floats to integers in the same order as the numbers."""
+    """Return integers that have the same order as the floats with these bit patterns."""
     sign = 1 << (dtype.bits - 1)
     return np.where(bits >= sign, sign - bits, bits)
 
 
 def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
-    """Return the case of parameters that the operation must refuse with a reason."""
+    """Return the result of a case with parameters that the operation must refuse with a reason."""
     optional = ("bias",) if case.get("bias", True) else ()
     shown = ", ".join(f"{key} {value}" for key, value in case.items() if key not in ("family", "op"))
     try:

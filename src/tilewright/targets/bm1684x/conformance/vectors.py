@@ -34,7 +34,7 @@ TURNED: Mapping[str, tuple[str, Sequence[int]]] = {
 
 
 def arrays(path: Path) -> Mapping[str, Array]:
-    """Return the arrays of an .npz. Raises InputError if it is unreadable, and later for a missing array."""
+    """Return the arrays of an .npz. Raises InputError if it is unreadable; access to a missing array does so too."""
     try:
         return Entries(path, "array", REMEDY, files.arrays(path))
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -42,7 +42,7 @@ def arrays(path: Path) -> Mapping[str, Array]:
 
 
 def described(path: Path) -> Any:
-    """Return the .json beside the arrays. Raises InputError if it is unreadable, and later for a missing key."""
+    """Return the contents of a .json. Raises InputError if it is unreadable; access to a missing key does so too."""
     try:
         text = files.regular(path).read_text(encoding="utf-8")
         return json.loads(text, object_hook=partial(Entries, path, "key", REMEDY))
@@ -51,7 +51,7 @@ def described(path: Path) -> Any:
 
 
 def replay_layouts(path: Path) -> Iterator[ConformCase]:
-    """Yield every case of layout_addresses.npz."""
+    """Yield the result of every case in layout_addresses.npz."""
     golden = arrays(path)
     for case in described(path.with_suffix(".json")):
         found = addresses(case)
@@ -62,7 +62,10 @@ def replay_layouts(path: Path) -> Iterator[ConformCase]:
 
 
 def addresses(case: Mapping[str, Any]) -> Array:
-    """Return offsets in local memory, as the vector stores them. Its `aligned` is the default layout of a DMA copy."""
+    """Return byte offsets in local memory, as the vector stores them.
+
+    The vector's `aligned` is the default layout of a DMA copy (`dma`).
+    """
     kind, shape = case["kind"], case["shape"]
     if kind == "bcast":
         return _broadcast(case)
@@ -78,7 +81,7 @@ def _laid(case: Mapping[str, Any], kind: str, shape: Sequence[int]) -> Array:
 
 
 def _broadcast(case: Mapping[str, Any]) -> Array:
-    """Return two rows, source element and address, ordered by address like the vector."""
+    """Return two rows, the source elements and their byte offsets, in the vector's order: by offset."""
     n, _, h, w = case["shape"]
     places = _laid(case, "dma", (n, case["param"][0], h, w))
     source = np.broadcast_to(np.arange(n * h * w).reshape(n, 1, h, w), places.shape)

@@ -58,7 +58,7 @@ def bm_dev_request(devid: int, platform: Platform = PCIE, config: Config | None 
 
 
 def bm_mem_get_device_addr(memory: DeviceMemory) -> int:
-    """Return the bus address, which kernels take."""
+    """Return the bus address of device memory, for kernels."""
     return memory.address
 
 
@@ -69,7 +69,7 @@ def bm_mem_get_device_size(memory: DeviceMemory) -> int:
 def bm_memcpy_d2d_byte(
     handle: Handle, dst: DeviceMemory, dst_offset: int, src: DeviceMemory, src_offset: int, size: int
 ) -> Status:
-    """Copy within device memory."""
+    """Copy `size` bytes within device memory, and return the status."""
     return _status(handle.d2d)(dst, src, size, dst_offset, src_offset)
 
 

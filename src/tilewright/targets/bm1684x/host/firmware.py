@@ -81,9 +81,9 @@ def _struct(argument: Any) -> tuple[int | None, Callable[[bytes], Any]]:
 
 
 def packed(argument: Any) -> bytes:
-    """Return the bytes of an argument: ctypes, NumPy, or any object with a buffer.
+    """Return the bytes of an argument: a ctypes or NumPy object, or any other object with a buffer.
 
-    Raises InputError if it has no bytes, or more than MAX_ARGUMENT.
+    Raises InputError if it has no bytes, or more than MAX_ARGUMENT bytes.
     """
     if isinstance(argument, np.ndarray | np.generic):
         raw = argument.tobytes()
@@ -100,13 +100,13 @@ def packed(argument: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Firmware:
-    """Python sources by module name."""
+    """A firmware: its Python sources by module name."""
 
     sources: Mapping[str, str]
 
     @classmethod
     def build(cls, paths: Sequence[str | Path]) -> Firmware:
-        """Build firmware from source files. Raises InputError if one does not compile; no code runs."""
+        """Return firmware made from source files. No code runs. Raises InputError if a file does not compile."""
         sources: dict[str, str] = {}
         for path in map(Path, paths):
             try:
@@ -120,7 +120,7 @@ class Firmware:
         return cls(sources)
 
     def save(self, path: str | Path) -> None:
-        """Write the file atomically. Raises ProgramError if `load` would refuse it."""
+        """Write the firmware to a file, atomically. Raises ProgramError if `load` would refuse that file."""
         data = {"format": FORMAT, "version": VERSION, "modules": dict(self.sources)}
         content = json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n"
         _parsed(str(path), content)
@@ -129,7 +129,7 @@ class Firmware:
 
     @classmethod
     def load(cls, path: str | Path) -> Firmware:
-        """Read a file without running its code. Raises ProgramError if it is unreadable or damaged."""
+        """Return the firmware in a file; no code runs. Raises ProgramError if the file is unreadable or damaged."""
         try:
             with regular(path, ProgramError).open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
@@ -151,7 +151,7 @@ class Firmware:
 def by_name(functions: Sequence[Function]) -> dict[str, Function]:
     """Return functions by name.
 
-    Raises ProgramError if two have the same name, or if one was not made by @function.
+    Raises ProgramError if two functions have the same name, or if one was not made by @function.
     """
     found: dict[str, Function] = {}
     for function in functions:

@@ -28,7 +28,7 @@ from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 #: Only one kernel of this process runs at a time. Two would be no faster, because they share BLAS and Python.
 _RUNNING = threading.Lock()
 _IN_KERNEL = threading.local()
-_FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls a host function", "call it from the host")
+_FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls a host function", "call it outside of kernels")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Handle:
             raise failed
 
     def malloc(self, size: int) -> DeviceMemory:
-        """Allocate `size` bytes. Raises HostError NOMEM if there is no room, PARAM if `size` is below 1."""
+        """Return `size` bytes of new device memory. Raises HostError NOMEM if they do not fit, PARAM if size < 1."""
         with self._lock:
             self._ready()
             return self._heap.allocate(size)
@@ -150,7 +150,7 @@ class Handle:
     def load(self, firmware: Firmware | str | Path | Sequence[Function], execute: bool = False) -> tuple[str, ...]:
         """Replace the device's functions by a firmware, a firmware file or a sequence of functions. Return their names.
 
-        Firmware is Python code, which runs only with `execute`. Raises HostError DATA if the file is bad, PARAM if
+        Firmware is Python code, which runs only with `execute`. Raises HostError DATA if the file is damaged, PARAM if
         firmware is given without `execute`, BUSY while launches are queued.
         """
         status = Status.DATA
@@ -170,14 +170,17 @@ class Handle:
         return tuple(functions)
 
     def launch_async(self, name: str, argument: Any = b"", size: int | None = None) -> None:
-        """Queue a function with a copy of the first `size` bytes of the argument (None: all bytes).
+        """Queue the launch of a function, with a copy of the first `size` bytes of its argument (None: all bytes).
 
         Raises HostError PARAM if the function is unknown or the size is wrong. `sync` raises later errors.
         """
         self._submit(name, argument, size, waited=False)
 
     def launch_sync(self, name: str, argument: Any = b"", size: int | None = None) -> Launched:
-        """Run a function after the queued ones and wait for it. Raises HostError if it or an earlier one failed."""
+        """Run a function after all queued launches, and return its outcome.
+
+        Raises HostError if it or an earlier launch failed.
+        """
         future = self._submit(name, argument, size, waited=True)
         wait([future])
         with self._lock:
@@ -186,7 +189,7 @@ class Handle:
         return future.result()
 
     def sync(self) -> list[Launched]:
-        """Wait for all launches, and return the results since the last sync.
+        """Wait for all launches, and return the outcomes of those since the last sync.
 
         Raises the HostError of the first launch that failed.
         """
@@ -206,7 +209,7 @@ class Handle:
         except TilewrightError as error:
             raise _as_status(Status.PARAM, error) from error
         if size is not None and not 0 <= size <= len(raw):
-            raise HostError(Status.PARAM, name, f"the argument has {len(raw)} bytes, not {size}", "give its size")
+            raise HostError(Status.PARAM, name, f"the argument has {len(raw)} bytes, not {size}", "leave size out")
         raw = raw[:size]
         with self._lock:
             queue = self._ready()
@@ -222,7 +225,7 @@ class Handle:
             return future
 
     def _run(self, function: Function, raw: bytes, waited: bool) -> Launched:
-        """Run a function, in the handle's thread. With `waited` the launching thread gets the error, not `sync`."""
+        """Run a function, in the handle's thread. If `waited`, an error is for the launching thread, not for `sync`."""
         if failed := self._failed:
             reason = f"it did not run: {failed}"
             raise HostError(failed.status, function.name, reason, "sync, then launch it again")
@@ -244,7 +247,7 @@ class Handle:
         if _in_kernel():
             raise _FROM_KERNEL
         if self._queue is None:
-            raise HostError(Status.DEVNOTREADY, "device", "its handle is freed", "request it again")
+            raise HostError(Status.DEVNOTREADY, "device", "its handle is freed", "request a new handle")
         return self._queue
 
     def _idle(self, what: str) -> None:
@@ -257,7 +260,7 @@ class Handle:
         data = self._heap.region(memory).data
         size = memory.size - offset if size is None else size
         if offset < 0 or size < 0 or offset + size > memory.size:
-            reason = f"bytes {offset}..{offset + size} are outside of a memory of {memory.size}"
+            reason = f"bytes {offset}..{offset + size} are outside of the {memory.size} bytes of the device memory"
             raise HostError(Status.PARAM, "copy", reason, "stay within the memory")
         return data[offset : offset + size], size
 
@@ -290,7 +293,7 @@ def _enough(host: Array, size: int) -> Array:
 
 
 def _as_status(status: Status, error: BaseException, where: str = "") -> HostError:
-    """Return any error as a HostError with a status, naming the function that it comes from."""
+    """Return a HostError with a status for any error. `where` names the function that failed."""
     if isinstance(error, TilewrightError):
         place = ", ".join(part for part in (where, error.where) if part)
         return HostError(status, place, error.reason, error.remedy)

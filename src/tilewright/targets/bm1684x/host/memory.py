@@ -42,7 +42,7 @@ class HostError(MachineError):
 
 
 class Platform(NamedTuple):
-    """One of the two places of the host. The times are plausible round numbers, not measurements."""
+    """How host and device are connected. The times are plausible round numbers, not measurements."""
 
     name: str
     #: Whether the host can address device memory.
@@ -57,7 +57,7 @@ class Platform(NamedTuple):
     inside_rate: float = 40_977.5
 
     def microseconds(self, size: int, inside: bool = False) -> float:
-        """Return the time of a copy of `size` bytes: within device memory if `inside`, else between host and device."""
+        """Return the time of a copy of `size` bytes: in device memory if `inside`, else between host and device."""
         return self.copy_latency + size / (self.inside_rate if inside else self.copy_rate)
 
 
@@ -98,7 +98,7 @@ class Heap:
             region = self._memories.new_ddr(address, size)
         except MemoryError:
             reason = f"{size} bytes do not fit beside the {len(self._regions)} existing allocations"
-            raise HostError(Status.NOMEM, "malloc", reason, "free some, or take a platform with more memory") from None
+            raise HostError(Status.NOMEM, "malloc", reason, "free memory, or take a larger platform") from None
         memory = DeviceMemory(address, size)
         self._regions[memory] = region
         return memory

@@ -33,9 +33,9 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, R
 
 
 class BitsType(Type):
-    """A type that is read as the result's float type if the fields name integers of the same width.
+    """The type of a second operand. An integer type counts as the result's float type of the same width.
 
-    Programs build a power of two from its exponent with integer commands and multiply floats by it.
+    The reason: programs make a power of two with integer commands, and then multiply floats by it.
     """
 
     def read(self, encoded: Encoded) -> DType:
@@ -66,7 +66,7 @@ def _type(name: str) -> Type:
 
 A, X = Local("a", "opd0", _type("opd0")), Local("x", "opd0", _type("opd0"))
 B, COMPARED = Local("b", "opd1", BitsType("opd1_prec", "opd1_sign", of_floats=1)), Local("b", "opd1", _type("opd1"))
-#: Results that are signed if any operand is signed, if the first one is, always, and if the command says so.
+#: Results that are signed if any operand is signed, if the first operand is signed, always, and if a field says so.
 EITHER, FIRST = (Local("y", "res0", Type("res0_prec", signs)) for signs in (("opd0_sign", "opd1_sign"), ("opd0_sign",)))
 SIGNED, CONVERTED = (Local("y", "res0", Type("res0_prec", sign, of_floats=1)) for sign in (1, "opd2_sign"))
 COUNTS = Local("shift", "opd1", Type("opd1_prec", "opd1_sign", always=I8))
@@ -86,7 +86,7 @@ def _binary(function: int, operation: str, of: str = "") -> Instruction:
 
 
 def _integer(function: int, operation: str, clamps: bool) -> Instruction:
-    """Return an integer operation with an optional shift. A difference is signed even if its operands are not."""
+    """Return the instruction of an integer operation with an optional shift. A difference is always signed."""
     result = SIGNED if operation == "int_sub" else EITHER
     return _ar(function, operation, MODE, A, B, STRIDES, SHIFT, result, of=INTEGER, fixed={"saturate": clamps})
 
@@ -124,9 +124,10 @@ AR = (
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a (de)quantisation: a table in local memory with an entry per channel, or constants.
+    """The parameters of a requantisation or dequantisation: a table with an entry per channel, or constants.
 
-    `types`: the parameters of an entry, in order. `numbers`: field, lowest bit and type of each as a constant.
+    `types` are the parameters of an entry, in order, with their types. `numbers` gives the field, the lowest bit and
+    the type of each parameter that is a constant.
     """
 
     types: Mapping[str, DType]

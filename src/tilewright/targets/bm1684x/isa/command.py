@@ -20,8 +20,8 @@ from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.bm1684x.values.memory import Memories, Region
 
-#: If the runs of an operand have fewer elements than this on average, `sim.steps.runs` finds its footprint rows;
-#: longer runs are taken in logical order, which avoids a search.
+#: If an operand's runs have fewer elements than this on average, `sim.steps.runs` searches for a shorter description.
+#: Longer runs are taken in logical order, without a search.
 SCATTERED = 4
 
 
@@ -39,7 +39,10 @@ class Constant:
 
     @classmethod
     def of(cls, number: float, dtype: DType) -> Constant:
-        """Return `number` as a constant (floats round). Raises MachineError if an integer type cannot hold it."""
+        """Return `number` as a constant, rounded if `dtype` is a float type.
+
+        Raises MachineError if an integer type cannot hold it.
+        """
         if dtype.is_float:
             with np.errstate(over="ignore"):
                 bits = narrow(np.array([number], np.float32), dtype).view(f"<u{dtype.bytes}")
@@ -89,9 +92,9 @@ class Command:
     def footprint(self, regions: Sequence[Region], clipped: bool = False) -> Array:
         """Return the bytes that the command reads and writes, as rows of sim.steps.Footprints (one space per region).
 
-        Where the touched elements depend on values, the rows are exact for a command that has run; before that they
-        cover every element that it may touch. An operand must lie in one region: raises MachineError if it does not.
-        With `clipped`, bytes outside of the region that holds the first element are left out instead.
+        Where the touched elements depend on values, the rows are exact if the command has run; before its run, they
+        cover every element that it may touch. Raises MachineError if an operand is not within one region; but with
+        `clipped`, bytes outside of the region that holds its first element are left out instead.
         """
         rows = [np.zeros((0, 6), np.int64)]
         for mode, name, operand in self.in_memory * bool(regions):
@@ -105,7 +108,7 @@ class Command:
     def run(self, memories: Memories, touched: dict[str, Array] | None = None) -> Mapping[str, Array]:
         """Read the operands, compute, write the results, and return the results' values by name.
 
-        A result that is shorter than its operand in memory leaves the rest of the operand unchanged. `touched`
+        If the computed result is shorter than its place in memory, the rest of the place is unchanged. `touched`
         receives the masks for the field `touched`. Raises MachineError if the machine refuses the command.
         """
         shapes = {name: tuple(result.shape) for name, result in self.results.items()}
@@ -119,9 +122,10 @@ class Command:
     def computed(
         self, read: Callable[[Operand], Array], shapes: Mapping[str, tuple[int, ...]]
     ) -> tuple[Values, Mapping[str, Array]]:
-        """Return the operation's input values, as `read` gives them, and its results by name.
+        """Return the arguments of the operation, and its results by name. `read` gives the values of an operand.
 
-        Raises MachineError if the machine refuses the command, an operand is missing, or shapes do not fit.
+        `shapes` are the shapes of the results. Raises MachineError if the machine refuses the command, an operand is
+        missing, or shapes do not fit.
         """
         if reason := self.refusal():
             raise MachineError(self.operation.name, reason)
@@ -140,7 +144,7 @@ class Command:
 
 
 def read(memories: Memories, operand: Operand) -> Array:
-    """Return the operand's stored values in its logical shape."""
+    """Return the stored values of an operand, an array of its logical shape."""
     return memories.read(operand.addresses, operand.dtype.storage)
 
 
@@ -158,7 +162,7 @@ def write(memories: Memories, result: Operand, values: Array, operation: Operati
 
 
 def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Region], clipped: bool) -> Array:
-    """Return the footprint rows of elements of one operand, in bytes from the start of the region that holds them."""
+    """Return the footprint rows of one operand's elements, in bytes from the start of the region that holds them."""
     size = operand.dtype.bytes
     low, end = int(addresses.min()), int(addresses.max()) + size
     for number, region in enumerate(regions):

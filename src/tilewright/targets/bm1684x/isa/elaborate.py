@@ -1,8 +1,9 @@
 """Turn queues of commands into the step table that the simulator orders, checks and times.
 
-An encoded command names the number of one command of the other engine that it waits for; a command of a kernel may wait
-for one command of each other engine. Engines run in order, so tokens express these dependencies: if a command waits for
-a newer command than its predecessors do, that command pushes a token and the waiting command pops it.
+An encoded command gives the number of the one command of the other engine that it waits for. A command of a kernel may
+wait for one command of each other engine. Engines run in order, so tokens can express these dependencies. A token is
+needed only if a command waits for a newer command than those before it in its queue: the newer command then pushes a
+token, and the waiting command pops it.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ DEFAULT = Knobs()
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A command in its engine's queue: `id` is its number there, from 1.
+    """A command in the queue of its engine. `id` is its number there, from 1.
 
-    `needs`: by engine, the id of the command that must end before this one starts (0 for no command).
+    `needs` gives, by engine, the id of the command that must end before this one starts (0: it waits for no command).
     """
 
     engine: str
@@ -47,7 +48,7 @@ class Step:
     name: str
 
     def having(self, touched: Mapping[str, Array]) -> Step:
-        """Return the step after its run, with the masks of the elements that it touched."""
+        """Return the step with `touched`, the masks of the elements that its command touched when it ran."""
         return replace(self, command=replace(self.command, touched=touched)) if touched else self
 
     def __str__(self) -> str:
@@ -58,7 +59,7 @@ class Step:
 class Elaborated:
     """The commands of all queues in one legal order, and their step table.
 
-    The table's footprints lie in the memories `regions`. Without regions there are no footprints.
+    The table's footprints lie in the memories `regions`. If there are no regions, footprints are empty.
     """
 
     steps: tuple[Step, ...]
@@ -67,7 +68,7 @@ class Elaborated:
 
     @classmethod
     def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> Elaborated:
-        """Build the table from steps in a legal order. Hazards can be found only with `regions` (the memories)."""
+        """Return the program of `steps`, given in a legal order. Hazards can be found only with `regions`."""
         return cls(tuple(steps), _table(steps, regions, knobs), tuple(regions))
 
     @property
@@ -79,10 +80,11 @@ class Elaborated:
         return order(self.table)
 
     def run(self, memories: Memories, sequence: Array | None = None) -> Elaborated:
-        """Run all commands in the order `sequence` (a legal order of steps; None: that of the queues).
+        """Run all commands, and return the program with exact footprints.
 
-        Returns the program with exact footprints for commands whose touched elements depend on values.
-        Raises MachineError if a command is refused or leaves the memories; the commands before it have run.
+        `sequence` is a legal order of the steps (None: the order found from the queues). Footprints become exact for
+        commands whose touched elements depend on values. Raises MachineError if a command is refused or accesses bytes
+        outside of the memories; the commands before it have run.
         """
         steps, ran = list(self.steps), []
         try:
@@ -101,7 +103,7 @@ class Elaborated:
         return found
 
     def wrote(self, ran: Sequence[int] | None = None) -> None:
-        """Mark the bytes that the steps `ran` (None: all) wrote as initialised for later launches."""
+        """Mark the bytes that the steps `ran` (None: all steps) write as initialised for later launches."""
         footprints = self.table.footprints
         mine = (footprints.rows[:, MODE] & WRITE) > 0
         if ran is not None:
@@ -114,7 +116,10 @@ class Elaborated:
 def elaborate(
     queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = (), knobs: Knobs = DEFAULT
 ) -> Elaborated:
-    """Decode queues (uint8 by engine) and order their commands. Raises ProgramError for bad queues and deadlocks."""
+    """Return the commands of queues (bytes as uint8, by engine) in a legal order, with their step table.
+
+    Raises ProgramError for damaged queues and deadlocks.
+    """
     encoded = _merged({unit: decode(unit, queues[unit]) for unit in UNITS if unit in queues})
     others = {unit: UNITS[1 - number] for number, unit in enumerate(UNITS)}
     steps = [Step(c.engine, c.id, {others[c.engine]: c.needs}, command_of(c, config), str(c)) for c in encoded]
@@ -122,7 +127,7 @@ def elaborate(
 
 
 def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
-    """Merge the queues in an order that respects all dependencies; each DMA command comes as early as possible."""
+    """Return all commands in an order that respects their dependencies. DMA commands come as early as possible."""
     waiting = {unit: list(reversed(commands)) for unit, commands in decoded.items()}
     ended = dict.fromkeys(UNITS, 0)
     steps: list[Encoded] = []
@@ -155,7 +160,7 @@ def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> St
     unit = np.array([units.index(step.engine) for step in steps], np.int64)
     pops, pushes = np.zeros((2, len(steps)), np.int64)
     rows: dict[str, list[int]] = {engine: [] for engine in units}
-    newest = dict.fromkeys(pairs, 0)  # giver's commands that have ended when the taker goes on
+    newest = dict.fromkeys(pairs, 0)  # number of the giver's commands that the taker has waited for
     for row, step in enumerate(steps):
         for queue, (giver, taker) in enumerate(pairs):
             if taker != step.engine:

@@ -19,7 +19,7 @@ from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts.layout import Operand
 
 INSTRUCTIONS = (*arithmetic.INSTRUCTIONS, *neural.INSTRUCTIONS, *moves.INSTRUCTIONS)
-#: The most elements of an operand. With strides of 0 a command of a few bytes could name more than any computer holds.
+#: The most elements of an operand. With strides of 0, a few bytes could describe more elements than a computer holds.
 MOST_ELEMENTS = 1 << 26
 #: Operations that the machine runs as a sequence of commands, and that so have no encoding.
 SEQUENCES = ("fp_exp", "fp_sigmoid", "fp_log")
@@ -36,9 +36,9 @@ MODELLED = frozenset(name for name, _ in _of_function)
 
 
 def instruction_of(encoded: Encoded) -> Instruction:
-    """Return the instruction of an encoded command. Raises ProgramError if it is not modelled.
+    """Return the instruction of an encoded command. Raises ProgramError if the command is not modelled.
 
-    Long formats of the compute engine are decoded but not run: no available program uses one.
+    Long formats of the compute engine are decoded but not run, because no available program uses a long format.
     """
     name = encoded.format.name
     long = not encoded.format.short and encoded.engine != DMA
@@ -52,7 +52,7 @@ def instruction_of(encoded: Encoded) -> Instruction:
 
 
 def command_of(encoded: Encoded, config: Config) -> Command:
-    """Decode a command. Raises ProgramError if it is not modelled, or has an illegal or too large operand."""
+    """Return the decoded command. Raises ProgramError if it is not modelled, or an operand is illegal or too large."""
     instruction = instruction_of(encoded)
     if encoded.engine == DMA:
         moves.check(encoded)
@@ -68,16 +68,16 @@ def command_of(encoded: Encoded, config: Config) -> Command:
 
 
 def encoded(command: Command, number: int, needs: int) -> Encoded:
-    """Encode a command. `number`: its position in its queue, from 0; `needs`: the id of the command it waits for.
+    """Return a command in encoded form. `number` is its position in its queue, from 0.
 
-    Raises ProgramError for an operation without a known format. The fields may not express every part of the command;
-    `checked` makes sure that they do.
+    `needs` is the id of the other engine's command that it waits for (0: it does not wait). Raises ProgramError if no
+    known format can encode it. The fields may lack a part of the command; `checked` makes sure that they do not.
     """
     name = command.operation.name
     if name in SEQUENCES:
         remedy = "use runtime.functions, which issues them one by one"
         raise refused(command, "it stands for a sequence of commands", remedy)
-    why = refused(command, "its command format is not known", "use other commands, or do not save it")
+    why = refused(command, "its command format is not known", "use another operation, or do not record the launch")
     for instruction in _of_operation.get(name, ()):
         if instruction.takes and not instruction.takes(command):
             continue
@@ -92,7 +92,10 @@ def encoded(command: Command, number: int, needs: int) -> Encoded:
 
 
 def checked(command: Command, number: int, needs: int, config: Config) -> Encoded:
-    """Encode a command and decode it again. Raises ProgramError if the encoding does not express all of it."""
+    """Return a command in encoded form, as `encoded` does.
+
+    Decodes it again, and raises ProgramError if the fields do not express the whole command.
+    """
     found = encoded(command, number, needs)
     if reason := _difference(command, command_of(found, config), instruction_of(found)):
         reason = f"the format {found.format.name} cannot express it: {reason}"
@@ -101,10 +104,7 @@ def checked(command: Command, number: int, needs: int, config: Config) -> Encode
 
 
 def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
-    """Compare the command that was encoded with the command that its encoding is decoded to.
-
-    Return a text on the first part that the fields do not express, or an empty string if they express all parts.
-    """
+    """Return a text on the first difference between the original and the decoded command, or "" if they are equal."""
     if meant.operation is not read.operation:
         return f"it would be decoded as {read.operation.name}"
     shape = next(iter(meant.results.values())).shape
@@ -121,7 +121,7 @@ def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
 def _same(
     name: str, meant: Operand | Constant | None, read: Operand | Constant | None, shape: tuple[int, ...], bits: bool
 ) -> bool:
-    """Return whether two operands are the same elements or the same number. `bits`: ignore their types."""
+    """Return whether two operands are the same elements or the same number. With `bits`, types may differ."""
     if isinstance(meant, Constant | None) and isinstance(read, Constant | None):
         if meant is None or read is None:  # an absent optional operand equals the constant 0
             given = meant or read

@@ -52,14 +52,14 @@ class Static:
 
 
 def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
-    """Return a transpose or broadcast. `sizes`: the source's sizes, in terms of the result's fields."""
+    """Return the instruction of a transpose or broadcast. `sizes` gives the source's sizes by the result's fields."""
     x = Local("x", "opd0", NEAR_BITS, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
     y = Local("y", "res0", NEAR_BITS, layout=y_layout)
     return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
 
 
 class Table(Local):
-    """The table that a gather reads: one per channel, or one per lane that all channels of the lane share."""
+    """The table that a gather reads. Each channel has a table, or all channels of a lane share one."""
 
     def strides(self, encoded: Encoded) -> Layout | Stride:
         return _one_in_each_lane if encoded["opd0_str"] else layout.aligned
@@ -95,7 +95,7 @@ COMPUTE = (
 
 
 def check(encoded: Encoded) -> None:
-    """Check that a transfer is modelled. Raises ProgramError if it decompresses data or masks lanes."""
+    """Check that an encoded transfer is modelled. Raises ProgramError if it decompresses data or masks lanes."""
     if encoded["decompress_enable"]:
         raise ProgramError(str(encoded), "it decompresses data, which is not modelled")
     if not encoded["localmem_mask_l32"] == encoded["localmem_mask_h32"] == ALL_LANES:
@@ -114,9 +114,10 @@ def _end_fields(end: str, tensor: Tensor) -> Fields:
 
 @dataclass(frozen=True)
 class End:
-    """The source, destination or index of a transfer. Without strides it has the default layout of its memory.
+    """The source, destination or index of a transfer. Without strides, it has the default layout of its memory.
 
-    `packed`: its stride along w is 1, whatever the field holds. `strided`: it has strides, whatever the flag holds.
+    With `packed`, its stride along w is 1, whatever the field holds. With `strided`, it has strides, whatever the flag
+    of the command says.
     """
 
     own: str
@@ -180,10 +181,11 @@ def _tensor_moves() -> Iterator[Instruction]:
 
 @dataclass(frozen=True)
 class MatrixEnd:
-    """One end of a DMA_matrix. One end is a grid outside of local memory, the other a matrix spread over lanes in it.
+    """The source or destination of a DMA_matrix.
 
-    `transposed`: rows of the grid are columns of the matrix. In this format the names of the fields for low and high
-    address bits are swapped.
+    One of them is a grid outside of local memory; the other is a matrix in local memory, with columns spread over
+    lanes. With `transposed`, rows of the grid are columns of the matrix. The vendor's names of the fields for low and
+    high address bits are swapped in this format.
     """
 
     own: str
@@ -206,8 +208,8 @@ class MatrixEnd:
     def write(self, command: Command) -> Fields:
         operand, end = command[self.own], self.end
         if not isinstance(operand, Matrix | Grid):
-            remedy = "copy between a matrix in lanes and the grid() of a tensor outside"
-            raise refused(command, f"its {end} is not a matrix", remedy)
+            remedy = "copy between a tpu.matrix(..) and the grid() of a tensor outside of local memory"
+            raise refused(command, f"{self.own} is not a matrix", remedy)
         fields = _end_fields(end, operand.storage) | BITS.write(operand.dtype)
         fields[f"{end}_start_addr_h32"] = fields.pop(f"{end}_start_addr_l32")
         fields[f"{end}_start_addr_l8"] = fields.pop(f"{end}_start_addr_h8")
@@ -219,7 +221,7 @@ def _matrix_address(encoded: Encoded, end: str) -> int:
 
 
 def _by_index(format_name: str, operation: str, *parts: Part) -> Instruction:
-    """Return DMA_gather or DMA_scatter, which move rows of each channel by their indices.
+    """Return the instruction of DMA_gather or DMA_scatter, which move the rows of each channel by index.
 
     The fields follow the names in the vendor's debugger; no available program uses these commands.
     """

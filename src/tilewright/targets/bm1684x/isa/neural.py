@@ -95,7 +95,7 @@ class Weights:
 
 
 def _signed_conv(encoded: Encoded) -> bool:
-    """Return whether integer sums are signed: if a factor is signed, or if a zero point is subtracted."""
+    """Return whether integer sums are signed. They are if a factor is signed or a zero point is subtracted."""
     zero = encoded["opd2_const"] and I8.from_bits(encoded["opd2_addr"])
     return bool(encoded["opd0_sign"] or encoded["opd1_sign"] or zero)
 
@@ -150,10 +150,10 @@ POOLS = (
 
 @dataclass(frozen=True)
 class Spread:
-    """A matrix whose columns are spread over lanes.
+    """A part that is a matrix with columns spread over lanes.
 
-    `shape` reads its (rows, columns). Fields: `width` for columns per channel, `noted` for the sizes of its storage,
-    `last` for the number of columns in its last channel.
+    `shape` reads its (rows, columns). `width` is the field for the columns per channel, and `last` the field for the
+    columns of the last channel. `noted` are the fields for the sizes of its storage.
     """
 
     own: str

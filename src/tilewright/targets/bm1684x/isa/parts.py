@@ -1,4 +1,4 @@
-"""How commands are encoded: `Part` classes and `Instruction`, each one description for decoding and encoding.
+"""How commands are encoded. Each class describes a piece of the encoding, for decoding (`read`) and encoding (`write`).
 
 A part is an operand, a result or an attribute of a command. An instruction is one operation with its parts in the
 fields of one format. A field that the format does not have is read as 0 and is not written.
@@ -30,7 +30,7 @@ FLOAT_CODES = frozenset(dtype.precision for dtype in DTYPES.values() if dtype.is
 
 
 class Part(Protocol):
-    """An operand, a result or an attribute of a command. `own` is its name in the command."""
+    """An operand, a result or an attribute of a command. Each part has `own`, its name in the command."""
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
         """Return {own: value}, or {} if the command does not have the part. Raises TilewrightError for bad fields."""
@@ -40,17 +40,17 @@ class Part(Protocol):
 
 
 def refused(command: Command, reason: str, remedy: str = "") -> ProgramError:
-    """Return the error for a command that no known format can encode."""
+    """Return the error for a command that a format cannot encode."""
     return ProgramError(f"encoding {command.operation.name}", reason, remedy)
 
 
 @dataclass(frozen=True)
 class Type:
-    """How an element type is encoded. `precision`: the field that holds the type code, or the code itself.
+    """How an element type is encoded. `precision` names the field with the type code, or is the code itself.
 
-    `sign`: the sign's field; a fixed sign; a function; or fields of operands, one of which must be set for a signed
-    type. `always`: the type, whatever the fields hold. `of_floats`: the value of the sign field for a float.
-    `noted`: a second field that the type code is written to.
+    `sign` tells whether the type is signed: the name of a field, a fixed 0 or 1, a function of the command, or names of
+    operands' sign fields, one of which must be set. `always` is the type, whatever the fields hold. `of_floats` is the
+    value of the sign field for a float. `noted` is a second field that the type code is written to.
     """
 
     precision: str | int
@@ -85,7 +85,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The four sizes of an operand in order n, c, h, w. A term is a field, a fixed number, or `-` for no field."""
+    """The four sizes of an operand in the order n, c, h, w. A term in `text` is a field, a number or `-` (no field)."""
 
     text: str
 
@@ -134,11 +134,11 @@ def local_tensor(command: Command, own: str) -> Tensor:
 
 @dataclass(frozen=True)
 class Local:
-    """A tensor in local memory, or a constant if the format has a flag for it. Its fields begin with `name`.
+    """A part that is a tensor in local memory, or a constant if the format has a flag for it.
 
-    `layout`: a fixed layout; without one, the layout field decides. `by_rows`: read it as a matrix, one row per
-    channel. `has_strides`: whether the format has stride fields.
-    `noted`: sizes that are written for the machine; decoding does not need them.
+    The names of its fields begin with `name`. `layout` is a fixed layout; without one, the layout field decides.
+    `by_rows` reads the tensor as a matrix, with one row per channel. `has_strides` says whether the format has stride
+    fields. `noted` are sizes that are written for the machine; decoding does not need them.
     """
 
     own: str
@@ -163,7 +163,7 @@ class Local:
         if code < len(LAYOUTS):
             return LAYOUTS[code]
         if code != STRIDED:
-            raise ProgramError("command", f"layout code {code} is not known", "give 0 to 3")
+            raise ProgramError(str(encoded), f"the layout code {self.name}_str is {code}", "give 0 to 3")
         return Stride(*(encoded.get(f"{self.name}_{axis}_str") for axis in "nchw"))
 
     def write(self, command: Command) -> Fields:
@@ -180,9 +180,9 @@ class Local:
         return fields if self.layout else fields | self.codes(command, tensor)
 
     def codes(self, command: Command, tensor: Tensor) -> Fields:
-        """Return the fields of the layout code and strides; axes of size 1 repeat over the result's shape.
+        """Return the fields of the layout code and strides. Axes of size 1 repeat over the result's shape.
 
-        The attribute `strided` lists operands that are encoded with strides even where a layout code would do.
+        The attribute `strided` lists operands that get strides even where a layout code would be enough.
         """
         shape = Shape(*command.results["y"].shape) if self.sizes == RESULT else tensor.shape
         sizes = zip(tensor.shape, shape, tensor.stride, strict=True)
@@ -199,7 +199,7 @@ class Local:
 
 @dataclass(frozen=True)
 class Number:
-    """An operand that is always a constant. The field `bits` holds it; the field `flag` is 1."""
+    """A part that is always a constant. The field `bits` holds its bit pattern; the field `flag` is 1."""
 
     own: str
     bits: str
@@ -217,7 +217,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Again:
-    """An operand in the place of another part, such as a result that is added to. `flag`: the field that enables it."""
+    """An operand in the place of another part, such as the old result in a sum. The field `flag` enables it."""
 
     own: str
     part: Any
@@ -237,9 +237,9 @@ class Again:
 
 @dataclass(frozen=True)
 class Optional:
-    """A part that a command may omit. `there` tells from the fields whether it is present.
+    """A part that a command may omit. `there` tells from the fields whether the part is present.
 
-    `absent` and `present` are fields to write in either case.
+    `absent` are the fields to write if it is omitted, `present` are additional fields to write if it is given.
     """
 
     part: Any
@@ -257,7 +257,7 @@ class Optional:
 
 @dataclass(frozen=True)
 class Computed:
-    """An attribute or operand computed from several fields. Without `fields` nothing is written for it."""
+    """An attribute or operand that `value` computes from fields. `fields` gives the fields to write (default: none)."""
 
     own: str
     value: Callable[[Encoded], Any]
@@ -277,13 +277,13 @@ def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Call
 
 @dataclass(frozen=True, eq=False)
 class Instruction:
-    """One function of a format.
+    """One function of a command format, which encodes one operation.
 
     An encoded command is this instruction if its fields equal `chosen`, if its first operand is of the kind `of`
     (FLOAT, INTEGER, or either if empty), and, with `same_type`, if the result has the type code of the first operand.
-    `fixed`: attributes that the instruction implies. `written`: fields that the machine needs and this model ignores.
-    `takes`: an extra test of whether the instruction can encode a command.
-    If two parts write one field, the later part wins. So the result comes last: operands may repeat over its shape.
+    `fixed` are attributes that the instruction implies. `written` are fields that the machine needs and this model
+    ignores. `takes` is a further test of whether the instruction can encode a command.
+    If two parts write one field, the later part wins. The result is the last part, so that its sizes win.
     """
 
     format_name: str
@@ -306,7 +306,7 @@ class Instruction:
 
     @cached_property
     def head(self) -> Fields:
-        """The fields that are equal in all commands of this instruction."""
+        """The fields that have the same value in all commands of this instruction."""
         return {**heading(self.format), **self.chosen}
 
     def means(self, encoded: Encoded) -> bool:
@@ -318,7 +318,7 @@ class Instruction:
         return not self.same_type or encoded["opd0_prec"] == encoded["res0_prec"]
 
     def read(self, encoded: Encoded, config: Config) -> Command:
-        """Decode the fields into a command. Raises TilewrightError if a part is illegal."""
+        """Return the command that the fields encode. Raises TilewrightError if a part is illegal."""
         found = dict(self.fixed)
         for part in self.parts:
             found |= part.read(encoded, config)
@@ -328,10 +328,10 @@ class Instruction:
         return Command(operation, operands, results, found)
 
     def write(self, command: Command) -> Fields:
-        """Encode a command, without its ids. Raises ProgramError if the format cannot encode it."""
+        """Return the fields of a command, without its ids. Raises ProgramError if the format cannot encode it."""
         if wrong := [name for name, value in self.fixed.items() if attribute(command.attributes, name) != value]:
             given = ", ".join(f"{name} {attribute(command.attributes, name)}" for name in wrong)
-            raise refused(command, f"{self.format_name} cannot encode it with {given}")
+            raise refused(command, f"the format {self.format_name} cannot encode {given}")
         fields: Fields = {}
         for part in self.parts:
             fields |= part.write(command)

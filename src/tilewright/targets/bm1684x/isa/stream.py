@@ -153,7 +153,7 @@ class Format:
 
 
 def heading(form: Format) -> dict[str, int]:
-    """Return the fields that identify a format, and those that are equal in all of its commands."""
+    """Return the fields that have the same value in all commands of a format, with their values."""
     if not form.name.startswith("DMA"):
         return {"cmd_short": int(form.short), "tsk_typ": _NUMBERS[form.name]}
     masks = dict.fromkeys(("localmem_mask_l32", "localmem_mask_h32"), ALL_LANES)
@@ -182,7 +182,7 @@ FORMATS: dict[tuple[str, bool], Format] = {
 
 @dataclass(frozen=True)
 class Encoded:
-    """One command as its fields, without reserved ones. `number` is its position in its queue, from 0."""
+    """One command as its fields, without the reserved fields. `number` is its position in its queue, from 0."""
 
     engine: str
     number: int
@@ -198,7 +198,7 @@ class Encoded:
 
     @property
     def id(self) -> int:
-        """The command's number in its engine, from 1; 0 if the format has no number."""
+        """The number of the command among those of its engine, from 1; 0 if the format has no such field."""
         return self.get("cmd_id")
 
     @property
@@ -216,9 +216,9 @@ class Encoded:
 
 
 def decode(engine: str, raw: Array) -> list[Encoded]:
-    """Decode one queue (uint8) up to the command that ends it; the bytes after that are padding.
+    """Return the commands in the bytes (uint8) of a queue, up to its end command. The bytes after that are padding.
 
-    Raises ProgramError if the queue is cut short, has no end, or has a command of an unknown format.
+    Raises ProgramError if the queue is cut short, has no end command, or has a command of an unknown format.
     """
     found: list[tuple[Format, int]] = []
     position, ended = 0, False
@@ -233,7 +233,7 @@ def decode(engine: str, raw: Array) -> list[Encoded]:
         found.append((form, position))
         position += size
     if not ended:
-        raise ProgramError(f"{engine} queue", "it has no end command", "close it with sys.end")
+        raise ProgramError(f"{engine} queue", "it has no end command", f"end it with {SYS} (tiu) or {DMA_SYS} (dma)")
     decoded: dict[int, Encoded] = {}
     for form, numbers in _by_format(form for form, _ in found):
         starts = np.array([found[number][1] for number in numbers])
@@ -245,7 +245,7 @@ def decode(engine: str, raw: Array) -> list[Encoded]:
 
 
 def encode(commands: Iterable[Encoded]) -> Array:
-    """Return a queue's bytes (uint8), without padding. Raises ProgramError if a field is unknown or too large."""
+    """Return the bytes (uint8) of commands, without padding. Raises ProgramError if a field is unknown or too large."""
     given = list(commands)
     parts: dict[int, Array] = {}
     for form, places in _by_format(command.format for command in given):
@@ -260,14 +260,17 @@ def encode(commands: Iterable[Encoded]) -> Array:
 
 
 def queue(engine: str, commands: Sequence[Encoded]) -> Array:
-    """Return the bytes (uint8) of a queue with its end command. Raises ProgramError as `encode` does."""
+    """Return the bytes (uint8) of a queue: `commands`, then the end command.
+
+    Raises ProgramError if a field is unknown or too large.
+    """
     name, fields = ENDS[engine]
     count = len(commands)
     return encode([*commands, fresh(engine, count, name, True, {**fields, "cmd_id": count + 1})])
 
 
 def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
-    """Return the positions of each format in a queue, so that all commands of one format are converted at once."""
+    """Return each format with the positions of its commands, so that these can be converted at once."""
     found: dict[int, tuple[Format, list[int]]] = {}
     for place, form in enumerate(formats):
         found.setdefault(id(form), (form, []))[1].append(place)
@@ -275,7 +278,10 @@ def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
 
 
 def fresh(engine: str, number: int, name: str, short: bool, fields: Mapping[str, int]) -> Encoded:
-    """Return a command with the given fields; all others are 0. Raises ProgramError for an unknown format."""
+    """Return an encoded command with the given fields; all other fields are 0.
+
+    Raises ProgramError for an unknown format.
+    """
     form = FORMATS.get((name, short))
     if form is None:
         raise ProgramError(f"{engine} command {number}", f"there is no {'short ' if short else ''}format {name}")

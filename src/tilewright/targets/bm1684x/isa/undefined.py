@@ -1,7 +1,7 @@
-"""Report uninitialised reads only if their values reach DDR or decide which elements a command moves.
+"""Report an uninitialised read only if its value reaches DDR or decides which elements a command moves.
 
-Commands work on whole rows of the array. Even the vendor's compiler multiplies columns that were never loaded, and
-never stores their results. So the values of uninitialised reads are followed through the commands of the launch,
+Commands work on whole rows of the array. Even the vendor's compiler multiplies columns that were never loaded; it does
+not store their results. The values of uninitialised reads are therefore followed through the commands of the launch,
 element by element, as Memcheck follows undefined bits (Seward and Nethercote, USENIX 2005).
 """
 
@@ -23,17 +23,17 @@ from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.timing.estimate import PRODUCTS
 from tilewright.targets.bm1684x.values.memory import of_addresses
 
-#: The shadow of a byte that is defined, and of one that was never written. A positive shadow is 1 + the step whose
-#: uninitialised read the byte comes from.
+#: The shadow of a byte records whether it is defined: DEFINED, NEVER (written), or a positive number. That is 1 + the
+#: step whose uninitialised read the byte comes from.
 DEFINED, NEVER = 0, -1
 #: Moves: their meaning, applied to origins (shadows of elements), gives the origins of the result.
 MOVES = (
     *("dma_copy", "dma_broadcast", "dma_nc_trans", "dma_cw_trans", "dma_matrix_trans", "dma_reverse"),
     *("cw_trans", "wc_trans", "npu_bcast", "static_bcast"),
 )
-#: Element-wise operations whose first operand is x; that of all others is a.
+#: Element-wise operations whose first operand is x. The first operand of all other element-wise operations is a.
 CONVERSIONS = ("cast", "fp_round", "int_requant", "fp32_requant", "int_dequant", "fp32_dequant")
-#: Operands of which an element-wise operation reads one element per element of the result. It reads others repeatedly.
+#: Operands from which an element-wise operation reads one element for each element of its result.
 PLACED = ("a", "b", "c", "d", "x", "acc")
 #: Operands whose values decide which elements a command moves.
 DECIDING = {
@@ -46,7 +46,7 @@ MOST = 256
 
 
 def findings(program: Elaborated) -> list[Finding]:
-    """Return all races, and the uninitialised reads whose values matter."""
+    """Return all races, and the uninitialised reads whose values reach DDR or decide what a command moves."""
     found = hazards(program.table, program.order)
     if all(one.kind != UNINITIALISED for one in found):
         return found
@@ -87,9 +87,9 @@ class _Shadow:
             self._write(command, name, result, _flow(command, result, origins) if bad else np.zeros((), np.int32))
 
     def _place(self, command: Command, name: str, operand: Operand) -> tuple[int, Array, Array] | None:
-        """Return an operand's memory, its byte offsets there [elements, size], and a mask of its touched elements.
+        """Return the number of an operand's memory, byte offsets in it, and a mask of the touched elements.
 
-        Returns None for an operand outside of all memories.
+        The offsets are an array [elements, bytes of an element]. Returns None for an operand outside of all memories.
         """
         addresses = operand.addresses.reshape(-1)
         for space, region in enumerate(self._program.regions):
@@ -100,7 +100,10 @@ class _Shadow:
         return None
 
     def _read(self, step: int, command: Command, name: str, operand: Operand) -> Array:
-        """Return the origin of each element of an operand, in its shape. Elements that are not touched are DEFINED."""
+        """Return the origin of each element of an operand, an array of its shape.
+
+        Elements that the command does not touch are DEFINED.
+        """
         addresses = operand.addresses
         place = self._place(command, name, operand)
         if place is None:
@@ -130,9 +133,9 @@ class _Shadow:
 
 
 def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Array:
-    """Return the origin of each element of a result, in its shape.
+    """Return the origin of each element of a result, an array of its shape.
 
-    If an element depends on several uninitialised reads, the step with the highest number is its origin.
+    The origin of an element that depends on several uninitialised reads is the step with the highest number.
     """
     name, shape = command.operation.name, result.shape
     if name in MOVES and "x" in origins:
@@ -153,6 +156,6 @@ def _joined(parts: list[Array], shape: tuple[int, ...]) -> Array:
     for part in parts:
         try:
             np.maximum(found, np.broadcast_to(part, shape), out=found)
-        except ValueError:  # of another shape: it may reach any element
+        except ValueError:  # another shape: each of its elements may reach any element of the result
             np.maximum(found, part.max(initial=0), out=found)
     return found

@@ -44,8 +44,8 @@ class Run:
 def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
     """Yield the runs of each lane from the first element to the last; gaps are runs without elements.
 
-    Elements form a run while their addresses follow each other and their positions have an even step. An element that
-    is repeated (stride 0) counts once.
+    Elements form a run while their addresses are adjacent and their logical positions advance by a constant step. A
+    repeated element (stride 0) counts once.
     """
     flat = within(addresses, config)
     places, index = np.unique(flat, return_index=True)
@@ -71,7 +71,8 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
 def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
     """Return a line per run: lane, bank, byte offset and elements; for a small operand also each element.
 
-    A list that is too long ends with the number of lines left out. Raises InputError outside of local memory.
+    A list that is too long ends with the number of lines left out. Raises InputError if an element lies outside of
+    local memory.
     """
     lines = [title, "lane  bank  offset   elements"]
     found = runs(addresses, dtype.bytes, config)
@@ -88,7 +89,7 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
 
 
 def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) -> Iterator[str]:
-    """Yield the elements' names at their places, as in a memory dump; lines without elements are left out."""
+    """Yield lines with the names of the elements at their places, as in a memory dump. Empty lines are left out."""
     found = {place: "".join(parts(axes, index)) for place, index in indexed(addresses, config).items()}
     width = max(map(len, found.values()))
     lines: dict[tuple[int, int], list[str]] = {}
@@ -108,7 +109,7 @@ def indexed(addresses: Array, config: Config) -> dict[tuple[int, int], tuple[int
 
 
 def parts(axes: Sequence[str], index: Sequence[int]) -> list[str]:
-    """Return the parts of an element's name: `n0`, `c2` ..; for a matrix `r0`, `c2`."""
+    """Return the parts of an element's name, such as n0, c2, h0, w4; or r0, c2 for an element of a matrix."""
     return [f"{SHORT.get(axis, axis)}{number}" for axis, number in zip(axes, index, strict=True)]
 
 
@@ -179,7 +180,7 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
 
 
 def _wrapped(words: Sequence[str], letters: int) -> list[str]:
-    """Join the parts of a name to lines of at most `letters` letters."""
+    """Return the parts of a name, joined to lines of at most `letters` letters."""
     lines = [""]
     for word in words:
         if lines[-1] and len(lines[-1]) + len(word) > letters:

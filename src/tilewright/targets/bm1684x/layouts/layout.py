@@ -44,7 +44,7 @@ class Stride(NamedTuple):
 
 
 def slots(start: int, c: int, config: Config) -> int:
-    """Return how many slots `c` channels take in a lane, at most, if the first one lies in lane `start`.
+    """Return the most slots that `c` channels take in any lane, if the first channel lies in lane `start`.
 
     A slot is the place of one channel in each lane. After the last lane, channels continue in lane 0 of the next slot.
     """
@@ -52,7 +52,7 @@ def slots(start: int, c: int, config: Config) -> int:
 
 
 def aligned(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return strides with channels at multiples of `eu_bytes` (64), the default of compute engine and stride helper."""
+    """Return strides with each channel at a multiple of `eu_bytes` (64): the compute engine's default."""
     return _of_channel(shape, _up(shape.h * shape.w, config.eu_bytes // dtype.bytes), start, config)
 
 
@@ -78,7 +78,7 @@ def dma_default(shape: Shape, dtype: DType, start: int, config: Config) -> Strid
 
 
 def dma_default_differs(shape: Shape, start: int, config: Config) -> bool:
-    """Return whether `dma_default` and `aligned` give any element different places."""
+    """Return whether `dma_default` and `aligned` give at least one element different places."""
     return shape.n > 1 and slots(start, shape.c, config) != slots(0, shape.c, config)
 
 
@@ -100,7 +100,7 @@ def _up(value: int, multiple: int) -> int:
 
 
 class Operand(Protocol):
-    """Anything with elements in the memory of the machine."""
+    """The interface of tensors, matrices and weights: anything with elements in the memory of the machine."""
 
     axes: ClassVar[tuple[str, ...]]
 
@@ -133,7 +133,10 @@ class Drawn:
         return self.storage.lane_end
 
     def explain(self: Operand) -> str:
-        """Return a line of text per run of neighbouring elements. Raises InputError outside of local memory."""
+        """Return a line of text for each run of neighbouring elements.
+
+        Raises InputError if an element lies outside of local memory.
+        """
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
 
     def svg(self: Operand) -> str:
@@ -145,7 +148,7 @@ class Drawn:
 
 
 def title(operand: Operand) -> str:
-    """Return a line with the type, shape, strides and start of an operand."""
+    """Return one line of text with the type, shape, strides and start of an operand."""
     first = int(operand.addresses.flat[0])
     text = f"{operand.dtype} ({', '.join(map(str, operand.shape))})"
     if operand.stride:

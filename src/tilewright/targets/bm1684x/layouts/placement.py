@@ -31,7 +31,7 @@ KERNEL_BYTES = {"64ic": 1, "32ic": 2}
 
 @dataclass(frozen=True)
 class Placement:
-    """An operand, the name of its layout, and a note of a trap in it (empty if there is none)."""
+    """An operand, the name of its layout, and a warning about that layout (empty if there is none)."""
 
     kind: str
     operand: Tensor | Matrix | ConvWeights
@@ -53,7 +53,10 @@ class Placement:
 
 
 def place(wanted: LayoutRequest, config: Config) -> Placement:
-    """Lay out a tensor, matrix, vector or weights. Raises InputError if the request does not fit the layout."""
+    """Return a tensor, matrix, vector or weights in the wanted layout.
+
+    Raises InputError if the sizes or options do not suit the layout, or if the operand does not fit.
+    """
     kind, shape, stride, width = wanted.kind, wanted.shape, wanted.stride, wanted.width
     start, offset = wanted.start, wanted.offset
     if kind not in KINDS:

@@ -26,7 +26,7 @@ LARGEST = 65535
 
 
 def sizes_of(shape: tuple[int, ...], dtype: DType) -> Shape:
-    """Check a shape of four sizes and a type, and return the shape. Raises InputError for anything else."""
+    """Return `shape` as a Shape. Raises InputError if it is not four integers, or `dtype` is not a DType."""
     if not isinstance(dtype, DType):
         raise InputError("tensor", f"its type is {dtype!r}", "give one of tilewright.targets.bm1684x.values.dtypes")
     try:
@@ -153,7 +153,7 @@ class Tensor(Drawn):
     def over(self, n: int, c: int, h: int, w: int) -> Tensor:
         """Return the tensor broadcast to a larger shape. Axes of size 1 repeat, as do channels that fill all lanes.
 
-        Raises InputError for any other axis, and for a single channel in local memory, which lies in one lane only.
+        Raises InputError if another axis would repeat, such as a single channel in local memory, which is in one lane.
         """
         sizes, strides = list(self.shape), list(self.stride)
         for axis, (size, new) in enumerate(zip(self.shape, (n, c, h, w), strict=True)):
@@ -161,14 +161,14 @@ class Tensor(Drawn):
             fills = self.config.lanes if lanes and self.start_lane == 0 else 1 - lanes
             if new != size and (new < size or size != fills):
                 reason = f"its {'nchw'[axis]} is {size}, which does not repeat to {new}"
-                remedy = "give every lane its own (npu_bcast, dma_broadcast)" if lanes else "repeat an axis of size 1"
+                remedy = "give every lane a copy (npu_bcast, dma_broadcast)" if lanes else "repeat an axis of size 1"
                 raise InputError("tensor", reason, remedy)
             if new != size:
                 sizes[axis], strides[axis] = new, 0
         return replace(self, shape=Shape(*sizes), stride=Stride(*strides))
 
     def split(self, width: int) -> Tensor:
-        """Split rows: (n, c, 1, W) becomes (n, c, W / width, width), in place. Raises InputError for other shapes."""
+        """Return the tensor (n, c, 1, W) as (n, c, W / width, width), in place. Raises InputError for other shapes."""
         n, c, h, w = self.shape
         if h != 1 or width < 1 or w % width:
             reason = f"{h} rows of {w} columns cannot be split into rows of {width}"
@@ -177,18 +177,21 @@ class Tensor(Drawn):
         return replace(self, shape=Shape(n, c, w // width, width), stride=stride)
 
     def transposed_hw(self) -> Tensor:
-        """Return the tensor with h and w exchanged, in place."""
+        """Return the tensor with h and w exchanged, without a copy."""
         (n, c, h, w), (ns, cs, hs, ws) = self.shape, self.stride
         return replace(self, shape=Shape(n, c, w, h), stride=Stride(ns, cs, ws, hs))
 
     def typed(self, dtype: DType) -> Tensor:
-        """Return a tensor of another type in its place: the same bits if types are as wide, else an aligned tensor."""
+        """Return a tensor of another type at this place: with these strides if both types have the same width.
+
+        For a type of another width, the layout is aligned.
+        """
         if dtype.bytes == self.dtype.bytes:
             return replace(self, dtype=dtype)
         return Tensor.local(self.start_lane, self.lane_offset, self.shape, dtype, self.config)
 
     def resized(self, *shape: int) -> Tensor:
-        """Return an aligned tensor of another shape in its place. Raises InputError if it does not fit there."""
+        """Return an aligned tensor of another shape at this place. Raises InputError if it does not fit there."""
         made = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
         if made.lane_end > self.lane_end:
             reason = f"{shape} needs {made.lane_end - self.lane_offset} bytes of a lane"
@@ -196,7 +199,7 @@ class Tensor(Drawn):
         return made
 
     def rows(self) -> Rows:
-        """Return the tensor as a matrix with a row per channel; n and h must be 1."""
+        """Return the tensor, of which n and h must be 1, as a matrix with one row per channel."""
         return Rows(self)
 
     def grid(self) -> Grid:
@@ -206,7 +209,7 @@ class Tensor(Drawn):
 
 @dataclass(frozen=True, repr=False)
 class View(Drawn):
-    """The elements of a tensor in the same order, in another shape."""
+    """The elements of a tensor, in the same order but in another shape."""
 
     axes: ClassVar[tuple[str, ...]] = ("row", "column")
     stride: ClassVar[None] = None
@@ -266,7 +269,7 @@ class Matrix(View):
 
     @classmethod
     def local(cls, start: int, offset: int, shape: tuple[int, int], width: int, dtype: DType, config: Config) -> Matrix:
-        """Return a matrix in the aligned layout; one of one row is a vector. Raises InputError if it does not fit."""
+        """Return an aligned matrix at byte `offset` of lane `start`. Raises InputError if it does not fit."""
         rows, columns = shape
         if not 1 <= width <= columns:
             raise InputError("matrix", f"its width is {width} columns per channel", f"give 1..{columns}")
@@ -299,12 +302,12 @@ class ConvWeights(Drawn):
 
     @property
     def group(self) -> int:
-        """The number of input channels side by side."""
+        """The number of input channels that are adjacent in memory."""
         return self.config.cube_group(self.dtype.bytes)
 
     @cached_property
     def storage(self) -> Tensor:
-        """The tensor to copy: (1, oc, groups * kh * kw, group), with a row per input group and tap."""
+        """The weights as a tensor for copies: (1, oc, groups * kh * kw, group), with a row per input group and tap."""
         oc, ic, kh, kw = self.shape
         rows = -(-ic // self.group) * kh * kw
         strides = Stride(0, rows * self.group, self.group, 1)

@@ -51,7 +51,10 @@ class Device:
         return tensor
 
     def put_weights(self, values: Array, dtype: DType) -> Tensor:
-        """Put convolution weights (oc, ic, kh, kw), in the order that kernels copy to `tpu.weights(..).storage`."""
+        """Return a new tensor in DDR with convolution weights (oc, ic, kh, kw), reordered for the cube.
+
+        A kernel can copy it to `tpu.weights(..).storage`.
+        """
         return self.put(packed(values, dtype, self.config), dtype)
 
     def get(self, tensor: Tensor) -> Array:
@@ -59,7 +62,7 @@ class Device:
         return self.memories.read(tensor.addresses, tensor.dtype.storage)
 
     def launch(self, kernel: Kernel, *arguments: Any) -> Launched:
-        """Run a kernel to its end. Raises MachineError if a command cannot run."""
+        """Run a kernel to its end, and return the outcome. Raises MachineError if a command cannot run."""
         return kernel.launch(self.memories, *arguments)
 
     def record(self, launched: Launched) -> Recording:
@@ -67,5 +70,8 @@ class Device:
         return Recording.of(launched.program, self.config)
 
     def replay(self, recording: Recording) -> Launched:
-        """Run a recording on tensors at the recorded addresses. Raises ProgramError if it does not fit the machine."""
+        """Run a recording on tensors at the recorded addresses, and return the outcome.
+
+        Raises ProgramError if the recording is damaged or made for another configuration.
+        """
         return recording.launch(self.memories)

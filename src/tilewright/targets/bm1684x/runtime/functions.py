@@ -23,9 +23,9 @@ def load_exponential(tpu: Tpu, coefficients: Tensor) -> None:
 
 
 def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
-    """Compute y = exp(x) in f32. y, `work0` and `work1` are separate tensors like x.
+    """Compute y = exp(x) in f32. y, `work0` and `work1` are separate tensors of the shape of x.
 
-    x keeps its values unless it is y or `work1` itself.
+    x keeps its values, unless it is the same tensor as y or `work1`.
     """
     largest, log2_e, ln_2 = (float(value) for value in (LARGEST, LOG2_E, LN_2))
     tpu.bdc.max(work0, x, -largest)

@@ -55,7 +55,10 @@ class Kernel:
     body: Body
 
     def launch(self, memories: Memories, *arguments: Any) -> Launched:
-        """Run the kernel on a device's memories. Raises MachineError, with the command's number, if one is refused."""
+        """Run the kernel on a device's memories, and return its outcome.
+
+        Raises MachineError, with the number of the command, if a command is refused.
+        """
         tpu = Tpu(memories)
         memories.forget()
         regions = memories.regions
@@ -73,12 +76,12 @@ class Kernel:
 
 
 def kernel(body: Body) -> Kernel:
-    """Make a kernel of a function (decorator)."""
+    """Return the kernel with the decorated function as its body."""
     return Kernel(body.__name__, body)
 
 
-#: Types of operands that are given as numbers: by operand, and, with precedence, by operation and operand. Operands in
-#: CHOSEN have the type of the result, and all others the type of the first tensor.
+#: Types of operands that are given as numbers: by operation and operand (OWN), else by operand (PARAMETERS). Those in
+#: CHOSEN have the type of the result, and all other operands the type of the first tensor.
 PARAMETERS: Mapping[str, DType] = {"shift": I8, "multiplier": I32, "offset": I32, "zero": I16}
 OWN: Mapping[tuple[str, str], DType] = {
     ("fp32_requant", "scale"): F32,
@@ -111,7 +114,7 @@ class Engine:
 
 
 def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, Any]) -> Command:
-    """Return a call as a command; numbers become constants. Raises MachineError for wrong operands or attributes."""
+    """Return the command of a call; numbers become constants. Raises MachineError for wrong operands or attributes."""
     order = (*operation.outputs, *operation.inputs)
     if len(places) > len(order):
         reason = f"{len(places)} operands are given, but it takes {', '.join(order)}"
@@ -171,25 +174,25 @@ class Tpu:
         self._used = [0] * self.config.banks  # used bytes of each bank
 
     def local(self, shape: tuple[int, ...], dtype: DType, bank: int, kind: str = "aligned", lane: int = 0) -> Tensor:
-        """Return a new tensor after the operands in a bank; a tensor that is too large continues in the next banks.
+        """Return a new tensor at the first free byte of a bank. If the bank is too small, the next banks follow.
 
-        Raises MachineError if a bank that it needs is not free.
+        Raises MachineError if a bank that the tensor needs is not free.
         """
         return self._take(bank, lambda offset: Tensor.local(lane, offset, shape, dtype, self.config, kind))
 
     def weights(self, shape: tuple[int, int, int, int], dtype: DType, bank: int) -> ConvWeights:
-        """Return room for convolution weights (oc, ic, kh, kw). Copy `Device.put_weights(..)` to its `storage`."""
+        """Return new convolution weights (oc, ic, kh, kw). To fill them, copy `Device.put_weights(..)` to `storage`."""
         sizes = sizes_of(shape, dtype)
         return self._take(bank, lambda offset: ConvWeights(LOCAL_BASE + offset, sizes, dtype, self.config))
 
     def matrix(self, rows: int, columns: int, dtype: DType, bank: int, width: int) -> Matrix:
-        """Return room for a matrix with `width` columns per channel; a vector is a matrix of one row."""
+        """Return a new matrix with `width` columns per channel. A vector is a matrix of one row."""
         return self._take(bank, lambda offset: Matrix.local(0, offset, (rows, columns), width, dtype, self.config))
 
     def _take(self, bank: int, make: Callable[[int], T]) -> T:
         """Return the operand that `make` makes at the first free byte offset of a bank, and mark its bytes as used.
 
-        Raises MachineError if a bank that it needs is not free.
+        Raises MachineError if a bank that the operand needs is not free.
         """
         if not isinstance(bank, int) or not 0 <= bank < self.config.banks:
             raise MachineError("local memory", f"there is no bank {bank!r}", f"give 0..{self.config.banks - 1}")
@@ -217,7 +220,7 @@ class Tpu:
         return self._memories.read(tensor.addresses, tensor.dtype.storage)
 
     def print(self, *things: Any) -> None:
-        """Print things for debugging; a tensor is printed with its place and its current values (bf16 as numbers)."""
+        """Print `things` for debugging. A tensor is printed with its place and its current values (bf16 as numbers)."""
         print(*(self._shown(thing) for thing in things))
 
     def _shown(self, thing: Any) -> Any:
@@ -244,14 +247,14 @@ class Tpu:
     def parallel_start(self) -> None:
         """Begin a region, as `with parallel()` does. Raises MachineError inside a region."""
         if self.in_region:
-            raise MachineError("parallel", "a region begins inside another region", "end the outer one first")
+            raise MachineError("parallel", "a region begins inside another region", "end the outer region first")
         self.poll()
         self._before_region = dict(self._issued)
 
     def parallel_end(self) -> None:
         """End the region; later commands wait for all of its commands. Raises MachineError outside of a region."""
         if self._before_region is None:
-            raise MachineError("parallel", "it ends a region, but no region has begun", "begin one first")
+            raise MachineError("parallel", "a region ends, but no region has begun", "call parallel_start first")
         self._before_region = None
         self.poll()
 
@@ -262,7 +265,7 @@ class Tpu:
         self.poll()
 
     def poll(self) -> None:
-        """Wait for all commands: run those that the knobs have held back. Raises MachineError if one is refused."""
+        """Wait for all commands: run those that `issue` has delayed. Raises MachineError if a command is refused."""
         held, self._held = self._held, []
         if self._random is not None:  # a random merge; each engine stays in order
             queues = {engine: iter([step for step in held if step.engine == engine]) for engine in ENGINES}
@@ -273,7 +276,10 @@ class Tpu:
             self._run(step)
 
     def issue(self, command: Command) -> None:
-        """Run a command, or hold it back as the knobs say. Raises MachineError, with its number, if it is refused."""
+        """Run a command, or delay it if the knobs ask for another order.
+
+        Raises MachineError, with the number of the command, if the machine refuses it.
+        """
         engine = command.operation.engine
         self._issued[engine] += 1
         number = self._issued[engine]

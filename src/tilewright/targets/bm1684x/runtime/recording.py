@@ -64,7 +64,10 @@ class Launched:
         return int(np.diff(times[order])[busy > 1].sum())
 
     def summary(self, peak: int = 0) -> str:
-        """Return a line with cycles, each engine's busy share and the overlap. `peak`: a lower bound of the cycles."""
+        """Return a line with the cycles, each engine's busy share and the overlap.
+
+        `peak` is the number of cycles at the machine's peak rate; if it is given, the line has the share of the peak.
+        """
         whole = max(1, self.cycles)
         text = ", ".join(f"{engine} {cycles / whole:.1%}" for engine, cycles in self.trace.busy().items())
         used = f"{peak / whole:.1%} of peak, " if peak else ""
@@ -72,13 +75,19 @@ class Launched:
         return f"{self.cycles:,} cycles{model}: {used}busy {text}, overlapped {self.overlapped / whole:.1%}"
 
     def save_trace(self, path: str | Path) -> None:
-        """Save the trace for https://ui.perfetto.dev, as Chrome's JSON if `path` ends in .json. Raises InputError."""
+        """Save the trace for https://ui.perfetto.dev, as Chrome's JSON if `path` ends in .json.
+
+        Raises InputError if a package that the format needs is missing.
+        """
         model = "the vendor compiler's estimate" + ", with a model of bank conflicts" * self.bank_conflicts
         save(of_launch(self.trace, "BM1684X kernel", {"timing model": model, "cycles": str(self.cycles)}), path)
 
 
 def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
-    """Time and check a program that has run; the findings of its run come first. Raises HazardError."""
+    """Return the outcome of a program that has run: times and findings. `findings`, those of its run, come first.
+
+    Raises HazardError if its commands deadlock.
+    """
     knobs = memories.knobs
     found = hazards_of(program) if knobs.detect_races or knobs.detect_uninitialised else []
     wanted = {RACE: knobs.detect_races, UNINITIALISED: knobs.detect_uninitialised}
@@ -89,27 +98,30 @@ def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """The queues (uint8 by engine) of a launch, and the digest of the configuration that they are for."""
+    """The queues of a launch (bytes as uint8, by engine), and the digest of the configuration that they need."""
 
     queues: dict[str, Array]
     digest: str
 
     @classmethod
     def of(cls, program: Elaborated, config: Config) -> Recording:
-        """Encode the commands of a launch. Raises ProgramError for a command that has no known encoding."""
+        """Return the recording of a launch's commands. Raises ProgramError for a command without a known encoding."""
         found: dict[str, list[Encoded]] = {unit: [] for unit in UNITS}
         others = {TIU: DMA, DMA: TIU}
         for step in sorted(program.steps, key=lambda step: step.id):
             if step.engine == HAU:
                 raise ProgramError(
-                    step.name, "the format of the sorting engine's commands is not known", "leave it out"
+                    step.name, "the format of the sorting engine's commands is not known", "record without it"
                 )
             needs = step.needs.get(others[step.engine], 0)
             found[step.engine].append(checked(step.command, step.id - 1, needs, config))
         return cls({unit: queue(unit, commands) for unit, commands in found.items()}, config.digest())
 
     def launch(self, memories: Memories) -> Launched:
-        """Run the recording. Raises ProgramError if it is damaged or made for another configuration."""
+        """Run the recording, and return its outcome.
+
+        Raises ProgramError if it is damaged or made for another configuration.
+        """
         if memories.config.digest() != self.digest:
             remedy = "run it on a device with that configuration"
             raise ProgramError("recording", "it was made for another configuration", remedy)
@@ -125,7 +137,7 @@ class Recording:
 
     @classmethod
     def load(cls, path: str | Path) -> Recording:
-        """Read a recording from a file. Raises ProgramError if the file is not a recording."""
+        """Return the recording in a file. Raises ProgramError if the file is not a recording."""
         where = str(path)
         try:
             with zipfile.ZipFile(regular(path, ProgramError)) as archive:

@@ -1,13 +1,13 @@
 """Estimate the cycles of each command as the vendor's compiler does, and count multiply-accumulates.
 
-The estimate is no measurement of silicon. Its formulas and numbers reproduce the timelines that the vendor's compiler
-prints for the networks of tpu_vectors: exactly for convolutions, matrix products, pooling and arithmetic; transfers
-are fitted. Each number says what it was fitted to.
+The estimate was not measured on silicon. Its formulas and numbers reproduce the timelines that the vendor's compiler
+prints for the networks of tpu_vectors. The match is exact for convolutions, matrix products, pooling and arithmetic;
+the numbers of transfers are fitted.
 
 Bank conflicts are a **model**, which the vendor's estimate does not have: the machine's rule and its cost are not
-published, and nothing here was measured. A bank serves one access per cycle. If operands and results of a compute
-command share banks, the command takes as many passes as its busiest bank holds of them. A transfer that uses a bank of
-a compute command waits for as long as both run.
+published, and nothing here was measured. A bank serves one access per cycle. If several operands or results of a
+compute command share a bank, the command takes as many times the cycles as its busiest bank holds of these. A transfer
+that uses a bank of a compute command waits for as long as both run.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Rows,
 CONVOLUTIONS = ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
 DEPTHWISE = ("fp_depthwise2d", "int8_depthwise2d")
 PRODUCTS = ("fp_mm", "int8_mm", "int8_zp_mm")
-#: The operand of each multiplying operation whose shape gives the depth of its sums: weights, or the left matrix.
+#: For each operation that multiplies, the operand whose shape gives the depth of its sums: weights or left matrix.
 FACTORS = {**dict.fromkeys((*CONVOLUTIONS, *DEPTHWISE), "w"), **dict.fromkeys(PRODUCTS, "L")}
 POOLS = (*DEPTHWISE, "fp_avg_pool2d", "int8_avg_pool2d", "max_pool2d")
-#: Pixels that the cube computes at a time, by bytes per weight; columns at a time in a product of matrices by rows.
+#: Pixels that the cube computes at a time, by bytes per weight; columns at a time, for matrices stored by rows.
 PIXELS = {1: 4, 2: 4, 4: 16}
 MATRIX_COLUMNS = 4
-#: Operands that are read element by element; all others are parameters.
+#: Operands that are read element by element. All other operands are parameters.
 STREAMED = ("a", "b", "x", "acc")
 
 
@@ -92,7 +92,8 @@ def cycles(command: Command, config: Config) -> int:
 def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: bool = False) -> Trace:
     """Return when each command runs. Engines run in order; a command starts when the commands that it needs have ended.
 
-    `serial`: a command also waits for the one before it. `conflicts`: add the bank-conflict model. Raises HazardError.
+    With `serial`, a command also waits for the command before it. With `conflicts`, the bank-conflict model is added.
+    Raises HazardError if the commands deadlock.
     """
     busy = np.array([cycles(command, config) for command in program.commands], np.int64)
     if conflicts:
@@ -107,7 +108,7 @@ def trace(program: Elaborated, config: Config, serial: bool = False, conflicts: 
 
 
 def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
-    """Return the trace if command i takes busy[i] cycles."""
+    """Return the start and end of each command, if command i takes busy[i] cycles."""
     zero = np.zeros(len(busy), np.int64)
     costs = Costs.of(zero, busy, zero, zero, zero)
     no_port, no_fetch = Channel(beat_bytes=1, latency=0, burst=0), Fetch(insn_bytes=1, depth=0)
@@ -142,7 +143,7 @@ def _matmul(command: Command, config: Config) -> int:
 
 
 def _passes(command: Command, config: Config) -> int:
-    """Return the passes over the result. They double if an operand is overwritten, and if two operands have strides."""
+    """Return the number of passes over the result. It doubles if an operand is overwritten, and if two are strided."""
     name, y = command.operation.name, command.results["y"]
     if name in POOLS:
         window = command.attributes["window"]
@@ -160,7 +161,11 @@ def _passes(command: Command, config: Config) -> int:
 
 
 def strided(command: Command, config: Config) -> list[str]:
-    """Return the operands with strides: as the command was encoded, else those that repeat or are not aligned."""
+    """Return the names of the operands that are encoded with strides.
+
+    The attribute `strided` of a decoded command lists them. In other commands, operands that repeat or are not aligned
+    need strides.
+    """
     given: list[str] | None = command.attributes.get("strided")
     if given is not None:
         return given
@@ -198,7 +203,7 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
 
 
 def _transfer(command: Command, config: Config) -> int:
-    """Return the cycles of a transfer: its bytes at a rate. Short runs cost more, small tensor transfers are slower."""
+    """Return the cycles of a transfer: its bytes over a rate. Short runs cost more; small tensors are slower."""
     x, y = command.operands["x"], command.results["y"]
     out = not isinstance(x, Constant) and x.storage.is_local and not y.storage.is_local
     size = y.dtype.bytes
@@ -246,7 +251,7 @@ def _up(value: int, divisor: int) -> int:
 
 
 def bank_uses(commands: Sequence[Command], config: Config) -> Array:
-    """Return int64 [n, banks]: for each command the number of operands and results that reach into each bank.
+    """Return int64 [commands, banks]: the number of a command's operands and results that reach into each bank.
 
     A tensor that is both operand and result counts once, because the estimate already doubles the passes.
     """
@@ -260,9 +265,9 @@ def bank_uses(commands: Sequence[Command], config: Config) -> Array:
 
 
 def waits(commands: Sequence[Command], used: Array, trace: Trace) -> Array:
-    """Return int64 [n]: cycles that each transfer waits for compute commands that use its banks at the same time.
+    """Return int64 [commands]: the cycles that a transfer waits for compute commands which use its banks meanwhile.
 
-    `used`: bool [n, banks], the banks of each command.
+    `used` is bool [commands, banks]: the banks that each command uses. Compute commands do not wait.
     """
     engines = [command.operation.engine for command in commands]
     compute = np.array([row for row, engine in enumerate(engines) if engine == TIU], np.int64)

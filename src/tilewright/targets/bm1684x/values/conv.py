@@ -26,7 +26,8 @@ INT32_TERMS = 1 << 15
 def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
     """Return rows (P, G, L) times columns (G, L, O), float32 (P, O). The terms `first`, (P, O) each, are added first.
 
-    Rows and columns are stored as `dtype`: G groups of L products, L at most GROUP. f32 does not group.
+    Rows and columns are stored as `dtype`. G is the number of groups, L the products of a group (at most GROUP). In f32
+    the groups have no effect.
     """
     p, g, length = rows.shape
     outputs = columns.shape[2]
@@ -46,8 +47,8 @@ def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
 def alternate(rows: Array, columns: Array, first: Array) -> Array:
     """Return rows (P, K) times columns (K, O), float32 (P, O). The terms `first` (T, P, O) are added first.
 
-    Even and odd terms have an accumulator each; the two are added at the end. Every product and sum is rounded, and
-    subnormals become zero.
+    Even terms have one accumulator and odd terms another; the two are added at the end. Every product and sum is
+    rounded, and subnormals become zero.
     """
     count, depth = rows.shape
     outputs = columns.shape[1]
@@ -150,7 +151,7 @@ def integer_conv(x: Array, w: Array, window: Window, pad: int, zero: Array | int
 
 
 def scaled(total: Array, out: DType, right: int, mode: Rounding = Rounding.HALF_UP) -> Array:
-    """Shift integer sums right, round, and clamp to the type `out`."""
+    """Return integer sums shifted right by `right` bits, rounded by `mode`, and clamped to the type `out`."""
     return saturate(shift_right(total.astype(np.int64), right, mode), out)
 
 
@@ -201,5 +202,5 @@ def integer_matmul(left: Array, right: Array) -> Array:
 
 
 def _magnitude(x: Array) -> int:
-    """Return the largest absolute value, at least 1. The smaller it is, the longer sums stay exact."""
+    """Return the largest absolute value in x, at least 1: the bound that exact_matmul needs."""
     return max(int(x.max(initial=0)), -int(x.min(initial=0)), 1)

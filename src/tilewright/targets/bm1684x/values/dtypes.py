@@ -13,7 +13,7 @@ from tilewright.errors import InputError
 
 @dataclass(frozen=True)
 class DType:
-    """One element type. `precision` is its code in command fields. bf16 is stored as its bits, in uint16."""
+    """One element type. `precision` is its code in command fields. bf16 is stored as bit patterns in uint16."""
 
     name: str
     precision: int
@@ -77,11 +77,11 @@ def dtype_of(name: str) -> DType:
 
 
 def from_fields(precision: int, sign: int) -> DType:
-    """Return the type for a command's precision and sign fields. Raises InputError for a reserved code."""
+    """Return the type that a command's precision and sign fields encode. Raises InputError for a reserved code."""
     try:
         return _FIELDS[precision, bool(sign)]
     except KeyError:
-        raise InputError("dtype", f"precision {precision} is reserved", "give 0 to 5") from None
+        raise InputError("dtype", f"the code {precision} in a precision field is reserved", "give 0 to 5") from None
 
 
 class Rounding(IntEnum):

@@ -31,7 +31,7 @@ RELATIONS = ("greater", "less", "equal", "not_equal", "greater_equal", "less_equ
 BITWISE: dict[str, Binary] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 #: This minus half of a float's bits approximates the bits of its inverse square root.
 ESTIMATE = np.uint32(0x5F37_59DF)
-#: Newton steps of a call that does not give a number.
+#: Newton steps, if a call does not give their number.
 STEPS = 3
 HALF, ONE_AND_HALF, ONE = np.float32(0.5), np.float32(1.5), np.float32(1)
 #: The exponential's constants, by their bits: log2(e), ln(2), and the largest argument, to which it clamps.
@@ -43,7 +43,10 @@ TERMS: dict[DType, int] = {F32: 10, F16: 7, BF16: 7}
 
 
 def float_binary(name: str, a: Array, b: Array, dtype: DType) -> Array:
-    """Apply an operation of BINARY with one rounding: float32 is wide enough that rounding it again does no harm."""
+    """Return the operation `name` of BINARY on a and b, as if rounded once.
+
+    It is computed in float32, which is wide enough that a second rounding to `dtype` gives the same result.
+    """
     with np.errstate(all="ignore"):
         return narrow(BINARY[name](widen(a, dtype), widen(b, dtype)), dtype)
 
@@ -56,7 +59,7 @@ def multiply_add(a: Array, b: Array, acc: Array, dtype: DType) -> Array:
 
 
 def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
-    """Evaluate a polynomial with `coefficients` (k, ...) by Horner's scheme; each product and each sum is rounded."""
+    """Return a polynomial of x with `coefficients` (k, ...), by Horner's scheme. Each product and sum is rounded."""
     with np.errstate(all="ignore"):
         value, terms = widen(x, dtype), widen(coefficients, dtype)
         result = np.broadcast_to(terms[-1], value.shape)
@@ -68,7 +71,10 @@ def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
 def integer_binary(
     name: str, a: Array, b: Array, dtype: DType, count: Array | int, mode: Rounding, saturating: bool
 ) -> Array:
-    """Return the exact sum, difference or product, shifted by `count`, then clamped or cut to the low bits."""
+    """Return the exact sum, difference or product, shifted by `count`.
+
+    With `saturating`, the result is clamped to `dtype`; else only its low bits are kept.
+    """
     unsigned = name != "sub" and a.dtype.kind == b.dtype.kind == "u"
     exact = np.uint64 if unsigned else np.int64  # products of two u32 need all 64 bits
     wide = BINARY[name](a.astype(exact), b.astype(exact))
@@ -82,9 +88,10 @@ def integer_binary(
 
 
 def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
-    """Return where the relation holds (bool). All relations are made of `greater` and `equal`; nothing is rounded.
+    """Return a mask (bool) of the elements for which the relation between a and b holds.
 
-    So `less` holds if one operand is NaN, because neither `greater` nor `equal` does. NaNs of the same bits are equal.
+    All relations derive from `greater` and `equal`: `less` means neither of them, and so holds if an operand is NaN.
+    NaNs with the same bits are equal.
     """
     same = a.view(f"u{dtype.bytes}") == b.view(f"u{dtype.bytes}")
     if dtype.is_float:
@@ -106,7 +113,7 @@ def series(dtype: DType) -> Array:
 
 
 def inverse_root(x: Array, steps: int = STEPS) -> Array:
-    """Return 1 / sqrt(x). Zero gives a large number, infinity a small one."""
+    """Return 1 / sqrt(x). It is a large number for zero, and a small number for infinity."""
     x = np.ascontiguousarray(flush(x))
     with np.errstate(all="ignore"):
         y: Array = (ESTIMATE - (x.view(np.uint32) >> np.uint32(1))).view(np.float32)
@@ -129,7 +136,10 @@ def square_root(x: Array) -> Array:
 
 
 def exponential(x: Array) -> Array:
-    """Return exp(x) as 2**n times the series of x - n * ln(2), n = floor(x * log2(e)). 2**n clamps n to -127..127."""
+    """Return exp(x) as 2**n times the series of x - n * ln(2), with n = floor(x * log2(e)).
+
+    In 2**n, n is clamped to -127..127.
+    """
     with np.errstate(all="ignore"):
         x = np.where(x > -LARGEST, x, -LARGEST)
         x = np.where(x > LARGEST, LARGEST, x)

@@ -1,4 +1,4 @@
-"""Rounding, conversions between types, and the float types as float32 values.
+"""Rounding, conversions between types, and the float types, whose values are computed as float32.
 
 f32 and bf16 flush subnormals to zero of the same sign, when read and when written; f16 keeps its subnormals. The
 rounding modes are section 2 of the vendor's enumeration.
@@ -22,7 +22,7 @@ FLOAT16_END, BEYOND = 65536.0, 2.0**62
 
 
 def round_real(x: Array, mode: Rounding) -> Array:
-    """Round float64 to integral float64. NaN and infinities stay."""
+    """Return float64 values rounded to integral float64 values. NaN and infinities stay."""
     if mode is Rounding.HALF_TO_EVEN:
         return np.rint(x)
     if mode is Rounding.TOWARDS_ZERO:
@@ -43,7 +43,7 @@ def round_real(x: Array, mode: Rounding) -> Array:
 
 
 def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
-    """Return ``x / 2**count`` rounded to an integer, int64 or uint64. `count` >= 0; above 62 it acts as 62."""
+    """Return x / 2**count, rounded to integers, for x in int64 or uint64. `count` >= 0; above 62 it acts as 62."""
     if np.size(count) == 1 and not np.any(count):
         return x
     count = np.minimum(count, 62).astype(x.dtype)
@@ -74,7 +74,7 @@ def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
 
 
 def shift(x: Array, count: Array | int, mode: Rounding) -> Array:
-    """Shift x (int64 or uint64) left by `count`; where `count` is negative, shift right and round."""
+    """Return x (int64 or uint64) shifted left by `count`. Where `count` is negative, shift right and round."""
     count = np.asarray(count, np.int64)
     if (count <= 0).all():
         return shift_right(x, -count, mode)
@@ -83,7 +83,7 @@ def shift(x: Array, count: Array | int, mode: Rounding) -> Array:
 
 
 def saturate(x: Array, dtype: DType) -> Array:
-    """Clamp integers to the range of `dtype`, in its storage type."""
+    """Return integers clamped to the range of `dtype`, in its storage type."""
     return np.clip(x, dtype.low if x.dtype.kind != "u" else 0, dtype.high).astype(dtype.storage)
 
 
@@ -93,7 +93,7 @@ def wrap(x: Array, dtype: DType) -> Array:
 
 
 def flush(x: Array) -> Array:
-    """Flush float32 subnormals to zeros of the same sign."""
+    """Return float32 values with subnormals replaced by zeros of the same sign."""
     return np.where(np.abs(x) < TINY, np.copysign(np.float32(0), x), x)
 
 
@@ -103,12 +103,12 @@ def widen(x: Array, dtype: DType) -> Array:
 
 
 def as_stored(x: Array, dtype: DType) -> Array:
-    """Return stored values as float32 with subnormals kept, as conversions use them."""
+    """Return stored values as float32, subnormals included. Conversions use these values."""
     return (x.astype(np.uint32) << np.uint32(16)).view(np.float32) if dtype is BF16 else x.astype(np.float32)
 
 
 def narrow(x: Array, dtype: DType) -> Array:
-    """Round float32 values half to even, and return them as `dtype` stores them. Overflow gives infinity."""
+    """Return float32 values as `dtype` stores them, rounded half to even. Overflow gives infinity."""
     if dtype is F16:
         with np.errstate(over="ignore"):
             return x.astype(np.float16)
@@ -120,12 +120,15 @@ def narrow(x: Array, dtype: DType) -> Array:
 
 
 def rounded(x: Array, dtype: DType) -> Array:
-    """Return float32 values after a store to `dtype` and a load: the rounding of one operation."""
+    """Return float32 values rounded as one operation in `dtype` rounds its result: as by a store and a load."""
     return widen(narrow(x, dtype), dtype)
 
 
 def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
-    """Round float64 to `dtype` by `mode`. Overflow gives the largest value or infinity, as in IEEE 754."""
+    """Return float64 values rounded by `mode`, as `dtype` stores them.
+
+    Overflow gives the largest finite value or infinity, as in IEEE 754.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         exponent = np.maximum(np.frexp(x)[1] - 1, SMALLEST[dtype])
         quantum = np.ldexp(1.0, exponent - (SIGNIFICAND[dtype] - 1))
@@ -137,11 +140,11 @@ def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
 
 
 def cast(x: Array, source: DType, out: DType, mode: Rounding) -> Array:
-    """Convert stored values of `source` to `out`.
+    """Return stored values of the type `source`, converted to stored values of the type `out`.
 
-    Integers clamp to integers. Floats round to integers by `mode` and clamp; NaN gives 0. A result in a float type
-    rounds by `mode`. From f32 to a shorter float type subnormals give zero, and from f32 to f16 a value of 2**16 or
-    more gives infinity in every mode.
+    Integers are clamped to a narrower integer type. Floats are rounded to integers by `mode` and clamped; NaN gives 0.
+    A result in a float type is rounded by `mode`. From f32 to a shorter float type, subnormals give zero. From f32 to
+    f16, values of 2**16 or more give infinity in every mode.
     """
     if not source.is_float and not out.is_float:
         return saturate(x.astype(np.int64), out)
@@ -159,12 +162,12 @@ def cast(x: Array, source: DType, out: DType, mode: Rounding) -> Array:
 
 
 def to_integer(real: Array, out: DType, mode: Rounding) -> Array:
-    """Round float64 by `mode` and clamp it to the integer type `out`; NaN gives 0."""
+    """Return float64 values rounded by `mode` and clamped to the integer type `out`; NaN gives 0."""
     return saturate(np.nan_to_num(round_real(real, mode), nan=0.0, posinf=BEYOND, neginf=-BEYOND), out)
 
 
 def round_float(x: Array, dtype: DType, mode: Rounding) -> Array:
-    """Round floats to integral values of the same type."""
+    """Return stored floats rounded to integral values of the same type."""
     with np.errstate(invalid="ignore"):
         real = as_stored(x, dtype).astype(np.float64)
     return narrow(np.copysign(round_real(real, mode), real).astype(np.float32), dtype)

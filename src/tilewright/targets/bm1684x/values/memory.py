@@ -1,7 +1,7 @@
 """The machine's memories as bytes at bus addresses: local memory (all lanes), static memory, L2, and pieces of DDR.
 
-`Knobs` select the checks of a launch, and a behaviour where the machine allows several. Each memory keeps the bytes
-that were written, as disjoint ranges in ascending order.
+`Knobs` select the checks of a launch, and one behaviour where the machine allows several. Each memory records which of
+its bytes were written, as disjoint ranges in ascending order.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Knobs(MachineConfig):
 
     `detect_races`: report commands that share bytes and may run at the same time.
     `detect_uninitialised`: report reads of memory that neither the host nor a command has written.
-    `out_of_bounds`: `raise` an error at an access outside of all memories; or `ignore` it: report a finding, drop
-    writes, and read the bytes that `uninitialised` sets.
-    `uninitialised`: memories are `kept` as they are; or, with `nan`, all bits of new DDR, and before each launch those
-    of local memory and L2, are set to 1 (NaN in every float type, -1 in signed integers), and the contents that
-    earlier launches left in local memory and L2 count as never written.
+    `out_of_bounds`: `raise` an error at an access outside of all memories; or `ignore` it. Then it is reported as a
+    finding, writes are dropped, and every byte read is 0 (with `uninitialised="nan"`, 0xFF).
+    `uninitialised`: with `kept`, memories keep their contents. With `nan`, all bits of new DDR are set to 1, and those
+    of local memory and L2 before each launch: NaN in every float type, -1 in signed integers. What earlier launches
+    wrote to local memory and L2 then counts as uninitialised.
     `dma_execution`: `eager` runs a transfer when it is called; `deferred` runs it as late as is allowed.
-    `seed`: run the commands of a parallel region in a random legal order; None: in the order of the calls.
+    `seed`: a number runs the commands of a parallel region in a random legal order; None keeps the order of the calls.
     `bank_conflicts`: add a model of bank conflicts to the times (`timing/estimate.py`); the model was never measured.
     Raises ConfigError for any other choice.
     """
@@ -74,31 +74,31 @@ class Knobs(MachineConfig):
 
 
 class Ranges:
-    """Ranges of bytes, counted from the start of a memory: `array` is int64 [k, 2] (low, high). Safe for threads."""
+    """Byte ranges of a memory, counted from its start: `array` is int64 [ranges, 2] (low, high). It is thread-safe."""
 
     def __init__(self, *ranges: tuple[int, int]) -> None:
         self._lock = Lock()
         self.array = merged(np.array(ranges, np.int64).reshape(-1, 2))
 
     def add(self, ranges: Array) -> None:
-        """Add the bytes [low, high) of each row of `ranges`, int64 [k, 2]."""
+        """Add the bytes [low, high) of each row of `ranges`, int64 [ranges, 2]."""
         with self._lock:
             self.array = merged(np.concatenate([self.array, ranges]))
 
     def part(self, low: int, high: int) -> Array:
-        """Return the ranges within [low, high), counted from low."""
+        """Return the ranges within [low, high), as offsets from `low`."""
         clipped = self.array.clip(low, high) - low
         return clipped[clipped[:, 0] < clipped[:, 1]]
 
     def replace(self, low: int, ranges: Array, high: int) -> None:
-        """Replace all ranges within [low, high) by `ranges`, which are counted from low."""
+        """Replace all ranges within [low, high) by `ranges`, which are offsets from `low`."""
         with self._lock:
             before, after = self.array.clip(None, low), self.array.clip(high, None)
             self.array = merged(np.concatenate([before, ranges + low, after]))
 
 
 def merged(ranges: Array) -> Array:
-    """Return the same bytes as the fewest ranges in ascending order, without empty ranges."""
+    """Return the bytes of `ranges` as the fewest possible ranges, in ascending order, without empty ranges."""
     ranges = ranges[ranges[:, 0] < ranges[:, 1]]
     if not len(ranges):
         return NONE
@@ -109,7 +109,7 @@ def merged(ranges: Array) -> Array:
 
 
 def of_rows(rows: Array) -> Array:
-    """Return the elements of footprint rows (sim.steps.Footprints) as ranges, int64 [k, 2]."""
+    """Return the bytes in footprint rows (sim.steps.Footprints) as ranges, int64 [ranges, 2]."""
     count = rows[:, COUNT].clip(0)
     row = np.repeat(np.arange(len(rows)), count)
     part = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
@@ -118,7 +118,7 @@ def of_rows(rows: Array) -> Array:
 
 
 def of_addresses(addresses: Array, size: int) -> Array:
-    """Return elements of `size` bytes as ranges, int64 [k, 2]; elements that follow each other share one."""
+    """Return the bytes of elements of `size` bytes as ranges, int64 [ranges, 2]. Adjacent elements share a range."""
     low = addresses.reshape(-1)
     first = np.flatnonzero(np.diff(low, prepend=low[:1] - 2 * size) != size)
     last = np.append(first[1:], len(low)) - 1
@@ -157,7 +157,7 @@ class Memories:
             self.fill(STATIC_BASE + offset + np.arange(len(values), dtype=np.int64) * dtype.bytes, values)
 
     def forget(self) -> None:
-        """Make local memory and L2 undefined before a launch, if the knobs say so."""
+        """Fill local memory and L2 with 1 bits before a launch, if the knob `uninitialised` is `nan`."""
         for region in self.regions:
             if self.knobs.forgets and region.name in SCRATCH:
                 region.data[:] = self.knobs.fill
@@ -182,7 +182,10 @@ class Memories:
         self.regions = [other for other in self.regions if other is not region]
 
     def read(self, addresses: Array, dtype: np.dtype[np.generic]) -> Array:
-        """Return the elements at bus addresses (any shape). Raises MachineError outside of all memories."""
+        """Return the elements at bus addresses (any shape).
+
+        Raises MachineError if no memory holds all of them, unless the knob `out_of_bounds` is `ignore`.
+        """
         inside = self.inside(addresses, dtype.itemsize) if self.knobs.ignores_bounds else None
         if inside is not None and not inside.all():
             values = np.full(addresses.size * dtype.itemsize, self.knobs.fill, np.uint8).view(dtype)
@@ -193,14 +196,17 @@ class Memories:
         return data[indices]
 
     def fill(self, addresses: Array, values: Array) -> None:
-        """Write elements from the host, and mark them as initialised. Raises MachineError outside of all memories."""
+        """Write elements from the host, and mark them as initialised. Raises MachineError as `write` does."""
         self.write(addresses, values)
         if addresses.size:
             region = self.region_of(int(addresses.min()), int(addresses.max()) + values.dtype.itemsize)
             region.written.add(of_addresses(addresses, values.dtype.itemsize) - region.base)
 
     def write(self, addresses: Array, values: Array) -> None:
-        """Store elements as a command does; the last one at an address stays. Raises MachineError as `read` does."""
+        """Store elements as a command does. If addresses repeat, the last element stays.
+
+        Raises MachineError if no memory holds all addresses, unless the knob `out_of_bounds` is `ignore`.
+        """
         if self.knobs.ignores_bounds:
             inside = self.inside(addresses, values.dtype.itemsize)
             addresses, values = addresses[inside], values[inside]
@@ -208,7 +214,7 @@ class Memories:
         data[indices] = values
 
     def inside(self, addresses: Array, size: int) -> Array:
-        """Return a mask of the elements of `size` bytes that lie in the same memory as the first one."""
+        """Return a mask of the elements of `size` bytes that lie in the same memory as the first element."""
         first = int(addresses.flat[0]) if addresses.size else 0
         for region in self.regions:
             if region.base <= first < region.end:
@@ -216,15 +222,15 @@ class Memories:
         return np.zeros(addresses.shape, np.bool_)
 
     def region_of(self, low: int, end: int) -> Region:
-        """Return the memory that holds bytes [low, end). Raises MachineError if there is none."""
+        """Return the memory that holds bytes [low, end). Raises MachineError if no memory holds all of them."""
         for region in self.regions:
             if region.base <= low and end <= region.end:
                 return region
         known = ", ".join(f"{r.name} {r.base:#x}..{r.end:#x}" for r in self.regions)
-        raise MachineError("memory", f"no memory holds {low:#x}..{end:#x}", f"there are {known}")
+        raise MachineError("memory", f"no memory holds {low:#x}..{end:#x}", f"the memories are {known}")
 
     def _find(self, addresses: Array, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
-        """Return the memory that holds the addresses, as an array of `dtype`, and indices into it."""
+        """Return the memory that holds the addresses, as an array of `dtype`, and the indices of its elements there."""
         if not addresses.size:
             return np.empty(0, dtype), addresses.astype(np.int64)
         size = dtype.itemsize
@@ -232,6 +238,6 @@ class Memories:
         offsets = addresses - region.base
         if (rest := offsets & (size - 1)).any():  # sizes are powers of two
             bad = int(addresses.flat[int(np.argmax(rest.ravel() != 0))])
-            raise MachineError("memory", f"address {bad:#x} is not a multiple of {size}", "align elements to that")
+            raise MachineError("memory", f"address {bad:#x} is not a multiple of {size}", "align elements to it")
         whole = region.data[: len(region.data) // size * size].view(dtype)
         return whole, offsets >> (size.bit_length() - 1)

@@ -14,7 +14,7 @@ from tilewright.array import Array
 class Window:
     """A sliding window. `pads` are (top, bottom, left, right); pairs are (vertical, horizontal).
 
-    `inserted`: number of zeros between neighbouring values of the feature map, for transposed convolutions.
+    `inserted` is the number of zeros between neighbouring values of the feature map, for transposed convolutions.
     """
 
     kernel: tuple[int, int]
@@ -30,18 +30,18 @@ class Window:
         return (h - 1) * (down + 1) + 1 + top + bottom, (w - 1) * (across + 1) + 1 + left + right
 
     def out(self, h: int, w: int) -> tuple[int, int]:
-        """Return the height and width of the result; below 1 if the window does not fit."""
+        """Return the height and width of the result. A number below 1 means that the window does not fit."""
         sizes = zip(self.padded(h, w), self.kernel, self.stride, self.dilation, strict=True)
         height, width = ((size - (k - 1) * d - 1) // s + 1 for size, k, s, d in sizes)
         return height, width
 
     def rows(self, r0: int, r1: int) -> tuple[int, int]:
-        """Return the rows [first, end) of the feature map under result rows [r0, r1); they may lie in the padding."""
+        """Return the rows [first, end) of the feature map that result rows [r0, r1) read. Some may be padding."""
         low, last = (row * self.stride[0] - self.pads[0] for row in (r0, r1 - 1))
         return low, last + (self.kernel[0] - 1) * self.dilation[0] + 1
 
     def cut(self, r0: int, r1: int, h: int) -> Window:
-        """Return the window that computes result rows [r0, r1) from only the rows under them, of a map of `h` rows."""
+        """Return the window for a feature map of `h` rows, after a cut to the rows that results [r0, r1) read."""
         low, high = self.rows(r0, r1)
         return replace(self, pads=(max(0, -low), max(0, high - h), *self.pads[2:]))
 
@@ -60,7 +60,7 @@ class Window:
         middle[:, :, :: down + 1, :: across + 1] = x
         (kh, kw), (oh, ow) = self.kernel, self.out(h, w)
         if min(oh, ow) < 1:
-            raise ValueError(f"a window of {kh} x {kw} does not fit into {height} x {width}")
+            raise ValueError(f"a window of {kh} x {kw} does not fit into the padded map of {height} x {width}")
         sn, sc, sh, sw = area.strides
         strides = (sn, sc, sh * self.dilation[0], sw * self.dilation[1], sh * self.stride[0], sw * self.stride[1])
         return as_strided(area, (n, c, kh, kw, oh, ow), strides, writeable=False)

@@ -32,9 +32,9 @@ def attribute(attributes: Mapping[str, Any], name: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """The arguments of a meaning: operands (`data`) by name, types of operands and results, and attributes.
+    """The arguments of an operation's meaning: operands (`data`), types, shapes of the results, and attributes.
 
-    `shapes` are the shapes of the results. An optional operand that is absent has no entry.
+    The types are those of operands and results. An optional operand that is absent has no entry in `data`.
     """
 
     data: Mapping[str, Array]
@@ -54,17 +54,17 @@ class Values:
 
 
 class Signature(NamedTuple):
-    """The argument of a rule: types by name of operand or result, and attributes."""
+    """The argument of a rule: the types of operands and results by name, and the attributes."""
 
     types: Mapping[str, DType]
     attributes: Mapping[str, Any]
 
 
-#: Computes the results by name, or the only result.
+#: A function that computes the results by name, or the only result.
 Meaning = Callable[[Values], Array | Mapping[str, Array]]
-#: From the values and the results: by name, masks (bool) of the elements of operands and results that are touched.
+#: A function of the values and the results. It returns masks (bool) of the touched elements, by operand or result.
 Touches = Callable[[Values, Mapping[str, Array]], Mapping[str, Array]]
-#: Returns the reason for refusing a command, or an empty string to accept it.
+#: A function that returns the reason for refusing a command, or an empty string to accept it.
 Rule = Callable[[Signature], str]
 #: A rule on the operands and results by name.
 PlaceRule = Callable[[Mapping[str, Any]], str]
@@ -72,11 +72,11 @@ PlaceRule = Callable[[Mapping[str, Any]], str]
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation. `meaning` is a pure function on logical arrays; `inputs` and `outputs` are the names it uses.
+    """An operation. `meaning` is a pure function on arrays; `inputs` and `outputs` name its operands and results.
 
-    `inexact`: the machine iterates in an undocumented way; the conformance check allows a few units in the last place.
-    `by_data`: which elements are written depends on values. `touches` gives the elements that a command touches, for
-    operands and results where they depend on values.
+    `inexact` marks an operation that the machine iterates in an undocumented way; the conformance check then allows a
+    few units in the last place. `by_data` says that the values decide which elements are written. `touches` gives the
+    touched elements of those operands and results for which the values decide.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Operation:
         return {"y": found} if isinstance(found, np.ndarray | np.generic) else found
 
     def refusal(self, types: Mapping[str, DType], attributes: Mapping[str, Any]) -> str:
-        """Return why the machine cannot run it with these types and attributes, or an empty string if it can."""
+        """Return the reason why the machine refuses these types and attributes, or "" if it accepts them."""
         signature = Signature(types, attributes)
         return next((reason for rule in self.rules if (reason := rule(signature))), "")
 
@@ -108,7 +108,10 @@ OPTIONAL = ("acc", "bias", "zero", "shift", "numbers", "y_before")
 def define(
     engine: str, name: str, inputs: str, meaning: Meaning, *rules: Rule, outputs: str = "y", **more: Any
 ) -> None:
-    """Add an operation to OPERATIONS; names are separated by blanks. Raises ValueError if it is there already."""
+    """Add an operation to OPERATIONS. `inputs` and `outputs` are names, separated by blanks.
+
+    Raises ValueError if an operation has this name already.
+    """
     if name in OPERATIONS:
         raise ValueError(f"two operations are called {name}")
     OPERATIONS[name] = Operation(name, engine, tuple(inputs.split()), meaning, rules, tuple(outputs.split()), **more)

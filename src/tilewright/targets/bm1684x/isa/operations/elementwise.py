@@ -1,6 +1,6 @@
 """The compute engine's element-wise commands and conversions, and the functions that it computes by iteration.
 
-Operands broadcast: constants, one value per channel, and strides of 0.
+Operands broadcast to the shape of the result: constants, operands with one value per channel, and strides of 0.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from tilewright.targets.bm1684x.values.elementwise import RELATIONS, holds
 
 
 def float_binary(name: str, v: Values) -> Array:
-    """Return a sum, difference, product or absolute difference, rounded once."""
+    """Return the sum, difference, product or absolute difference of a and b (by `name`), rounded once."""
     return e.float_binary(name, v["a"], v["b"], v.types["y"])
 
 
 def integer_binary(name: str, v: Values) -> Array:
-    """Return a sum, difference or product, shifted and rounded. It wraps, or clamps with the attribute `saturate`."""
+    """Return the sum, difference or product of a and b (by `name`), shifted and rounded.
+
+    Results out of range wrap, or clamp with the attribute `saturate`.
+    """
     count = v["shift"].astype(np.int64) if "shift" in v.data else 0
     saturating = bool(v.attribute("saturate"))
     return e.integer_binary(name, v["a"], v["b"], v.types["y"], count, v.mode, saturating)
@@ -39,7 +42,7 @@ def extreme(name: str, v: Values) -> Array:
 
 
 def shifted(arithmetic: bool, v: Values) -> Array:
-    """Return a shifted: right shifts round, left shifts drop high bits. A logical shift treats a as unsigned."""
+    """Return a, shifted. Right shifts round, left shifts drop high bits. A logical shift treats a as unsigned."""
     bits = v["a"] if arithmetic else v["a"].view(f"<u{v.types['a'].bytes}")
     return floats.wrap(floats.shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])
 
@@ -89,19 +92,19 @@ def integer_mac(v: Values) -> Array:
 
 
 def taylor(v: Values) -> Array:
-    """Return the sum of coefficients[k] * a**k by Horner's scheme. Coefficients: (1, c, 1, k), or (k,) for all c."""
+    """Return the sum of coefficients[k] * a**k by Horner's scheme. They are (1, c, 1, k), or (k,) for all channels."""
     coefficients = np.moveaxis(v["coefficients"], -1, 0)[..., None]
     return e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])
 
 
 def unary(function: Callable[[Array], Array], v: Values) -> Array:
-    """Return |a|, or the sign of a: -1, 0 or 1."""
+    """Return `function` of a: its absolute value, or its sign as -1, 0 or 1."""
     dtype = v.types["y"]
     return floats.narrow(function(floats.widen(v["a"], dtype)), dtype) if dtype.is_float else function(v["a"])
 
 
 def _of(names: str, function: Callable[..., Array]) -> Callable[[Values], Array]:
-    """Return a meaning that applies `function` to the named operands."""
+    """Return the meaning of an operation that applies `function` to the named operands."""
     return lambda v: function(*(v[name] for name in names.split()))
 
 
@@ -156,7 +159,7 @@ def integer_requant(v: Values) -> Array:
 
 
 def float_requant(v: Values) -> Array:
-    """Return sat(round(f32(x) * scale + offset)). Each operation rounds to float32; `source_mode` rounds f32(x)."""
+    """Return sat(round(f32(x) * scale + offset)). Each step rounds to float32; f32(x) by `source_mode`."""
     mode, x = v.attribute("source_mode"), v["x"]
     with np.errstate(all="ignore"):
         nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
@@ -178,7 +181,7 @@ def float_dequant(v: Values) -> Array:
 
 
 def logarithm(v: Values) -> Array:
-    """Return ln(a), rounded from float64. The vendor's sequence is unknown; it differs by a unit in the last place."""
+    """Return ln(a), rounded from float64. The vendor's sequence is unknown; its results differ by at most one ulp."""
     with np.errstate(all="ignore"):
         return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
 

@@ -25,9 +25,9 @@ def gather_rows(v: Values) -> Array:
 
 
 def taken_from(operand: str, gather: Callable[[Values], Array]) -> Touches:
-    """Return a function for the mask of the elements that a gather reads from `operand`.
+    """Return a function that gives the mask of the elements that a gather reads from `operand`.
 
-    It finds them by gathering the elements' numbers in place of their values.
+    To find these elements, it gathers the elements' numbers instead of their values.
     """
 
     def touches(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
@@ -53,7 +53,7 @@ def scatter_rows(v: Values) -> Array:
 
 
 def scattered_rows(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return masks of the touched elements: with y_before only the indexed rows of y are written, else all rows."""
+    """Return masks of the touched elements. With y_before, only the indexed rows of y are written; else all rows."""
     if "y_before" not in v.data:
         return {}
     marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
@@ -67,12 +67,12 @@ def mask_select(v: Values) -> dict[str, Array]:
 
 
 def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return masks of the elements of x that are kept, and of those of y that are written."""
+    """Return the masks of the elements that a selection by mask reads from x and writes to y."""
     return {"x": v["mask"] != 0, **first_ones(v, found)}
 
 
 def first_ones(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the mask of the written elements of y: the first ones, as many as were found."""
+    """Return the mask of the elements of y that are written: its first N, if N elements were found."""
     shape = v.shapes["y"]
     return {"y": (np.arange(math.prod(shape)) < found["y"].size).reshape(shape)}
 
@@ -84,7 +84,10 @@ def nonzero(v: Values) -> dict[str, Array]:
 
 
 def table_lookup(v: Values) -> Array:
-    """Return table[x], or `fill` where x is out of range; (1, c, 1, k) has a table per channel, (k,) one for all."""
+    """Return table[x], or `fill` where x is out of range.
+
+    A table (1, c, 1, k) has k entries for each channel; a table (k,) serves all channels.
+    """
     index, tables = v["x"].astype(np.int64), v["table"].reshape(-1, v["table"].shape[-1])
     inside = index < tables.shape[1]
     channel = np.arange(index.shape[1])[:, None, None] if len(tables) > 1 else 0
@@ -108,7 +111,7 @@ def gather_elements(v: Values) -> Array:
 
 
 def sort(v: Values) -> dict[str, Array]:
-    """Return the first K elements of x in stable sorted order, and their `numbers`, or positions without those."""
+    """Return the first K elements of x in stable sorted order, and their `numbers` (default: their positions)."""
     key = widen(v["x"], F32) if v.types["x"] is F32 else v["x"].astype(np.int64)
     order = np.argsort(-key if v.attribute("descending") else key, kind="stable")[: v.shapes["y"][0]]
     return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
@@ -154,7 +157,7 @@ def soft_nms(v: Values) -> dict[str, Array]:
 
 
 def _transposed(*order: int) -> Callable[[Values], Array]:
-    """Return a meaning that permutes the axes of x."""
+    """Return the meaning of an operation that permutes the axes of x."""
     return lambda v: v["x"].transpose(order)
 
 

@@ -31,7 +31,7 @@ def _weights(v: Values) -> Array:
 
 
 def _first(v: Values) -> list[Array]:
-    """Return the terms that are added before the products: bias, then acc, if they are given."""
+    """Return the terms to add before the products: bias, then acc, each if the command has it."""
     return [v[name].astype(np.float32) for name in ("bias", "acc") if name in v.data]
 
 
@@ -74,7 +74,7 @@ def integer_depthwise(v: Values) -> Array:
 
 
 def float_average(v: Values) -> Array:
-    """Return the sums of taps, each multiplied by `scale` before it is added."""
+    """Return the average of each window: the sum of its taps, each multiplied by `scale` before it is added."""
     dtype = v.types["x"]
     return conv.float_depthwise(_window(v).taps(v["x"]), v["scale"], dtype, [])
 

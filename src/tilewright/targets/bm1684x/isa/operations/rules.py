@@ -1,6 +1,7 @@
-"""Rules that refuse a command, each with a reason: for its types and attributes, or for the places of its operands.
+"""Rules that refuse a command, because of its types and attributes or of the places of its operands in memory.
 
-A rule is a function of a command's signature or places. It returns the reason for refusing the command, or "".
+A rule is a function of a command's signature or places. It returns the reason for refusing the command, or "" to accept
+it.
 
 The rules on types were measured on the vendor's functional model, whose assertions they replace. The rules on places
 come from the device API's description and, for broadcasts and convolutions, from assertions of the functional model.
@@ -16,12 +17,12 @@ from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I16, I32, U16, DType, Rounding
 
-#: The largest step in bytes from one element of a row to the next in a transfer; the alignment of the cube's operands.
+#: Bytes: the largest step from one element of a row to the next in a transfer; the alignment of the cube's operands.
 WIDEST_STEP, CUBE = 128, 64
 
 
 def alike(*names: str, floats: bool = False) -> Rule:
-    """Return the rule that the named operands have the same type; with `floats`, the same float type."""
+    """Return the rule that the named operands have the same type (with `floats`: the same float type)."""
 
     def rule(found: Signature) -> str:
         types = {found.types[name] for name in names if name in found.types}
@@ -48,7 +49,7 @@ def integers(*names: str) -> Rule:
 
 
 def of(name: str, *allowed: DType) -> Rule:
-    """Return the rule that operand `name`, if it is given, has one of the `allowed` types."""
+    """Return the rule that the operand `name` has one of the `allowed` types or is absent."""
 
     def rule(found: Signature) -> str:
         dtype = found.types.get(name, allowed[0])
@@ -64,7 +65,7 @@ def iterates_in_f32(found: Signature) -> str:
 
 
 def signed_as_its_sources(*sources: str) -> Rule:
-    """Return the rule that the result is signed if and only if a source is signed; after a ReLU it is unsigned."""
+    """Return the rule that the result is signed if and only if a source is; with a fused ReLU it is unsigned."""
 
     def rule(found: Signature) -> str:
         result = found.types["y"]
@@ -103,10 +104,10 @@ wide_source = of("x", I32, I16, U16)
 
 
 def wide_enough_choices(found: Signature) -> str:
-    """Check a selection between c and d by comparing a and b: c and d must be at least as wide as a and b."""
+    """Check the types of a selection, which compares a and b: c and d must be at least as wide as a and b."""
     widest, chosen = max(found.types[name].bits for name in ("a", "b")), found.types["y"].bits
     if widest > chosen:
-        return f"it compares {widest}-bit operands but selects {chosen}-bit ones; select {widest} bits or more"
+        return f"it compares {widest}-bit operands but selects {chosen}-bit operands; select {widest} bits or more"
     return ""
 
 
@@ -115,7 +116,7 @@ def _listed(types: Iterable[DType]) -> str:
 
 
 def _local(place: Any) -> Tensor | None:
-    """Return the tensor in local memory that stores an operand, or None."""
+    """Return the tensor that stores an operand, or None if the operand is not in local memory."""
     tensor: Tensor | None = getattr(place, "storage", None)
     return tensor if tensor is not None and tensor.is_local else None
 
@@ -158,20 +159,20 @@ def short_steps(places: Mapping[str, Any]) -> str:
     for name, place in places.items():
         if isinstance(place, Tensor) and place.shape.w > 1 and place.stride.w * place.dtype.bytes > WIDEST_STEP:
             step = place.stride.w * place.dtype.bytes
-            return f"{name} steps {step} bytes along w, more than {WIDEST_STEP}; move w to another axis"
+            return f"{name} has a stride of {step} bytes along w; the largest is {WIDEST_STEP}: move w to another axis"
     return ""
 
 
 def cube_aligned(places: Mapping[str, Any]) -> str:
-    """Check that a convolution's aligned input, and its grouped weights, begin at a multiple of CUBE bytes."""
+    """Check that weights in groups, and an input in the aligned layout, begin at a multiple of CUBE bytes."""
     x, w = places.get("x"), places.get("w")
     if isinstance(w, Tensor):
         return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"
     if isinstance(w, ConvWeights) and w.group > 1 and w.address % CUBE:
-        return f"its weights begin at byte {w.address:#x}; give a multiple of {CUBE}"
+        return f"its weights w begin at address {w.address:#x}; give a multiple of {CUBE}"
     if not isinstance(x, Tensor) or x.stride != layout.aligned(x.shape, x.dtype, x.start_lane, x.config):
         return ""
-    return f"x is aligned but begins at byte {x.address:#x}; give a multiple of {CUBE}" if x.address % CUBE else ""
+    return f"x is aligned but begins at address {x.address:#x}; give a multiple of {CUBE}" if x.address % CUBE else ""
 
 
 COMPUTE = (in_lanes, one_start_lane)
