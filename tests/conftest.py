@@ -29,7 +29,7 @@ NEEDS: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark long tests (tests/long.txt, and slow ones), which the quick tier leaves out; skip what lacks its tools."""
     long = set((ROOT / "tests" / "long.txt").read_text(encoding="utf-8").splitlines())
     missing = {name: pytest.mark.skip(reason=reason) for name, (found, reason) in NEEDS.items() if not found()}
@@ -41,6 +41,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name, skip in missing.items():
             if item.get_closest_marker(name):
                 item.add_marker(skip)
+    if config.option.markexpr != "slow" and any(item.get_closest_marker("gxx") for item in items):
+        compile_quickly()
+
+
+def compile_quickly() -> None:
+    """Compile gateware without optimisation, in half of the time: only slow tests run it for long."""
+    from tilewright.hdl import build
+
+    build.FLAGS = {engine: ("-O0", *flags[1:]) for engine, flags in build.FLAGS.items()}
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,7 @@ def library(component: Any, engine: str) -> Path:
         raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
     source = to_rtlil(component)
     fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py")]
-    key = hashlib.sha256("\0".join((engine, source, *fixed, *_versions(engine))).encode()).hexdigest()
+    key = hashlib.sha256("\0".join((engine, source, *fixed, *FLAGS[engine], *_versions(engine))).encode()).hexdigest()
     kept = cache() / f"{engine}-{key[:32]}.so"
     if not kept.exists():
         with tempfile.TemporaryDirectory() as name:

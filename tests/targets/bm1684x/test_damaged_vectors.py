@@ -13,7 +13,7 @@ import pytest
 
 from tilewright.cli import main
 
-SEED, TRIALS = 20261122, 60
+SEED, TRIALS = 20261122, 40
 NET = "relu_1_80_33"
 ODD: tuple[Any, ...] = (None, -1, 1 << 40, "x", 3.5, [], {})
 #: What a network's description has to say, by the way to it; the first command and line of time stand for all.

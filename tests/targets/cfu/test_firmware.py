@@ -203,7 +203,7 @@ def test_no_compiler_names_the_command_that_gets_one(monkeypatch: pytest.MonkeyP
 
 
 def test_a_build_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     first = compiled(contract.network(), "baseline").launches[0].arrays["elf"]
 
     def refused(*_: object) -> bytes:
