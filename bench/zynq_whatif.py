@@ -3,8 +3,9 @@
     python bench/zynq_whatif.py [--json] [--plot FILE.svg] [--model FILE.onnx]
 
 The network is VGG16 at 224x224, or the layers of a model that the engine takes. `table` is the design note's figure in
-millions of cycles; `bound` is its rule, the longer of engine and PS in each layer, which leaves out that a first block
-has to come before a layer starts and a last one has to leave. Steps with a star correct an assumption of the table.
+millions of cycles, and `off` the relative difference of M cycles from it. `bound` follows the note's rule: it takes the
+longer of engine and PS in each layer, and leaves out the transfer of a layer's first and last block. Steps with a star
+correct an assumption of the table.
 """
 
 from __future__ import annotations
@@ -60,24 +61,24 @@ STEPS = (
     Step("R0", "repaired baseline", {}, 16747.0),
     Step("A", "delay and request pruned", {"control": "pruned"}, 16526.9),
     Step("B", "banked stores", {"banked": 1, "control": "direct"}, 1010.2),
-    Step("B*", "B with its request state", {"banked": 1}),
-    Step("C", "B, pipelined", {"banked": 1, "control": "pipelined"}, 790.1),
-    Step("D", "C, second port", D, 680.0),
-    Step("E", "two frames", HALVES, 16196.7),
+    Step("B*", "B, with the request state", {"banked": 1}),
+    Step("C", "B + pipelining (no control states)", {"banked": 1, "control": "pipelined"}, 790.1),
+    Step("D", "C + second BRAM port", D, 680.0),
+    Step("E", "two frames per store", HALVES, 16196.7),
     Step("F", "output-channel blocking", {"oc_blocking": 1}, 16247.2),
-    Step("G", "2 MAC a DSP", {"outputs": 2, "macs_per_dsp": 2}, 8658.5),
-    Step("G*", "G, second operands loaded too", {"outputs": 2, "macs_per_dsp": 2, "fetch": "full"}),
-    Step("1", "D", D, 680.0),
-    Step("2", "+ two frames", STEP2, 565.9),
+    Step("G", "2 MAC per DSP", {"outputs": 2, "macs_per_dsp": 2}, 8658.5),
+    Step("G*", "G + loading the operands of both outputs", {"outputs": 2, "macs_per_dsp": 2, "fetch": "full"}),
+    Step("1", "step D", D, 680.0),
+    Step("2", "+ two frames per store", STEP2, 565.9),
     Step("3", "+ output-channel blocking", STEP3, 160.7),
-    Step("4", "+ 2 MAC a DSP", STEP4, 106.1),
+    Step("4", "+ 2 MAC per DSP", STEP4, 106.1),
     Step("5", "+ 216 DSP", STEP5, 90.2),
     Step("6", "+ 128-bit AXI", STEP6, 65.1),
     Step("7", "+ FC batch 8", {**STEP6, "fc_batch": 8}, 57.5),
-    Step("8", "6 at 200 MHz", STEP8, 65.1),
-    Step("8*", "8, second operands loaded, a PS as slow as before", {**STEP8, "fetch": "full", "handshake": 1000}),
-    Step("9", "8* + results written behind", STEP9),
-    Step("10", "9 + FC batch 8", {**STEP9, "fc_batch": 8}),
+    Step("8", "step 6 at 200 MHz", STEP8, 65.1),
+    Step("8*", "step 8 + all operands loaded, handshake 5 us", {**STEP8, "fetch": "full", "handshake": 1000}),
+    Step("9", "step 8* + results written behind", STEP9),
+    Step("10", "step 9 + FC batch 8", {**STEP9, "fc_batch": 8}),
 )
 
 
