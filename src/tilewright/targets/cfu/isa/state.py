@@ -1,4 +1,8 @@
-"""The CFU's registers and memories, and notes of misuse. After a misuse the model computes the RTL's wrong values."""
+"""The CFU's registers and memories, and notes of misuse.
+
+After a misuse the model computes the RTL's wrong values. The exception is a read of C while the array works: it returns
+the sums of the previous launch.
+"""
 
 from __future__ import annotations
 
