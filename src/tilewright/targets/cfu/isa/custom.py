@@ -57,15 +57,21 @@ CUSTOM: dict[int, Custom] = {
     ),
     CHECK: Custom("check_GEMM", "", WAIT, "1 while the array works", gemm.check),
     GET: Custom(
-        "get_matrixC", "", TRANSFER, "the next sum of C; with readout=random that of row a, column b", gemm.get
+        "get_matrixC", "", TRANSFER, "the next sum of C; with readout=random the sum in row a, column b", gemm.get
     ),
     SET_SRDHM: Custom(
-        "set_SRDHM", "a, b", POST, "latches a * b; with srdhm=single returns its rounded high half", gemm.set_srdhm
+        "set_SRDHM",
+        "a, b",
+        POST,
+        "latches a * b; with srdhm=single also returns the rounded doubled high half",
+        gemm.set_srdhm,
     ),
-    GET_SRDHM: Custom("get_SRDHM", "", POST, "the rounded doubled high half of the product", gemm.get_srdhm),
+    GET_SRDHM: Custom("get_SRDHM", "", POST, "the rounded doubled high half of the latched product", gemm.get_srdhm),
     RDBPOT: Custom("RDBPOT", "x, exponent", POST, "x / 2^exponent, to nearest, ties away from zero", gemm.rdbpot),
-    OFF_MAXMIN: Custom("off_maxmin", "x, offset", POST, "x + offset within int8", gemm.off_maxmin),
-    PUT: Custom("put", "register, value", WAIT, "sets a register of the layer", coupled.put, EXTENSIONS),
+    OFF_MAXMIN: Custom("off_maxmin", "x, offset", POST, "x + offset, clamped to int8", gemm.off_maxmin),
+    PUT: Custom(
+        "put", "register, value", WAIT, "sets one of the registers that describe a layer", coupled.put, EXTENSIONS
+    ),
     PUSH_IMAGE: Custom(
         "push_image", "first, second", TRANSFER, "8 bytes to image memory", coupled.push_image, EXTENSIONS
     ),
@@ -79,7 +85,12 @@ CUSTOM: dict[int, Custom] = {
     START_POOL: Custom("start_pool", "", WAIT, "starts a pooling on image memory", coupled.start_pool, ("pool",)),
     FETCH: Custom("fetch", "address, bytes", TRANSFER, "rows of B by DMA from RAM", coupled.fetch, ("dma",)),
     DOT: Custom(
-        "dot", "codes, weights", POST, "adds four products of (code + 128) and weight to a sum", coupled.dot, ("dot",)
+        "dot",
+        "codes, weights",
+        POST,
+        "adds four products of (code + 128) and weight to the register DOT, and answers with it",
+        coupled.dot,
+        ("dot",),
     ),
 }
 #: By funct7, a mask of extensions (bits of Reg.EXTENSIONS). The machine must have one of them.
