@@ -174,6 +174,8 @@ def json_is_stable(target: Target) -> None:
     keys = "name op where cycles macs utilization dram_read_bytes dram_write_bytes stalls"
     assert all(set(keys.split()) <= set(layer) for layer in found["layers"])
     assert found["cycles"] == sum(layer["cycles"] for layer in found["layers"])
+    for each in (found, *found["layers"]):
+        assert sum(each["causes"].values()) == each["cycles"], "each cycle needs exactly one cause"
 
 
 CHECKS: tuple[Check, ...] = (

@@ -147,6 +147,7 @@ class _Job:
             dram_read_bytes=int(trace.bytes_read.sum()) + trace.fetch_bytes if trace else 0,
             dram_write_bytes=int(trace.bytes_written.sum()) if trace else 0,
             stalls=trace.stalls(result.unit) if trace else {},
+            causes=trace.causes(result.unit)[0] if trace and not result.parts else {},
             seconds=perf_counter() - began,
             trace=trace,
         )
@@ -240,6 +241,7 @@ def _launch(job: _Job, graph: Graph, step: Launch, values: dict[str, Array]) -> 
             dram_read_bytes=part.bytes_read,
             dram_write_bytes=part.bytes_written,
             stalls=part.stalls,
+            causes=part.causes,
             seconds=whole.seconds / len(nodes),
             trace=None if index else whole.trace,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import Finding
-from tilewright.sim.steps import Trace, serial_total
+from tilewright.sim.steps import Trace, by_size, serial_total
 
 #: `Layer.where` of a step that the host runs.
 HOST = "host"
@@ -26,7 +27,8 @@ class Layer:
     peak of the array in this layer. `utilization` is executed_macs / (macs_per_cycle * cycles), at most 1.
     `serial_cycles` is the time if each step waited for the previous one in the stream: 0 if it is not known, None if it
     is not defined, because a step needs a token, or room for one, from a later step. `stalls` are the idle cycles, by
-    cause, of the unit that does the work. `trace` is the trace of a whole launch; its first layer holds it.
+    cause, of the unit that does the work. `causes` are all cycles by cause, the largest first: one cause a cycle.
+    `trace` is the trace of a whole launch; its first layer holds it.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Layer:
     dram_read_bytes: int = 0
     dram_write_bytes: int = 0
     stalls: Mapping[str, int] = field(default_factory=dict)
+    causes: Mapping[str, int] = field(default_factory=dict)
     executed_macs: int = 0
     macs_per_cycle: int = 0
     reason: str = ""
@@ -48,7 +51,12 @@ class Layer:
     def to_json(self) -> dict[str, Any]:
         """Return all fields except the trace, in this order."""
         shown = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "trace"}
-        return shown | {"stalls": dict(self.stalls)}
+        return shown | {"stalls": dict(self.stalls), "causes": dict(self.causes), "binds": self.binds}
+
+    @property
+    def binds(self) -> str:
+        """The cause of most of the cycles; "" on the host."""
+        return next(iter(self.causes), "")
 
 
 class Deviation(NamedTuple):
@@ -118,6 +126,14 @@ class Result:
         return sum(layer.cycles for layer in self.layers)
 
     @property
+    def causes(self) -> dict[str, int]:
+        """The cycles by cause, the largest first; they add up to `cycles`."""
+        total = Counter[str]()
+        for layer in self.layers:
+            total.update(layer.causes)
+        return by_size(total)
+
+    @property
     def trace(self) -> Mapping[str, Trace]:
         """The trace of each launch, by layer name."""
         return {layer.name: layer.trace for layer in self.layers if layer.trace}
@@ -172,6 +188,8 @@ class Result:
             "samples": self.samples,
             "cycles": self.cycles,
             "serial_cycles": self.serial_cycles,
+            "causes": self.causes,
+            "binds": next(iter(self.causes), ""),
             "macs": self.macs,
             "macs_on_target": self.macs_on_target,
             "executed_macs": self.executed_macs,

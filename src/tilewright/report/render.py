@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from tilewright.files import replacing
 from tilewright.report import summary as summaries
-from tilewright.report.summary import COLUMNS, LISTED, NUMERIC, STALL, Summary, percent, shorten
+from tilewright.report.summary import CAUSE, COLUMNS, LISTED, NUMERIC, Summary, percent, shorten
 from tilewright.sim.findings import Finding
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def show(summary: Summary, to: Console | None = None) -> None:
     if to.width < NARROW:
         columns = [name for name in columns if name != "where" and not (name == "op" and named_by_op)]
         for row in rows:
-            row[STALL] = f"host: {row[STALL]}" if row["where"] == "host" else row[STALL].replace(" token", "")
+            row[CAUSE] = f"host: {row[CAUSE]}" if row["where"] == "host" else row[CAUSE]
     if rows:
         made = table(to, columns, NUMERIC)
         for row in rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +14,8 @@ from tilewright.graph.ir import Graph
 from tilewright.model.verification import Verification
 from tilewright.report.metrics import HOST, Deviation, Layer, Result
 
-STALL = "top stall / why on host"
-COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", STALL)
+CAUSE = "most cycles go to / why on host"
+COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", CAUSE)
 NUMERIC = {"#", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write"}
 #: Predictions or findings that a report lists before it counts the rest; characters of a reason in the table.
 LISTED, REASON_WIDTH = 20, 80
@@ -92,11 +91,15 @@ def cells(index: int, layer: Layer) -> dict[str, str]:
                 percent(layer.utilization) if layer.cycles and (layer.macs or layer.executed_macs) else "-",
                 size(layer.dram_read_bytes) if layer.dram_read_bytes else "-",
                 size(layer.dram_write_bytes) if layer.dram_write_bytes else "-",
-                textwrap.shorten(layer.reason, REASON_WIDTH, placeholder=" ..") if on_host else top_stall(layer),
+                _reason(layer) if on_host else top_causes(layer.causes),
             ),
             strict=True,
         )
     )
+
+
+def _reason(layer: Layer) -> str:
+    return textwrap.shorten(layer.reason, REASON_WIDTH, placeholder=" ..")
 
 
 def totals(result: Result) -> dict[str, str]:
@@ -111,7 +114,7 @@ def totals(result: Result) -> dict[str, str]:
         "util": percent(result.utilization) if result.cycles else "-",
         "DRAM read": size(read) if read else "-",
         "DRAM write": size(written) if written else "-",
-        STALL: f"cycles: {_only(result)}" if result.cycles and not result.complete else "",
+        CAUSE: f"cycles: {_only(result)}" if result.cycles and not result.complete else top_causes(result.causes),
     }
 
 
@@ -250,12 +253,16 @@ def _listed(items: list[str]) -> str:
     return " ".join(items[:LISTED]) + more
 
 
-def top_stall(layer: Layer) -> str:
-    """Return the longest stall of the unit that does the work, with its cycles and its share of the layer's cycles."""
-    if not layer.stalls or not layer.cycles:
-        return "-"
-    cause, longest = max(layer.stalls.items(), key=itemgetter(1))
-    return f"{cause} {longest:,} ({100 * longest / layer.cycles:.0f}%)"
+def top_causes(causes: Mapping[str, int]) -> str:
+    """Return the first causes of cycles with their shares, until they explain half of the cycles."""
+    total, told = sum(causes.values()), 0
+    shown: list[str] = []
+    for cause, cycles in causes.items():
+        shown.append(f"{cause} {100 * cycles / total:.0f}%")
+        told += cycles
+        if 2 * told >= total:
+            break
+    return ", ".join(shown) or "-"
 
 
 def percent(part: float) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.causes import CAUSE_TOKEN, NAMES, TRANSFER, WORK, Path
 
 READ, WRITE = 1, 2
 #: Flag added to a mode: the row is a bound, and some of its elements may not be touched.
@@ -17,8 +18,6 @@ PARTLY = 4
 NO_STEP, NEVER = -1, -2
 #: Columns of a footprint row.
 SPACE, MODE, BASE, LENGTH, COUNT, STRIDE = range(6)
-#: Causes of a wait before a step: no wait, the command is not yet delivered, or CAUSE_TOKEN + queue index for a token.
-CAUSE_NONE, CAUSE_COMMAND, CAUSE_TOKEN = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,8 @@ def row_of_runs(space: int, mode: int, first: Array, length: Array) -> Array:
 class StepTable:
     """n steps in stream order. `pops` and `pushes` are bit masks over `queues`: one token per queue and step.
 
-    `footprint` indexes `footprints`; `describe(i)` is the text of step i for messages.
+    `footprint` indexes `footprints`; `describe(i)` is the text of step i for messages. `work` [n] indexes `works`, the
+    kinds of work that explain a launch's cycles; without them, the kinds are the units.
     """
 
     units: tuple[str, ...]
@@ -136,6 +136,8 @@ class StepTable:
     footprint: Array  # int64 [n]
     footprints: Footprints
     describe: Callable[[int], str] = field(default=lambda step: f"step {step}")
+    works: tuple[str, ...] = ()
+    work: Array | None = None
 
     @classmethod
     def untracked(cls, units: tuple[str, ...], unit: Array, describe: Callable[[int], str], *queues: str) -> StepTable:
@@ -175,7 +177,7 @@ class StepTable:
 
 @dataclass(frozen=True)
 class Part:
-    """The share of one layer in a launch: cycles, bytes, and stalls of the unit that does the work.
+    """The share of one layer in a launch: cycles, bytes, stalls of the unit that does the work, causes of all cycles.
 
     `serial_cycles` is None if the launch has no serial time (see `LaunchResult`).
     """
@@ -185,6 +187,12 @@ class Part:
     bytes_read: int
     bytes_written: int
     stalls: Mapping[str, int]
+    causes: Mapping[str, int] = field(default_factory=dict)
+
+
+def by_size(causes: Mapping[str, int]) -> dict[str, int]:
+    """Return the causes that have cycles, the largest first."""
+    return dict(sorted(((name, cycles) for name, cycles in causes.items() if cycles), key=lambda item: -item[1]))
 
 
 def serial_total(cycles: Iterable[int | None]) -> int | None:
@@ -202,7 +210,7 @@ class Trace:
     """The times of n steps as int64 [n] columns, in cycles from the start of the launch.
 
     `wait` is how long the unit stood idle before the step, because of `cause`. `contention` is how long the step's
-    transfers waited for the DRAM channel. `cycles` is when the last step ended.
+    transfers waited for the DRAM channel. `cycles` is when the last step ended. `walk` finds the critical path.
     """
 
     table: StepTable
@@ -215,6 +223,12 @@ class Trace:
     bytes_written: Array
     fetch_bytes: int
     cycles: int
+    walk: Callable[[], Path] | None = None
+
+    @cached_property
+    def path(self) -> Path | None:
+        """The critical path; None if the machine's time pass does not record what steps wait for."""
+        return self.walk() if self.walk else None
 
     @cached_property
     def until(self) -> Array:
@@ -251,7 +265,8 @@ class Trace:
         None, the parts have no serial time. The cycles of a part run from the end of the previous part to its own end,
         so that they add up to the cycles of the launch.
         """
-        found, before = [], 0
+        found: list[Part] = []
+        ends, before = list[int](), 0
         alone = None if serial is None else np.diff(serial.end, prepend=0)
         works = self.table.unit == self.table.units.index(unit)
         count = int(part.max(initial=0)) + 1
@@ -259,6 +274,7 @@ class Trace:
             mine = part == index
             end = max(before, int(self.end[mine].max(initial=0))) if index + 1 < count else self.cycles
             read = int(self.bytes_read[mine].sum()) + self.fetch_bytes * int(mine.sum()) // len(part)
+            ends.append(end)
             found.append(
                 Part(
                     cycles=end - before,
@@ -269,7 +285,26 @@ class Trace:
                 )
             )
             before = end
-        return tuple(found)
+        each = self.causes(unit, ends) if self.path else [part.stalls for part in found]
+        return tuple(replace(part, causes=causes) for part, causes in zip(found, each, strict=True))
+
+    def causes(self, unit: str, ends: Sequence[int] = ()) -> list[dict[str, int]]:
+        """Return the cycles of each span of the launch by cause, the largest first. Every cycle has exactly one cause.
+
+        Span i begins where span i - 1 ends, and ends in cycle `ends[i]` (default: one span, the whole launch). Without
+        a critical path, the causes of the launch are the waits of `unit`; the other cycles are the unit's own.
+        """
+        if self.path is None:
+            waits = self.stalls(unit)
+            return [by_size({unit: self.cycles - sum(waits.values()), **waits})]
+        path, table = self.path, self.table
+        works, work = (table.works, table.work) if table.work is not None else (table.units, table.unit)
+        writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)
+        later = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
+        codes = np.where(path.kind == WORK, work[path.step], later)
+        names = (*works, *NAMES)
+        charged = path.charged(codes, len(names), np.array(ends or [self.cycles], np.int64))
+        return [by_size(dict(zip(names, row, strict=True))) for row in charged.tolist()]
 
     def cause_names(self) -> list[str]:
         return ["", "instruction fetch", *(f"{queue.name} token" for queue in self.table.queues)]

@@ -11,12 +11,14 @@ instruction is delivered; then a burst is granted.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import HazardError
+from tilewright.sim.causes import Limits, Timed, critical_path
 from tilewright.sim.jit import compiled, part
 from tilewright.sim.order import Order, runs_in_stream_order
 from tilewright.sim.steps import StepTable, Trace
@@ -161,17 +163,30 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
         bytes_written=np.where(costs.writes == 1, moved, 0),
         fetch_bytes=len(table) * fetch.insn_bytes,
         cycles=int(out.end.max(initial=0)),
+        walk=partial(critical_path, *_timed(run)),
     )
+
+
+def _timed(run: Run) -> tuple[Timed, Limits]:
+    """Return what the critical path of a launch is found from, after the time pass."""
+    costs, channel, stream, out = run.costs, run.channel, run.stream, run.out
+    position = np.empty_like(stream.order)
+    position[stream.order] = np.arange(len(position))
+    beats = costs.rows * -(-costs.row_bytes // max(1, channel.beat_bytes)) * (channel.burst > 0)
+    known = {name: getattr(out, name) for name in Timed._fields if name in Outcome._fields}
+    known |= {name: getattr(stream, name) for name in Timed._fields if name in Stream._fields}
+    timed = Timed(**known, start=out.begin, position=position, beats=beats)
+    return timed, Limits(run.fetch.depth, run.units.room, run.units.outstanding)
 
 
 def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
     """Return the state before the first event."""
     count, clients = len(table), len(table.units) + 1
-    unknown = np.full((3, count), NOT_YET, np.int64)
+    unknown = np.full((5, count), NOT_YET, np.int64)
     numbers = np.zeros((len(State._fields) - len(FLAGS), clients), np.int64)
     return Run(
         Stream(*table.by_unit, table.unit, order.giver, table.makes_room),
-        Outcome(*unknown, *np.zeros((len(Outcome._fields) - 3, count), np.int64)),
+        Outcome(*unknown, *np.zeros((len(Outcome._fields) - 5, count), np.int64)),
         State(*numbers, *np.zeros((len(FLAGS), clients), np.bool_)),
         np.zeros(4, np.int64),
         np.zeros(max(1, simulated.channel.in_flight), np.int64),
@@ -196,6 +211,8 @@ class Outcome(NamedTuple):
     begin: Array
     end: Array
     delivered: Array
+    worked: Array  # when its work was done
+    released: Array  # when it freed its unit
     wait: Array
     cause: Array
     contention: Array
@@ -474,7 +491,8 @@ def end(run: Run, u: int, now: int) -> None:
     """Release a unit from its step. The step ends now or, if it has a tail, later."""
     out, state, costs = run.out, run.state, run.costs
     s = run.stream.order[state.position[u]]
-    out.end[s] = now
+    out.end[s] = out.released[s] = now
+    out.worked[s] = state.work_end[u]
     if costs.tail[s] > 0:
         out.end[s] = max(now + costs.tail[s], state.data_end[u] + costs.settle[s], state.last_end[u] + 1)
     state.last_end[u] = out.end[s]

@@ -15,7 +15,7 @@ from tilewright.errors import HazardError, MachineError, ProgramError
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import Passes, RunOptions
-from tilewright.sim.steps import Footprints, Part, Space, Trace, serial_total
+from tilewright.sim.steps import Footprints, Part, Space, Trace, by_size, serial_total
 from tilewright.targets import given
 from tilewright.targets.base import LaunchResult
 from tilewright.targets.bm1684x.compiler.image import QueueImage, footprints, oddity
@@ -258,9 +258,20 @@ class Prepared:
         waits = np.bincount(self.layers[mine], trace.wait[mine], count)
         shares = [_shares(column, batch) for column in (cycles, alone, *moved, waits)]
         return tuple(
-            Part(own, serial, read, written, {"dma": wait} if wait else {})
-            for own, serial, read, written, wait in zip(*shares, strict=True)
+            Part(own, serial, read, written, {"dma": wait} if wait else {}, causes)
+            for own, serial, read, written, wait, causes in zip(*shares, self._causes(mine), strict=True)
         )
+
+    def _causes(self, mine: Array) -> list[dict[str, int]]:
+        """Return the causes of each layer's cycles per sample; `mine` are the steps of the compute engine."""
+        trace, batch, count = self.trace, self.image.batch, self.image.count
+        assert trace.path is not None
+        unit = trace.table.unit[trace.path.step]
+        spans = trace.path.charged(unit, len(UNITS), np.append(trace.end[mine], trace.cycles))
+        charged = np.zeros((count, len(UNITS)), np.int64)
+        np.add.at(charged, np.append(self.layers[mine], count - 1), spans)
+        shared = np.array(_shares(charged.reshape(-1), batch), np.int64).reshape(charged.shape)
+        return [by_size(dict(zip(UNITS, row, strict=True))) for row in shared.tolist()]
 
     def macs(self) -> tuple[int, ...]:
         """Return the multiply-accumulates of each layer per sample.

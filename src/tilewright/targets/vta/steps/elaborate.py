@@ -98,6 +98,8 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
         footprint=footprint,
         footprints=rows,
         describe=lambda step: describe(stream, moved, config, step),
+        works=("GEMM", "ALU", "control"),
+        work=np.where(stream.opcode == Opcode.GEMM, 0, np.where(stream.opcode == Opcode.ALU, 1, 2)),
     )
     micro_ops = np.append(kernels.micro_ops, 0)[kernel]
     findings = *_finish(stream, table.unit), *outside
