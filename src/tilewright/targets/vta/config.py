@@ -155,7 +155,7 @@ class Config:
 
     @classmethod
     def from_json(cls, source: str | Path | Mapping[str, Any]) -> Config:
-        """Load upstream's JSON, from a file or parsed. Raises ConfigError if it is unreadable or illegal."""
+        """Return the configuration in upstream's JSON, a file or parsed. Raises ConfigError if it cannot be used."""
         where, data = ("VTA config", source) if isinstance(source, Mapping) else (str(source), given.json_file(source))
         given.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
         if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
@@ -298,7 +298,7 @@ class Config:
         return sram
 
     def dram_tile_bytes(self, memory: Memory) -> int:
-        """Return the bytes of one tile in DRAM: as many as on chip, except for ACC_8BIT, a quarter of an acc tile."""
+        """Return the bytes of one tile in DRAM: as many as on chip, but for ACC_8BIT a quarter of an acc tile."""
         return self.acc.tile_bytes // 4 if memory == Memory.ACC_8BIT else self.sram(memory).tile_bytes
 
     @property

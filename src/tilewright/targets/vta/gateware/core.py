@@ -171,7 +171,7 @@ class Core(wiring.Component):
     def _rescale(
         self, m: Module, work: list[Any], write: int, at: Value, written: Value, operand: Value, result: Value
     ) -> Value:
-        """Add MULH, RSHR and REQ, which write to `written` late. Return a signal: `at` has no write pending."""
+        """Add MULH, RSHR and REQ, which write tile `written` late. Return a signal: tile `at` has no write pending."""
         config, now, last = self.config, work[write], work[-1]
         count = config.batch * config.block
         m.submodules.rescaler = rescaler = Rescaler(config.batch, config.block, config.alu == "float")

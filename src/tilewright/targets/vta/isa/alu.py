@@ -150,9 +150,9 @@ def shift_amount(operand: Array, form: Form) -> tuple[Array, Array]:
 
 
 def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
-    """Compute REQ: acc is int32 (S, tiles, batch, block), the other operands int32 (1 or S, tiles, 1, block).
+    """Return REQ of `acc`, int32 (S, tiles, batch, block). The other operands are int32 (1 or S, tiles, 1, block).
 
-    Requantises acc + bias (which wraps) with TFLite's double rounding. `scaling` holds, from the low byte, the left
+    REQ requantises `acc + bias`, which wraps, with TFLite's rounding. `scaling` holds, from the low byte, the left
     shift (before the product) and the right shift (0 to 31), then the zero point (16 bits, signed). `bounds` holds the
     smallest and the largest result (16 bits each, signed); smallest > largest means the limits of 32 bits.
     """

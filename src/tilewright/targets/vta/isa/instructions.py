@@ -85,7 +85,8 @@ class InstructionBuffer:
     def alu(self, op: AluOp, uops: range, outer: Loop, inner: Loop, imm: int | None, reset: bool = False) -> int:
         """Add an ALU instruction. The second operand is `imm`, or acc[src] if `imm` is None.
 
-        REQ instead reads par; `outer.wgt` moves its factors. The bit `reset` has no effect.
+        REQ instead reads the memory par; each outer iteration adds `outer.wgt` to the index of its factors. The bit
+        `reset` has no effect.
         """
         factors = (outer.dst, inner.dst, outer.src, inner.src)
         loops = (uops.start, uops.stop, outer.extent, inner.extent)
@@ -235,7 +236,7 @@ class UopLists:
         return len(self._parts) - 1
 
     def encode(self, config: Config) -> Raw:
-        """Return the code of all lists, uint8 [m, 4]. Raises ProgramError if an index does not fit its field."""
+        """Return the encoded micro-ops of all lists, uint8 [m, 4]. Raises ProgramError if an index does not fit."""
         return encode_uops(Uops(*np.concatenate([np.zeros((3, 0), np.int64), *self._parts], axis=1)), config)
 
 

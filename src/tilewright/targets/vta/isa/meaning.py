@@ -171,7 +171,7 @@ class Interpreter:
             self._write(d, value.reshape(self.acc[d].shape), to_out=True)
 
     def _requantised(self, d: int, bias: int, factors: int) -> Array:
-        """Return REQ of accumulator tile `d`; `bias` is a tile of par, `factors` the first of three."""
+        """Return REQ of acc tile `d`. `bias` is the number of a tile in par, `factors` that of the first of three."""
         tiles = (bias, factors, factors + 1, factors + 2)
         self.reads |= {("par", tile) for tile in tiles}
         words = [self.par[tile].reshape(-1).tolist() for tile in tiles]

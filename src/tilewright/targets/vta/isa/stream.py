@@ -232,7 +232,7 @@ class Pipeline:
 
     @cached_property
     def takes(self) -> Array:
-        """The unit that executes an instruction, int64 [opcode, memory id (0 if it has none)].
+        """The number of the unit that executes an instruction: int64 [opcode, memory id], with id 0 if it has none.
 
         LOADs of inp, wgt and par go to `load`, LOADs of alu_uop to the ALU's unit, and other LOADs to the GEMM unit
         (upstream: the unit that runs micro-ops). FINISH, and opcodes that no upstream implementation decodes, go to

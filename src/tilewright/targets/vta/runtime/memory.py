@@ -23,7 +23,7 @@ UOPS, MAX_TRANSFER = PAGE, 1 << 25
 
 
 class Buffer:
-    """A handle on `size` bytes of device memory at `address`. Until written, they are 0 and count as uninitialised."""
+    """`size` bytes of device memory at `address`. Until the buffer is written, it is 0 and counts as uninitialised."""
 
     def __init__(self, name: str, address: int, size: int) -> None:
         self.name, self.address, self.size = name, address, size
@@ -104,7 +104,7 @@ class DeviceMemory:
         buffer.freed = True
 
     def own(self, call: str, buffer: Buffer) -> None:
-        """Check that a buffer is live and belongs to this memory. Raises ProgramError if not."""
+        """Check that a buffer belongs to this memory and is not freed. Raises ProgramError if not."""
         buffer.usable(call)
         if not any(known is buffer for known in self.buffers):
             raise ProgramError(call, f"buffer '{buffer.name}' belongs to another runtime", "allocate it in this one")
@@ -138,7 +138,7 @@ def _part(name: str, side: Buffer | Array, offset: int, size: int) -> Array:
 
 
 def grid(memory: Memory, shape: tuple[int, int], config: Config) -> tuple[int, int]:
-    """Return the rows and columns of tiles that hold a matrix of `shape`."""
+    """Return how many rows and columns of tiles of `memory` a matrix of `shape` takes."""
     rows, columns = config.sram(memory).shape
     return -(-shape[0] // rows), -(-shape[1] // columns)
 

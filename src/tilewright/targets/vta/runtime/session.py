@@ -173,7 +173,7 @@ class Runtime:
         self._push("alu", record, signature)
 
     def dep_push(self, source: str, target: str) -> None:
-        """Push a token from one unit to another when all recorded instructions of `source` are done.
+        """Let unit `source` push a token to unit `target` when all its instructions recorded so far are done.
 
         Units are "load", "compute", "store", or with four stages "load", "gemm", "activate", "store". Only neighbours
         have queues.
@@ -190,8 +190,8 @@ class Runtime:
         """Run the recorded instructions, copy the stored bytes to their buffers, and empty the micro-op cache.
 
         FINISH, added at the end, waits for tokens of all other units; it runs on `compute`, or with four stages on
-        `activate`. FORCE_SERIAL replaces all tokens so that instructions run one after the other. Raises HazardError,
-        with findings, for a deadlock.
+        `activate`. Debug.FORCE_SERIAL replaces all tokens, so that instructions run one after the other. Raises
+        HazardError, with findings, for a deadlock.
         """
         self._refuse_closed("synchronize")
         if not self._commands:
@@ -280,5 +280,5 @@ class Runtime:
 
 
 def _numbered(title: str, lines: list[str]) -> str:
-    """Return lines of code as text, each with its number."""
+    """Return `title` and the lines of code as one text, each line of code with its number."""
     return "".join(f"{line}\n" for line in (title, *(f"{line}  # {index}" for index, line in enumerate(lines))))

@@ -27,8 +27,8 @@ DISTANCE = 2
 class Operation(NamedTuple):
     """The operation that all micro-ops of a kernel share. `opcode` None means GEMM.
 
-    The second operand of the ALU is `imm`, or acc[src] if that is None. REQ instead has the bias in par[src] and its
-    factors from par[wgt] on.
+    The second operand of an ALU operation is `imm`, or acc[src] if `imm` is None. REQ instead has the bias in par[src]
+    and its factors from par[wgt] on.
     """
 
     opcode: AluOp | None
@@ -182,5 +182,5 @@ class UopRecorder:
 
 
 def _named(value: object) -> str:
-    """Return a value as messages show it: an ALU operation by its name."""
+    """Return a value as text for messages: an ALU operation by its name."""
     return value.name if isinstance(value, AluOp) else str(value)

@@ -62,7 +62,7 @@ class Elaborated:
     def fused(self, indices: tuple[int, ...]) -> GemmKernel:
         """Return the accumulating GEMM kernels `indices` merged into one; this is legal because sums commute.
 
-        Merged kernels that differ only in position share a pattern.
+        Results that differ only in the position of their tiles share a Pattern.
         """
         if indices not in self._fused:
             gemms = [kernel for kernel in (self.kernels[i] for i in indices) if isinstance(kernel, GemmKernel)]
@@ -119,7 +119,7 @@ def _spaces(config: Config, dram: Dram) -> tuple[Space, ...]:
 
 
 def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[Array, Kernels, list[Finding]]:
-    """Return the kernel of each instruction (-1 for none), all kernels, and findings of LOADs from outside DRAM.
+    """Return three values: each instruction's kernel number (-1: none), all kernels, findings of LOADs outside DRAM.
 
     The micro-op caches are tracked in stream order; equal instructions on equal micro-ops share a kernel.
     """
@@ -168,7 +168,7 @@ def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tu
 
 
 def _fill(cache: Array, config: Config, dram: Dram, move: Move, row: int) -> None:
-    """Execute a LOAD UOP: write the decoded micro-ops to `cache`, zeros for padding.
+    """Execute a LOAD of micro-ops: write the decoded micro-ops to `cache`, and zeros for padding.
 
     Micro-ops past the end of the cache are dropped here; sim.hazards reports them as OUT_OF_RANGE.
     """

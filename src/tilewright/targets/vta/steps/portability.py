@@ -83,7 +83,7 @@ def _kernels(program: Elaborated) -> Iterator[tuple[str, Array]]:
 
 
 def _stale_stores(program: Elaborated, sequence: Array) -> Array:
-    """Return the STOREs of tiles last written by a reset GEMM or a LOAD.
+    """Return the steps that STORE a tile whose last writer is a reset GEMM or a LOAD, or that has no writer.
 
     With four stages, GEMMs and LOADs do not change the out memory; only ALU operations write it.
     """
