@@ -26,7 +26,7 @@ from tilewright.targets.vta.isa.stream import PIPELINES, Formats, Pipeline, form
 
 
 class Board(NamedTuple):
-    """The numbers that upstream derives from TARGET: DMA bus width (log2 bits), clock (MHz), HLS period goal (ns)."""
+    """What the key TARGET sets in upstream's tools: DMA bus width (log2 bits), clock (MHz), HLS period goal (ns)."""
 
     log_bus_width: int
     clock_mhz: int

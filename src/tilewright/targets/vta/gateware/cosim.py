@@ -47,7 +47,7 @@ class Wave(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RtlRun:
-    """The outcome of a run: the start and end cycle of each instruction, int64 [n], as in a Trace; -1 for never."""
+    """The outcome of a launch on the RTL. `start`, `end`: cycles by instruction as in a Trace, int64 [n]; -1: none."""
 
     start: Array
     end: Array

@@ -152,9 +152,9 @@ def shift_amount(operand: Array, form: Form) -> tuple[Array, Array]:
 def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
     """Return REQ of `acc`, int32 (S, tiles, batch, block). The other operands are int32 (1 or S, tiles, 1, block).
 
-    REQ requantises `acc + bias`, which wraps, with TFLite's rounding. `scaling` holds, from the low byte, the left
-    shift (before the product) and the right shift (0 to 31), then the zero point (16 bits, signed). `bounds` holds the
-    smallest and the largest result (16 bits each, signed); smallest > largest means the limits of 32 bits.
+    REQ requantises `acc + bias`, which wraps, with TFLite's double rounding. `scaling` has, from the low byte on, the
+    left shift (before the product) and the right shift (0 to 31), then the zero point (16 bits, signed). `bounds` has
+    the smallest and the largest result (16 bits each, signed); smallest > largest means the limits of 32 bits.
     """
     left, right = ((scaling >> 8 * byte & 31).astype(np.int64) for byte in range(2))
     total = wrap_int32((acc + bias).astype(np.int64) << left)

@@ -152,7 +152,7 @@ class InstructionBuffer:
         return other
 
     def encode(self) -> Raw:
-        """Return the code, uint8 [n, 16]. Raises ProgramError, naming the instruction, if a value exceeds its field."""
+        """Return the encoded instructions, uint8 [n, 16]. Raises ProgramError, naming one, if a value does not fit."""
         code = np.zeros((len(self.rows), INSN_BYTES), np.uint8)
         for _, layout, mine in groups(np.array([row[0] for row in self.rows], np.int64), self.config):
             values = np.array([self.rows[row] for row in mine.tolist()], np.int64).reshape(-1, len(layout.fields))
@@ -212,7 +212,7 @@ def is_nop(row: Sequence[int]) -> bool:
 
 
 class UopLists:
-    """The distinct micro-op lists, ordered in DRAM by first use. List i begins at micro-op offsets[i]."""
+    """The distinct micro-op lists of a launch, ordered in DRAM by first use. List i begins at micro-op `offsets[i]`."""
 
     def __init__(self) -> None:
         self.offsets = [0]

@@ -305,7 +305,7 @@ class Pipeline:
         return tuple(TokenQueue(f"{self.units[a]}->{self.units[b]}", a, b, depth) for a, b in self.links)
 
     def tokens(self, stream: Stream) -> tuple[Array, Array]:
-        """Return bit masks of the queues that each instruction pops and pushes, ignoring bits without a queue (HLS)."""
+        """Return two masks per instruction: the queues that it pops, and pushes. Bits without a queue do not count."""
         unit = self.units_of(stream)
         pops, pushes = np.zeros((2, len(stream)), np.int64)
         for queue, ((producer, consumer), link) in enumerate(self.links.items()):

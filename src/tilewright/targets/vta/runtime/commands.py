@@ -110,7 +110,7 @@ class Commands:
         return done
 
     def launch(self, name: str, force_serial: bool) -> Launch:
-        """Return a launch that carries its data. Base registers are 0, so DRAM indices are addresses in tiles."""
+        """Return the recorded launch, with its data. Base registers are 0: DRAM indices are addresses in tiles."""
         uops = self.lists.encode(self.config).reshape(-1)
         segments, data = [DramSegment("uop", UOPS, uops.size, "const")] if uops.size else [], {"uop": uops}
         for buffer in sorted(self.used, key=lambda buffer: buffer.address):

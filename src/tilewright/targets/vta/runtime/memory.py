@@ -70,7 +70,7 @@ class Buffer:
 
 
 class DeviceMemory:
-    """The buffers of one runtime, allocated first fit after the micro-op area."""
+    """The buffers of one runtime, each allocated in the first free range that is large enough, after the micro-ops."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []  # by address
@@ -125,7 +125,7 @@ def copy(source: Buffer | Array, source_offset: int, target: Buffer | Array, tar
 
 
 def _part(name: str, side: Buffer | Array, offset: int, size: int) -> Array:
-    """Return `size` bytes of a buffer (read-only) or an array. Raises ProgramError if the range is not inside it."""
+    """Return `size` bytes from `offset` on of a buffer (read-only) or array. Raises ProgramError if not inside it."""
     if isinstance(side, Buffer):
         side.usable("copy")
         side.refuse_beyond("copy", offset, size)

@@ -38,7 +38,7 @@ NO_DEBUG = Debug(0)
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """The result of a synchronised launch; `cycles` is 0 if nothing was recorded. `serial_cycles`: see LaunchResult."""
+    """The result of Runtime.synchronize; `cycles` is 0 if nothing was recorded. `serial_cycles`: see LaunchResult."""
 
     cycles: int
     serial_cycles: int | None
@@ -164,7 +164,8 @@ class Runtime:
     def push_gemm(self, record: Callable[..., object], *signature: Hashable) -> None:
         """Record an instruction that runs a kernel of GEMM micro-ops.
 
-        `record(recorder, *signature)` defines the kernel; it is called once for each `record` and signature.
+        `record(recorder, *signature)` records the kernel with a UopRecorder. It is called once for each pair of
+        `record` and `signature`; later calls reuse its kernel.
         """
         self._push("gemm", record, signature)
 
@@ -224,7 +225,7 @@ class Runtime:
         return _numbered(".insn", text.instructions(code, self.config))
 
     def explain(self) -> str:
-        """Return the block walk (docs/vta.md) and memory map of the recorded instructions, else of the last launch."""
+        """Return a text: block walk (docs/vta.md) and memory map of recorded instructions, else of the last launch."""
         from tilewright.targets.vta.compiler import explain_walk
 
         return explain_walk.walk(self.program().launches[-1], self.config)

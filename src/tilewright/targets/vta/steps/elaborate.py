@@ -47,7 +47,8 @@ class Elaborated:
     def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
         """Return the program with the operands of the reset GEMMs in `stored` added to their footprints.
 
-        `stored` is the result of `stored_resets`: for each reset GEMM, the tiles whose sums in out a STORE reads.
+        `stored` is the result of values.actions.stored_resets: for each step that is a reset GEMM, the tiles of the out
+        memory that it writes and a STORE reads.
         """
         table, footprint = self.table, self.table.footprint.copy()
         extra = []
@@ -60,7 +61,7 @@ class Elaborated:
         return replace(self, table=table)
 
     def fused(self, indices: tuple[int, ...]) -> GemmKernel:
-        """Return the accumulating GEMM kernels `indices` merged into one; this is legal because sums commute.
+        """Return one kernel that does what the accumulating GEMM kernels with the numbers `indices` do, in one step.
 
         Results that differ only in the position of their tiles share a Pattern.
         """
@@ -158,7 +159,7 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
 
 
 def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
-    """Yield, for each instruction of `rows`, the number of micro-op LOADs before it (the epoch) and its FIELDS."""
+    """Yield a tuple for each instruction of `rows`: the number of micro-op LOADs so far (its epoch), its FIELDS."""
     alu = stream.alu
     loops = (stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS)  # 0 in rows of the other format
     code = np.where(gemm, stream.gemm.reset_reg, alu.alu_opcode)
@@ -194,7 +195,7 @@ def _finish(stream: Stream, unit: Array) -> list[Finding]:
 
 
 def describe(stream: Stream, moved: Moves, config: Config, step: int) -> str:
-    """Return a short description of an instruction for messages and traces: operation and tiles, padding included."""
+    """Return a short text on instruction `step` for messages and traces: its operation and tiles, with padding."""
     opcode = Opcode(int(stream.opcode[step]))
     if opcode in (Opcode.LOAD, Opcode.STORE):
         touches = int(moved.memory[step]) != NOTHING

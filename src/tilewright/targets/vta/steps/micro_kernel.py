@@ -29,7 +29,7 @@ FACTOR_TILES = 3
 
 
 class Loop(NamedTuple):
-    """The loop fields of a GEMM or ALU instruction; index = micro-op field + outer * factor[0] + inner * factor[1]."""
+    """The loop fields of a GEMM or ALU instruction. `dst`, `src`, `wgt`: tiles per outer and per inner iteration."""
 
     uop_bgn: int
     uop_end: int
@@ -126,7 +126,7 @@ class GemmKernel(_Placed):
         return np.concatenate([runs(INP, READ, self.src), runs(WGT, READ, self.wgt)])
 
     def accesses(self, config: Config) -> tuple[Access, ...]:
-        """Return the accesses of each micro-op. A reset only writes: see `would_read` for its operands."""
+        """Return what each micro-op accesses. A reset GEMM only writes; `would_read` returns its operands."""
         acc = ((ACC, WRITE, DST),) if self.reset else ((INP, READ, SRC), (WGT, READ, WEIGHT), (ACC, READ | WRITE, DST))
         writes_out = config.gemm_writes_out and (config.rules.reset_writes_out or not self.reset)
         return (*acc, *(((OUT, WRITE, DST),) if writes_out else ()), *shared(config))
@@ -138,7 +138,7 @@ class GemmKernel(_Placed):
 
     @cached_property
     def last_writes(self) -> tuple[GemmKernel, Array]:
-        """A kernel of the last micro-op for each destination, and the destinations that several micro-ops write."""
+        """Two values: a kernel of only the last micro-op on each acc tile; the acc tiles with several micro-ops."""
         last, again = self.pattern.last
         return replace(self, pattern=last), again + self.origin[0]
 
@@ -192,14 +192,14 @@ class AluKernel(_Placed):
 
     @cached_property
     def waves(self) -> tuple[tuple[Tiles, Tiles], ...]:
-        """The micro-ops as (dst, src) groups in execution order, without dependences inside a group."""
+        """The micro-ops in waves (groups without dependences inside), in execution order: (dst, src) tiles of each."""
         reads_own = self.imm is not None and not self.first_is_src
         dst, src, _ = self.origin
         return tuple((shifted(a, dst), shifted(b, src)) for a, b in self.pattern.waves(reads_own, src - dst))
 
     @cached_property
     def requantised(self) -> tuple[tuple[Tiles, Tiles, Tiles], ...]:
-        """As `waves`, for REQ: (dst tiles, par tiles of the bias, first par tiles of the factors) of each group."""
+        """As `waves`, for REQ: (dst tiles, par tiles of the bias, first par tiles of the factors) of each wave."""
         assert self.factors is not None
         groups = self.pattern.groups(True, 0)  # only dst can conflict: src is in par, not in acc
         return tuple((in_a_row(self.dst[g]), in_a_row(self.src[g]), in_a_row(self.factors[g])) for g in groups)
@@ -222,7 +222,7 @@ GEMM, ALU, ALU_IMMEDIATE, REQUANTISE = range(4)
 
 
 class Kernels:
-    """The k kernels of a stream: `fields` int64 [k, FIELDS]; `lists`, k arrays int64 [m, 3] of dst, src, wgt.
+    """The k kernels of a stream. `fields`: int64 [k, len(FIELDS)]. `lists`: for each, int64 [m, 3] of dst, src, wgt.
 
     A kernel is expanded only when it is indexed: timing and most checks do not need it.
     """
@@ -281,13 +281,13 @@ class Kernels:
 
     @cached_property
     def kinds(self) -> tuple[Array, Array]:
-        """Kernels grouped by kind (same accesses): one example of each kind, and the kind of each kernel [k]."""
+        """Kinds of kernels with the same accesses: the number of one kernel per kind, and each kernel's kind [k]."""
         _, example, kind = np.unique(2 * self.form + self.resets, return_index=True, return_inverse=True)
         return example, kind
 
     @cached_property
     def spans(self) -> tuple[Array, Array, Array]:
-        """Lowest tile, highest tile + 1, and whether every tile between is touched: [3, k] for dst, src, wgt.
+        """Three arrays [3, k], rows dst, src, wgt: lowest tile, highest tile + 1, whether all between are touched.
 
         A tile index is the sum of one number from each of three sets: listed indices, outer steps, inner steps. Sorted
         by widest gap, the sets cover a range without holes if no set has a gap wider than the range that the sets

@@ -155,7 +155,7 @@ def footprints(config: Config, moved: Moves, kernel: Array, kernels: Kernels) ->
 def bounds(kernels: Kernels, config: Config) -> Array:
     """Return each kernel's footprint rows, from the lowest to the highest tile of each access: int64 [k, rows, 6].
 
-    The first row of a kernel is its read of micro-ops. Rows without PARTLY are exact; unused rows are all zeros.
+    The first row of a kernel is its read of micro-ops. Rows whose mode lacks PARTLY are exact. Unused rows are zeros.
     """
     live = np.flatnonzero(kernels.micro_ops)
     if not live.size:
@@ -202,7 +202,7 @@ def granule(config: Config) -> int:
 
 
 def _moves(config: Config, moved: Moves) -> Array:
-    """Return the footprint rows of each LOAD and STORE, on chip and in DRAM: int64 [steps with a move, 2, 6]."""
+    """Return two footprint rows, on chip and in DRAM, for each LOAD and STORE that moves data: int64 [moves, 2, 6]."""
     unit = granule(config)
     steps = np.flatnonzero(moved.memory != NOTHING)
     memory = moved.memory[steps]

@@ -77,7 +77,7 @@ class Pattern:
 
     @cached_property
     def last(self) -> tuple[Pattern, Array]:
-        """A pattern of the last micro-op for each destination, and the destinations that several micro-ops write."""
+        """Two values: a pattern of only the last micro-op on each dst tile; the dst tiles with several micro-ops."""
         _, from_end, count = np.unique(self.dst[::-1], return_index=True, return_counts=True)
         last = self.dst.size - 1 - from_end
         return self.chosen(last), self.dst[last][count > 1]

@@ -22,7 +22,7 @@ LISTED = 8
 
 
 def portability(program: Elaborated, sequence: Array) -> list[Finding]:
-    """Return a finding for each instruction and each rule that it breaks; `sequence` is a legal order of the steps."""
+    """Return a finding for each rule and each of the first LISTED steps that break it. `sequence`: a legal order."""
     found: list[Finding] = []
     for rule, steps in (
         *_fields(program),
@@ -126,7 +126,7 @@ def write_distance(program: Elaborated) -> list[Finding]:
 
 
 def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:
-    """Return the first tile that each kernel reuses too early: "reads" or "writes", tile, micro-ops since its write."""
+    """Return, by kernel, its first early reuse: ("reads" or "writes", the tile, micro-ops since the tile's write)."""
     if not len(kernels):
         return {}
     sizes = [kernel.dst.size for kernel in kernels]

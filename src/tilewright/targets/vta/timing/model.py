@@ -71,7 +71,7 @@ class Timing:
     def intervals(self, config: Config) -> Intervals:
         """Return the intervals on a machine: the model's own, or longer if lanes or ports are too narrow.
 
-        An ALU operation on two tiles reads two accumulator tiles; its immediate form and REQ read one. All write one.
+        An ALU operation on two tiles reads two acc tiles; its immediate form and REQ read one. All write one tile.
         """
         known = ports(config)
 
@@ -108,7 +108,7 @@ class Timing:
         return times(self._table(program), relation, self.simulated(program, self))
 
     def _table(self, program: Elaborated) -> StepTable:
-        """Return the steps with the machine's token queues, or with queues that never fill (tokens_wait False)."""
+        """Return the steps with the machine's token queues; with queues that never fill if `tokens_wait` is False."""
         table = program.table
         if self.tokens_wait:
             return table

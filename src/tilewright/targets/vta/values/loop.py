@@ -61,7 +61,7 @@ class Tiles(NamedTuple):
 
 
 class Chips(NamedTuple):
-    """The memories of one sample. `memory` is DRAM, uint8 [m]; `places` (int64 [n]) is each step's first byte in it.
+    """The memories of one sample. `memory`: DRAM, uint8 [m]; `places`: where each step's bytes begin in it, int64 [n].
 
     inp, acc and out are [depth * batch, block]; wgt is [depth * block, block], rows by input channel. `mirrors` bool
     [depth]: whether an out tile equals the acc tile, and is therefore not kept in `out`.
@@ -252,7 +252,7 @@ def operate(
 
 @part
 def shift(shifts: Array, first: Array, second: Array, table: int) -> None:
-    """Shift `first` right by the amounts that row `table` of `shifts` gives for `second`; left if they are negative."""
+    """Shift `first` right by the amounts that row `table` of `shifts` gives for `second` (left by negative amounts)."""
     amounts = shifts.shape[1] // 2
     for j in range(first.shape[0]):
         y = second[j]
