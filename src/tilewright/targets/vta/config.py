@@ -155,7 +155,7 @@ class Config:
 
     @classmethod
     def from_json(cls, source: str | Path | Mapping[str, Any]) -> Config:
-        """Return the configuration in upstream's JSON, a file or parsed. Raises ConfigError if it cannot be used."""
+        """Return the configuration in a JSON file or parsed JSON. Raises ConfigError if it is unreadable or illegal."""
         where, data = ("VTA config", source) if isinstance(source, Mapping) else (str(source), given.json_file(source))
         given.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
         if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
@@ -264,7 +264,7 @@ class Config:
 
     @property
     def gemm_writes_out(self) -> bool:
-        """Whether GEMM writes its results to the out memory as well as to acc; with four stages only the ALU does."""
+        """Whether GEMM writes its results to the out memory as well as to acc; with four stages it does not."""
         return self.rules.out_memory and self.stages == 3
 
     @property
@@ -383,7 +383,7 @@ def _check(c: Config) -> None:
 
 
 def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
-    """Check the rules of our own extensions (four stages, rescaling ALUs). `refuse` raises for a reason and remedy."""
+    """Check the rules of our own extensions (four stages, rescaling ALUs). `refuse(reason, remedy)` raises."""
     if (c.stages, c.alu) != (3, "upstream") and c.semantics != "hls":
         refuse(f"semantics {c.semantics} supports three stages and the upstream ALU only", "set semantics to hls")
     if c.alu != "upstream" and c.acc.width != 32:
@@ -420,7 +420,7 @@ def _restrictions(c: Config) -> Iterator[Restriction]:
 
 
 def _preset(target: str, version: str) -> Config:
-    """Return a preset: 1x16 and 16x16 tiles, int8 values, int32 sums; uop 32, inp 32, wgt 256, acc 128 KiB."""
+    """Return a preset: 1x16 and 16x16 tiles, int8, int32 sums; memories: uop 32, inp 32, wgt 256, acc 128 KiB."""
     return Config(target, 3, 3, 5, 0, 4, 15, 15, 18, 17, HW_VER=version)
 
 

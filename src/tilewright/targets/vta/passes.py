@@ -74,8 +74,8 @@ class Prepared:
     def sequence(self, options: RunOptions) -> Array:
         """Return the steps in the order that `options` select.
 
-        If they select stream order and the check finds nothing, every legal order gives the same values; then loads run
-        as late as they can, so that more GEMMs become adjacent and are merged.
+        If that is stream order, and the check finds nothing, every legal order gives the same values. Loads then run as
+        late as they can, so that more GEMMs become adjacent and are merged.
         """
         if options.order == "stream" and options.check and not self.findings:
             table = self.elaborated.table

@@ -25,7 +25,7 @@ from tilewright.targets.vta.timing.model import ACC_FILL_LEAD, ACC_WAIT, ALU_COR
 
 
 def nest(config: Config) -> data.StructLayout:
-    """Return the struct layout of a loop nest. `cycles`: cycles per micro-op, minus 1; `factors`: it is a REQ's."""
+    """Return the struct layout of a loop nest. `cycles`: cycles per micro-op, minus 1; `factors`: 1 for a REQ."""
     uop = config.index_bits.uop
     return data.StructLayout(
         {

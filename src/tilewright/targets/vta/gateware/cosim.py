@@ -47,7 +47,7 @@ class Wave(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RtlRun:
-    """The outcome of a launch on the RTL. `start`, `end`: cycles by instruction as in a Trace, int64 [n]; -1: none."""
+    """The outcome of a launch on the RTL. `start`, `end`: each instruction's cycle as in a Trace, int64 [n], or -1."""
 
     start: Array
     end: Array
@@ -104,7 +104,7 @@ def contents(dram: Dram, more: int = 0) -> Array:
 
 @lru_cache
 def compiled(config: Config, engine: str) -> Compiled:
-    """Return the gateware of a configuration, compiled for the RTL simulator `engine`; once per process."""
+    """Return the gateware of a configuration, compiled for the RTL simulator `engine`. The result is cached."""
     return Compiled(Vta(config), engine=engine)
 
 

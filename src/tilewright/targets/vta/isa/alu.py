@@ -30,7 +30,7 @@ from tilewright.graph.rounding import (
 
 @dataclass(frozen=True, eq=False)
 class Semantics:
-    """What one upstream implementation (`name`) does where they differ; docs/vta.md has a table with the evidence."""
+    """What the upstream implementation `name` does where upstream's implementations differ; see docs/vta.md."""
 
     name: str
     #: STORE reads a separate out memory, which GEMM and ALU write; otherwise it truncates the accumulator.
@@ -132,7 +132,7 @@ def operate(op: AluOp, first: Array, second: Array, form: Form, out: Array | Non
 
 @lru_cache
 def _immediate_shift(operand: int, kind: np.dtype[Any], form: Form) -> tuple[Any, Array]:
-    """Return the ufunc (left or right shift) and the amount of SHR by an immediate; cached, as few occur."""
+    """Return the ufunc (left or right shift) and the amount of SHR by an immediate. The result is cached."""
     left, amount = shift_amount(np.array(operand, kind), form)
     return np.left_shift if left else np.right_shift, amount
 

@@ -117,7 +117,7 @@ class InstructionBuffer:
         self.rows[-1][push] = 1
 
     def dep_pop(self, source: int, target: int) -> None:
-        """Let the next instruction of unit `target` pop a token of `source`. A NOP takes such a pop recorded before."""
+        """Let the next instruction of unit `target` pop a token of `source`. A NOP takes any such pop still waiting."""
         pop = COLUMN[self._link(source, target, "dep_pop").pop]
         if pop in self._pending[target]:
             self.commit(target)
@@ -152,7 +152,7 @@ class InstructionBuffer:
         return other
 
     def encode(self) -> Raw:
-        """Return the encoded instructions, uint8 [n, 16]. Raises ProgramError, naming one, if a value does not fit."""
+        """Return the encoded instructions, uint8 [n, 16]. Raises ProgramError if a value does not fit its field."""
         code = np.zeros((len(self.rows), INSN_BYTES), np.uint8)
         for _, layout, mine in groups(np.array([row[0] for row in self.rows], np.int64), self.config):
             values = np.array([self.rows[row] for row in mine.tolist()], np.int64).reshape(-1, len(layout.fields))
@@ -245,7 +245,7 @@ Policy = Callable[[Sequence[int], int, int], int]
 
 
 def alone(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Return `index + 1`: only list `index`, which is missing, is fetched, as by upstream's runtime."""
+    """Return `index + 1`, one past the last list to fetch: only list `index`, which is missing, as upstream does."""
     return index + 1
 
 

@@ -215,7 +215,7 @@ def _refuse_unknown(column: Column, mine: Array, known: tuple[IntEnum, ...], wha
 
 
 class Link(NamedTuple):
-    """The token bits of one queue, by field name: instructions of the producer set `push`, the consumer's `pop`."""
+    """The names of one queue's token bits: instructions of the producer set `push`, those of the consumer `pop`."""
 
     push: str
     pop: str
@@ -292,7 +292,7 @@ class Pipeline:
         return self.takes[stream.opcode, stream.mem.memory_type]
 
     def path(self, source: int, target: int) -> Sequence[int]:
-        """Return the units from `source` to `target`, both included; a token visits them in this order."""
+        """Return the numbers of the units from `source` to `target`, both included, in the order of a token's way."""
         return range(source, target + 1) if source <= target else range(source, target - 1, -1)
 
     def neighbour(self, unit: int, bit: str) -> int | None:

@@ -57,7 +57,7 @@ class Commands:
         return bool(len(self.insns) or self.insns.pending)
 
     def room(self, call: str) -> None:
-        """Check that the buffer has room for the instructions of one more call. Raises ProgramError if it might not.
+        """Check that the command buffer has room for one more call. Raises ProgramError if it might not.
 
         Upstream synchronises by itself when the buffer is full. That may separate a push from its pop, so that tokens
         are lost or missing.

@@ -23,7 +23,7 @@ UOPS, MAX_TRANSFER = PAGE, 1 << 25
 
 
 class Buffer:
-    """`size` bytes of device memory at `address`. Until the buffer is written, it is 0 and counts as uninitialised."""
+    """`size` bytes of device memory at `address`. Until they are written, they are 0 and count as uninitialised."""
 
     def __init__(self, name: str, address: int, size: int) -> None:
         self.name, self.address, self.size = name, address, size
@@ -146,8 +146,8 @@ def grid(memory: Memory, shape: tuple[int, int], config: Config) -> tuple[int, i
 def pack(matrix: Array, memory: Memory, config: Config) -> Array:
     """Return an integer matrix (M, N) as tiles, flat uint8; zeros pad the last row and column of tiles.
 
-    Weights are (outputs, inputs), so that out = inp @ wgt.T. Raises InputError if the matrix is empty, not 2-D, not of
-    integers, or has values that the memory cannot hold.
+    Weights are (outputs, inputs), so that `out = inp @ wgt.T`. Raises InputError if the matrix is empty, not 2-D, not
+    of integers, or has values that the memory cannot hold.
     """
     chip = config.sram(memory)
     if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "iu":

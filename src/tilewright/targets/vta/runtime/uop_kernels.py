@@ -50,7 +50,7 @@ class UopKernel:
 
     @property
     def nest(self) -> tuple[Loop, Loop]:
-        """The instruction's loops (outer, inner). As in upstream, one loop is outer in a GEMM, inner in an ALU kernel.
+        """The instruction's loops (outer, inner). As in upstream, a single one is a GEMM's outer, an ALU's inner loop.
 
         A single loop that moves REQ's factors is the outer loop, because no other loop can move them.
         """
@@ -61,7 +61,7 @@ class UopKernel:
 
 
 class UopRecorder:
-    """Records a kernel; passed to the callback of `push_gemm` or `push_alu`. Its ProgramErrors name the call."""
+    """Records a kernel, for the callback of `push_gemm` or `push_alu`. Its ProgramErrors name the method called."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

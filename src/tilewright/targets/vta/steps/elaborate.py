@@ -1,6 +1,6 @@
 """Turn an instruction stream into steps (elaborate it): all that is known about instructions without data.
 
-The control state is the micro-op cache: LOAD UOP fills it from DRAM, GEMM and ALU read it. Where upstream's
+The control state is the micro-op cache: LOADs fill it from DRAM, GEMM and ALU read it. Where upstream's
 implementations differ, the config's `semantics` decides; see docs/vta.md.
 """
 

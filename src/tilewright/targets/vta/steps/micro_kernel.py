@@ -29,7 +29,7 @@ FACTOR_TILES = 3
 
 
 class Loop(NamedTuple):
-    """The loop fields of a GEMM or ALU instruction. `dst`, `src`, `wgt`: tiles per outer and per inner iteration."""
+    """The loop fields of a GEMM or ALU instruction. `dst`, `src`, `wgt`: tiles added per outer, inner iteration."""
 
     uop_bgn: int
     uop_end: int

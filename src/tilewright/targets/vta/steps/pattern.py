@@ -1,4 +1,4 @@
-"""Patterns of tile indices: micro-ops of a GEMM become a few matrix products, of an ALU instruction a few array steps.
+"""Patterns of tile indices, which group an instruction's micro-ops into a few matrix products or array operations.
 
 The grouping of a pattern is computed once, and reused wherever the pattern runs at another position.
 """

@@ -133,7 +133,7 @@ def unpack(memory: Array, values: Array, at: int, size: int, bits: int) -> None:
 
 @part
 def put(chips: Chips, values: Array, tile: int, to: int, out_memory: bool) -> None:
-    """Write `values` to a tile of memory `to`. If it is in acc and mirrored by the out tile, copy it to out before."""
+    """Write `values` to a tile of memory `to`. An acc tile that out mirrors is copied to out before it changes."""
     block, batch = chips.acc.shape[1], chips.acc.shape[0] // chips.mirrors.shape[0]
     if to == TO_WGT:  # DRAM has the rows by output channel
         for line in range(block):

@@ -152,7 +152,7 @@ class Machine:
             self._mirror(kernel.written)
 
     def _columns(self, left: Array, wgt: Array) -> Array:
-        """Return `left` (1 or S, rows, terms * block) times weight tiles `wgt`, by column, without rearranging any."""
+        """Return `left` (1 or S, rows, terms * block) times weight tiles `wgt`, one column of tiles at a time."""
         block, own, (columns, terms) = self.config.block, len(self.wgt), wgt.shape
         tiles = in_a_row(wgt.reshape(-1))
         right = self.wgt[:, tiles].reshape(own, columns, terms * block, block)
