@@ -181,13 +181,13 @@ def _raw(path: Path, tensor: Tensor) -> Array:
 
 
 def _image(path: Path, tensor: Tensor, graph: Graph) -> Array:
-    """Return an 8-bit image of exactly the size of input `tensor` as a sample (codes or reals) in the input's layout."""
+    """Return an 8-bit image of exactly the input's size as a sample (codes or reals) in the input's layout."""
     from PIL import Image, UnidentifiedImageError
 
     shape = tensor.shape
     first = len(shape) == 4 and shape[1] in (1, 3) and shape[3] not in (1, 3)
     if len(shape) != 4 or shape[0] != 1 or (shape[3] not in (1, 3) and not first):
-        raise InputError(path, f"is an image, but the input's shape is {list(tensor.shape)}", "give an .npz of codes")
+        raise InputError(path, f"is an image, but the model's input is {list(tensor.shape)}", "give an .npz of codes")
     height, width, channels = (shape[2], shape[3], shape[1]) if first else shape[1:]
     try:
         with Image.open(path) as image:
