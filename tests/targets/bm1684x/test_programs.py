@@ -200,7 +200,7 @@ def with_fields(command: Encoded, **fields: int) -> Encoded:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (with_fields(add(1, 0, 0, 0, 0), tsk_eu_typ=24), "function 24 of AR is not modelled"),
+        (with_fields(add(1, 0, 0, 0, 0), tsk_eu_typ=24), "function 24 of the format AR is not modelled"),
         (with_fields(add(1, 0, 0, 0, 0), res0_prec=7), "the code 7 in a precision field is reserved"),
         (with_fields(add(1, 0, 0, 0, 0), res0_str=5), "res0_str is 5"),
         (with_fields(add(1, 0, 0, 0, 0), res0_h=0), "every size must be"),
