@@ -90,7 +90,7 @@ ATTRIBUTES = {
 
 @dataclass
 class variable_t:
-    """An operand. By `type`, `context` is a tensor's local address, that of one value per channel, or a number."""
+    """A C operand: `context` is the local address of a TENSOR or VECTOR (a value per channel), or a number (SCALAR)."""
 
     type: int
     context: Any

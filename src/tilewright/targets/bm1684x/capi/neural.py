@@ -1,4 +1,4 @@
-"""Functions of the device API: products, convolutions, pools, tables, sequences of commands, the sorting engine."""
+"""Functions of the device API: matrix products, convolutions, pools, tables, command sequences and sorting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Operands = dict[str, Operand | Constant]
 
 
 def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
-    """Return the C function of a product of matrices with one row per channel. Its sizes are those before `turns`."""
+    """Return the C function of a matrix product. Factors have one row per channel; `turns` says which are transposed."""
     swapped, turned = turns.get("both_transposed"), turns.get("right_transposed")
     types = "left_dtype right_dtype" if integer else "out_dtype dtype"
     adds = "" if turned else " result_add"
@@ -67,7 +67,9 @@ def _spread(integer: bool, transposed: bool) -> Function:
         rows, depth, columns = given["left_rows"], given["left_columns"], given["right_columns"]
         if integer and given["result_add"]:
             reason = "result_add is not supported: no golden vector shows how it shifts the old result"
-            raise MachineError(given["name"], reason, "clear result_add, and add the old result with a separate command")
+            raise MachineError(
+                given["name"], reason, "clear result_add, and add the old result with a separate command"
+            )
 
         width, (inner, height) = given["right_width"], (rows, depth) if transposed else (depth, rows)
         y = api.matrix(given["output"], height, columns, width, given.get("out_dtype", F32))

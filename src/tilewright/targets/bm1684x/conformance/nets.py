@@ -63,7 +63,7 @@ def _case(name: str, compare: Any) -> ConformCase:
 
 
 def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str, Any]]) -> str:
-    """Decode and encode the queues. Return a text on the first difference from what is stored, or "" without any."""
+    """Decode and encode the queues. Return a text on the first difference from the stored ones, or "" if equal."""
     for group, engine, raw in ((group, *item) for group, own in queues.items() for item in own.items()):
         found = decode(engine, raw)
         own = [command for command in stored if (command["subnet"], command["group"]) == group]

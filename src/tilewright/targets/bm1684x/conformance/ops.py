@@ -160,7 +160,7 @@ def laid_out(
 
 
 def differs(found: Array, expected: Array, dtype: DType, ulps: int) -> str:
-    """Return a text on the number of elements that differ by more than `ulps` (last places), or "". NaNs are equal."""
+    """Return a text on how many elements differ by over `ulps` units in the last place, or "". NaNs are equal."""
     left, right = (x.reshape(-1).view(f"<u{dtype.bytes}").astype(np.int64) for x in (found, expected))
     wrong = left != right
     if dtype.is_float:

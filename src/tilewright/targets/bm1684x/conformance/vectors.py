@@ -34,7 +34,7 @@ TURNED: Mapping[str, tuple[str, Sequence[int]]] = {
 
 
 def arrays(path: Path) -> Mapping[str, Array]:
-    """Return the arrays of an .npz file by name. Raises InputError if the file, or later an array, cannot be read."""
+    """Return the arrays of an .npz by name. Raises InputError if it is unreadable, or on access to a missing array."""
     try:
         return Entries(path, "array", REMEDY, files.arrays(path))
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -42,7 +42,7 @@ def arrays(path: Path) -> Mapping[str, Array]:
 
 
 def described(path: Path) -> Any:
-    """Return the contents of a .json file. Raises InputError if it cannot be read, or later if it lacks a key."""
+    """Return the contents of a .json. Raises InputError if it is unreadable, or on access to a missing key."""
     try:
         text = files.regular(path).read_text(encoding="utf-8")
         return json.loads(text, object_hook=partial(Entries, path, "key", REMEDY))

@@ -33,7 +33,7 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, R
 
 
 class BitsType(Type):
-    """The encoding of a second operand's type. With a float result, integers of the same width are read as its type.
+    """The encoding of a second operand's type. With a float result, integers of that width are read as the result's type.
 
     The reason: programs make a power of two with integer commands, and then multiply floats by it.
     """
@@ -147,7 +147,9 @@ class Parameters:
         if not constants:
             return {"opd1_addr": local_tensor(command, next(iter(self.types))).address - LOCAL_BASE}
         if len(constants) < len(given):
-            raise refused(command, f"only some of {', '.join(given)} are numbers", "give all as tensors, or all as numbers")
+            raise refused(
+                command, f"only some of {', '.join(given)} are numbers", "give all as tensors, or all as numbers"
+            )
         fields = {"opd1_const": 1, "opd1_addr": 0, "opd2_addr": 0}
         for own, (name, low, dtype) in self.numbers.items():
             number = constants[own].bits if dtype.is_float else int(constants[own].value)

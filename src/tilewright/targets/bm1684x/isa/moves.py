@@ -41,7 +41,7 @@ class Static:
     type = NEAR_BITS
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        """Return x by its name. Raises ProgramError if its address is not in static memory."""
+        """Return {"x": the row}. Raises ProgramError if its address is not in static memory."""
         address = encoded["opd0_addr"]
         if not STATIC_BASE <= address < STATIC_BASE + config.static_bytes:
             raise ProgramError(str(encoded), f"its source {address:#x} is not in static memory")

@@ -217,7 +217,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Again:
-    """An operand at the address of another part, such as the old result in a sum. If given, `flag` must be set."""
+    """An operand at another part's address, such as the old result in a sum. The field `flag`, if any, marks it."""
 
     own: str
     part: Any
@@ -271,7 +271,7 @@ class Computed:
 
 
 def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int) -> Computed:
-    """Return a part for the attribute `own`, held by the field `name`: `value` decodes the field, `code` encodes it."""
+    """Return a part: the attribute `own` in the field `name`. `value` decodes the field, `code` encodes the attribute."""
     return Computed(own, lambda c: value(c[name]), lambda command: {name: code(attribute(command.attributes, own))})
 
 

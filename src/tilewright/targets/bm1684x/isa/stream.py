@@ -270,7 +270,7 @@ def queue(engine: str, commands: Sequence[Encoded]) -> Array:
 
 
 def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
-    """Return pairs: a format, and the positions where it is in `formats`. So all its commands are converted at once."""
+    """Return pairs of a format and its positions in `formats`, to convert all commands of a format at once."""
     found: dict[int, tuple[Format, list[int]]] = {}
     for place, form in enumerate(formats):
         found.setdefault(id(form), (form, []))[1].append(place)

@@ -46,7 +46,7 @@ MOST = 256
 
 
 def findings(program: Elaborated) -> list[Finding]:
-    """Return all findings of races, and of uninitialised reads that reach DDR or decide what a command moves."""
+    """Return all races, and all uninitialised reads whose values reach DDR or decide which elements a command moves."""
     found = hazards(program.table, program.order)
     if all(one.kind != UNINITIALISED for one in found):
         return found
@@ -54,7 +54,7 @@ def findings(program: Elaborated) -> list[Finding]:
 
 
 class _Shadow:
-    """For each byte of memory: whether it is undefined, and then the step whose uninitialised read it comes from."""
+    """For each undefined byte of memory, the step of the uninitialised read that its value comes from."""
 
     def __init__(self, program: Elaborated) -> None:
         self._program = program

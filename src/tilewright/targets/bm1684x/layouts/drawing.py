@@ -114,7 +114,7 @@ def parts(axes: Sequence[str], index: Sequence[int]) -> list[str]:
 
 
 def label(axes: Sequence[str], run: Run) -> str:
-    """Return a run's elements as text: `n0 c0 h0-3 w0-4` if their indices form a box, else the first and the last."""
+    """Return a run's elements as text: `n0 c0 h0-3 w0-4` for a box of indices, else the first and the last element."""
     sizes = [last - first + 1 for first, last in zip(run.first, run.last, strict=True)]
     if int(np.prod(sizes)) == run.count:
         pairs = zip(axes, run.first, run.last, strict=True)
@@ -127,7 +127,7 @@ def _name(axes: Sequence[str], index: Sequence[int]) -> str:
 
 
 def within(addresses: Array, config: Config) -> Array:
-    """Return bus addresses as flat byte offsets from the start of local memory. Raises InputError for others."""
+    """Return bus addresses as flat byte offsets in local memory. Raises InputError if one lies outside of it."""
     flat = addresses.reshape(-1) - LOCAL_BASE
     if flat.min() < 0 or flat.max() >= config.local_bytes:
         raise InputError("layout", "the operand is outside of local memory", "draw an operand in local memory")
@@ -135,9 +135,11 @@ def within(addresses: Array, config: Config) -> Array:
 
 
 def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """Return an SVG picture, coloured by the first index. Raises InputError if too large or not in local memory."""
+    """Return an SVG, coloured by the first index. Raises InputError if the operand is too large or not in local memory."""
     if addresses.size > MOST_CELLS:
-        raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw {MOST_CELLS} elements at most")
+        raise InputError(
+            "layout", f"a picture of {addresses.size} elements is too large", f"draw {MOST_CELLS} elements at most"
+        )
     found = indexed(addresses, config)
     size, line = dtype.bytes, config.eu_bytes
     longest = max(len(part) for index in found.values() for part in parts(axes, index))

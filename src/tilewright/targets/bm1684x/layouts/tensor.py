@@ -138,7 +138,9 @@ class Tensor(Drawn):
         """
         slices = index if isinstance(index, tuple) else (index,)
         if wrong := [part for part in slices if not isinstance(part, slice)]:
-            raise InputError("tensor", f"{wrong[0]!r} is not a slice", "every axis stays: give a slice begin:end for each")
+            raise InputError(
+                "tensor", f"{wrong[0]!r} is not a slice", "every axis stays: give a slice begin:end for each"
+            )
         ranges = [s.indices(size) for s, size in zip((*slices, *[slice(None)] * 4), self.shape, strict=False)]
         if any(step != 1 or stop <= begin for begin, stop, step in ranges):
             raise InputError("tensor", "a slice is empty or has a step", "give begin:end")

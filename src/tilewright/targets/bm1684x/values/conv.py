@@ -198,7 +198,7 @@ def float_matmul(left: Array, right: Array, dtype: DType, out: DType, first: lis
 
 
 def integer_matmul(left: Array, right: Array) -> Array:
-    """Return the int32 matrix product (M, K) times (K, N). Factors have 8 bits; a zero point may be subtracted."""
+    """Return the int32 matrix product of (M, K) and (K, N). A factor has 8 bits, one perhaps minus a zero point."""
     return exact_matmul(left, right, _magnitude(left), _magnitude(right))
 
 

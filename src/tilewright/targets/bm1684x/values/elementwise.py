@@ -59,7 +59,7 @@ def multiply_add(a: Array, b: Array, acc: Array, dtype: DType) -> Array:
 
 
 def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
-    """Return a polynomial of x, by Horner's scheme, with `coefficients` (k, ...) from the constant term up."""
+    """Return the polynomial of x with `coefficients` (k, ...), constant term first. Each product and sum is rounded."""
     with np.errstate(all="ignore"):
         value, terms = widen(x, dtype), widen(coefficients, dtype)
         result = np.broadcast_to(terms[-1], value.shape)

@@ -1,7 +1,7 @@
 """Rounding, conversions between types, and the float types, whose values are computed as float32.
 
 f32 and bf16 flush subnormals to zero of the same sign, when read and when written; f16 keeps its subnormals. The
-rounding modes are section 2 of the vendor's enumeration.
+rounding modes are those of the vendor's device API.
 """
 
 from __future__ import annotations

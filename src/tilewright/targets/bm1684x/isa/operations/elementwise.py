@@ -25,7 +25,7 @@ def float_binary(name: str, v: Values) -> Array:
 
 
 def integer_binary(name: str, v: Values) -> Array:
-    """Return the sum, difference or product (`name`) of the operands a and b, shifted by the operand shift and rounded.
+    """Return the sum, difference or product (`name`) of the operands a and b, shifted by `shift` and rounded.
 
     A result out of range wraps around, or is clamped if the attribute `saturate` is set.
     """
@@ -42,7 +42,7 @@ def extreme(name: str, v: Values) -> Array:
 
 
 def shifted(arithmetic: bool, v: Values) -> Array:
-    """Return a shifted by shift. Right shifts round, left shifts drop high bits. Logical shifts take a as unsigned."""
+    """Return operand a, shifted. Right shifts round, left shifts drop high bits. Logical shifts take a as unsigned."""
     bits = v["a"] if arithmetic else v["a"].view(f"<u{v.types['a'].bytes}")
     return floats.wrap(floats.shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])
 

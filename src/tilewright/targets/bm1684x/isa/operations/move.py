@@ -84,7 +84,7 @@ def nonzero(v: Values) -> dict[str, Array]:
 
 
 def table_lookup(v: Values) -> Array:
-    """Return `table[x]`, or the operand fill where x is out of range.
+    """Return `table[x]`, or `fill` where the operand x is out of range.
 
     A table (1, c, 1, k) has k entries for each channel; a table (k,) serves all channels.
     """

@@ -20,7 +20,9 @@ from tilewright.targets.bm1684x.values.window import Window
 def _window(v: Values) -> Window:
     window: Window | None = v.attribute("window")
     if window is None:
-        raise MachineError("window", "the attribute is missing", "give window=Window((height, width), pads, stride, dilation)")
+        raise MachineError(
+            "window", "the attribute is missing", "give window=Window((height, width), pads, stride, dilation)"
+        )
     return window
 
 
