@@ -18,7 +18,7 @@ RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equ
 
 
 def _each(names: tuple[str, ...], call: str, operation: str, parameters: str, operands: str) -> dict[str, Function]:
-    """Return C functions by C name: one for each of `names`, which replaces {} in `call` (the C name) and `operation`."""
+    """Return C functions by C name, one for each of `names`, which replaces {} in `call` (C name) and `operation`."""
     return {call.format(name): function(parameters, operation.format(name), operands) for name in names}
 
 

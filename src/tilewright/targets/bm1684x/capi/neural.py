@@ -23,7 +23,7 @@ Operands = dict[str, Operand | Constant]
 
 
 def _by_rows(turns: Mapping[str, Any], integer: bool) -> Function:
-    """Return the C function of a matrix product. Factors have one row per channel; `turns` says which are transposed."""
+    """Return the C function of a matrix product. Factors have a row per channel; `turns` says which are transposed."""
     swapped, turned = turns.get("both_transposed"), turns.get("right_transposed")
     types = "left_dtype right_dtype" if integer else "out_dtype dtype"
     adds = "" if turned else " result_add"

@@ -33,7 +33,7 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, R
 
 
 class BitsType(Type):
-    """The encoding of a second operand's type. With a float result, integers of that width are read as the result's type.
+    """The encoding of a second operand's type. With a float result, integers as wide as it are read as its float type.
 
     The reason: programs make a power of two with integer commands, and then multiply floats by it.
     """

@@ -271,7 +271,7 @@ class Computed:
 
 
 def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int) -> Computed:
-    """Return a part: the attribute `own` in the field `name`. `value` decodes the field, `code` encodes the attribute."""
+    """Return a part: the attribute `own` in the field `name`. `value` decodes the field, `code` the opposite way."""
     return Computed(own, lambda c: value(c[name]), lambda command: {name: code(attribute(command.attributes, own))})
 
 
