@@ -42,8 +42,8 @@ def _integer(name: str) -> dict[str, Function]:
 def _quantisation(kind: str, words: str, reals: str, tail: str, result: str) -> dict[str, Function]:
     """Return the C functions, by C name, of requantisation (`kind` is "re") or dequantisation ("de").
 
-    Some scale by a multiplier and a shift (their parameters are `words`), others by a float (parameters `reals`). In
-    both cases the parameters are numbers, or a table with an entry per channel.
+    Some scale by a multiplier and a shift (their parameters are `words`), others by a float (parameters `reals`). These
+    parameters are numbers, or a table with an entry per channel.
     """
     integer, real = f"int_{kind}quant", f"fp32_{kind}quant"
     found = {}

@@ -157,8 +157,8 @@ def operand(
     The arguments from `name` on are these five terms. WHERE is a letter of LAYOUTS or ELSEWHERE, or the parameter that
     says whether the operand is local. Without WHERE, a parameter `dst..`, `src..` or `shift_tensor` is the local
     address of a tensor of the call's shape, a parameter `.._addr` is the local address of one value per channel, and
-    any other parameter is a constant. TYPE is a type, or the parameter that gives the type. Stride, and type without
-    TYPE, come from the operand's own parameters (`src0_stride`, `src0_dtype`), else from those common to all operands.
+    any other parameter is a constant. TYPE is a type, or the parameter that gives the type. The stride, and without
+    TYPE the type, come from the operand's own parameters (`src0_stride`, `src0_dtype`), else from common ones.
     `_shape` describes SHAPE. BYTES are added to the address.
     """
     dtype = (DTYPES.get(fixed) or given[fixed]) if fixed else _type(given, name)

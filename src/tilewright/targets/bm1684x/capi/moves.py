@@ -1,4 +1,4 @@
-"""The transfer functions of the device API, as a table. A name with S2L is from system (S) to local memory (L)."""
+"""The transfer functions of the device API, as a table. In a name, S2L says: from system (S) to local memory (L)."""
 
 from __future__ import annotations
 

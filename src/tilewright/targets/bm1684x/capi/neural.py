@@ -67,9 +67,7 @@ def _spread(integer: bool, transposed: bool) -> Function:
         rows, depth, columns = given["left_rows"], given["left_columns"], given["right_columns"]
         if integer and given["result_add"]:
             reason = "result_add is not supported: no golden vector shows how it shifts the old result"
-            raise MachineError(
-                given["name"], reason, "clear result_add, and add the old result with a separate command"
-            )
+            raise MachineError(given["name"], reason, "clear result_add, and add with a separate command")
 
         width, (inner, height) = given["right_width"], (rows, depth) if transposed else (depth, rows)
         y = api.matrix(given["output"], height, columns, width, given.get("out_dtype", F32))

@@ -63,7 +63,7 @@ def _case(name: str, compare: Any) -> ConformCase:
 
 
 def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str, Any]]) -> str:
-    """Decode and encode the queues. Return a text on the first difference from the stored ones, or "" if equal."""
+    """Decode the queues and encode them. Return a text on the first wrong field or byte, or "" if all are as stored."""
     for group, engine, raw in ((group, *item) for group, own in queues.items() for item in own.items()):
         found = decode(engine, raw)
         own = [command for command in stored if (command["subnet"], command["group"]) == group]
@@ -119,8 +119,8 @@ def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients
 def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]) -> str:
     """Return a text on the first difference between estimated cycles and the stored timeline, or "" if there is none.
 
-    The cycles of convolutions, matrix products and pools must match exactly. Those of transfers and of the network may
-    differ by the fraction TOLERANCE, those of a transfer at least by 1.
+    The cycles of convolutions, matrix products and pools must match exactly. Transfers and the total may differ by the
+    fraction TOLERANCE, and a transfer always by 1 cycle.
     """
     total = 0
     lines: dict[str, list[Mapping[str, Any]]] = {engine: [] for engine in QUEUES}

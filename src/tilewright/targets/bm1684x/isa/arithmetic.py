@@ -33,7 +33,7 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, R
 
 
 class BitsType(Type):
-    """The encoding of a second operand's type. With a float result, integers as wide as it are read as its float type.
+    """The encoding of a second operand's type. If the result is a float of the same width, integers are read as floats.
 
     The reason: programs make a power of two with integer commands, and then multiply floats by it.
     """

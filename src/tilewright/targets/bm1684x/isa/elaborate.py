@@ -143,9 +143,7 @@ def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
         else:
             heads = [queue[-1] for queue in waiting.values() if queue]
             waits = "; ".join(f"{head} needs command {head.needs} of the other engine" for head in heads)
-            raise ProgramError(
-                "queues", f"no command can start: {waits}", "correct the field cmd_id_dep of one of them"
-            )
+            raise ProgramError("queues", f"no command can start: {waits}", "correct the field cmd_id_dep of one")
     return steps
 
 

@@ -217,7 +217,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Again:
-    """An operand at another part's address, such as the old result in a sum. The field `flag`, if any, marks it."""
+    """An operand at another part's address, such as the old result in a sum. The field `flag`, if any, says so."""
 
     own: str
     part: Any
@@ -271,7 +271,7 @@ class Computed:
 
 
 def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int) -> Computed:
-    """Return a part: the attribute `own` in the field `name`. `value` decodes the field, `code` the opposite way."""
+    """Return a part: the attribute `own` in the field `name`, which `value` decodes and `code` encodes."""
     return Computed(own, lambda c: value(c[name]), lambda command: {name: code(attribute(command.attributes, own))})
 
 

@@ -1,8 +1,8 @@
 """Report an uninitialised read only if its value reaches DDR or decides which elements a command moves.
 
-Commands work on whole rows of the array. Even the vendor's compiler multiplies columns that were never loaded; it does
-not store their results. The values of uninitialised reads are therefore followed through the commands of the launch,
-element by element, as Memcheck follows undefined bits (Seward and Nethercote, USENIX 2005).
+A correct program may read memory that it never wrote: even the vendor's compiler multiplies columns that were never
+loaded, and does not store their results. The values of uninitialised reads are therefore followed through the commands
+of the launch, element by element, as Memcheck follows undefined bits (Seward and Nethercote, USENIX 2005).
 """
 
 from __future__ import annotations

@@ -137,9 +137,7 @@ def within(addresses: Array, config: Config) -> Array:
 def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
     """Return an SVG, coloured by the first index. Raises InputError for an operand too large or not in local memory."""
     if addresses.size > MOST_CELLS:
-        raise InputError(
-            "layout", f"a picture of {addresses.size} elements is too large", f"draw {MOST_CELLS} elements at most"
-        )
+        raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw at most {MOST_CELLS}")
     found = indexed(addresses, config)
     size, line = dtype.bytes, config.eu_bytes
     longest = max(len(part) for index in found.values() for part in parts(axes, index))

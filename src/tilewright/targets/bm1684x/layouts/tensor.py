@@ -138,9 +138,7 @@ class Tensor(Drawn):
         """
         slices = index if isinstance(index, tuple) else (index,)
         if wrong := [part for part in slices if not isinstance(part, slice)]:
-            raise InputError(
-                "tensor", f"{wrong[0]!r} is not a slice", "every axis stays: give a slice begin:end for each"
-            )
+            raise InputError("tensor", f"{wrong[0]!r} is not a slice", "every axis stays: give begin:end for each")
         ranges = [s.indices(size) for s, size in zip((*slices, *[slice(None)] * 4), self.shape, strict=False)]
         if any(step != 1 or stop <= begin for begin, stop, step in ranges):
             raise InputError("tensor", "a slice is empty or has a step", "give begin:end")
@@ -193,11 +191,11 @@ class Tensor(Drawn):
         return Tensor.local(self.start_lane, self.lane_offset, self.shape, dtype, self.config)
 
     def resized(self, *shape: int) -> Tensor:
-        """Return an aligned tensor of another shape at the same address. Raises InputError if it needs more memory."""
+        """Return an aligned tensor of another shape at this address. Raises InputError if it needs more memory."""
         made = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
         if made.lane_end > self.lane_end:
             reason = f"{shape} needs {made.lane_end - self.lane_offset} bytes of a lane"
-            raise InputError("tensor", reason, f"give one of {self.lane_end - self.lane_offset} bytes or fewer")
+            raise InputError("tensor", reason, f"give a shape of at most {self.lane_end - self.lane_offset} bytes")
         return made
 
     def rows(self) -> Rows:

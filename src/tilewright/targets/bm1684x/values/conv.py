@@ -198,7 +198,7 @@ def float_matmul(left: Array, right: Array, dtype: DType, out: DType, first: lis
 
 
 def integer_matmul(left: Array, right: Array) -> Array:
-    """Return the int32 matrix product of (M, K) and (K, N). A factor has 8 bits, one perhaps minus a zero point."""
+    """Return the int32 matrix product of 8-bit (M, K) and (K, N). One of them may have a zero point subtracted."""
     return exact_matmul(left, right, _magnitude(left), _magnitude(right))
 
 

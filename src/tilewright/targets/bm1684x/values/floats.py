@@ -127,7 +127,7 @@ def rounded(x: Array, dtype: DType) -> Array:
 def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
     """Return float64 values rounded by `mode`, as `dtype` stores them.
 
-    Overflow gives the largest finite value or infinity: which, IEEE 754 says for the mode.
+    On overflow the mode decides, as in IEEE 754, between the largest finite value and infinity.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         exponent = np.maximum(np.frexp(x)[1] - 1, SMALLEST[dtype])

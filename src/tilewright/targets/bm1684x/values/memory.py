@@ -118,7 +118,7 @@ def of_rows(rows: Array) -> Array:
 
 
 def of_addresses(addresses: Array, size: int) -> Array:
-    """Return the byte ranges of elements of `size` bytes: int64 [ranges, 2], begin and end. Adjacent ones share one."""
+    """Return the byte ranges of elements of `size` bytes: int64 [ranges, 2], begin and end. Neighbours are merged."""
     low = addresses.reshape(-1)
     first = np.flatnonzero(np.diff(low, prepend=low[:1] - 2 * size) != size)
     last = np.append(first[1:], len(low)) - 1

@@ -75,8 +75,8 @@ class Operation:
     """An operation. `meaning` is a pure function on arrays; `inputs` and `outputs` name its operands and results.
 
     `inexact` marks an operation that the machine iterates in an undocumented way; the conformance check then allows a
-    few units in the last place. `by_data` says that the values decide which elements are written. `touches` is a
-    function for operands and results of which only some elements are touched: it returns masks of these elements.
+    few units in the last place. `by_data` says that the values decide which elements are written. `touches` returns
+    masks of the touched elements, for operands and results of which the values decide what is touched.
     """
 
     name: str

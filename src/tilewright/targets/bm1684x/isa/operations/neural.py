@@ -20,9 +20,7 @@ from tilewright.targets.bm1684x.values.window import Window
 def _window(v: Values) -> Window:
     window: Window | None = v.attribute("window")
     if window is None:
-        raise MachineError(
-            "window", "the attribute is missing", "give window=Window((height, width), pads, stride, dilation)"
-        )
+        raise MachineError("attribute window", "missing", "give window=Window((height, width), pads, stride, dilation)")
     return window
 
 
@@ -82,7 +80,7 @@ def float_average(v: Values) -> Array:
 
 
 def integer_average(v: Values) -> Array:
-    """Return `round_half_up((sum * scale) >> right)`, clamped; sum is that of a window over x, scale is u8."""
+    """Return `round_half_up((sum * scale) >> right)`, clamped, for each window over x; sum is that of its elements."""
     total = _window(v).taps(v["x"]).astype(np.int64).sum((2, 3)) * v["scale"].astype(np.int64)
     return conv.scaled(total, v.types["y"], v.attribute("right"))
 
@@ -120,7 +118,7 @@ def float_matmul(v: Values) -> Array:
 
 
 def integer_matmul(v: Values) -> Array:
-    """Return `round_half_up((product + bias) >> right)`, clamped; product is that of L and R, bias has 16 bits."""
+    """Return `round_half_up((product + bias) >> right)`, clamped. The product is that of L and R; bias has 16 bits."""
     total = conv.integer_matmul(*_sides(v)).astype(np.int64)
     return conv.scaled(_plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 

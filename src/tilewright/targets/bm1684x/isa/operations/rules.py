@@ -164,7 +164,7 @@ def short_steps(places: Mapping[str, Any]) -> str:
 
 
 def cube_aligned(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a convolution, or "". Grouped w and aligned x must be at a multiple of CUBE bytes."""
+    """Return the reason to refuse a convolution, or "". Grouped w and aligned x must begin at multiples of CUBE."""
     x, w = places.get("x"), places.get("w")
     if isinstance(w, Tensor):
         return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"
