@@ -71,7 +71,7 @@ def encoded(command: Command, number: int, needs: int) -> Encoded:
     """Return a command in encoded form. `number` is its position in its queue, from 0.
 
     `needs` is the id of the other engine's command that it waits for (0: it does not wait). Raises ProgramError if no
-    known format can encode it. The fields may fail to express a part of the command; `checked` tests that they do not.
+    known format can encode it. The fields may fail to express a part of the command; `checked` tests this.
     """
     name = command.operation.name
     if name in SEQUENCES:

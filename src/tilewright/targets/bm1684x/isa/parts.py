@@ -217,7 +217,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Again:
-    """An operand at another part's address, such as the old result in a sum. The field `flag`, if any, says so."""
+    """An operand at another part's address, e.g. the old result in a sum. The field `flag` says if it is present."""
 
     own: str
     part: Any
