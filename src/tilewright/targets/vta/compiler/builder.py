@@ -43,7 +43,7 @@ class Built:
     """An encoded stream of n instructions with their dependency tokens: `code` uint8 [n, 16].
 
     `unit`, `step` and `distinct` int64 [n]: the numbers of each instruction's unit, of its step, and of the instruction
-    in `StreamBuilder.distinct`, which holds each one once and without tokens. A NOP belongs to the step after it.
+    in `StreamBuilder.distinct`, which has equal instructions once, without tokens. A NOP belongs to the step after it.
     """
 
     code: Raw

@@ -20,7 +20,7 @@ from tilewright.targets.vta.config import Config
 
 
 class Layout(NamedTuple):
-    """The layout of a tensor in DRAM."""
+    """The layout of a tensor in DRAM: its channel tiles, and how pixels or matrix rows share tiles."""
 
     channels: int
     channel_tiles: int
@@ -106,7 +106,7 @@ class Chain:
         return True
 
     def _join(self, parts: list[tuple[int, ...]]) -> bool:
-        """Join whole segments `parts` into one; return False if a part is not a whole segment or occurs twice."""
+        """Join segments (tuples of members) into one; return False if a part is no whole segment or occurs twice."""
         if len(set(parts)) < len(parts) or not set(parts) <= set(self.segments):
             return False
         self.segments = [segment for segment in self.segments if segment not in parts]
@@ -120,7 +120,7 @@ def operands(site: Site, layer: Layer) -> list[str]:
 
 
 def lies(layer: Layer, channels: int, size: tuple[int, int], tiles: int, columns: int, batch: int) -> Layout:
-    """Return the layout in DRAM of a layer's input or result; `columns`: pixels in a row of the image."""
+    """Return the DRAM layout of a layer's input or result with `tiles` channel tiles; `columns`: pixels in a row."""
     shares = layer.matrix and batch > 1
     return Layout(channels, tiles, size[0] * size[1], layer.fold, columns if layer.fold > 1 else 0, shares)
 

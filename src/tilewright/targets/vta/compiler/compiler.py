@@ -44,7 +44,7 @@ def plan(site: Site, config: Config, timing: str = DEFAULT) -> Plan | str:
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str, timing: str = DEFAULT) -> Program:
-    """Compile a network, with plans chosen under a timing model; program steps are in the order of the graph's nodes.
+    """Compile a network, with plans chosen under a timing model; launches and host steps are in the order of the nodes.
 
     Raises ConfigError if the config's token queues (token_depth) are too short.
     """

@@ -163,7 +163,7 @@ def _results(
     held: tuple[Array, ...],
     rounding: Rounding,
 ) -> Array:
-    """Return the reference results of `op` for the codes `held`, int64; both are offset as the machine holds codes."""
+    """For codes `held`, in the machine's form, return the reference results of `op` in the same form, int64."""
     shapes = [values.shape for values in held]
     tensors = [replace(tensor, shape=shape, data=None) for tensor, shape in zip(operands, shapes, strict=True)]
     result = replace(out, shape=np.broadcast_shapes(*shapes), data=None)

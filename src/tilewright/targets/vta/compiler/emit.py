@@ -92,7 +92,7 @@ class Code:
 
 
 def emit(draft: Draft, config: Config) -> Code:
-    """Return the code (`Code`) of a draft. Raises ProgramError if a value does not fit its bit field."""
+    """Return a draft's encoded instructions and micro-ops. Raises ProgramError if a value does not fit its field."""
     uops = np.concatenate([part.encode(config) for part in draft.lists])
     layers = np.array([layer for layer, _ in draft.listing.items], np.int64)
     return Code(draft.built.code, layers[draft.item], uops, draft.segments)

@@ -1,8 +1,8 @@
 """The epilogue of a group of outputs (see plan.py): ALU instructions that requantise its sums, or add two tensors.
 
 The parameters of a channel tile are consecutive: one bias tile per class (see layer.Codes), then three tiles of
-factors. If the ALU has the operation REQ, they are multipliers, scaling and bounds. If not, they are multipliers, left
-shifts (negated) and right shifts.
+factors. If the ALU has the operation REQ, these are multipliers, scaling and bounds. If not, these are multipliers,
+left shifts (negated) and right shifts.
 """
 
 from __future__ import annotations

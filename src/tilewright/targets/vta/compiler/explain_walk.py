@@ -142,7 +142,7 @@ def _ranks(bases: Array) -> Array:
 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
-    """Return by GEMM, int64 [depth, 2]: the block to which each acc tile is stored next, and that STORE's first."""
+    """Return, per GEMM, int64 [acc tiles, 2]: the block to which each is stored next, and that STORE's first block."""
     each, kernel = program.moves.each, program.kernel.tolist()
     at, found = np.full((program.config.acc.depth, 2), NOWHERE), {}
     for step in reversed(steps):
@@ -156,7 +156,7 @@ def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, 
 
 
 def _tiles(move: Move, config: Config, dram: Dram, pads: bool) -> Array:
-    """Return int64 [tiles, 2]: each on-chip tile's block in its DRAM segment, from 0, and the transfer's first."""
+    """Return, for a transfer's on-chip tiles, int64 [tiles, 2]: their DRAM blocks from 0, and the first of them."""
     size = config.dram_tile_bytes(Memory(move.memory))
     first = (move.address - _start(move, dram)) // size
     shape = (move.height, move.width) if pads else (move.rows, move.columns)

@@ -29,7 +29,7 @@ LISTED = 0.2
 
 
 class Dim(NamedTuple):
-    """A loop of `extent` iterations: strides of three tile indices. `sums`: all iterations add to the same outputs."""
+    """A loop of `extent` iterations: strides of the tile indices dst, src, wgt. `sums`: all add to the same outputs."""
 
     extent: int
     dst: int
@@ -58,14 +58,14 @@ class Kernel:
 
 
 class Block(NamedTuple):
-    """Channel tiles in a chunk of a group: `outs` of outputs, `sums` of inputs (1 if each output tile reads one)."""
+    """How many channel tiles a chunk has: `outs` output tiles, `sums` input tiles (1 if each output tile reads one)."""
 
     outs: int
     sums: int
 
 
 def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> tuple[Kernel, ...]:
-    """Return GEMM instructions that add the products of a chunk to the sums; each lists at most `limit` micro-ops."""
+    """Return the GEMM instructions that add a chunk's products to the sums; each lists at most `limit` micro-ops."""
     return _sum_kernels(
         layer.window.kernel[1],
         layer.window.stride,
@@ -132,7 +132,7 @@ def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[Kernel]:
-    """Return instructions that run all iterations of `dims` from tile indices `base`; `limit`: micro-ops in a list."""
+    """Return the instructions for all iterations of `dims` from indices `base`; each lists up to `limit` micro-ops."""
     choice = _choose(dims, limit)
     kernels = []
     for start in _offsets(choice.apart, base).T:
@@ -153,7 +153,7 @@ def _offsets(dims: tuple[Dim, ...], base: Sequence[int]) -> Array:
 
 
 class Choice(NamedTuple):
-    """The dimensions that become separate instructions, those that become loops, and those that become micro-ops."""
+    """The dimensions that become separate instructions, those that become loops, and those that are listed."""
 
     apart: tuple[Dim, ...]
     outer: Dim
@@ -228,6 +228,6 @@ def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
 
 @lru_cache(maxsize=1024)
 def over(tiles: int, first: int = 0) -> Kernel:
-    """Return the kernel that updates `tiles` tiles of a slot in place, starting at the slot's tile `first`."""
+    """Return the instruction that updates `tiles` tiles of a slot in place, starting at the slot's tile `first`."""
     start = np.full(1, first, np.int64)
     return Kernel(start, start, np.zeros(1, np.int64), ONE, Dim(tiles, 1, 1, 0, False))

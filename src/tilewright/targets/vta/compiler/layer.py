@@ -138,18 +138,18 @@ class Layer:
 
     @property
     def shifts(self) -> bool:
-        """Whether right shifts alone turn sums into codes: the ALU of the upstream design can do no more."""
+        """Whether right shifts alone turn sums into codes, which the ALU of the upstream VTA design can do."""
         return self.codes is not None and self.codes.immediates is not None and self.codes.immediates.shift is not None
 
     @property
     def parameters(self) -> int:
-        """The number of parameter tiles per output channel tile; for an `add`, of all channels and operations."""
+        """The number of parameter tiles per output channel tile; for an `add`, the number that all channels share."""
         if self.kind == "add" and self.shifts:
             return 0
         return self.codes.tiles * (3 if self.kind == "add" else 1) if self.codes else 0
 
     def parameter_tiles(self, outs: int) -> int:
-        """Return the number of parameter tiles for `outs` output channel tiles (an `add` shares one set)."""
+        """Return the number of parameter tiles for `outs` output channel tiles; all channels of an `add` share them."""
         return self.parameters * (1 if self.kind == "add" else outs)
 
     @property

@@ -88,7 +88,7 @@ def _tiles(site: Site, held: Array, form: Mapping[str, Any]) -> Array:
 
 
 def _rows(site: Site, held: Array, block: int) -> Array:
-    """Return the input rows of a matrix layer, int8 (S, M, K): one per output pixel; padding is the zero point."""
+    """Return the input rows of a matrix layer, int8 (S, M, K): one row per output pixel; padding is the zero point."""
     op = site.node.op
     samples = held.shape[0]
     if isinstance(op, FullyConnected):

@@ -94,7 +94,7 @@ def of_linear(
 def of_product_shift(
     site: Site, activation: Activation, correction: Array, layer: Layer, config: Config
 ) -> Parameters | None:
-    """Return the parameters of a right shift that rounds ties up: a tile of bias + half for each channel tile.
+    """Return the parameters of a right shift that rounds ties up: a tile of bias + rounding half per channel tile.
 
     Returns None unless one shift of 0..30 bits serves all channels, zero points are 0, the config has stages=3, and its
     ALU lacks the operation REQ.

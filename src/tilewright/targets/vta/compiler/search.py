@@ -97,7 +97,7 @@ def _variants(plan: Plan) -> Iterator[Plan]:
 
 
 def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[float, Plan]]:
-    """Yield (lower bound, plan) for each fitting cut, lowest first, with the best loop order and slots."""
+    """Yield (lower bound, plan) for each cut that fits, lowest bound first, with the best loop order and slots."""
     grid = _choices(layer, config)
     bounds = _bounds(layer, config, timing, grid)
     seen: set[tuple[int, ...]] = set()
@@ -176,7 +176,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     """Return a lower bound of each candidate's score: cycles under a timing model, plus OVERHEAD per instruction.
 
     The bound is the largest of the times of all loads, all sums and all stores, plus the time at the start and at the
-    end in which nothing overlaps with it.
+    end that overlaps with nothing.
     """
     model = MODELS[timing]
     own = model.intervals(config)

@@ -60,7 +60,7 @@ class Load(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The lowest legal value of `at`."""
+        """The lowest legal value of `at`, the load's place in `Walk.work`."""
         return max(self.free, self.stored + 1)
 
 

@@ -1,4 +1,4 @@
-"""The items of a schedule (loads, runs of instructions, stores), the instructions of a group of outputs, and cycles."""
+"""The items of a schedule (loads, runs of instructions, stores), the steps for a group of outputs, and cycle counts."""
 
 from __future__ import annotations
 
