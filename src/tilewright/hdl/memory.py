@@ -66,7 +66,7 @@ class TileWrite(wiring.Signature):
 
 
 class TileRead(wiring.Signature):
-    """The signals that read `lanes` tiles from `index` on. `data` comes one cycle after `en` and then stays."""
+    """The signals that read `lanes` tiles from `index` on. `data` comes a cycle after `en`, until the next read."""
 
     def __init__(self, tiles: Tiles, lanes: int = 1) -> None:
         super().__init__({"index": Out(tiles.index_bits), "en": Out(1), "data": In(lanes * tiles.tile_bits)})
@@ -139,7 +139,7 @@ def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
 
 
 def row_of(index: Value, bank: int, log: int, wide: bool) -> Value:
-    """Return the row of `bank` with tile `index` or, for a `wide` access, with its own first tile from `index` on."""
+    """Return the row of `bank` that has tile `index`; if `wide`, the row of the bank's first tile from `index` on."""
     row = index >> log
     return row + (index[:log] > bank) if wide and log else row
 

@@ -159,7 +159,7 @@ def flat(program: elf.Executable) -> tuple[Array, Array]:
 
 
 def layers_header(records: Sequence[Mapping[str, int]]) -> str:
-    """Return the text of `layers.h`: with L(index, shape) for each convolution without groups or dilation."""
+    """Return the text of `layers.h`: L(index, shape) for each convolution without groups or dilation."""
     lines = [
         f"  L({index}, {', '.join(str(record[name]) for name in _SHAPE)})"
         for index, record in enumerate(records)

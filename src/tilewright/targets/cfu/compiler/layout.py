@@ -52,7 +52,7 @@ RECORD = (
 
 
 class Coupled(IntFlag):
-    """Flags: how an operator uses the CFU's image memory. With any of them, `packed_rows` made its weights."""
+    """Flags: how an operator uses the CFU's image memory. With any flag, its weights are stored as rows of buffer B."""
 
     HERE = 1  # it runs on the image memory
     PUSH = 2  # its input must be pushed from main memory
@@ -152,7 +152,7 @@ def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
 
 
 def rows_of_b(record: Mapping[str, int]) -> int:
-    """Return how many rows of buffer B a convolution's weights take: one per product of a sum and LANES channels."""
+    """Return how many rows of buffer B a convolution's weights take: one per factor of a sum, for LANES channels."""
     return -(-record["out_c"] // LANES) * record["kernel_h"] * record["kernel_w"] * record["in_c"]
 
 

@@ -174,7 +174,7 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
     """Return the cycles of a matrix product on the array, as measured on the RTL, or NEVER if m or n is 0.
 
-    They are 1, and for each tile `k + lanes` plus the number of rows that it writes to C.
+    They are 1 plus, for each tile, `k + lanes` and the number of rows that it writes to C.
     """
     if m == 0 or n == 0:
         return NEVER  # the RTL's tile counters never reach their end
