@@ -105,7 +105,7 @@ def causes(region: core.Region) -> dict[str, int]:
 
 
 def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) -> int:
-    """Return the number of samples. Raises ProgramError if their sizes do not match the launch."""
+    """Return the number of samples in `values`. Raises ProgramError if their sizes do not match the launch."""
     there = [place for place in image.inputs if place.name in values]
     for place in there:
         if values[place.name][0].nbytes != place.nbytes:
@@ -114,7 +114,7 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
 
 
 def trace(cycles: int, found: Sequence[core.Region], kinds: Sequence[str]) -> Trace:
-    """Return a trace with one step per operator, on one unit, the CPU. Without operators it has only `cycles`."""
+    """Return a trace of one unit, the CPU, with one step per operator. If `found` is empty, it has only `cycles`."""
     counts = np.array([(one.cycles, one.read, one.written) for one in found], np.int64).reshape(-1, 3)
     taken, read, written = counts.T
     end, none = np.cumsum(taken), np.zeros(len(found), np.int64)
