@@ -61,9 +61,10 @@ def finalists(
 ) -> list[tuple[float, T]]:
     """Time the promising candidates and return pairs (time, candidate), best first; equal times keep their order.
 
-    `candidates` are pairs (lower bound of the time, candidate), the most promising first. A candidate is skipped unless its
-    bound is lower than the best time so far by more than the fraction `worth`. `time` returns a candidate's time, and
-    the effort of finding it. The search ends when `effort` is spent and at least `least` candidates have been timed.
+    `candidates` are pairs (lower bound of the time, candidate), the most promising first. A candidate is skipped unless
+    its bound is lower than the best time so far by more than the fraction `worth`. `time` returns a candidate's time,
+    and the effort of finding it. The search ends when `effort` is spent and at least `least` candidates have been
+    timed.
     """
     found: list[tuple[float, T]] = []
     best = float("inf")

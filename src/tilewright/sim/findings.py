@@ -13,7 +13,7 @@ PORTABILITY, WRITE_DISTANCE = "portability", "write_distance"
 
 @dataclass(frozen=True)
 class Finding:
-    """One defect of a program. `steps` are instruction indices; `low`..`high` (exclusive) are elements of the memory `space`.
+    """A defect of a program. `steps` are instruction indices; `low`..`high` (exclusive) are elements of memory `space`.
 
     `ranges` are the affected parts of low..high; empty means all of it.
     """

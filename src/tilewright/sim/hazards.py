@@ -58,7 +58,7 @@ def everything(table: StepTable) -> Array:
 
 
 def suspects(table: StepTable, order: Order) -> Array:
-    """Return the ranges where a race or uninitialised read is possible: int64 [k, 3] of memory, low, high, ascending."""
+    """Return the ranges where a race or uninitialised read is possible: int64 [k, 3], memory, low, high, ascending."""
     ranges = _suspects(table, order, everything(table))
     if len(ranges) and (parts := _in_parts(table.footprints, ranges)):
         ranges = _suspects(replace(table, footprints=parts), order, ranges)
@@ -121,7 +121,7 @@ def _blocks(many: Array) -> list[int]:
 
 
 def _covered(cuts: Array, ranges: Array) -> Array:
-    """Return, for each cut, whether the cell that starts there lies in one of the ranges, which start and end at cuts."""
+    """Return, for each cut, whether the cell that starts there lies in a range (bool). Ranges start and end at cuts."""
     inside = np.zeros(len(cuts), np.bool_)
     for a, b in np.searchsorted(cuts, ranges).reshape(-1, 2).tolist():
         inside[a:b] = True

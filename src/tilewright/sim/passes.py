@@ -45,8 +45,8 @@ class Passes:
     """The results of the passes over one launch, without its data.
 
     `times` runs the time pass; it raises HazardError if a queue is too short. `given` are findings from decoding the
-    instructions. `outside` are findings of accesses outside the memories (None: made from the footprints). `further` finds
-    hazards that only this machine has.
+    instructions. `outside` are findings of accesses outside the memories (None: made from the footprints). `further`
+    finds hazards that only this machine has.
     """
 
     table: StepTable
@@ -104,7 +104,7 @@ class Passes:
                 raise HazardError("program", str(finding), findings=found)
 
     def sequence(self, options: RunOptions) -> Array:
-        """Return the steps in the order that `options` selects: that of `self.order`, by start time, or random but legal."""
+        """Return the steps in the order that `options` selects: that of `order`, by start time, or random but legal."""
         if options.order == "time" and self.trace is not None:
             return sequence_by_time(self.order, self.trace.start)
         if options.order == "random":

@@ -152,14 +152,14 @@ class StepTable:
 
     @cached_property
     def by_unit(self) -> tuple[Array, Array]:
-        """A tuple (start, steps) of int64 arrays: unit u runs the steps `steps[start[u]:start[u + 1]]`, in this order."""
+        """A tuple (start, steps) of int64 arrays: unit u runs `steps[start[u]:start[u + 1]]`, in this order."""
         steps = np.argsort(self.unit, kind="stable")
         counts = np.bincount(self.unit, minlength=len(self.units))
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), steps.astype(np.int64)
 
     @cached_property
     def makes_room(self) -> Array:
-        """The step whose pop frees the place for a step's push, int64 [n, queues] (NO_STEP: a place is free, NEVER: none)."""
+        """The step whose pop makes room for a step's push, int64 [n, queues]; NO_STEP: there is room, NEVER: none."""
         room = np.full((len(self), len(self.queues)), NO_STEP, np.int64)
         for index, queue in enumerate(self.queues):
             late = np.flatnonzero(self.pushes >> index & 1)[queue.depth :]

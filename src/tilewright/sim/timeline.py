@@ -38,12 +38,12 @@ class Channel(NamedTuple):
 
     If `burst` is 0, there is no port, and Costs.busy includes the cycles of transfers.
 
-    If `in_flight` is 0, bursts are granted in order of request. Bursts of a row follow each other, and a unit requests its
-    next row when the data of the previous row has arrived.
+    If `in_flight` is 0, bursts are granted in order of request. Bursts of a row follow each other, and a unit requests
+    its next row when the data of the previous row has arrived.
 
-    If `in_flight` is n > 0, there is a command channel. One read is granted per cycle, in order of Costs.priority, fetch
-    first, with at most n reads outstanding. A unit requests its next burst, of reads or writes, in the cycle after a
-    grant. The first beat of a write comes `write_latency` cycles after its grant.
+    If `in_flight` is n > 0, there is a command channel. One read is granted per cycle, in order of Costs.priority,
+    fetch first, with at most n reads outstanding. A unit requests its next burst, of reads or writes, in the cycle
+    after a grant. The first beat of a write comes `write_latency` cycles after its grant.
     """
 
     beat_bytes: int
@@ -56,10 +56,10 @@ class Channel(NamedTuple):
 class Fetch(NamedTuple):
     """The delivery of commands to the units: `insn_bytes` each, in stream order, into queues of `depth` commands.
 
-    If `depth` is 0, there is no fetch, and all commands are delivered at the start. Commands are read in batches of `batch`
-    (0: as many as a burst holds) and delivered one per cycle. The next batch is requested when the last command has
-    been delivered. With a `buffer` (of so many commands), the next batch is requested as soon as the buffer has room for it, and
-    beats hold as many commands as fit. A command leaves its queue when its step starts.
+    If `depth` is 0, there is no fetch, and all commands are delivered at the start. Commands are read in batches of
+    `batch` (0: as many as a burst holds) and delivered one per cycle. The next batch is requested when the last command
+    has been delivered. With a `buffer` (of so many commands), the next batch is requested as soon as the buffer has
+    room for it, and beats hold as many commands as fit. A command leaves its queue when its step starts.
     """
 
     insn_bytes: int
@@ -231,7 +231,7 @@ class State(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The data that the event loop `simulate` reads and writes. `bursts` are the end times of the last granted reads."""
+    """The data that the event loop `simulate` reads and writes. `bursts` are end times of the last granted reads."""
 
     stream: Stream
     out: Outcome
