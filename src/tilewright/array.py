@@ -24,7 +24,7 @@ def among(column: Array, codes: Collection[int]) -> Array:
 
 
 def float_for(a_max: int, b_max: int) -> type[np.float32] | type[np.float64]:
-    """Return the narrowest float type that sums 64 products of integers exactly. The arguments bound the factors."""
+    """Return the narrowest float type that sums 64 products of integers exactly. The arguments limit their factors."""
     return np.float32 if 64 * a_max * b_max <= FLOAT32_EXACT else np.float64
 
 

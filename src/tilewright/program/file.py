@@ -104,7 +104,7 @@ def load(path: str | Path) -> Program:
         raise ProgramError(str(path), f"cannot be read: {error.strerror or error}") from None
     except _DAMAGE as error:
         reason = f"is damaged or not a program file ({str(error) or type(error).__name__})"
-        raise ProgramError(str(path), reason, "save it again") from None
+        raise ProgramError(str(path), reason, "compile or assemble it again") from None
 
 
 def _body(data: Any) -> Any:
@@ -143,7 +143,7 @@ def _read(file: IO[bytes]) -> dict[str, bytes]:
     tail = file.read(_END.size).rjust(_END.size, b"\0")
     mark, _, _, _, count, length, start, _ = _END.unpack(tail)
     if mark != b"PK\5\6" or tail.startswith(b"PK\6\7") or start + length + _END.size - 20 != size:
-        raise ProgramError("", "is truncated or not a program file (no archive directory at its end)", "save it again")
+        raise ProgramError("", "is truncated or not a program file (it has no archive directory)", "compile it again")
     if count > MAX_MEMBERS or length > MAX_DIRECTORY_BYTES:
         raise ProgramError("", f"contains {count} files", f"the limit is {MAX_MEMBERS}")
     with zipfile.ZipFile(file) as archive:

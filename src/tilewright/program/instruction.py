@@ -366,7 +366,7 @@ class Notation:
 class InstructionSet:
     """Instructions that share one layout. `operands` lists the fields of each opcode; all other fields must be 0.
 
-    `flags` lists one-bit fields of every opcode; a set flag is written as its name. `names` has the names of values.
+    `flags` lists one-bit fields of every opcode, written as their names. `names` maps fields to names of values.
     """
 
     layout: Layout

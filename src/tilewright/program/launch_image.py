@@ -112,9 +112,9 @@ def _has_shape(array: Array, shape: Shape) -> bool:
 
 @dataclass(frozen=True)
 class DramSegment:
-    """A part of DRAM that a launch uses, in bytes. Samples share a `const`; each has its own copy of other kinds.
+    """A part of DRAM that a launch uses. Samples share a `const`; each sample has its own copy of other kinds.
 
-    `scratch` is not returned to the host. `inout` starts with bytes that the launch contains, and is returned.
+    `size` is in bytes. `scratch` is not returned to the host. `inout` starts with bytes that the launch contains, and is returned.
     """
 
     name: str

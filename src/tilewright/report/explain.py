@@ -165,7 +165,7 @@ def _type(tensor: Tensor) -> str:
 
 
 def _quant(quant: Quant) -> str:
-    """Return text: one scale exactly, or the range of several scales with a hash of all scales and zero points."""
+    """Return a quantisation as text: one scale exactly, or the range of several scales and a hash of the whole."""
     if not quant.per_channel:
         return f"scale {_number(quant.scale[0])} zero {quant.zero_point[0]}"
     low, high, zeros = min(quant.scale), max(quant.scale), sorted(set(quant.zero_point))

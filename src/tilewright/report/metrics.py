@@ -19,7 +19,7 @@ HOST = "host"
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A host step, a launch, or one of a launch's nodes. Cycles and bytes are for one sample; host steps have 0 cycles.
+    """Measurements of a host step, a launch or a launch's node. Cycles and bytes are for one sample, and 0 on the host.
 
     `macs` counts the layer's multiply-accumulates, padding taps included. `executed_macs` counts those of the machine's
     instructions: they may skip padding taps, and multiply channels that only fill the array. `macs_per_cycle` is the

@@ -163,7 +163,7 @@ def real_share(graph: Graph, nodes: Collection[str]) -> float:
 
 
 def weightiest(graph: Graph, reasons: Mapping[str, str]) -> str:
-    """Return the reason that keeps most multiply-accumulates of real numbers off the target; `reasons` is by node."""
+    """Return the reason that keeps most multiply-accumulates of real numbers off the target; `reasons` are by node."""
     total: dict[str, int] = {}
     for site in graph.sites():
         if site.node.name in reasons and site.inputs and site.inputs[0] and site.inputs[0].dtype.startswith("float"):

@@ -29,7 +29,7 @@ SEQUENCE, MACHINE = 1, 1
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A slice of `duration` cycles, or an instant (None). Arrows with the ids `gives` start here, `takes` end here."""
+    """A slice of `duration` cycles, or an instant (None). Arrows with ids in `gives` start here, `takes` end here."""
 
     track: int
     name: str

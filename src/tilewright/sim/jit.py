@@ -45,7 +45,7 @@ class Compiled(Generic[P, R]):
     def due(self, microseconds: int) -> bool:
         """Return whether to use the compiled version for a call that takes about `microseconds` uncompiled.
 
-        Calls stay in Python until they have taken PATIENCE together: loading Numba takes as long.
+        Calls stay in Python until all of them together have taken PATIENCE: loading Numba takes as long.
         """
         announced = min(Compiled.expected, microseconds)
         Compiled.expected -= announced

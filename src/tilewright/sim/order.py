@@ -63,7 +63,7 @@ def match_tokens(table: StepTable) -> tuple[Array, Array]:
 
 @compiled
 def _match(pops: Array, pushes: Array, queues: int) -> tuple[Array, Array]:
-    """Return the step whose push each pop takes (in each queue, the k-th the k-th), and the pushes never popped."""
+    """Return the step whose push each pop takes (each queue is first in, first out), and the pushes never popped."""
     count = pops.shape[0]
     giver = np.full((count, queues), -1, np.int64)
     left = pushes.copy()

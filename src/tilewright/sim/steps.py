@@ -45,7 +45,7 @@ class Footprints:
     """The memory elements that steps touch, as rows. Many steps may share one footprint.
 
     `rows` is int64 [r, 6]: space, mode (READ, WRITE or both), base, length, count, stride. A row touches the elements
-    `base + k * stride + j` for k < count and j < length. Footprint f has the rows start[f]..start[f + 1].
+    `base + k * stride + j` for k < count and j < length. Footprint f is `rows[start[f]:start[f + 1]]`.
     With `exact`, rows may be bounds (PARTLY): only their lowest and highest element are certainly touched. exact(f)
     returns the exact rows of footprint f; most checks end before they need them.
     """
@@ -159,7 +159,7 @@ class StepTable:
 
     @cached_property
     def makes_room(self) -> Array:
-        """The step whose pop makes room for a step's push, int64 [n, queues]; NO_STEP: there is room, NEVER: none."""
+        """For each push, the step whose pop makes room for it, int64 [n, queues] (NO_STEP: has room, NEVER: none)."""
         room = np.full((len(self), len(self.queues)), NO_STEP, np.int64)
         for index, queue in enumerate(self.queues):
             late = np.flatnonzero(self.pushes >> index & 1)[queue.depth :]

@@ -181,7 +181,7 @@ def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
 
 
 class Stream(NamedTuple):
-    """The steps by unit: u runs `order[first[u]:first[u + 1]]`. `giver` is Order.giver, `room` StepTable.makes_room."""
+    """The steps of unit u are `order[first[u]:first[u + 1]]`. `giver` is Order.giver, `room` StepTable.makes_room."""
 
     first: Array
     order: Array

@@ -144,7 +144,7 @@ class Batches(Protocol):
     """A target whose launches can take several samples at a time."""
 
     def samples_a_launch(self, program: Program) -> int:
-        """Return how many samples a launch takes. A launch with fewer samples is padded and takes as many cycles."""
+        """Return how many samples a launch takes. With fewer, it is padded and takes as many cycles as a full one."""
 
 
 @dataclass(frozen=True)

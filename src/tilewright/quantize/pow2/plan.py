@@ -203,7 +203,7 @@ def _forward(net: Network, steps: list[Step]) -> set[int]:
 
 
 def _backward(net: Network, steps: list[Step], chosen: set[int]) -> None:
-    """Add to `chosen` each move (Pad, Reshape ...) of real values only read by chosen steps: it then moves codes."""
+    """Add to `chosen` each move (Pad, Reshape ...) whose result only steps in `chosen` read: it then moves codes."""
     readers: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
         for name in step.inputs:
