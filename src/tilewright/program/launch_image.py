@@ -114,7 +114,7 @@ def _has_shape(array: Array, shape: Shape) -> bool:
 class DramSegment:
     """A part of DRAM that a launch uses. Samples share a `const`; each sample has its own copy of other kinds.
 
-    `size` is in bytes. `scratch` is not returned to the host. `inout` starts with bytes that the launch contains, and is returned.
+    `size` is in bytes. `scratch` is not returned to the host. `inout` starts with bytes of the launch, and is returned.
     """
 
     name: str

@@ -92,7 +92,7 @@ class Directive:
 
 @dataclass
 class Section:
-    """A directive of a launch, and the bytes or code after it; an empty directive is not written.
+    """A directive of a launch, and the bytes or code after it. If `directive` is empty, its line is not written.
 
     `code` holds lines of text in a section to be written, and the results of `Directive.code` in one that was read.
     """

@@ -58,7 +58,7 @@ class Passes:
 
     @cached_property
     def _unsound(self) -> tuple[Finding, ...]:
-        """Findings that make the later passes meaningless, and tokens never popped."""
+        """Findings of decoding, of the order pass and of accesses out of range. Most make later passes meaningless."""
         outside = out_of_range(self.table) if self.outside is None else self.outside
         return (*self.given, *self.order.findings, *outside)
 

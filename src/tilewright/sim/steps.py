@@ -141,7 +141,7 @@ class StepTable:
     def untracked(cls, units: tuple[str, ...], unit: Array, describe: Callable[[int], str], *queues: str) -> StepTable:
         """Return a table of steps without footprints or tokens, for a machine with its own time pass.
 
-        Each of `queues` names a cause for which the first unit waits for the last unit.
+        Each of `queues` names a reason why the first unit may wait for the last unit, as a cause in the trace.
         """
         none = np.zeros(len(unit), np.int64)
         waits = tuple(TokenQueue(name, len(units) - 1, 0, 1) for name in queues)
