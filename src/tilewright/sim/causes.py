@@ -27,10 +27,11 @@ STEP_US = 10
 
 
 class Timed(NamedTuple):
-    """What the walk reads of n steps, int64 [n] unless the comment says otherwise. Times are cycles.
+    """The times of n steps and what each of them waited for, as int64 arrays [n] with times in cycles.
 
-    Unit u runs `order[first[u]:first[u + 1]]`, and step s is at `order[position[s]]`. `giver` and `room` [n, queues]:
-    see Order.giver and StepTable.makes_room.
+    Unit u runs the steps `order[first[u]:first[u + 1]]` (`first` is [units + 1]); step s is `order[position[s]]`.
+    `giver` [n, queues] is the step that pushed the token that step s pops, as in `sim.order.Order`. `room` [n, queues]
+    is the step whose pop made room for the token that step s pushes, as in `StepTable.makes_room`.
     """
 
     first: Array
@@ -51,7 +52,10 @@ class Timed(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Depth of the command queues (0: no fetch); Units.room and Units.outstanding of the time pass."""
+    """Limits of a machine, from the time pass (sim.timeline).
+
+    `depth`: commands that a unit's queue holds (0: commands are not fetched). `room` and `outstanding`: as in `Units`.
+    """
 
     depth: int
     room: int
@@ -59,9 +63,10 @@ class Limits(NamedTuple):
 
 
 class Path(NamedTuple):
-    """The stretches of the critical path in order of time: step, kind, and the cycle in which each ends, int64 [m].
+    """The m stretches of the critical path in order of time, as columns int64 [m].
 
-    The first stretch begins in cycle 0, and each other one where the one before it ends.
+    `step` is the step that a stretch lies in, `kind` is WORK, TRANSFER, ..., and `end` is the cycle in which the
+    stretch ends. The first stretch begins in cycle 0; each other one begins where the stretch before it ends.
     """
 
     step: Array
@@ -82,7 +87,7 @@ class Path(NamedTuple):
 
 
 def critical_path(timed: Timed, limits: Limits) -> Path:
-    """Return the critical path of a launch."""
+    """Return the critical path of a launch, from cycle 0 to the end of its last step."""
     count = len(timed.start)
     made = np.zeros((3, 6 * count + 1), np.int64)
     last = int(np.argmax(timed.end)) if count else 0
@@ -93,7 +98,10 @@ def critical_path(timed: Timed, limits: Limits) -> Path:
 
 @compiled
 def _walk(timed: Timed, limits: Limits, last: int, made: Array) -> int:
-    """Fill `made` (step, kind, cycles) from the last stretch to the first; return how many there are."""
+    """Write the stretches to `made`, from the last one to the first, and return the number of stretches.
+
+    The rows of `made` [3, room] are the step, kind and cycles of each stretch. `last` is the step that ends last.
+    """
     count, s, t = 0, last, timed.end[last]
     while True:
         u, place = timed.unit[s], timed.position[s]
